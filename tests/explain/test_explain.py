@@ -169,7 +169,7 @@ def test_each_account_has_its_paragraphs(site: Site) -> None:
     text = site.text()
     assert "Container main of pod a/trainer uses 4Gi of GPU memory." in text
     assert "Container side of pod a/trainer uses 5Gi of GPU memory." in text
-    assert text.index("all processes of container side will be killed in 5s") > text.index("Container side")
+    assert text.index("threshold: kill 1 process of container side") > text.index("Container side")
 
 
 def test_a_status_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
 from watchdog.report.advice import advice
+from watchdog.report.text import shorten_names
 
 PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
 FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
@@ -277,6 +278,6 @@ def test_where_nothing_is_known_to_be_too_much_the_advice_has_no_number() -> Non
 def test_long_names_are_shortened_before_the_number_is_lost() -> None:
     """A key of 316 characters, as Kubernetes allows, leaves room in the note of an Event."""
     long = replace(BLOCKS, resource=f"{'d' * 253}/{'k' * 63}")
-    told = advice(account(tenant(long, "8"), under(long), 30 * Gi), under(long), limit=24)
-    assert len(told) < 150
+    told = shorten_names(advice(account(tenant(long, "8"), under(long), 30 * Gi), under(long)), 180)
+    assert len(told) < 180
     assert told.endswith("of container main to at least 240 (30Gi)")

@@ -22,8 +22,8 @@ from watchdog.journal.read import HistoryRow, history
 from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.events import blocked_note
 from watchdog.report.sentences.account import account_paragraphs
+from watchdog.report.sentences.action import explanation
 from watchdog.report.sentences.brakes import trying_because, withheld_because
-from watchdog.report.sentences.explanation import explanation
 from watchdog.report.status import decode
 from watchdog.report.text import said
 
@@ -112,9 +112,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     )
     assert entry["held_because"] == because
     assert f"Held back for another 13s, until 08:00:14 UTC, because {because}." in entry["sentence"]
-    assert f"evicting the pod is due but held back for another 13s, until 08:00:14 UTC, because {because}" in why(
-        status
-    )
+    assert f"Held back for another 13s, until 08:00:14 UTC, because {because}." in why(status)
     world.tell(2)
     world.tell(14)
     world.answer(EvictionAnswer.BLOCKED, BUDGET, 14.0)

@@ -87,7 +87,7 @@ def test_a_gap_of_another_kind_is_told_at_once() -> None:
         lost = (gap("GPU-1"),) if second == 999 else ()
         seen = replace(report, at=at(second), snapshot=replace(report.snapshot, at=at(second), gaps=(*flood, *lost)))
         last = list(news.since(seen))
-    assert [change.gap.what for change in last if change.gap.reason is GapReason.GPU_LOST] == ["GPU-1"]
+    assert [change.sentence.partition(":")[0] for change in last if change.detail == GapReason.GPU_LOST] == ["GPU-1"]
 
 
 def test_after_a_calm_time_gaps_are_told_again() -> None:
@@ -97,7 +97,7 @@ def test_after_a_calm_time_gaps_are_told_again() -> None:
     def told(second: float) -> int:
         gaps = tuple(gap(f"process {second} {n}", GapReason.PROCFS) for n in range(30))
         seen = replace(report, at=at(second), snapshot=replace(report.snapshot, at=at(second), gaps=gaps))
-        return sum(change.began for change in news.since(seen))
+        return sum(change.event is ChangeKind.GAP_BEGAN for change in news.since(seen))
 
     assert [told(second) for second in (0, 1, 2, 130, 131, 5000)] == [10, 0, 0, 1, 0, 10]
 

@@ -131,7 +131,8 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     note = kill_of(under, holder, on_cards(12.4)).note
     assert len(note.encode()) <= 1024
     assert re.search(
-        r"set resources\.limits\[\"d+\.\.k+\"\] of container c+ to at least 12Gi \(the allowance is added to this\)",
+        r"set resources\.limits\[\"d+\.\.d+/k+(\.\.k+)?\"\] of container c+ to at least 12Gi "
+        r"\(the allowance is added to this\)",
         note,
     )
     assert "Killing 3 processes of container c" in note

@@ -58,10 +58,9 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
             "its limit, exceeded since 08:00:00 UTC."
         ),
         (
-            'Its rule is "notebooks". Its use has been above 11.2Gi (110% of its limit) since 08:00:00 UTC; if it '
-            "stays there, all processes of container main will be killed in 1s, at 08:00:10 UTC (SIGTERM, then "
-            "SIGKILL after 10s). Higher steps of that rule: kill container main above 15.2Gi (150% of its limit), "
-            "immediately."
+            'Its rule is "notebooks". In 1s, at 08:00:10 UTC, if its use stays above the threshold: kill 3 processes '
+            "of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed "
+            "for 10s. Higher steps of that rule: kill container main above 15.2Gi (150% of its limit), immediately."
         ),
         (
             "To stay within its limit, use less GPU memory or declare more: set "
@@ -167,48 +166,45 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "killed now",
         lambda: climbing(31),
         (
-            "since 08:00:00 UTC, so all processes of container main are being killed now (SIGTERM, then "
-            "SIGKILL after 10s). Higher"
+            "Due now: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% "
+            "of the 10.2Gi allowed for 10s. Higher"
         ),
     ),
     (
         "at once",
         lambda: Story().run(17, 2),
         (
-            "above 15.2Gi (150% of its limit) since 08:00:00 UTC, so all processes of container main are being "
-            "killed now (SIGKILL immediately)."
+            "Due now: kill 3 processes of container main (SIGKILL immediately). Rule notebooks: above 150% of the "
+            "10.2Gi allowed, immediately."
         ),
     ),
     (
         "warned now",
         lambda: climbing(30, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
-        (
-            'Its rule is "soft", which only warns. A warning is given now, since its use is above 10.2Gi '
-            "(100% of its limit)."
-        ),
+        'Its rule is "soft", which only warns. Due now: warn. Rule soft: above 100% of the 10.2Gi allowed for 30s.',
     ),
     (
         "warned before",
         lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
-        "A warning was given; it is repeated in 59m 30s if it stays above 10.2Gi (100% of its limit).",
+        "In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: warn again. Rule soft: above 100%",
     ),
     (
         "evicted",
         _evicting,
-        "if it stays there, the pod will be evicted in 3s, at 08:00:05 UTC, with a grace period of 10s.",
+        "In 3s, at 08:00:05 UTC, if its use stays above the threshold: evict the pod with a grace period of 10s.",
     ),
     (
         "whole pod",
         _by(step("100%", 0, scope="pod")),
-        "so all processes in the containers of the pod are being killed now",
+        "Due now: kill 3 processes in all containers of the pod (SIGTERM",
     ),
     (
         "one process",
         _by(step("100%", 9, scope="process")),
-        "the largest GPU process of container main will be killed in 6s",
+        "In 6s, at 08:00:09 UTC, if its use stays above the threshold: kill 1 process of container main (SIGTERM",
     ),
-    ("plus", _by(step(f"+{2 * Gi}", 9)), "above 12.2Gi (2Gi more than its limit) since"),
-    ("amount", _by(step(f"{12 * Gi}", 9)), "above 12Gi since"),
+    ("plus", _by(step(f"+{2 * Gi}", 9)), "Rule r: more than 2Gi above the 10.2Gi allowed for 9s."),
+    ("amount", _by(step(f"{12 * Gi}", 9)), "Rule r: above 12Gi for 9s."),
     (
         "no rule",
         lambda: Story(under=policy(rules=())).run(12.4, 3),
@@ -240,7 +236,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "forbidden, mark",
         lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=0))).run(12.4, 3),
-        "Its use has been above zero since 08:00:00 UTC, so all",
+        "Due now: kill 3 processes of container main (SIGKILL immediately). Rule notebooks: above 150%, immediately.",
     ),
     (
         "misdeclared",
@@ -338,7 +334,11 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "rule observes, what would follow",
         lambda: _observing(mode="observe"),
-        "if it stays there, all processes of container main would be killed in 7s",
+        (
+            "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main "
+            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. No action "
+            "will be taken: this rule only observes."
+        ),
     ),
     (
         "rule unknown",
@@ -351,14 +351,14 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "protected",
         lambda: Story(under=policy(*RULES, protect=Protect(namespaces=("a",)))).run(12.4, 31),
         (
-            "This pod is never killed or evicted, whatever it uses: the policy protects namespace a. Its use "
-            "has been above"
+            "This pod is never killed or evicted, whatever it uses: the policy protects namespace a. Due now: kill 3 "
+            "processes of container main"
         ),
     ),
     (
         "protected, mark",
         lambda: Story(under=policy(NOTEBOOKS, protect=Protect(namespaces=("a",)))).run(12.4, 31),
-        "since 08:00:00 UTC; an unprotected pod would be killed.",
+        "allowed for 10s. Held back, because the pod is protected: the policy protects namespace a. In 59m",
     ),
     (
         "container",
@@ -391,19 +391,22 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "observe mode",
         lambda: Story(under=policy(*RULES, mode="observe")).run(12.4, 31),
-        "and all processes of container main would be killed for it; no action is taken.",
+        (
+            "Due now: would kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: "
+            "above 110% of the 10.2Gi allowed for 10s. No action will be taken: the watchdog is in observe mode."
+        ),
     ),
     (
         "suspended",
         lambda: Story().see(trainer_node(12.4), enforcing=False, suspended=("stop_file",)),
-        "all processes of container main would be killed in 10s, at 08:00:10 UTC",
+        "In 10s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main",
     ),
     (
         "rule observes",
         lambda: _observing(mode="observe"),
         (
             'Its rule is "notebooks". This rule only observes: it records what it would do and takes no '
-            "action. A warning would follow in 2s if its use stays above 10.2Gi (100% of its limit). Its use"
+            "action. In 2s, at 08:00:05 UTC, if its use stays above the threshold: would warn. Rule notebooks: above"
         ),
     ),
     (
@@ -419,9 +422,8 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         _under_way,
         (
             "A kill of container main is in progress: its processes got SIGTERM, and those still running get "
-            "SIGKILL after 10s; the watchdog then waits up to 30s for their memory to be freed. Its use has been "
-            "above 11.2Gi (110% of its limit) since 08:00:00 UTC. Higher steps of that rule: kill container main "
-            "above 15.2Gi"
+            "SIGKILL after 10s; the watchdog then waits up to 30s for their memory to be freed. Higher steps of that "
+            "rule: kill container main above 15.2Gi"
         ),
     ),
     (
@@ -462,14 +464,16 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "not yet due, held until",
         lambda: held(Brake.OWNER, due_in_s=7.0, lets_go_in_s=49.0),
         (
-            "would be due in 7s but held back then, until 08:01:20 UTC, because pods of Job train reached "
-            "the policy's limit on kills and evictions on this node; it then stays due"
+            "In 7s, at 08:00:38 UTC, if its use stays above the threshold: kill 3 processes of container main "
+            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Held back "
+            "then, until 08:01:20 UTC, because pods of Job train reached the policy's limit on kills and evictions on "
+            "this node."
         ),
     ),
     (
         "observe mode, warned",
         lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"), mode="observe")),
-        "A warning would have been given; it would be repeated in 59m 30s if it stays above",
+        "In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: would warn again. Rule soft:",
     ),
     (
         "undeclared, how to",
@@ -487,34 +491,37 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "stale",
         lambda: Story(pods_stale=True).run(12.4, 3),
-        "Its use is above 11.2Gi (110% of its limit)",
+        "In 10s, at 08:00:13 UTC, if its use stays above the threshold: kill 3 processes of container main",
     ),
     (
         "journal",
         lambda: Story(journal_writable=False).run(12.4, 31),
         (
-            "killing all processes of container main is due but held back, because the watchdog can't write "
-            "its journal, and takes no action without a record; it stays due as long as the use is above that "
-            "threshold. A warning was given; it is repeated in 59m 34s"
+            "allowed for 10s. Held back, because the watchdog can't write its journal, and takes no action without a "
+            "record. In 59m 34s, at 09:00:05 UTC, if its use stays above the threshold: warn again."
         ),
     ),
     (
         "namespace",
         lambda: held(Brake.NAMESPACE, lets_go_in_s=90.0),
         (
-            "is due but held back for another 1m 30s, until 08:02:01 UTC, because namespace a reached the "
-            "policy's limit on kills and evictions on this node; it stays"
+            "Held back for another 1m 30s, until 08:02:01 UTC, because namespace a reached the policy's limit on kills "
+            "and evictions on this node. Higher"
         ),
     ),
     (
         "unknown victim",
         lambda: held(Brake.UNKNOWN_CONTAINER),
-        ("but held back, because no container in the pod list exceeds its own declaration. Higher"),
+        "Held back, because no container in the pod list exceeds its own declaration. Higher",
     ),
     (
         "not yet due, held",
         lambda: held(Brake.UNKNOWN_CONTAINER, due_in_s=4.0),
-        ("killing all processes of container main would be due in 4s but held back then, because"),
+        (
+            "In 4s, at 08:00:35 UTC, if its use stays above the threshold: kill 3 processes of container main "
+            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Held back "
+            "then, because"
+        ),
     ),
     (
         "pressure",
@@ -559,13 +566,13 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
     later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
     entries = (replace(due, withheld_by=Brake.NODE, taken=False, lets_go_in_s=300.0), later)
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
-    assert "is due but held back for another 5m" in text
-    assert "will be killed" not in text
+    assert "Held back for another 5m" in text
+    assert "if its use stays above the threshold: kill" not in text
     report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
     warning, kill = report.plan.entries
     foreseen = (warning, replace(kill, withheld_by=Brake.OWNER, lets_go_in_s=300.0))
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=foreseen))))
-    assert "would be due in 7s" in text
+    assert "In 7s, at 08:00:10 UTC, if its use stays" in text
     assert "Higher steps of that rule (not currently enforced): kill container main above 15.2Gi" in text
 
 

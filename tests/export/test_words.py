@@ -26,8 +26,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.daemon.kill import ENOUGH
-from watchdog.report.sentences.action import outcome_note, release_note
-from watchdog.report.sentences.explanation import explanation
+from watchdog.report.sentences.action import explanation, outcome_note, release_note
 from watchdog.report.sentences.following import forecast, misdeclared_note, note
 from watchdog.report.text import clip, elapsed_s, inert, rfc3339, span
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from watchdog.cli.tables import Cell, Column, Row, fits, printed, table, text, wrapped
 from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.model import GapReason
-from watchdog.report.progress import what_follows
 from watchdog.report.sentences.brakes import rule_observes
+from watchdog.report.sentences.following import what_follows
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import byte_cell, count, inert, rfc3339
 
@@ -232,7 +232,7 @@ def _plan(status: Status, width: int) -> list[Cell]:
     unknown = _unknown(status)
     if status.plan:
         return [
-            *(line for entry in what_follows(status) for line in _item(entry.sentence, width)),
+            *(line for entry in what_follows(status.plan) for line in _item(entry.sentence, width)),
             *wrapped(_FROM_NOW + unknown, width),
         ]
     undecided = sum(each.verdict == Verdict.UNKNOWN and each.rule is not None for each in status.accounts)

@@ -37,8 +37,7 @@ from watchdog.journal.rows import (
 from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
 from watchdog.report.changes import Change, ChangeKind, Changes, action_events
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
-from watchdog.report.sentences.following import begun_writer
-from watchdog.report.text import fit
+from watchdog.report.sentences.following import begun_note
 
 _ENDS: Final = (ChangeKind.WARNED, ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EVICT_BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
@@ -144,7 +143,7 @@ class Journal:
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> int:
         """Commit the intention of an action to disk; returns its number. JournalError: nothing may be signalled."""
         keys, number = tuple(targets), self.kept.next_action
-        row = base_row("intended", self._node, now, fit(begun_writer(entry, now, len(keys)))) | entry_columns(entry)
+        row = base_row("intended", self._node, now, begun_note(entry, now, len(keys))) | entry_columns(entry)
         values = bound({**row, "deed": number, "detail": encode(keys)})
         action, begun = UnfinishedAction.of(number, entry, keys, now), BegunRow.of(entry, now)
 

@@ -13,7 +13,7 @@ from watchdog.core.declare import CONTAINER
 from watchdog.core.model import ContainerKind, Gpu
 from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.core.units import format_bytes, format_quantity, parse_number
-from watchdog.report.text import LONGEST_NAME, inert
+from watchdog.report.text import inert
 
 _GI: Final = 2**30
 # The finest number of each unit that is written: KAI reads two decimals of a fraction, the others are whole numbers.
@@ -166,13 +166,12 @@ def advice(
     *,
     under_pressure: bool = False,
     gpus: Iterable[Gpu] = (),
-    limit: int = LONGEST_NAME,
 ) -> str:
     """What to do so that an account is within, as a clause: `use less GPU memory or declare more: set ... to ...`.
 
     Its key and number can be copied into the pod's definition. For a step under pressure what was requested is what
     counts, not a limit that the tenant named above it. More than the node's `gpus` have is not asked for, where they
-    are given. Names have at most `limit` characters.
+    are given.
     """
     allowed, declared = assessment.allowed, assessment.declared
     if under_pressure and assessment.allowed_by_request is not None:
@@ -180,7 +179,7 @@ def advice(
     is_new, container = assessment.declared_by == "default", _declarer(assessment)
     found = declaration_for(assessment, policy, container)
     if found is not None and found[0].unit != "mig" and not (is_new and _is_ephemeral(assessment)):
-        top_options = _Wish(assessment, *found, container, limit)
+        top_options = _Wish(assessment, *found, container)
         if allowed is None or declared is None or assessment.used_at_least <= allowed:
             return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {top_options.place}"
         missing = least(assessment, found[0], policy) if is_new else assessment.used_at_least - allowed
@@ -188,22 +187,22 @@ def advice(
     if allowed is None or declared is None or assessment.used_at_least <= allowed:
         return f"{_LESS} declare more"
     if is_new:
-        return _without_a_key(assessment, declared, policy, limit)
+        return _without_a_key(assessment, declared, policy)
     if ", " not in (assessment.declared_by or ""):
         # A whole card or MIG instance is what it is: there is no number to raise.
-        return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '', limit)}"
+        return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '')}"
     needed = round_up(declared + assessment.used_at_least - allowed)
     more = ", and the allowance is added to this" if needed < assessment.used_at_least else ""
     return f"{_LESS} declare at least {amount_to_write(needed)} in all{more}"
 
 
-def _without_a_key(assessment: Assessment, declared: int, policy: Policy, limit: int) -> str:
+def _without_a_key(assessment: Assessment, declared: int, policy: Policy) -> str:
     use = f"use {'less' if declared else 'no'} GPU memory"
     if _is_ephemeral(assessment):
         return f"{use}: a container of `kubectl debug` can't declare any"
     if policy.declarations:
         first = policy.declarations[0]
-        return f"{use} or declare what it needs with a {first.kind} matching {inert(first.key, limit)}"
+        return f"{use} or declare what it needs with a {first.kind} matching {inert(first.key)}"
     return f"{use}: no key in this cluster lets a pod declare {'more' if declared else 'any'}"
 
 
@@ -240,15 +239,14 @@ class _Wish:
     declaration: Declaration
     key: str
     container: str | None
-    limit: int
 
     @property
     def place(self) -> str:
         """Where it stands: `resources.limits["veriff.com/gpu-memory"] of container main`."""
-        key = inert(self.key, self.limit)
+        key = inert(self.key)
         if self.declaration.kind != "resource":
             return f"the pod's {self.declaration.kind} {key}"
-        whose = "its containers" if self._holder is None else f"container {inert(self._holder, self.limit)}"
+        whose = "its containers" if self._holder is None else f"container {inert(self._holder)}"
         return f'resources.limits["{key}"] of {whose}'
 
     def told(self, declared: int, missing: int, cards: Cards, *, under_pressure: bool) -> str:
@@ -265,7 +263,7 @@ class _Wish:
         if number is None:
             return f"{verb} {'set' if self._is_new else 'raise'} {self.place}{unit}"
         if each and number > _WHOLE_CARD.get(self.declaration.unit, number):
-            return f"{_LESS} ask for a whole GPU: it needs more than {inert(self.key, self.limit)} can give"
+            return f"{_LESS} ask for a whole GPU: it needs more than {inert(self.key)} can give"
         text = amount_to_write(int(number)) if self.declaration.unit == 1 else plain_number(number)
         # Values of annotations and labels are texts: YAML takes a bare number for something else.
         text = text if self.declaration.kind == "resource" else f'"{text}"'
@@ -331,5 +329,5 @@ class _Wish:
         annotation = self.declaration.limit_annotation
         if not annotation or self._is_new or len(self._numbers) != 1:
             return ""
-        name = inert(annotation.replace(CONTAINER, self._holder or "CONTAINER"), self.limit)
+        name = inert(annotation.replace(CONTAINER, self._holder or "CONTAINER"))
         return f", or set the pod's annotation {name} to that amount"

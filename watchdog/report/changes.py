@@ -11,11 +11,10 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
-from watchdog.report.sentences.action import delay_note, outcome_note, release_note
-from watchdog.report.sentences.explanation import explanation
-from watchdog.report.sentences.following import begun_writer, misdeclared_note, note
+from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
+from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note
-from watchdog.report.text import count, elapsed_s, fit, inert, span
+from watchdog.report.text import count, elapsed_s, inert, span
 
 
 class ChangeKind(StrEnum):
@@ -58,7 +57,7 @@ class ActionEvents(NamedTuple):
 
 
 def action_events(do: Do) -> ActionEvents:
-    """How the occurrences of an action are named; a warning has only one."""
+    """The names of an action's occurrences; a warning has only one."""
     match do:
         case Do.WARN:
             return ActionEvents(ChangeKind.WARNED, ChangeKind.WARNED, ChangeKind.WARNED)
@@ -72,11 +71,11 @@ def action_events(do: Do) -> ActionEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One occurrence, with its sentence and whatever of the report it is about.
+    """One occurrence, with its sentence and the part of the report that it is about.
 
-    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is of a gap.
-    `was_begun`: the beginning of the action whose outcome this is was a change too. `for_owner`: what concerns the
-    pod's owner, and not only who reads the log; `is_repeated`: log and journal have it already, the owner does not.
+    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is that of a gap.
+    `was_begun`: the beginning of the action whose outcome this is was a change too. `for_owner`: it concerns the pod's
+    owner, and not only readers of the log; `is_repeated`: log and journal have it already, the owner does not.
     """
 
     event: ChangeKind
@@ -93,22 +92,13 @@ class Change:
     is_repeated: bool = False
 
 
-# A gap that comes and goes with every cycle is one gap: its end is reported once it has stayed away this long.
+# A gap that comes and goes with every cycle is one gap: its end is reported once it has been absent for this long.
 _GONE_S: Final = 10.0
-# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap at every cycle, and a driver may
-# have one each minute: of one reason so many beginnings are reported at once, and then one in two minutes, so that with
-# their ends there is a line a minute. The counters have them all.
+# Gaps about processes carry PIDs, so a node with many short-lived ones has a new gap in every cycle, and a driver may
+# have one each minute. Of one reason this many beginnings are reported at once, and then one in two minutes, so that
+# with their ends there is a line a minute. The counters have them all.
 _BURST: Final = 10.0
 _EVERY_S: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GapChange:
-    """The beginning or the end of a gap, and its sentence."""
-
-    gap: Gap
-    began: bool
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,144 +112,88 @@ class GapChanges:
     """Follows the gaps from report to report."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[GapReason, str], _KnownGap] = {}
-        self._left: dict[GapReason, tuple[float, Now]] = {}
+        self._known: dict[tuple[GapReason, str], _KnownGap] = {}
+        self._budgets: dict[GapReason, tuple[float, Now]] = {}
 
     @property
     def are_known(self) -> bool:
         """Whether a gap is known whose end has not been reported yet."""
-        return bool(self._seen)
+        return bool(self._known)
 
-    def since(self, report: CycleReport) -> Iterator[GapChange]:
+    def since(self, report: CycleReport) -> Iterator[Change]:
         """What has changed with this report."""
         for gap in all_gaps(report):
             key = (gap.reason, gap.what)
-            seen = self._seen.get(key)
-            # A first answer can be long in coming; once it is known what helps, the gap is reported once more.
-            is_explained = seen is not None and bool(gap.problem.remedy) and not seen.gap.problem.remedy
-            if seen is None and not self._may_report(gap.reason, report.at):
+            known = self._known.get(key)
+            # The first remedy can take time to arrive; once there is one, the gap is reported once more.
+            is_explained = known is not None and bool(gap.problem.remedy) and not known.gap.problem.remedy
+            if known is None and not self._may_report(gap.reason, report.at):
                 continue
-            if seen is None or is_explained:
-                yield GapChange(gap=gap, began=True, sentence=f"{inert(gap.what)}: {inert(str(gap.problem), 600)}")
-            told = seen.gap if seen is not None and not is_explained else gap
-            self._seen[key] = _KnownGap(gap=told, first=seen.first if seen else report.at, last=report.at)
+            if known is None or is_explained:
+                sentence = f"{inert(gap.what)}: {inert(str(gap.problem), 600)}"
+                yield _gap_change(ChangeKind.GAP_BEGAN, gap, sentence, report.at)
+            reported = known.gap if known is not None and not is_explained else gap
+            self._known[key] = _KnownGap(gap=reported, first=known.first if known else report.at, last=report.at)
         yield from self._ended(report.at)
 
-    def _ended(self, now: Now) -> Iterator[GapChange]:
-        for key, seen in list(self._seen.items()):
-            if elapsed_s(seen.last, now) >= _GONE_S:
-                del self._seen[key]
-                lasted = span(elapsed_s(seen.first, seen.last))
-                sentence = f"{inert(seen.gap.what)}: data available again; it was missing for {lasted}."
-                yield GapChange(gap=seen.gap, began=False, sentence=sentence)
+    def _ended(self, now: Now) -> Iterator[Change]:
+        for key, known in list(self._known.items()):
+            if elapsed_s(known.last, now) >= _GONE_S:
+                del self._known[key]
+                lasted = span(elapsed_s(known.first, known.last))
+                sentence = f"{inert(known.gap.what)}: data available again; it was missing for {lasted}."
+                yield _gap_change(ChangeKind.GAP_ENDED, known.gap, sentence, now)
 
     def _may_report(self, reason: GapReason, now: Now) -> bool:
         """Whether one more beginning of this reason may be reported now, which then counts."""
-        left, at = self._left.get(reason, (_BURST, now))
+        left, at = self._budgets.get(reason, (_BURST, now))
         left = min(left + elapsed_s(at, now) / _EVERY_S, _BURST)
         may = left >= 1.0
-        self._left[reason] = (left - 1.0 if may else left, now)
+        self._budgets[reason] = (left - 1.0 if may else left, now)
         return may
 
 
-class Staleness:
-    """Follows the age of the pod list from report to report; one that has never come has not grown old."""
-
-    def __init__(self) -> None:
-        self._since: Now | None = None
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the list was too old at the last report."""
-        return self._since is not None
-
-    def change(self, report: CycleReport) -> str:
-        """The sentence of a change, which `lasts` then says the direction of; empty where nothing has changed."""
-        stale, since = pods_stale(report), self._since
-        if stale == self.lasts or report.pods.synced is None:
-            return ""
-        self._since = report.at if stale else None
-        if since is not None:
-            lasted = span(elapsed_s(since, report.at))
-            return f"The pod list is up to date again and timers run. It was too old for {lasted}."
-        age = format_duration(report.policy.stale_after_s)
-        until = "it is written again" if report.pods.by_file else "the API server answers again"
-        return f"The pod list is older than {age}: timers are paused and no action is taken until {until}."
-
-
-def withheld(entry: PlanEntry, report: CycleReport) -> Change:
-    """A step that is held back."""
-    return Change(
-        event=ChangeKind.WITHHELD,
-        at=report.at,
-        sentence=note(entry, report.at, policy=report.policy),
-        assessment=entry.assessment,
-        entry=entry,
-        detail=entry.withheld_by.value if entry.withheld_by is not None else "",
-    )
-
-
-def delayed(entry: PlanEntry, report: CycleReport) -> Change:
-    """An eviction that has not come about yet."""
-    return Change(
-        event=ChangeKind.EVICT_DELAYED,
-        at=report.at,
-        sentence=delay_note(entry),
-        assessment=entry.assessment,
-        entry=entry,
-    )
-
-
-def begun(outcome: Outcome) -> Change:
-    """An action that has begun."""
-    return _of(
-        outcome,
-        action_events(outcome.entry.do).begun,
-        fit(begun_writer(outcome.entry, outcome.at, len(outcome.signalled))),
-    )
+def _gap_change(event: ChangeKind, gap: Gap, sentence: str, at: Now) -> Change:
+    return Change(event=event, at=at, sentence=sentence, detail=gap.reason.value, gpu=gap.gpu or "")
 
 
 def outcome_changes(
     outcome: Outcome, report: CycleReport | None = None, *, was_begun: bool = False
 ) -> Iterator[Change]:
-    """What is new with the end of one action; the report, where there is one, says why nothing was done."""
+    """What is new with the end of one action; the report, if there is one, says why no action was taken."""
     policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
     entry = outcome.entry
     if outcome.result is Result.OBSERVED:
-        yield _of(
-            outcome, ChangeKind.WOULD_ACT, note(entry, outcome.at, observing=True, policy=policy, suspended=suspended)
-        )
+        would = note(entry, outcome.at, observing=True, policy=policy, suspended=suspended)
+        yield _outcome_change(ChangeKind.WOULD_ACT, outcome, would)
     elif entry.do is Do.WARN:
-        yield _of(outcome, ChangeKind.WARNED, note(entry, outcome.at))
+        yield _outcome_change(ChangeKind.WARNED, outcome, note(entry, outcome.at))
     else:
         names = action_events(entry.do)
         event = names.blocked if outcome.result is Result.BLOCKED else names.ended
-        yield replace(_of(outcome, event, outcome_note(outcome)), was_begun=was_begun)
+        yield replace(_outcome_change(event, outcome, outcome_note(outcome)), was_begun=was_begun)
         if outcome.release_s is not None:
-            yield _of(outcome, ChangeKind.RELEASED, release_note(outcome))
+            yield _outcome_change(ChangeKind.RELEASED, outcome, release_note(outcome))
 
 
-def is_explained(outcome: Outcome) -> bool:
-    """Whether its owner should be told: a kill of which a signal may have been sent, an eviction that came about."""
+def _is_for_victim(outcome: Outcome) -> bool:
+    """Whether its owner gets an explanation: of a kill that may have sent a signal, or an eviction that succeeded."""
     if outcome.number is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
         return False
     return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
 
 
-def explained(outcome: Outcome, report: CycleReport) -> Change:
-    """What the owner of the victim should be told, whole."""
-    return _of(outcome, ChangeKind.EXPLAINED, explanation(outcome, report.policy))
+def _entry_change(event: ChangeKind, entry: PlanEntry, at: Now, sentence: str) -> Change:
+    brake = entry.withheld_by.value if entry.withheld_by is not None and event is ChangeKind.WITHHELD else ""
+    return Change(event=event, at=at, sentence=sentence, assessment=entry.assessment, entry=entry, detail=brake)
 
 
-def _of(outcome: Outcome, event: ChangeKind, sentence: str) -> Change:
-    entry = outcome.entry
-    return Change(
-        event=event, at=outcome.at, sentence=sentence, assessment=entry.assessment, entry=entry, outcome=outcome
-    )
+def _outcome_change(event: ChangeKind, outcome: Outcome, sentence: str) -> Change:
+    return replace(_entry_change(event, outcome.entry, outcome.at, sentence), outcome=outcome)
 
 
 class Changes:
-    """Finds what each report has that the ones before it had not.
+    """Finds what is new in each report.
 
     `remedies` gives the sentence for a reason of suspension.
     """
@@ -268,9 +202,9 @@ class Changes:
         self._remedies = remedies or {}
         self._policy = ""
         self._suspended: frozenset[str] = frozenset()
-        self._staleness = Staleness()
+        self._stale_since: Now | None = None
         self._gaps = GapChanges()
-        self._misdeclared: dict[str, Mapping[Misdeclaration, bool]] = {}  # by pod; whether its owner has been told
+        self._misdeclared: dict[str, Mapping[Misdeclaration, bool]] = {}  # by pod; whether its owner knows
         self._begun: frozenset[int] = frozenset()
         self._breaker_open = False
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
@@ -281,30 +215,40 @@ class Changes:
         return self._gaps.are_known
 
     def since(self, report: CycleReport, *, writes_events: bool = True) -> tuple[Change, ...]:
-        """What is new in this report; each report is to be handed in once, in the order of their cycles.
+        """What is new in this report; pass each report once, in the order of the cycles.
 
-        `writes_events`: Events are written now, which of two daemons on a node only the one with the lock does.
+        `writes_events`: this daemon writes Events, which of two on a node only the one with the lock does.
         """
         return (
             *self._policy_changes(report),
             *self._suspension_changes(report),
-            *self._gap_changes(report),
+            *self._gaps.since(report),
             *self._staleness_changes(report),
             *self._misdeclaration_changes(report, writes_events=writes_events),
             *self._breaker_changes(report),
             *self._delay_changes(report),
-            *(withheld(entry, report) for entry in report.plan.entries if entry.withheld_by and entry.is_new),
+            *self._withheld_changes(report),
             *(self._begin(outcome) for outcome in report.began),
             *self.ended(report.outcomes, report),
-            *(explained(each, report) for each in report.outcomes if is_explained(each)),
+            *(
+                _outcome_change(ChangeKind.EXPLAINED, outcome, explanation(outcome, report.policy))
+                for outcome in report.outcomes
+                if _is_for_victim(outcome)
+            ),
         )
+
+    def _withheld_changes(self, report: CycleReport) -> Iterator[Change]:
+        for entry in report.plan.entries:
+            if entry.withheld_by and entry.is_new:
+                sentence = note(entry, report.at, policy=report.policy)
+                yield _entry_change(ChangeKind.WITHHELD, entry, report.at, sentence)
 
     def ended(self, outcomes: Iterable[Outcome], report: CycleReport | None = None) -> Iterator[Change]:
         """What is new with the ends of these actions; without a report, the daemon's own end has interrupted them."""
         for outcome in outcomes:
             is_kill = outcome.entry.do is Do.KILL and outcome.number is not None
             if is_kill and outcome.signalled and outcome.number not in self._begun:
-                yield self._begin(outcome)  # it failed in the very moment in which it began
+                yield self._begin(outcome)  # it failed as soon as it began
             was_begun = outcome.number in self._begun
             if outcome.number is not None and was_begun:
                 self._begun -= {outcome.number}
@@ -313,7 +257,8 @@ class Changes:
     def _begin(self, outcome: Outcome) -> Change:
         if outcome.number is not None:
             self._begun |= {outcome.number}
-        return begun(outcome)
+        sentence = begun_note(outcome.entry, outcome.at, len(outcome.signalled))
+        return _outcome_change(action_events(outcome.entry.do).begun, outcome, sentence)
 
     def _policy_changes(self, report: CycleReport) -> Iterator[Change]:
         policy = report.policy
@@ -334,18 +279,22 @@ class Changes:
             sentence = f"Reason for suspension resolved: {inert(reason)}. {rest}."
             yield Change(event=ChangeKind.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
-    def _gap_changes(self, report: CycleReport) -> Iterator[Change]:
-        for change in self._gaps.since(report):
-            event = ChangeKind.GAP_BEGAN if change.began else ChangeKind.GAP_ENDED
-            gap = change.gap
-            yield Change(
-                event=event, at=report.at, sentence=change.sentence, detail=gap.reason.value, gpu=gap.gpu or ""
-            )
-
     def _staleness_changes(self, report: CycleReport) -> Iterator[Change]:
-        if sentence := self._staleness.change(report):
-            event = ChangeKind.PODS_STALE if self._staleness.lasts else ChangeKind.PODS_FRESH
-            yield Change(event=event, at=report.at, sentence=sentence)
+        """Of the pod list; one that has never arrived has not become stale."""
+        stale, since = pods_stale(report), self._stale_since
+        if stale == (since is not None) or report.pods.synced is None:
+            return
+        if since is not None:
+            self._stale_since = None
+            lasted = span(elapsed_s(since, report.at))
+            sentence = f"The pod list is up to date again and timers run. It was too old for {lasted}."
+            yield Change(event=ChangeKind.PODS_FRESH, at=report.at, sentence=sentence)
+            return
+        self._stale_since = report.at
+        age = format_duration(report.policy.stale_after_s)
+        until = "it is written again" if report.pods.by_file else "the API server answers again"
+        sentence = f"The pod list is older than {age}: timers are paused and no action is taken until {until}."
+        yield Change(event=ChangeKind.PODS_STALE, at=report.at, sentence=sentence)
 
     def _breaker_changes(self, report: CycleReport) -> Iterator[Change]:
         is_open = report.plan.ledger.brakes.opened is not None
@@ -356,7 +305,7 @@ class Changes:
         yield Change(event=event, at=report.at, sentence=breaker_note(report))
 
     def _delay_changes(self, report: CycleReport) -> Iterator[Change]:
-        """Evictions that something else than a disruption budget keeps from coming about, each once."""
+        """Evictions that something other than a disruption budget delays, each once."""
         before, self._delayed = self._delayed, frozenset()
         for entry in report.plan.entries:
             if entry.pending_eviction is None:
@@ -364,24 +313,24 @@ class Changes:
             key = (entry.account, entry.pending_eviction.until_s)
             is_delayed = entry.pending_eviction.refused and not entry.pending_eviction.is_blocked
             if is_delayed and key not in before:
-                yield delayed(entry, report)
+                yield _entry_change(ChangeKind.EVICT_DELAYED, entry, report.at, delay_note(entry))
             if is_delayed or key in before:
                 self._delayed |= {key}
 
     def _misdeclaration_changes(self, report: CycleReport, *, writes_events: bool) -> Iterator[Change]:
-        if not self._misdeclared and not any(each.misdeclarations for each in report.assessments):
+        if not self._misdeclared and not any(assessment.misdeclarations for assessment in report.assessments):
             return
         listed = {pod.uid for pod in report.pods.pods}
-        self._misdeclared = {uid: told for uid, told in self._misdeclared.items() if uid in listed}
+        self._misdeclared = {uid: known for uid, known in self._misdeclared.items() if uid in listed}
         for assessment in report.assessments:
-            told = dict(self._misdeclared.get(assessment.account.uid, {}))
-            # A pod that no rule applies to is none of this policy's business, so only the log has it.
+            known = dict(self._misdeclared.get(assessment.account.uid, {}))
+            # A pod that no rule applies to does not concern this policy, so only the log has it.
             for_owner = writes_events and assessment.rule is not None and is_for_owner(assessment, report)
             for skipped in assessment.misdeclarations:
-                is_repeated = skipped in told
-                if told[skipped] or not for_owner if is_repeated else len(told) >= MOST_MISDECLARED:
+                is_repeated = skipped in known
+                if known[skipped] or not for_owner if is_repeated else len(known) >= MOST_MISDECLARED:
                     continue
-                told[skipped] = for_owner
+                known[skipped] = for_owner
                 yield Change(
                     event=ChangeKind.MISDECLARED,
                     at=report.at,
@@ -391,15 +340,15 @@ class Changes:
                     for_owner=for_owner,
                     is_repeated=is_repeated,
                 )
-            if told:
-                self._misdeclared[assessment.account.uid] = told
+            if known:
+                self._misdeclared[assessment.account.uid] = known
 
 
 def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
-    """Whether nothing is done to this account: the daemon, or the account's rule, only observes now."""
+    """Whether no action is taken on this account: the daemon, or the account's rule, only observes now."""
     return not report.enforcing or assessment.observes
 
 
 def is_for_owner(assessment: Assessment, report: CycleReport) -> bool:
-    """Whether Events are written on this pod: on one that is only observed only if the policy wants it."""
+    """Whether Events are written on this pod: on one that is only observed, only if the policy asks for it."""
     return report.policy.events.observe or not is_idle_for(assessment, report)

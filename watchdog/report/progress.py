@@ -1,7 +1,7 @@
-"""What happens next to each account, in a few words and by urgency, from the status of a node."""
+"""What happens next to each account, in a few words and by urgency, from a status."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -11,7 +11,7 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.plan import Result
 from watchdog.core.policy import Do
 from watchdog.report.sentences.action import ENDINGS, under_way_sentence
-from watchdog.report.sentences.following import is_enforced
+from watchdog.report.sentences.following import coming, is_enforced
 from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, Status, TryingStatus, UnderWayStatus
 from watchdog.report.text import span
 
@@ -37,7 +37,7 @@ class Level(StrEnum):
 class NextStep:
     """What comes next for an account: in a few words (`kill in 7s`) and in sentences.
 
-    `due_s` is in seconds from the cycle on. `is_held`: a brake holds it back, or will once it is due; `enforces`: it is
+    `due_s` is in seconds from the cycle on. `is_held`: a brake withholds it, or will once it is due; `enforces`: it is
     a kill or an eviction.
     """
 
@@ -70,7 +70,7 @@ class Standing:
 
     @property
     def gravest(self) -> NextStep | None:
-        """The next kill or eviction; a warning where there is none."""
+        """The next kill or eviction; if there is none, a warning."""
         return next((step for step in self.steps if step.enforces), self.steps[0] if self.steps else None)
 
     @property
@@ -85,12 +85,14 @@ class Standing:
 
 
 def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
-    """All accounts with what comes next for them, `elapsed_s` after the cycle looked; the most urgent first."""
+    """All accounts with what comes next for them, `elapsed_s` after the cycle; the most urgent first."""
     planned = steps_by_account(status)
-    found = []
-    for each in status.accounts:
-        steps = _steps(each, planned.get(account_key(each), ()), status, elapsed_s)
-        found.append(Standing(account=each, steps=tuple(steps)))
+    found = (
+        Standing(
+            account=account, steps=tuple(_steps(account, planned.get(account_key(account), ()), status, elapsed_s))
+        )
+        for account in status.accounts
+    )
     return tuple(sorted(found, key=lambda standing: standing.urgency))
 
 
@@ -98,7 +100,7 @@ AccountKey = tuple[str, str | None, str | None]
 
 
 def account_key(account: AccountStatus) -> AccountKey:
-    """What tells an account from the others: the UID of its pod, its container, its GPU."""
+    """What identifies an account: the UID of its pod, its container, its GPU."""
     return account.uid, account.container, account.gpu
 
 
@@ -112,25 +114,21 @@ def steps_by_account(status: Status) -> Mapping[AccountKey, tuple[PlanStatus, ..
 
 
 def _steps(
-    account: AccountStatus, entries: Sequence[PlanStatus], status: Status, elapsed_s: float
+    account: AccountStatus, entries: tuple[PlanStatus, ...], status: Status, elapsed_s: float
 ) -> Iterator[NextStep]:
-    under_way = account.under_way
-    if under_way is not None:
-        sentence = under_way_sentence(under_way, status)
-        short = under_way_short(under_way, status, elapsed_s)
+    if account.under_way is not None:
+        short = under_way_short(account.under_way, status, elapsed_s)
+        sentence = under_way_sentence(account.under_way, status)
         yield NextStep(short=short, detail=sentence, level=Level.BAD, enforces=True)
-        # That the next action waits for this one goes without saying.
-        entries = [each for each in entries if each.withheld_by != "pending"]
-    # Once a kill or eviction is due, the lesser steps of its account do not happen any more.
-    reached = max((each.step or 0 for each in entries if each.do.enforces and each.is_now), default=0)
-    coming = [each for each in entries if each.due_in_s <= 0 or (each.step or 0) >= reached]
-    for entry in sorted(coming, key=lambda each: (each.due_in_s, not each.do.enforces)):
+    for entry in sorted(coming(account, entries), key=lambda entry: (entry.due_in_s, not entry.do.enforces)):
+        is_postponed = _is_postponed(entry, status)
+        acts = is_enforced(account, status) and entry.withheld_by is None and not is_postponed
         yield NextStep(
             short=planned_short(entry, account, status, elapsed_s),
             detail=entry.detail or entry.sentence,
-            level=Level.BAD if entry.do.enforces and _acts(entry, account, status) else Level.WATCH,
+            level=Level.BAD if entry.do.enforces and acts else Level.WATCH,
             due_s=entry.due_in_s,
-            is_held=entry.withheld_by is not None and not _is_postponed(entry, status),
+            is_held=entry.withheld_by is not None and not is_postponed,
             enforces=entry.do.enforces,
         )
 
@@ -156,13 +154,13 @@ def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
 
 
 def brake_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
-    """What holds a step back, and for how long at least: `owner, 3m`."""
+    """The brake that withholds a step, and for how long at least: `owner, 3m`."""
     left_s = (entry.lets_go_in_s or 0.0) - elapsed_s
     return f"{entry.withheld_by}, {_left(left_s)}" if left_s > 0 else f"{entry.withheld_by}"
 
 
 def _left(seconds: float) -> str:
-    """A time that runs down, in whole seconds, since tenths would only flicker; rounded up: at 0 it is over."""
+    # Whole seconds, since tenths would only flicker; rounded up: at 0 it is over.
     return span(float(ceil(seconds)))
 
 
@@ -171,7 +169,7 @@ def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float 
     match under_way.do:
         case Do.WARN | Do.EVICT:
             return f"being {under_way.do.verb.done}"
-        case Do.KILL | None:  # None: by a step that the rule does not have any more
+        case Do.KILL | None:  # None: by a step that the rule no longer has
             return _killing_short(under_way, status, elapsed_s)
         case _:
             assert_never(under_way.do)
@@ -189,7 +187,7 @@ def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) 
 
 
 def result_short(action: RecentStatus) -> str:
-    """What became of a recent action: `was killed`, `kill is in progress`, `would have been evicted`."""
+    """The result of a recent action: `was killed`, `kill is in progress`, `would have been evicted`."""
     verb = action.do.verb
     if action.result is None:
         return f"{verb.noun} is in progress"
@@ -210,18 +208,3 @@ def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
 def _is_postponed(entry: PlanStatus, status: Status) -> bool:
     """Whether its timer is paused: no cycle ends, or the pod list is stale."""
     return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)
-
-
-def _acts(entry: PlanStatus, account: AccountStatus, status: Status) -> bool:
-    return is_enforced(account, status) and entry.withheld_by is None and not _is_postponed(entry, status)
-
-
-def what_follows(status: Status) -> list[PlanStatus]:
-    """The steps of a plan that would really come: where one is due now, no lesser step of its account does."""
-    due = [each for each in status.plan if each.do.enforces and each.is_now]
-    return [each for each in status.plan if each.due_in_s <= 0 or not any(_exceeds(other, each) for other in due)]
-
-
-def _exceeds(other: PlanStatus, entry: PlanStatus) -> bool:
-    """Whether the other is a later step of the same account."""
-    return (other.uid, other.account) == (entry.uid, entry.account) and (other.step or 0) > (entry.step or 0)

@@ -1,6 +1,6 @@
-"""Pieces of text: spans of time, amounts, names made inert and shortened."""
+"""Helpers for text: escaping and shortening names, spans and moments, amounts in columns."""
 
-from collections.abc import Callable
+import re
 from datetime import UTC, datetime
 from typing import Final
 
@@ -11,7 +11,7 @@ LONGEST_NAME: Final = 253
 
 
 def inert(text: str, limit: int = LONGEST_NAME) -> str:
-    """Escape what a terminal, a log or a browser could take for a command, and cut out the middle of what is too long.
+    """Escape what a terminal, log or browser could take for a command, and cut out the middle of a long text.
 
     Names reach the daemon from tenants: a process can call itself by an escape sequence or a line break.
     """
@@ -28,7 +28,7 @@ def _escape(character: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut out the middle of a text of more than `limit` characters; Kubernetes names differ at their ends."""
+    """Cut out the middle of a text that is longer than `limit`; Kubernetes names differ at their ends."""
     if len(text) <= limit:
         return text
     head = max((limit - 2) // 2, 0)
@@ -37,9 +37,9 @@ def shorten(text: str, limit: int) -> str:
 
 
 def said(text: str, limit: int) -> str:
-    """Make what somebody else said harmless, without its full stop; what is too long ends at a word.
+    """Escape another program's message and drop its full stop; one that is too long ends at a word.
 
-    The middle of a sentence has its verb: only names are cut there.
+    Only names are cut in the middle: that of a sentence has its verb.
     """
     text = inert(text, 4096).rstrip(".")
     if len(text) <= limit:
@@ -49,7 +49,7 @@ def said(text: str, limit: int) -> str:
 
 
 def clip(text: str, size: int) -> str:
-    """Cut a text to `size` bytes of UTF-8, at a character's border; what cannot be encoded becomes `?`."""
+    """Cut a text to `size` bytes of UTF-8, between characters; what cannot be encoded becomes `?`."""
     data = text.encode("utf-8", errors="replace")
     if len(data) <= size:
         return data.decode("utf-8")
@@ -57,7 +57,7 @@ def clip(text: str, size: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Write a measured span of time with the precision that people need: `0.4s`, `31s`, `5m 10s`, `3h 5m`, `2d 3h`."""
+    """Format a measured span with the precision that people need: `0.4s`, `31s`, `5m 10s`, `3h 5m`, `2d 3h`."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
@@ -76,23 +76,23 @@ def elapsed_s(since: Now, now: Now) -> float:
 
 
 def rfc3339(wall_s: float) -> str:
-    """Write Unix time as RFC 3339 in UTC with milliseconds (`2026-01-02T03:04:05.678Z`)."""
+    """Unix time as RFC 3339 in UTC with milliseconds (`2026-01-02T03:04:05.678Z`)."""
     return datetime.fromtimestamp(wall_s, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def date_time(wall_s: float) -> str:
-    """Write Unix time for people: `2026-01-02 14:05:10 UTC`."""
+    """Unix time for people: `2026-01-02 14:05:10 UTC`."""
     return datetime.fromtimestamp(wall_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def clock_time(wall_s: float, seen_from_s: float) -> str:
-    """Write Unix time for people: `14:05:10 UTC`, with its date where that is not the date of `seen_from_s`."""
+    """Unix time for people: `14:05:10 UTC`, with its date if that differs from the date of `seen_from_s`."""
     text = date_time(wall_s)
     return text.partition(" ")[2] if text[:10] == date_time(seen_from_s)[:10] else text
 
 
 def byte_cell(amount: int | None) -> str:
-    """Write bytes for a column of them: always one decimal with a binary suffix (`7.0Gi`), `0`, or `unknown`.
+    """Bytes in a column: one decimal with a binary suffix (`7.0Gi`), `0`, or `unknown`.
 
     In a sentence `core.units.format_bytes` reads better.
     """
@@ -107,12 +107,12 @@ def byte_cell(amount: int | None) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number with its noun: `1 process`, `3 processes`."""
+    """A number with its noun: `1 process`, `3 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def capital(text: str) -> str:
-    """A clause as the beginning of a sentence."""
+    """A text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -120,10 +120,22 @@ def capital(text: str) -> str:
 LONGEST_NOTE: Final = 1024
 
 
-def fit(write: Callable[[int], str], size: int = LONGEST_NOTE) -> str:
-    """Write with names as long as they are, or shorter where it would not fit the note of an Event, or `size` bytes."""
-    for limit in (LONGEST_NAME, 63):
-        text = write(limit)
-        if len(text.encode("utf-8", errors="replace")) <= size:
-            return text
-    return clip(write(24), size)
+def fit(text: str, size: int = LONGEST_NOTE) -> str:
+    """Cut a text to `size` bytes of UTF-8: first its long names, and if that is not enough, its end."""
+    return clip(shorten_names(text, size), size)
+
+
+def shorten_names(text: str, size: int) -> str:
+    """Shorten the long names in a text of more than `size` bytes; it may still be longer."""
+    for limit in (63, 24):
+        if size_of(text) > size:
+            # The names of Kubernetes' objects and the parts of their keys consist of these characters.
+            names = re.findall(rf"[\w.-]{{{limit + 1},}}", text)
+            for name in names:
+                text = text.replace(name, shorten(name, limit))
+    return text
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text.encode("utf-8", errors="replace"))

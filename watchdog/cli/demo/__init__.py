@@ -14,7 +14,7 @@ from watchdog.cli.demo.daemon import DemoDaemon, FastClock
 from watchdog.cli.demo.pods import SimNode
 from watchdog.cli.demo.screen import Screen, screen_for
 from watchdog.clock import Waiter
-from watchdog.report.sentences.explanation import explanation
+from watchdog.report.sentences.action import explanation
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (

@@ -1,4 +1,4 @@
-"""How an account stands, in words, from the status of a daemon: use, limit, verdict, rule, what follows."""
+"""The paragraphs of `explain` about an account: use, limit, verdict, rule, what follows, what to change."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,24 +8,24 @@ from watchdog.core.units import format_bytes
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import following
 from watchdog.report.sentences.usage import account_name, limit_sum, origin
-from watchdog.report.status import AccountStatus, Status
+from watchdog.report.status import AccountStatus, GapStatus, Status
 from watchdog.report.text import capital, clock_time, inert
 
 _MOST_GAPS: Final = 3
 
-Paragraph = tuple[str, ...]
+
+def account_paragraphs(account: AccountStatus, status: Status) -> tuple[tuple[str, ...], ...]:
+    """Use and limit of an account; its rule and what follows; what its owner can change."""
+    paragraphs = (
+        (*_use(account, status), *_limit(account), *_verdict(account, status), *_misdeclarations(account)),
+        (*_rule(account, status), *following(account, status)),
+        (f"To stay within its limit, {inert(account.advice, 1000)}.",) if account.advice is not None else (),
+    )
+    return tuple(filter(None, paragraphs))
 
 
-def account_paragraphs(account: AccountStatus, status: Status) -> tuple[Paragraph, ...]:
-    """How an account stands; by which rule something follows, and what; what can be changed."""
-    groups = ((use, may_use, standing, skipped), (_rule, following), (_change,))
-    written = (tuple(text for part in group for text in part(account, status)) for group in groups)
-    return tuple(paragraph for paragraph in written if paragraph)
-
-
-def use(account: AccountStatus, status: Status) -> Iterator[str]:
-    """What it uses, or that this is not known."""
-    used, at_least, gpu = account.used, account.used_at_least or 0, account.gpu
+def _use(account: AccountStatus, status: Status) -> Iterator[str]:
+    used, at_least, gpu = account.used, account.least, account.gpu
     where = f" on {inert(gpu)}" if gpu is not None else ""
     name = account_name(account.namespace, account.pod, account.container)
     subject = capital(name)
@@ -37,7 +37,7 @@ def use(account: AccountStatus, status: Status) -> Iterator[str]:
         yield f"{subject} uses {format_bytes(used)} of GPU memory{where}."
     else:
         yield f"{subject} uses no GPU memory{where}."
-        yield from _strangers(status)
+        yield from _unknown_pods(status)
     if account.behind and account.container is None:
         yield from _unlisted(account)
     if account.container == "":
@@ -48,7 +48,7 @@ def use(account: AccountStatus, status: Status) -> Iterator[str]:
 
 
 def _unknown_use(account: AccountStatus, name: str, where: str) -> Iterator[str]:
-    at_least, most = account.used_at_least or 0, account.used_at_most
+    at_least, most = account.least, account.used_at_most
     subject = capital(name)
     if at_least:
         yield f"{subject} uses at least {format_bytes(at_least)} of GPU memory{where}; the rest is currently unknown."
@@ -60,8 +60,7 @@ def _unknown_use(account: AccountStatus, name: str, where: str) -> Iterator[str]
 
 
 def _unlisted(account: AccountStatus) -> Iterator[str]:
-    """What a pod uses in containers that the pod list does not have."""
-    there = [each.used or 0 for each in account.processes if not each.container]
+    there = [process.used or 0 for process in account.processes if not process.container]
     if there:
         yield (
             f"{format_bytes(sum(there))} is used by a container that is not in the pod list yet. It counts once the "
@@ -69,44 +68,42 @@ def _unlisted(account: AccountStatus) -> Iterator[str]:
         )
 
 
-def _strangers(status: Status) -> Iterator[str]:
-    """What processes use whose pod can't be told: a pod that seems to use nothing may be theirs."""
-    uses = [each for each in status.unattributed if each.reason in ("unknown_pod", "spoofed")]
+def _unknown_pods(status: Status) -> Iterator[str]:
+    """The use of processes whose pod is unknown: a pod that seems to use nothing may be theirs."""
+    uses = [use for use in status.unattributed if use.reason in ("unknown_pod", "spoofed")]
     if uses:
-        amount = format_bytes(sum(each.used or 0 for each in uses))
+        amount = format_bytes(sum(use.used or 0 for use in uses))
         yield f"Processes whose pod is unknown use {amount} on this node; no pod is charged for it."
 
 
-def gaps(account: AccountStatus, status: Status) -> Iterator[str]:
-    """What could not be learned: of this account's GPUs where any gap is, or else of the node and of this pod."""
-    named = [(gap.what, gap.text) for gap in status.gaps]
-    gaps = [gap for gap in named if _concerns(*gap, account, status)]
-    own = {process.gpu or "" for process in account.processes} | {account.gpu or ""}
-    mine = [gap for gap in gaps if any(gpu and gpu in gap[0] for gpu in own)] or gaps
-    for what, why in mine[:_MOST_GAPS]:
-        yield f"Data gap: {inert(what)}: {inert(why, 600).rstrip('.')}."
-    if len(mine) > _MOST_GAPS:
-        yield f"Data gaps not shown: {len(mine) - _MOST_GAPS}."
+def _gaps(account: AccountStatus, status: Status) -> Iterator[str]:
+    """The gaps of this account's GPUs; if there are none, those of the node and of this pod."""
+    gaps = [gap for gap in status.gaps if _concerns(gap, account, status)]
+    own = {process.gpu for process in account.processes} | {account.gpu or ""}
+    shown = [gap for gap in gaps if any(gpu and gpu in gap.what for gpu in own)] or gaps
+    for gap in shown[:_MOST_GAPS]:
+        yield f"Data gap: {inert(gap.what)}: {inert(gap.text, 600).rstrip('.')}."
+    if len(shown) > _MOST_GAPS:
+        yield f"Data gaps not shown: {len(shown) - _MOST_GAPS}."
 
 
-def _concerns(what: str, why: str, account: AccountStatus, status: Status) -> bool:
-    """Whether a gap says something of this account that is not said elsewhere: tenants are not shown each other."""
-    namespace, pod, unknown = account.namespace or "", account.pod or "", account.rule_unknown
-    if why == unknown or (what == "NVML" and status.maintenance is not None):
+def _concerns(gap: GapStatus, account: AccountStatus, status: Status) -> bool:
+    """Whether a gap is about this account and reported nowhere else; tenants do not read of each other."""
+    namespace, pod, what = account.namespace, account.pod, gap.what
+    if gap.text == account.rule_unknown or (what == "NVML" and status.maintenance is not None):
         return False
     for noun in ("labels of namespace ", "namespace "):
         if what.startswith(noun):
             return what == f"{noun}{namespace}"
     if what.startswith("namespaces"):
-        return unknown is not None
+        return account.rule_unknown is not None
     if what.startswith("container "):
         return what.endswith(f" of pod {namespace}/{pod}")
     is_pod = what.startswith("pod ") and not what.startswith("pod file")
     return not is_pod or what == f"pod {namespace}/{pod}"
 
 
-def may_use(account: AccountStatus, _status: Status) -> Iterator[str]:
-    """What it may use, and by what declaration."""
+def _limit(account: AccountStatus) -> Iterator[str]:
     allowed, declared, by = account.allowed, account.declared, account.declared_by
     if allowed is None or declared is None:
         return
@@ -121,26 +118,24 @@ def may_use(account: AccountStatus, _status: Status) -> Iterator[str]:
 
 
 def _allowance(account: AccountStatus) -> str:
-    """How the allowance adds up, where it can be told."""
+    """How the allowance adds up, if that is known."""
     allowance = account.allowance
     if allowance is None:
         return ""
-    percent, each, contexts = allowance.percent, allowance.per_context, allowance.contexts
+    percent, per_context, contexts = allowance.percent, allowance.per_context, allowance.contexts
     whole = format_bytes(account.declared or 0)
     parts = [f"{inert(percent)} of {whole}"] if percent is not None and percent != "0%" else []
-    if each and contexts:
+    if per_context and contexts:
         of = "1 CUDA context" if contexts == 1 else f"each of {contexts} CUDA contexts"
-        parts.append(f"{format_bytes(each)} for {of}")
+        parts.append(f"{format_bytes(per_context)} for {of}")
     return f" ({', plus '.join(parts)})" if parts else ""
 
 
-def standing(account: AccountStatus, status: Status) -> Iterator[str]:
-    """Whether that is too much, as far as it is known."""
-    verdict, allowed, at_least = account.verdict, account.allowed, account.used_at_least or 0
+def _verdict(account: AccountStatus, status: Status) -> Iterator[str]:
+    verdict, allowed, since = account.verdict, account.allowed, account.over_since
     if verdict == "over" and allowed is not None:
-        since, now = account.over_since, status.at
-        lasting = f", exceeded since {clock_time(since, now)}" if since is not None and now is not None else ""
-        yield f"That is {format_bytes(at_least - allowed)} over its limit{lasting}."
+        lasting = f", exceeded since {clock_time(since, status.at)}" if since is not None else ""
+        yield f"That is {format_bytes(account.least - allowed)} over its limit{lasting}."
     elif verdict == "within":
         yield "That is within its limit."
     elif verdict == "undeclared" and account.container != "":
@@ -158,24 +153,22 @@ def standing(account: AccountStatus, status: Status) -> Iterator[str]:
             yield f"Even at the maximum of {format_bytes(most)} it would be within its limit."
     if account.used is None or verdict == "unknown":
         silent = sum(1 for process in account.processes if process.used is None)
-        # Under maintenance nobody asks the driver; that it is let go is said of the node.
+        # During maintenance the driver is not queried, which is reported about the node.
         if silent and status.maintenance is None:
             yield f"The driver reports no usage for {silent} of its processes."
-        yield from gaps(account, status)
+        yield from _gaps(account, status)
 
 
-def skipped(account: AccountStatus, _status: Status) -> Iterator[str]:
-    """Which declarations were skipped, and why; and which count although they can hardly be meant."""
-    holds = account.declared is not None
-    for each in account.misdeclarations:
-        source, why = each.source or "", each.why or ""
-        if each.counts:
-            yield f"The declaration {inert(source)} is used as written: {inert(why, 600)}"
+def _misdeclarations(account: AccountStatus) -> Iterator[str]:
+    instead = "; the limit above applies instead" if account.declared is not None else ""
+    for skipped in account.misdeclarations:
+        source, why = inert(skipped.source), inert(skipped.why, 600)
+        if skipped.counts:
+            yield f"The declaration {source} is used as written: {why}"
             continue
-        instead = "; the limit above applies instead" if holds else ""
-        reason = inert(why, 600).rstrip(".")
+        reason = why.rstrip(".")
         end = "" if reason.endswith("?") and not instead else "."
-        yield f"The declaration {inert(source)} is ignored: {reason}{instead}{end}"
+        yield f"The declaration {source} is ignored: {reason}{instead}{end}"
 
 
 def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
@@ -195,7 +188,7 @@ def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
     yield f'Its rule is "{inert(rule)}"{more}.'
     protected = account.protected
     if protected == TERMINATING and account.under_way is not None:
-        return  # by the very action of which is told next
+        return  # by the action that is reported next
     if protected == TERMINATING:
         yield f"This pod is exempt from kills and evictions for now: {TERMINATING}."
     elif protected is not None:
@@ -209,14 +202,7 @@ def _observing(account: AccountStatus, status: Status) -> str:
     nothing = "it records what it would do and takes no action"
     if active is None or active.now:
         return f"{capital(rule_observes(None))}: {nothing}."
-    changes, at, now = active.changes, active.changes_at, status.at
     until = ""
-    if changes is not None and at is not None and now is not None:
-        until = f" Its hours start {inert(changes)} ({clock_time(at, now)})."
+    if active.changes is not None and active.changes_at is not None:
+        until = f" Its hours start {inert(active.changes)} ({clock_time(active.changes_at, status.at)})."
     return f"{capital(rule_observes(active.hours))}: now {nothing}.{until}"
-
-
-def _change(account: AccountStatus, _status: Status) -> Iterator[str]:
-    advice = account.advice
-    if advice is not None:
-        yield f"To stay within its limit, {inert(advice, 1000)}."

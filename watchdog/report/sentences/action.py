@@ -1,18 +1,21 @@
-"""Actions in words, from the first signal to the memory seen free: what is done to whom, and how it ended."""
+"""Actions in words, from the intention to the memory seen free: what is done to which pod, how it ended, and why."""
 
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from watchdog.core.assessment import Assessment
 from watchdog.core.model import Owner
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
-from watchdog.core.policy import Do
-from watchdog.core.units import format_duration
-from watchdog.report.sentences.brakes import AGAIN, brief, observing_because
-from watchdog.report.sentences.usage import threshold_text, title
-from watchdog.report.status import AccountStatus, PlanStatus, Status, StepStatus, UnderWayStatus
-from watchdog.report.text import LONGEST_NAME, LONGEST_NOTE, capital, clock_time, count, fit, inert, span
+from watchdog.core.policy import Do, Policy
+from watchdog.core.units import format_bytes, format_duration
+from watchdog.report.advice import advice
+from watchdog.report.sentences.brakes import RETRIED, observing_because
+from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
+from watchdog.report.status import AccountStatus, Status, StepStatus, UnderWayStatus
+from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, said, span
 
-# How an action ended that did not do what it was meant to.
+_LONGEST_REASON: Final = 600
+# How an action ended that did not succeed.
 ENDINGS: Final[dict[str, str]] = {
     Result.FAILED: "failed",
     Result.BLOCKED: "is blocked",
@@ -23,64 +26,44 @@ ENDINGS: Final[dict[str, str]] = {
 }
 
 
-def acted(verb: str, entry: PlanEntry, processes: int | None, limit: int) -> str:
-    """A verb with what it is done to."""
+def acted(verb: str, entry: PlanEntry, processes: int | None = None) -> str:
+    """A verb with its object: `killing 3 processes of container main`."""
     match entry.do:
         case Do.WARN:
             return verb
         case Do.KILL:
-            return f"{verb} {victims(entry, processes, limit)}"
+            return f"{verb} {victims(entry, processes)}"
         case Do.EVICT:
             return f"{verb} the pod with a grace period of {format_duration(entry.definition.grace_s)}"
         case _:
             assert_never(entry.do)
 
 
-def victims(entry: PlanEntry, processes: int | None = None, limit: int = LONGEST_NAME) -> str:
-    """Name what a kill is aimed at: `3 processes of container main`."""
+def victims(entry: PlanEntry, processes: int | None = None) -> str:
+    """The victims of a kill: `3 processes of container main`."""
     number = len(entry.targets) if processes is None else processes
     who = count(number, "process", "processes") if number else "the processes"
     if entry.definition.scope == "pod":
         return f"{who} in all containers of the pod"
-    return f"{who} of container {inert(entry.victim, limit)}" if entry.victim else f"{who} of the pod"
+    return f"{who} of container {inert(entry.victim)}" if entry.victim else f"{who} of the pod"
 
 
-def victims_planned(entry: PlanStatus) -> str:
-    """Name what a planned action is aimed at: `all processes of container main`, `the pod`."""
-    whose = f"container {inert(entry.container)}" if entry.container else "the pod"
-    match entry.do:
-        case Do.WARN:
-            return "its owner"
-        case Do.EVICT:
-            return "the pod"
-        case Do.KILL if entry.scope == "pod":
-            return "all processes in the containers of the pod"
-        case Do.KILL:
-            return f"the largest GPU process of {whose}" if entry.scope == "process" else f"all processes of {whose}"
-        case _:
-            assert_never(entry.do)
-
-
-def aim(step: StepStatus, account: AccountStatus) -> str:
-    """Whom a step that is not above its threshold would hit."""
+def acted_later(step: StepStatus, account: AccountStatus) -> str:
+    """What a step would do whose threshold has not been reached: `kill container main`."""
+    names = {process.container for process in account.processes if process.container}
+    named = sorted(names | {account.container} if account.container else names)
+    whose = f"container {inert(named[0])}" if len(named) == 1 else "the container furthest over its own declaration,"
     match step.do:
         case Do.WARN:
-            return ""
+            return "warn"
         case Do.EVICT:
-            return " the pod"
+            return "evict the pod"
         case Do.KILL if step.scope == "pod":
-            return " all containers"
+            return "kill all containers"
         case Do.KILL:
-            return _killed(step, account)
+            return f"kill the largest GPU process of {whose}" if step.scope == "process" else f"kill {whose}"
         case _:
             assert_never(step.do)
-
-
-def _killed(step: StepStatus, account: AccountStatus) -> str:
-    only = {process.container or "" for process in account.processes} | {account.container}
-    named = sorted(name for name in only if name)
-    whose = f"container {inert(named[0])}" if len(named) == 1 else "the container furthest over its own declaration,"
-    return f" the largest GPU process of {whose}" if step.scope == "process" else f" {whose}"
 
 
 def signals(grace_s: float) -> str:
@@ -89,7 +72,7 @@ def signals(grace_s: float) -> str:
 
 
 def sent_signals(sent: Sequence[Sent]) -> str:
-    """Which signals were really sent: `SIGTERM`, `SIGTERM, and 1 process SIGKILL after 10s`."""
+    """The signals that were really sent: `SIGTERM`, `SIGTERM, and 1 process SIGKILL after 10s`."""
     first, *others = sent or (None,)
     if first is None:
         return "no signal"
@@ -116,131 +99,161 @@ def shown_as(entry: PlanEntry, *, past: bool = False) -> str:
     return f"Kubernetes does not report OOMKilled. The container shows {codes}."
 
 
-def replaced_by(owner: Owner, limit: int = LONGEST_NAME) -> str:
-    """Who decides whether an evicted pod is replaced: `replacing the pod is up to its Job train`."""
-    return f"replacing the pod is up to its {inert(owner.kind, limit)} {inert(owner.name, limit)}"
+def replaced_by(owner: Owner | None) -> str:
+    """What replaces an evicted pod: `replacing the pod is up to its Job train`."""
+    if owner is None:
+        return "the pod has no controller to replace it"
+    return f"replacing the pod is up to its {inert(owner.kind)} {inert(owner.name)}"
 
 
 def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
-    """What an action that has begun has come to: the signals, and that its memory is waited for."""
+    """An action in progress: which signals were sent, and that its memory is waited for."""
+    timeout_s, grace_s = status.release_timeout_s, under_way.grace_s or 0
+    waits = f"the watchdog then waits{f' up to {format_duration(timeout_s)}' if timeout_s else ''}"
     match under_way.do:
         case Do.WARN:
             return "A warning is being given."
         case Do.EVICT:
-            return _eviction(under_way.grace_s or 0, status)
-        case Do.KILL | None:  # None: by a step that the rule does not have any more
-            return _kill(under_way, status)
+            return (
+                "An eviction of this pod is in progress: the API server has accepted it. Its containers have "
+                f"{format_duration(grace_s)} to exit; {waits} for its memory to be freed."
+            )
+        case Do.KILL | None:  # None: by a step that the rule no longer has
+            whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
+            got = _signals_so_far(under_way, grace_s, status)
+            return f"A kill of {whose} is in progress: its processes {got}; {waits} for their memory to be freed."
         case _:
             assert_never(under_way.do)
 
 
-def _kill(under_way: UnderWayStatus, status: Status) -> str:
-    whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
-    got = _got(under_way, under_way.grace_s or 0, status)
-    timeout_s = status.release_timeout_s
-    waits = f" up to {format_duration(timeout_s)}" if timeout_s else ""
-    return (
-        f"A kill of {whose} is in progress: its processes {got}; the watchdog then waits{waits} for their memory to be "
-        "freed."
-    )
-
-
-def _eviction(grace_s: float, status: Status) -> str:
-    timeout_s = status.release_timeout_s
-    waits = f" up to {format_duration(timeout_s)}" if timeout_s else ""
-    return (
-        f"An eviction of this pod is in progress: the API server has accepted it. Its containers have "
-        f"{format_duration(grace_s)} to exit; the watchdog then waits{waits} for its memory to be freed."
-    )
-
-
-def _got(under_way: UnderWayStatus, grace_s: float, status: Status) -> str:
-    """Which signal came, and which one comes when, as what its processes did."""
-    killed, now = under_way.sigkill_at, status.at
-    begun, sent, has_ended = under_way.begun_at, under_way.signals, under_way.ended
-    if has_ended and not sent:
+def _signals_so_far(under_way: UnderWayStatus, grace_s: float, status: Status) -> str:
+    killed, now, sent = under_way.sigkill_at, status.at, under_way.signals
+    is_past = killed is not None and killed <= now
+    if under_way.ended and not sent:
         return "had ended before a signal was sent"
     if not grace_s:
-        # A grace that a stronger step has ended: when is not told.
-        at = f" at {clock_time(killed, now)}" if killed is not None and now is not None and killed <= now else ""
-        return f"got {' and '.join(sent) or 'SIGKILL'}{at}{' and have ended' * has_ended}"
-    got = f"got SIGTERM at {clock_time(begun, now)}" if begun is not None and now is not None else "got SIGTERM"
-    if has_ended and "SIGKILL" not in sent:
+        # If a later step has ended the grace period, the status does not have the moment of SIGKILL.
+        at = f" at {clock_time(killed, now)}" if killed is not None and is_past else ""
+        return f"got {' and '.join(sent) or 'SIGKILL'}{at}{' and have ended' * under_way.ended}"
+    got = f"got SIGTERM{f' at {clock_time(under_way.begun_at, now)}' if under_way.begun_at is not None else ''}"
+    if under_way.ended and "SIGKILL" not in sent:
         return f"{got} and have ended"
-    at = f"after {format_duration(grace_s)}"
-    is_past = killed is not None and now is not None and killed <= now
-    if killed is not None and now is not None:
-        at = f"at {clock_time(killed, now)}"
+    at = f"at {clock_time(killed, now)}" if killed is not None else f"after {format_duration(grace_s)}"
     left = "got" if "SIGKILL" in sent else "were due" if is_past or status.hangs_since is not None else "get"
     return f"{got}, and those still running {left} SIGKILL {at}"
 
 
-def _by(entry: PlanEntry, limit: int) -> str:
-    """By which rule and threshold, in brackets."""
-    return f" (rule {inert(entry.rule.name, limit)}, {threshold_text(entry)})"
-
-
-def outcome_note(outcome: Outcome, size: int = LONGEST_NOTE) -> str:
-    """Say what came of a step, in at most `size` bytes of UTF-8 (1 kB)."""
-
-    def write(limit: int) -> str:
-        what = _result(outcome, limit)
-        return f"{capital(title(outcome.entry.assessment, limit))}: {what}{_by(outcome.entry, limit)}."
-
-    return fit(write, size)
-
-
-def _result(outcome: Outcome, limit: int) -> str:
-    match outcome.result:
-        case Result.DONE:
-            return _done(outcome, limit)
-        case Result.OBSERVED:
-            return _observed(outcome, limit)
-        case _:
-            tried = acted(outcome.entry.do.verb.doing, outcome.entry, len(outcome.signalled) or None, limit)
-            again = f" {AGAIN}" if outcome.result is Result.BLOCKED else ""
-            return f"{tried} {ENDINGS[outcome.result]}{again}{_reason(outcome, limit)}"
-
-
-def _done(outcome: Outcome, limit: int) -> str:
-    begun = outcome.entry.do.first_effect
-    freed = f"; the memory was free {span(outcome.release_s)} after {begun}" if outcome.release_s else ""
-    done = acted(outcome.entry.do.verb.done, outcome.entry, len(outcome.signalled) or None, limit)
-    how = f" with {sent_signals(outcome.sent)}" if outcome.sent else ""
-    return f"{done}{how}{_reason(outcome, limit)}{freed}"
-
-
-def _observed(outcome: Outcome, limit: int) -> str:
-    done = acted(outcome.entry.do.verb.done, outcome.entry, None, limit)
-    if outcome.entry.assessment.observes:
-        return f"would have {done}, but {observing_because(outcome.entry.assessment, limit)}{_reason(outcome, limit)}"
-    return f"observe mode would have {done}{_reason(outcome, limit)}"
+def outcome_note(outcome: Outcome) -> str:
+    """The result of a step, in at most 1 kB of UTF-8."""
+    return _note(outcome.entry, _result(outcome))
 
 
 def delay_note(entry: PlanEntry) -> str:
-    """Say that an eviction has not come about yet, and why, in at most 1 kB of UTF-8."""
+    """That an eviction has not succeeded yet, and why, in at most 1 kB of UTF-8."""
+    why = said(entry.pending_eviction.refused, _LONGEST_REASON) if entry.pending_eviction is not None else ""
+    return _note(entry, f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {RETRIED}: {why}")
 
-    def write(limit: int) -> str:
-        why = brief(entry.pending_eviction.refused, limit) if entry.pending_eviction is not None else ""
-        what = f"{acted(entry.do.verb.doing, entry, None, limit)} has not succeeded yet {AGAIN}: {why}"
-        return f"{capital(title(entry.assessment, limit))}: {what}{_by(entry, limit)}."
 
-    return fit(write)
+def _note(entry: PlanEntry, what: str) -> str:
+    by = f"rule {inert(entry.rule.name)}, {threshold_text(entry)}"
+    return fit(f"{capital(title(entry.assessment))}: {what} ({by}).")
+
+
+def _result(outcome: Outcome) -> str:
+    entry, verb, reason = outcome.entry, outcome.entry.do.verb, _reason(outcome)
+    signalled = len(outcome.signalled) or None
+    if outcome.result is Result.DONE:
+        freed = f"; the memory was free {_freed_after(outcome)}" if outcome.release_s else ""
+        how = f" with {sent_signals(outcome.sent)}" if outcome.sent else ""
+        return f"{acted(verb.done, entry, signalled)}{how}{reason}{freed}"
+    if outcome.result is Result.OBSERVED:
+        done = acted(verb.done, entry)
+        if entry.assessment.observes:
+            return f"would have {done}, but {observing_because(entry.assessment)}{reason}"
+        return f"observe mode would have {done}{reason}"
+    retried = f" {RETRIED}" if outcome.result is Result.BLOCKED else ""
+    return f"{acted(verb.doing, entry, signalled)} {ENDINGS[outcome.result]}{retried}{reason}"
 
 
 def release_note(outcome: Outcome) -> str:
-    """Say when the memory of a kill was seen free, or that it was not, in at most 1 kB of UTF-8."""
-
-    def write(limit: int) -> str:
-        subject = capital(title(outcome.entry.assessment, limit))
-        if outcome.release_s is not None:
-            return (
-                f"{subject}: its memory was free again {span(outcome.release_s)} after {outcome.entry.do.first_effect}."
-            )
-        return f"{subject}: its memory is not confirmed free{_reason(outcome, limit)}."
-
-    return fit(write)
+    """When the memory of a kill was seen free, or that it was not, in at most 1 kB of UTF-8."""
+    subject = capital(title(outcome.entry.assessment))
+    if outcome.release_s is not None:
+        return fit(f"{subject}: its memory was free again {_freed_after(outcome)}.")
+    return fit(f"{subject}: its memory is not confirmed free{_reason(outcome)}.")
 
 
-def _reason(outcome: Outcome, limit: int) -> str:
-    return f": {brief(outcome.reason, limit)}" if outcome.reason else ""
+def _freed_after(outcome: Outcome) -> str:
+    return f"{span(outcome.release_s or 0.0)} after {outcome.entry.do.first_effect}"
+
+
+def _reason(outcome: Outcome) -> str:
+    return f": {said(outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+
+
+def explanation(outcome: Outcome, policy: Policy) -> str:
+    """The result of a step for the pod's owner, in three to six sentences: what, why, how, and what to change."""
+    entry = outcome.entry
+    remedy = advice(entry.assessment, policy, under_pressure=entry.definition.under_pressure)
+    sentences = (
+        _what_and_why(outcome),
+        _how_much(entry),
+        _by_rule(entry, outcome, policy),
+        _how(outcome),
+        f"To prevent this, {remedy}.",
+        f"Questions: ask {inert(policy.events.contact)}." if policy.events.contact else "",
+    )
+    return " ".join(filter(None, sentences))
+
+
+def _what_and_why(outcome: Outcome) -> str:
+    entry, verb = outcome.entry, outcome.entry.do.verb
+    whole = title(entry.assessment)
+    whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do is Do.KILL else whole
+    too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
+    used = "exceeded its GPU memory limit" if too_much else "came close to its GPU memory limit"
+    over = f"because {_short(entry.assessment)} {used}"
+    if outcome.result is Result.DONE:
+        return f"The watchdog {verb.done} {whom}, {over}."
+    if outcome.result is Result.OBSERVED:
+        why = observing_because(entry.assessment)
+        return f"The watchdog would have {verb.done} {whom}, {over}; {why}, so no action was taken."
+    reason = f": {said(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+    return f"The watchdog was going to {verb.base} {whom}, {over}; this {ENDINGS[outcome.result]}{reason}."
+
+
+def _short(assessment: Assessment) -> str:
+    return "the pod" if assessment.account.container is None else "the container"
+
+
+def _how_much(entry: PlanEntry) -> str:
+    assessment, (allowed, declared, by) = entry.assessment, terms(entry)
+    used = f"It used {amount_used(assessment.used, assessment.used_at_least)}"
+    if allowed is None or declared is None:
+        return f"{used}."
+    where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
+    return f"{used}{where}; its limit was {limit_sum(allowed, declared, by)}."
+
+
+def _by_rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
+    # What came after the first signal is not what it was killed for.
+    above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
+    lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
+    threshold = format_bytes(entry.threshold_bytes)
+    rule = f'Rule "{inert(entry.rule.name)}"'
+    return f"{rule} {entry.do.verb.does} {threshold_text(entry, policy)} (threshold {threshold}){lasted}."
+
+
+def _how(outcome: Outcome) -> str:
+    entry = outcome.entry
+    if entry.do is Do.EVICT and outcome.result is Result.DONE:
+        grace = format_duration(entry.definition.grace_s)
+        freed = f"; the memory was free {span(outcome.release_s)} after that" if outcome.release_s is not None else ""
+        after = replaced_by(entry.assessment.pod.owner)
+        return f"The Eviction API accepted that, and its containers had {grace} to end{freed}; {after}."
+    if entry.do is not Do.KILL or not outcome.signalled or outcome.result is Result.GONE:
+        return ""
+    if outcome.result is Result.INTERRUPTED and [sent.signal for sent in outcome.sent] == ["SIGTERM"]:
+        return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."
+    freed = f", and the memory was free {_freed_after(outcome)}" if outcome.release_s else ""
+    return f"The processes got {sent_signals(outcome.sent)}{freed}. {shown_as(entry, past=True)}"

@@ -1,4 +1,4 @@
-"""What holds an action back, in words: brakes, the breaker, a refused eviction, and that only observing is allowed."""
+"""Why an action is withheld, in words: brakes, the breaker, a refused eviction, observe mode, a suspension."""
 
 from typing import Final, assert_never
 
@@ -6,39 +6,28 @@ from watchdog.core.assessment import Assessment, MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import DAEMON, GIVE_UP_AFTER_S, MOST_TRIES, against_evicting
 from watchdog.core.ledger import PendingEviction
-from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.core.units import format_duration, format_percent
-from watchdog.report.text import LONGEST_NAME, clock_time, count, inert, said, span
+from watchdog.report.text import clock_time, count, inert, said, span
 
-_LONGEST: Final = 400
+_LONGEST: Final = 400  # of what the API server answered
 _BOUND: Final = f"up to {MOST_TRIES} times within {format_duration(GIVE_UP_AFTER_S)}"
-AGAIN: Final = f"and is retried {_BOUND}"
+RETRIED: Final = f"and is retried {_BOUND}"
 
 
 def trying_because(trying: PendingEviction) -> str:
-    """Why an eviction has not come about, as the end of a sentence."""
+    """Why an eviction has not succeeded yet, as the end of a sentence."""
     if trying.next_s is None:
         which = "" if trying.tries == 1 else f", for the {_ordinal(trying.tries)} time"
         return f"the API server is being asked to evict it{which}"
     times = "once" if trying.tries == 1 else f"{trying.tries} times"
-    whom = (
+    state = (
         "its disruption budget does not let the eviction through"
         if trying.is_blocked
         else "the eviction has not succeeded"
     )
-    return f"{whom} ({refusal(trying.refused)}); tried {times} so far, {_BOUND}"
-
-
-def refusal(reason: str) -> str:
-    """What the API server said, made harmless, as a part of a sentence."""
-    return said(reason, _LONGEST)
-
-
-def brief(reason: str, limit: int) -> str:
-    """Likewise, in a note whose names have at most `limit` characters: a sentence has room for a few of them."""
-    return said(reason, max(3 * limit, 120))
+    return f"{state} ({said(trying.refused, _LONGEST)}); tried {times} so far, {_BOUND}"
 
 
 def _ordinal(number: int) -> str:
@@ -52,29 +41,29 @@ _CROWDED: Final = (
 )
 
 
-def withheld_because(entry: PlanEntry, policy: Policy | None = None, limit: int = LONGEST_NAME) -> str:
-    """Why an entry is held back, as the end of a sentence; with the policy's numbers where the policy is given."""
+def withheld_because(entry: PlanEntry, policy: Policy | None = None) -> str:
+    """Why an entry is withheld, as the end of a sentence; with the policy's numbers if the policy is given."""
     brake = entry.withheld_by
     if brake is None:
         return "nothing holds it back"
     bounds = policy.brakes if policy is not None else Brakes()
     if entry.presumed:
-        return _presumed(entry, brake, bounds, limit)
+        return _presumed(entry, brake, bounds)
     observing = entry.assessment.observes or (policy is not None and policy.mode == "observe")
-    return _standing(entry, brake, policy, limit) or _counted(entry, brake, bounds, limit, observing=observing)
+    return _by_state(entry, brake, policy) or _by_count(entry, brake, bounds, observing=observing)
 
 
-def _standing(entry: PlanEntry, brake: Brake, policy: Policy | None, limit: int) -> str:
-    """Why a brake holds that is about the pod, its processes or the watchdog; empty for those that count actions."""
+def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
+    """Why a brake on the state of the pod, its processes or the watchdog holds; empty for those that count actions."""
     match brake:
         case Brake.PROTECTED:
             protected = entry.assessment.protected
-            why = f"the pod is protected: {inert(protected, limit)}" if protected else ""
+            why = f"the pod is protected: {inert(protected)}" if protected else ""
             why = why or against_evicting(entry.assessment.pod) or DAEMON
         case Brake.PENDING if entry.pending_eviction is not None:
             why = trying_because(entry.pending_eviction)
         case Brake.PENDING:
-            where = f"on {inert(entry.card, limit)}" if entry.card is not None else "here"
+            where = f"on {inert(entry.card)}" if entry.card is not None else "here"
             why = f"an earlier kill or eviction {where} is still in progress: its memory has not been freed yet"
         case Brake.STALE:
             older = f" (older than {format_duration(policy.stale_after_s)})" if policy is not None else ""
@@ -84,7 +73,7 @@ def _standing(entry: PlanEntry, brake: Brake, policy: Policy | None, limit: int)
         case Brake.MAINTENANCE:
             why = "the GPUs of this node are under maintenance"
         case Brake.MPS:
-            why = _mps(entry.mps_hazard, limit)
+            why = _mps(entry.mps_hazard)
         case Brake.UNKNOWN_CONTAINER:
             why = "no container in the pod list exceeds its own declaration"
         case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:
@@ -94,45 +83,36 @@ def _standing(entry: PlanEntry, brake: Brake, policy: Policy | None, limit: int)
     return why
 
 
-def _counted(entry: PlanEntry, brake: Brake, bounds: Brakes, limit: int, *, observing: bool) -> str:
-    """Why a brake holds that counts actions, with its bound where that is known."""
-    whose = _owner(entry, limit)
+def _by_count(entry: PlanEntry, brake: Brake, bounds: Brakes, *, observing: bool) -> str:
+    """Why a brake that counts actions holds, with its bound if that is known."""
+    whose = _owner(entry)
     if brake is Brake.OWNER:
         return _window(bounds.owner, f"{whose} reached", f" of {whose}", observing=observing)
     if brake is Brake.OWNER_BACKOFF:
         waits = f": {_waits(bounds.owner_backoff)}" if bounds.owner_backoff is not None else ""
         return f"the last kill or eviction of {whose}{'' if waits else ' on this node'} is too recent{waits}"
     if brake is Brake.NAMESPACE:
-        namespace = f"namespace {inert(entry.assessment.pod.namespace, limit)}"
+        namespace = f"namespace {inert(entry.assessment.pod.namespace)}"
         return _window(bounds.namespace, f"{namespace} reached", f" in {namespace}", observing=observing)
     if brake is Brake.NODE:
         return _window(bounds.node, "this node reached", "", observing=observing)
     return _breaker(bounds.breaker) if bounds.breaker is not None else _CROWDED
 
 
-def held_back(due_in_s: float, letting_go: str, because: str) -> str:
-    """That a step is held back, and why, after what it is: `is due but held back for another 4m 10s, because ...`."""
-    when, then = (f"would be due in {span(due_in_s)}", " then") if due_in_s > 0 else ("is due", "")
-    return f"{when} but held back{then}{letting_go}, because {because}"
-
-
-def letting_go(lets_go_in_s: float | None, due_in_s: float, wall_s: float | None, *, is_longest: bool = False) -> str:
-    """When the brake releases: ` for another 4m 10s, until 14:05:10 UTC`; empty where that is not a matter of time.
+def held_for(entry: PlanEntry, wall_s: float) -> str:
+    """When the brake releases: ` for another 4m 10s, until 14:05:10 UTC`; empty if that is not a matter of time.
 
     Of a step that is not due yet only the moment: how long it will have been held back by then is another span.
-    `wall_s` is the Unix time of the cycle; `is_longest`: it may release earlier.
+    `wall_s` is the Unix time of the cycle.
     """
-    if lets_go_in_s is None or wall_s is None:
+    seconds = entry.lets_go_in_s
+    if seconds is None:
         return ""
-    if due_in_s > 0:
-        return until(lets_go_in_s, wall_s)
-    return f" for {'at most ' if is_longest else ''}another {span(lets_go_in_s)}{until(lets_go_in_s, wall_s)}"
-
-
-def entry_letting_go(entry: PlanEntry, now: Now) -> str:
-    """The same of an entry of a plan."""
+    if entry.due_in_s > 0:
+        return until(seconds, wall_s)
+    # The memory of an earlier action may be free before its timeout.
     is_longest = entry.withheld_by is Brake.PENDING and entry.pending_eviction is None
-    return letting_go(entry.lets_go_in_s, entry.due_in_s, now.wall_s, is_longest=is_longest)
+    return f" for {'at most ' if is_longest else ''}another {span(seconds)}{until(seconds, wall_s)}"
 
 
 def until(seconds: float, wall_s: float) -> str:
@@ -140,17 +120,16 @@ def until(seconds: float, wall_s: float) -> str:
     return f", until {clock_time(wall_s + seconds, wall_s)}"
 
 
-def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes, limit: int) -> str:
-    """Why a brake holds that counts as full, with its number where that is known."""
-    namespace = f"the limit of namespace {inert(entry.assessment.pod.namespace, limit)}"
+def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
+    """Why a brake holds that is treated as full, with its number if that is known."""
     windows = {
-        Brake.OWNER: (f"the limit of {_owner(entry, limit)}", bounds.owner),
-        Brake.NAMESPACE: (namespace, bounds.namespace),
+        Brake.OWNER: (f"the limit of {_owner(entry)}", bounds.owner),
+        Brake.NAMESPACE: (f"the limit of namespace {inert(entry.assessment.pod.namespace)}", bounds.namespace),
     }
     whose, window = windows.get(brake, ("the limit of this node", bounds.node))
     bound = f" ({window.count} per {format_duration(window.per_s)})" if window is not None else ""
     if brake is Brake.OWNER_BACKOFF:
-        whose, backoff = f"the wait after a kill or eviction of {_owner(entry, limit)}", bounds.owner_backoff
+        whose, backoff = f"the wait after a kill or eviction of {_owner(entry)}", bounds.owner_backoff
         bound = f" (at most {format_duration(backoff.max_s)})" if backoff is not None else ""
     return (
         "the watchdog's journal was found damaged or missing and it is not known how many kills and evictions came "
@@ -158,14 +137,13 @@ def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes, limit: int) -> str
     )
 
 
-def _mps(hazard: MpsHazard | None, limit: int) -> str:
-    """What of an MPS server's or its clients' would break."""
+def _mps(hazard: MpsHazard | None) -> str:
     role = MpsRole.HIDDEN if hazard is None else hazard.role
     if role is MpsRole.HIDDEN or hazard is None:
         return "clients of an MPS server may run on a GPU that can't be listed now, and ending one can break the others"
-    who = f"container {inert(hazard.container or '', limit)}"
+    who = f"container {inert(hazard.container or '')}"
     if hazard.key is not None:
-        who = f"process {hazard.key.pid} ({inert(hazard.name, limit)}) in {who}"
+        who = f"process {hazard.key.pid} ({inert(hazard.name)}) in {who}"
     if role is MpsRole.SERVER:
         return f"{who} may be an MPS server, and the work of all its clients would break with it"
     return f"{who} is a client of an MPS server outside its pod, and ending it can break the work of the other clients"
@@ -195,14 +173,14 @@ def _breaker(breaker: Breaker) -> str:
     return f"{_CROWDED} (the breaker opens at {share}); {then}"
 
 
-def _owner(entry: PlanEntry, limit: int) -> str:
+def _owner(entry: PlanEntry) -> str:
     pod = entry.assessment.pod
     if pod.owner is None:
         return "this pod"
-    return f"pods of {inert(pod.owner.kind, limit)} {inert(pod.owner.name, limit)}"
+    return f"pods of {inert(pod.owner.kind)} {inert(pod.owner.name)}"
 
 
-# In short; the remedies stand beside the reasons themselves (watchdog.daemon.enforcement).
+# In short; watchdog.daemon.enforcement has the remedies.
 _SUSPENDED: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace",
     "procfs": "the watchdog's /proc belongs to another PID namespace",
@@ -218,18 +196,16 @@ _SUSPENDED: Final = {
 
 
 def rule_observes(hours: str | None) -> str:
-    """That a rule only observes; `hours` are those in which it does not."""
+    """That a rule only observes; `hours` are those in which it enforces."""
     return f"this rule only observes{f' outside its hours ({inert(hours)})' if hours is not None else ''}"
 
 
-def observing_because(
-    assessment: Assessment, limit: int = LONGEST_NAME, policy: Policy | None = None, suspended: tuple[str, ...] = ()
-) -> str:
-    """Why nothing is done; `suspended` are the reasons why a daemon that was told to enforce does not."""
+def observing_because(assessment: Assessment, policy: Policy | None = None, suspended: tuple[str, ...] = ()) -> str:
+    """Why no action is taken; `suspended` are the reasons why enforcement is suspended."""
     rule = assessment.rule
     if assessment.observes and rule is not None:
-        has_hours = rule.mode != "observe" and rule.active is not None
-        return rule_observes(inert(rule.active.text, limit) if has_hours and rule.active is not None else None)
+        hours = rule.active.text if rule.mode != "observe" and rule.active is not None else None
+        return rule_observes(hours)
     if suspended:
         return f"enforcement is suspended ({suspended_because(suspended)})"
     if policy is not None and policy.mode == "enforce":
@@ -239,9 +215,4 @@ def observing_because(
 
 def suspended_because(suspended: tuple[str, ...]) -> str:
     """Why enforcement is suspended, in short."""
-    return "; ".join(_SUSPENDED.get(each, inert(each)) for each in suspended)
-
-
-def is_idle(assessment: Assessment, policy: Policy | None, suspended: tuple[str, ...]) -> bool:
-    """Whether nothing is done, as far as that is known; without the policy it is not known of the mode."""
-    return assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")
+    return "; ".join(_SUSPENDED.get(reason, inert(reason)) for reason in suspended)
