@@ -18,7 +18,6 @@ from tests.export.occurrences import occurrences
 from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
-from watchdog.daemon.cluster import EventRecorder
 from watchdog.daemon.sinks import Sinks
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter, PodEvent
@@ -202,17 +201,17 @@ def test_what_a_pass_reports_becomes_events(
     owned = trainer(namespace=namespace, uid=pod["metadata"]["uid"])
     told_of = replace(entry(), assessment=replace(entry().assessment, pod=owned))
     options = Options(node=NODE, listen="127.0.0.1:0", journal=tmp_path / "journal.db")
-    event_recorder = EventRecorder(EventWriter(Api(config), NODE))
-    sinks = Sinks(options, policy(), at(0), event_recorder)
+    event_writer = EventWriter(Api(config), NODE)
+    sinks = Sinks(options, policy(), at(0), event_writer)
     sinks.publish(quiet(30, outcomes=(killed(entry=told_of, release_s=1.0),)), is_stale=False)
-    sinks.maintain(at(30))
+    sinks.keeper.maintain(at(30))
     sinks.publish(quiet(31, began=(killed(entry=told_of),)), is_stale=False)
-    wait_until(lambda: event_recorder.counts()["written"] == 1)
+    wait_until(lambda: event_writer.counts()["written"] == 1)
     reason = "the watchdog was stopped in the grace period"
     sinks.stop((replace(killed(entry=told_of), result=Result.INTERRUPTED, reason=reason),), at(33))
     sinks._server.close()
     structlog.reset_defaults()
-    event_recorder.close(0.3)
+    event_writer.stop(0.3)
     ended, began = sorted(events_of(control_plane, namespace), key=lambda event: str(event["action"]), reverse=True)
     assert (began["reason"], ended["reason"], ended["type"]) == ("GPUMemoryKilled", "GPUMemoryReleased", "Normal")
     assert reason in ended["note"]

@@ -129,14 +129,14 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
     """A daemon whose lock file was taken away releases the journal, and reads it again once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
     first, second = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
-    assert first.maintain(at(0)) is not None
+    assert first.keeper.maintain(at(0)) is not None
     (tmp_path / "journal.db.lock").unlink()
-    assert second.maintain(at(1)) is not None
-    assert first.maintain(at(2)) is None
+    assert second.keeper.maintain(at(1)) is not None
+    assert first.keeper.maintain(at(2)) is None
     assert not first.has_journal
     action = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
     second.stop((), at(4))
-    restored = first.maintain(at(5))
+    restored = first.keeper.maintain(at(5))
     assert restored is not None
     assert [each.number for each in restored.unfinished] == [action]
     assert len(restored.brakes.begun[()]) == 1

@@ -36,7 +36,7 @@ def test_the_mistakes_of_a_refused_policy_are_one_line(
 ) -> None:
     """Each mistake can be read, in the log and in the journal, without an escaped line break between them."""
     configure()
-    made[0].maintain(at(0))
+    made[0].keeper.maintain(at(0))
     made[0].policy_refused(MISTAKES, at(1))
     made[0].stop((), at(2))
     says = "the last valid policy stays in effect: p.toml: must be a duration; p.toml: is missing"
@@ -47,16 +47,16 @@ def test_the_mistakes_of_a_refused_policy_are_one_line(
 def test_a_second_daemon_lacks_the_lock_and_nothing_else(made: tuple[Sinks, Sinks]) -> None:
     """Point 32: it does not open the journal, so no step of its plan is held back because that can't be written."""
     first, second = made
-    first.maintain(at(0))
-    second.maintain(at(0))
-    assert (second.has_lock, second.has_journal, second.is_writable) == (False, False, True)
+    first.keeper.maintain(at(0))
+    second.keeper.maintain(at(0))
+    assert (second.has_lock, second.has_journal, second.keeper.is_writable) == (False, False, True)
     first.stop((), at(1))
-    second.maintain(at(1))
-    assert (second.has_lock, second.has_journal, second.is_writable) == (True, True, True)
+    second.keeper.maintain(at(1))
+    assert (second.has_lock, second.has_journal, second.keeper.is_writable) == (True, True, True)
 
 
 def test_without_a_journal_nothing_can_be_written_down(made: tuple[Sinks, Sinks], tmp_path: Path) -> None:
     """Point 31: with the lock and without a journal the brake `journal` holds."""
     (tmp_path / "journal.db").mkdir()
-    made[0].maintain(at(0))
-    assert (made[0].has_lock, made[0].has_journal, made[0].is_writable) == (True, False, False)
+    made[0].keeper.maintain(at(0))
+    assert (made[0].has_lock, made[0].has_journal, made[0].keeper.is_writable) == (True, False, False)

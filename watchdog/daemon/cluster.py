@@ -1,11 +1,10 @@
 """The connection to the cluster: what the daemon watches, evicts, writes and advertises through the API."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from watchdog.clock import Bell
 from watchdog.core.model import Node, Snapshot
-from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
@@ -15,29 +14,6 @@ from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.messages import ClockMessages, LogMessage
 from watchdog.kube.watch import Informer
 from watchdog.options import Options
-from watchdog.report.changes import Change
-from watchdog.report.events import pod_events
-
-
-class EventRecorder:
-    """Hands the Events of each cycle to their writer, without ever waiting."""
-
-    def __init__(self, writer: EventWriter) -> None:
-        self._writer = writer
-
-    def counts(self) -> Mapping[str, int]:
-        """The number of Events by result; may be called from any thread."""
-        return self._writer.counts()
-
-    def announce(self, changes: Iterable[Change], report: CycleReport, say: Callable[[str], None]) -> None:
-        """Write the Events of a cycle's changes, and log the writer's messages."""
-        self._writer.offer(tuple(pod_events(changes, report)))
-        for message in self._writer.messages.take():
-            say(message)
-
-    def close(self, timeout_s: float) -> None:
-        """Write the remaining Events, within this time, and stop."""
-        self._writer.stop(timeout_s)
 
 
 class Cluster:
@@ -49,9 +25,9 @@ class Cluster:
         self.node = NodeInformer(self.api, options.node, bell)
         self.namespaces = NamespaceInformer(self.api, bell)
         self.evictor = ApiEvictor(self.api, bell)
-        self.event_recorder = EventRecorder(EventWriter(self.api, options.node))
+        self.event_writer = EventWriter(self.api, options.node)
         self._clocks = ClockMessages()
-        self._keeper = CapacityKeeper(self.api)
+        self._capacity = CapacityKeeper(self.api)
         self._kinds: tuple[tuple[Informer[Any, Any], Callable[[Policy], bool]], ...] = (
             (self.pods, lambda _: True),
             (self.node, lambda _: options.node_object is None),
@@ -84,18 +60,18 @@ class Cluster:
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
         """Advertise the policy's capacity on the node; a daemon without the node's lock leaves it alone."""
         if has_lock:
-            self._keeper.keep(node, snapshot, policy)
+            self._capacity.keep(node, snapshot, policy)
         else:
-            self._keeper.rest()
+            self._capacity.rest()
 
     def take_messages(self) -> tuple[LogMessage, ...]:
         """New messages about the capacity and clock differences."""
-        return (*self._keeper.take_messages(), *self._clocks.take(self.api.clock_offset_s))
+        return (*self._capacity.take_messages(), *self._clocks.take(self.api.clock_offset_s))
 
     def close(self, timeout_s: float) -> None:
         """Write the remaining Events, within this time; stop watching and close the connections."""
-        self._keeper.stop()
-        self.event_recorder.close(timeout_s)
+        self._capacity.stop()
+        self.event_writer.stop(timeout_s)
         for informer in self._watched:
             informer.stop()
         self._watched.clear()

@@ -323,11 +323,11 @@ class Cycle:
 
     def _absorb(self) -> None:
         """Process the results of evictions."""
-        progress = self._evictions.take()
-        for each in progress.accepted:
-            self.ledger = accept(self.ledger, each.outcome.entry, each.under_way)
-            self._began.append(each.outcome)
-        self._note(progress.outcomes)
+        accepted, outcomes = self._evictions.take()
+        for outcome, under_way in accepted:
+            self.ledger = accept(self.ledger, outcome.entry, under_way)
+            self._began.append(outcome)
+        self._note(outcomes)
         self.ledger = self.ledger.note_pending_evictions(self._evictions.pending)
 
     def _settle(self, outcome: Outcome) -> None:

@@ -10,7 +10,7 @@ attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once 
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Protocol
 
@@ -37,25 +37,20 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionOrder:
-    """The constants of an eviction: its number in the journal, the ticket of its attempts, and when it began."""
-
-    number: int
-    ticket: int
-    began: Now
-    release_timeout_s: float
-
-
 class Eviction:
     """An eviction that has begun. `pending` is its state as long as the API server has not accepted it."""
 
-    def __init__(self, order: EvictionOrder, entry: PlanEntry, record: ActionRecord) -> None:
-        self.order = order
+    def __init__(
+        self, entry: PlanEntry, number: int, ticket: int, began: Now, release_timeout_s: float, record: ActionRecord
+    ) -> None:
         self.entry = entry  # of the last attempt
+        self.ticket = ticket  # of all its attempts
         self.is_over = False
         self.accepted: Now | None = None
         self.pending: PendingEviction | None = None
+        self._number = number  # in the journal
+        self._began = began
+        self._release_timeout_s = release_timeout_s
         self._record = record
         self._keys: set[ProcessKey] = set()
         self._tries = 0
@@ -70,8 +65,8 @@ class Eviction:
 
     @property
     def until_s(self) -> float:
-        """Boot time at which it is given up unless it has been accepted."""
-        return self.order.began.boottime_s + GIVE_UP_AFTER_S
+        """Boot time at which it is given up unless it has been accepted by then."""
+        return self._began.boottime_s + GIVE_UP_AFTER_S
 
     @property
     def next_wake_s(self) -> float:
@@ -82,7 +77,7 @@ class Eviction:
     @property
     def under_way(self) -> UnderWay:
         """The action in progress, once the API server has accepted it."""
-        accepted = self.accepted or self.order.began
+        accepted = self.accepted or self._began
         return UnderWay(
             step=self.entry.definition.signature,
             victim=self.entry.victim,
@@ -92,7 +87,11 @@ class Eviction:
         )
 
     def next_request(
-        self, entry: PlanEntry, keys: Iterable[ProcessKey], objection: Callable[[Pod], str | None]
+        self,
+        entry: PlanEntry,
+        keys: Iterable[ProcessKey],
+        objection: Callable[[Pod], str | None],
+        is_fresh: Callable[[], bool],
     ) -> EvictionRequest:
         """The next attempt, with the account and the pod's processes as of the last look."""
         self.entry = entry
@@ -101,7 +100,7 @@ class Eviction:
         self.pending = self._awaiting_answer
         pod = entry.assessment.pod
         return EvictionRequest(
-            ticket=self.order.ticket,
+            ticket=self.ticket,
             number=self._tries,
             namespace=pod.namespace,
             name=pod.name,
@@ -110,6 +109,7 @@ class Eviction:
             is_unsure=self._is_unsure,
             objection=objection,
             is_wanted=lambda: self._given_up is None and not self.is_over,
+            is_fresh=is_fresh,
             deadline_s=pod.deletion_deadline_s,
         )
 
@@ -145,10 +145,14 @@ class Eviction:
         self._keys.update(keys)
         waited_s = now.boottime_s - self.accepted.boottime_s
         if not any(still_listed(key) for key in self._keys):
-            return self._release(waited_s, "", now)
-        if waited_s >= self._ends_within_s:
-            return self._release(None, "the driver still lists its memory after the grace and release_timeout", now)
-        return None
+            reason, release_s = "", waited_s
+        elif waited_s >= self._ends_within_s:
+            reason, release_s = "the driver still lists its memory after the grace and release_timeout", None
+        else:
+            return None
+        self._record.released(self._number, now, release_s, reason)
+        self.is_over = True
+        return replace(self._outcome(Result.DONE, reason, now), release_s=release_s)
 
     def stop(self, now: Now) -> Outcome | None:
         """End it because the daemon stops; the next daemon reads the journal and waits for its memory."""
@@ -161,14 +165,14 @@ class Eviction:
         self._given_up = self._given_up or (Result.INTERRUPTED, reason)
         if not self.is_awaited and not self._is_unsure:
             return self._end(Result.INTERRUPTED, reason, now)
-        self._record.end(self.order.number, Result.INTERRUPTED, reason, now)
+        self._record.end(self._number, Result.INTERRUPTED, reason, now)
         return self._finish(Result.INTERRUPTED, reason, now)
 
     @property
     def _awaiting_answer(self) -> PendingEviction:
-        was, step = self.pending, self.entry.definition.signature
+        was = self.pending
         return PendingEviction(
-            step=step,
+            step=self.entry.definition.signature,
             tries=self._tries,
             until_s=self.until_s,
             refused=was.refused if was is not None else "",
@@ -178,20 +182,20 @@ class Eviction:
 
     @property
     def _ends_within_s(self) -> float:
-        return max(ceil(self.entry.definition.grace_s), 1) + self.order.release_timeout_s
+        return max(ceil(self.entry.definition.grace_s), 1) + self._release_timeout_s
 
     def _accept(self, reason: str, now: Now) -> Outcome:
         if self._given_up is not None:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
         self.accepted, self.pending = now, None
-        self._record.end(self.order.number, Result.DONE, reason, now)
+        self._record.end(self._number, Result.DONE, reason, now)
         return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, now))
 
     def _wait(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Schedule another attempt after a failed one, or give up."""
         next_s = now.boottime_s + result.wait_s
         if self._tries >= MOST_TRIES or next_s > self.until_s:
-            took = format_duration(round(now.boottime_s - self.order.began.boottime_s))
+            took = format_duration(round(now.boottime_s - self._began.boottime_s))
             times = "once" if self._tries == 1 else f"{self._tries} times"
             unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
             return self._end(Result.FAILED, f"given up, tried {times} in {took}: {result.reason}{unsure}", now)
@@ -204,30 +208,18 @@ class Eviction:
 
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
         """End it without success: its memory is not waited for."""
-        self._record.end(self.order.number, result, reason, now)
+        self._record.end(self._number, result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
-            self._record.released(self.order.number, now, None, known)
+            self._record.released(self._number, now, None, known)
         return self._finish(result, reason, now)
-
-    def _release(self, release_s: float | None, reason: str, now: Now) -> Outcome:
-        self._record.released(self.order.number, now, release_s, reason)
-        self.is_over = True
-        return self._outcome(Result.DONE, reason, now, release_s)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         self.is_over, self.pending = True, None
         return self._outcome(result, reason, now)
 
-    def _outcome(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
-        return Outcome(
-            entry=self.entry,
-            result=result,
-            at=now,
-            reason=reason,
-            number=self.order.number,
-            release_s=release_s,
-        )
+    def _outcome(self, result: Result, reason: str, now: Now) -> Outcome:
+        return Outcome(entry=self.entry, result=result, at=now, reason=reason, number=self._number)
 
 
 class Evictor(Protocol):
@@ -240,22 +232,6 @@ class Evictor(Protocol):
         """The results since the last call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """An eviction that the API server has accepted: the outcome to report, and the action in progress."""
-
-    outcome: Outcome
-    under_way: UnderWay
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Accepted evictions and other outcomes to report, in order."""
-
-    accepted: tuple[Accepted, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-
-
 class Evictions:
     """All evictions, from the first attempt until the memory is seen free; without an evictor each fails at once."""
 
@@ -265,12 +241,12 @@ class Evictions:
         self._clock = clock
         self._all: dict[int, Eviction] = {}
         self._tickets = 0
-        self._accepted: list[Accepted] = []
+        self._accepted: list[tuple[Outcome, UnderWay]] = []
         self._outcomes: list[Outcome] = []
 
     def __len__(self) -> int:
         """The number of accepted evictions whose memory is waited for."""
-        return sum(each.accepted is not None for each in self._all.values())
+        return sum(eviction.accepted is not None for eviction in self._all.values())
 
     @property
     def are_possible(self) -> bool:
@@ -280,12 +256,13 @@ class Evictions:
     @property
     def pending(self) -> dict[AccountKey, PendingEviction]:
         """The evictions that have not been accepted yet, by account."""
-        return {each.entry.account: each.pending for each in self._all.values() if each.pending is not None}
+        evictions = self._all.values()
+        return {eviction.entry.account: eviction.pending for eviction in evictions if eviction.pending is not None}
 
     @property
     def next_wake_s(self) -> float:
         """Boot time at which the first of them is given up; infinity if none is pending."""
-        return min((each.next_wake_s for each in self._all.values()), default=float("inf"))
+        return min((eviction.next_wake_s for eviction in self._all.values()), default=float("inf"))
 
     def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int]":
         """Write down the intention of an eviction: its number once that is on disk."""
@@ -296,12 +273,12 @@ class Evictions:
     ) -> None:
         """Begin an eviction whose intention is on disk and that a last look has justified since then.
 
-        That look may be used until `fresh_until_s` (boot time); after that the API server is not asked to evict.
+        After `fresh_until_s` (boot time) that look is too old, and the API server is not asked to evict.
         """
         self._tickets += 1
         timeout_s = inputs.policy.release_timeout_s
-        order = EvictionOrder(number=number, ticket=self._tickets, began=self._clock(), release_timeout_s=timeout_s)
-        eviction = self._all[self._tickets] = Eviction(order, entry, self._record)
+        eviction = Eviction(entry, number, self._tickets, self._clock(), timeout_s, self._record)
+        self._all[self._tickets] = eviction
         self._submit(eviction, entry, attribution, inputs, fresh_until_s)
 
     def try_again(self, entry: PlanEntry, attribution: Attribution, inputs: Inputs, fresh_until_s: float) -> None:
@@ -359,9 +336,9 @@ class Evictions:
         for eviction in list(self._all.values()):
             self._report(eviction, eviction.stop(now))
 
-    def take(self) -> Progress:
-        """The progress since the last call."""
-        progress = Progress(accepted=tuple(self._accepted), outcomes=tuple(self._outcomes))
+    def take(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
+        """What has happened since the last call: evictions that were accepted, and other outcomes to report."""
+        progress = self._accepted, self._outcomes
         self._accepted, self._outcomes = [], []
         return progress
 
@@ -370,11 +347,21 @@ class Evictions:
     ) -> None:
         if self._evictor is None:
             return
-        attempt = eviction.next_request(entry, _keys_of(entry.account.uid, attribution), self._objection(entry, inputs))
-        self._evictor.begin(replace(attempt, is_fresh=lambda: self._clock().boottime_s <= fresh_until_s))
+
+        def objection(pod: Pod) -> str | None:
+            # The API does not report when the pod was first seen terminating.
+            known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
+            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
+
+        def is_fresh() -> bool:
+            return self._clock().boottime_s <= fresh_until_s
+
+        keys = _keys_of(entry.account.uid, attribution)
+        self._evictor.begin(eviction.next_request(entry, keys, objection, is_fresh))
 
     def _pending_of(self, account: AccountKey) -> list[Eviction]:
-        return [each for each in self._all.values() if each.pending is not None and each.entry.account == account]
+        pending = (eviction for eviction in self._all.values() if eviction.pending is not None)
+        return [eviction for eviction in pending if eviction.entry.account == account]
 
     def _report(self, eviction: Eviction, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -382,17 +369,9 @@ class Evictions:
         if eviction.is_over or outcome.result is not Result.DONE:
             self._outcomes.append(outcome)
         else:
-            self._accepted.append(Accepted(outcome=outcome, under_way=eviction.under_way))
+            self._accepted.append((outcome, eviction.under_way))
         if eviction.is_over:
-            del self._all[eviction.order.ticket]
-
-    def _objection(self, entry: PlanEntry, inputs: Inputs) -> Callable[[Pod], str | None]:
-        def objection(pod: Pod) -> str | None:
-            # The API does not report when the pod was first seen terminating.
-            known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
-            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
-
-        return objection
+            del self._all[eviction.ticket]
 
 
 def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
@@ -411,27 +390,19 @@ def _deletion(entry: PlanEntry, inputs: Inputs) -> str:
 
 def _end(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> tuple[Result, str] | None:
     """Why an eviction must not be tried again; None if it may, or if this cycle is inconclusive."""
-    objection = _objection_now(entry, assessment, inputs, now)
-    if objection is not None:
-        return Result.INTERRUPTED, objection
+    if not inputs.enforcing:
+        return Result.INTERRUPTED, "enforcement was turned off before the eviction was accepted"
+    if inputs.maintenance:
+        return Result.INTERRUPTED, "the GPUs came under maintenance before the eviction was accepted"
     if assessment is None or inputs.pods_stale:
         return None
+    objection = objection_to_evicting(assessment.pod, entry.definition.grace_s, inputs, now)
+    if objection is not None:
+        return Result.INTERRUPTED, objection
     signature = entry.definition.signature
-    reading = next(
-        (each.reading for each in step_readings(assessment, stale=False) if each.step.signature == signature), None
-    )
-    if reading is not Comparison.BELOW:
+    readings = (step.reading for step in step_readings(assessment, stale=False) if step.step.signature == signature)
+    if next(readings, None) is not Comparison.BELOW:
         return None
     has_room = entry.card is not None and entry.card not in assessment.short
     why = "its GPU was no longer short of memory" if has_room else "its use was at or below the threshold again"
     return Result.GONE, why
-
-
-def _objection_now(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> str | None:
-    if not inputs.enforcing:
-        return "enforcement was turned off before the eviction was accepted"
-    if inputs.maintenance:
-        return "the GPUs came under maintenance before the eviction was accepted"
-    if assessment is None or inputs.pods_stale:
-        return None
-    return objection_to_evicting(assessment.pod, entry.definition.grace_s, inputs, now)

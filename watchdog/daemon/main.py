@@ -56,13 +56,14 @@ class Daemon:
         self._driver = driver
         self._sampler = Sampler(driver, self._policy.interval_s, now, reexecuted=was_reexecuted())
         self._scanner = scanner
-        event_recorder, evictor = (
-            (self._cluster.event_recorder, self._cluster.evictor) if self._cluster is not None else (None, None)
+        event_writer, evictor = (
+            (self._cluster.event_writer, self._cluster.evictor) if self._cluster is not None else (None, None)
         )
-        self._sinks = Sinks(options, self._policy, now, event_recorder)
-        actions = Kills(scanner, self._sinks.record, clock.now)
-        self._cycle = Cycle(scanner, actions, Evictions(evictor, self._sinks.record, clock.now))
-        self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._sinks.warn)
+        self._sinks = Sinks(options, self._policy, now, event_writer)
+        self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
+        kills = Kills(scanner, self._keeper.record, clock.now)
+        self._cycle = Cycle(scanner, kills, Evictions(evictor, self._keeper.record, clock.now))
+        self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._log.warn)
         self._pending: PendingCycle | None = None
         self._quiet_ticks = QuietTicks(
             self._sampler, self._cycle, scanner, self._sinks, self._permission, self._publish
@@ -150,13 +151,13 @@ class Daemon:
         # While an action is in progress the driver is queried every second, however long the interval is.
         if self._sources.have_changed or self._cycle.is_acting:
             self._sampler.bring_forward(now)
-        restored = self._sinks.maintain(now)
+        restored = self._keeper.maintain(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
         self._judge(now)
-        for note in self._cluster.take_messages() if self._cluster is not None else ():
-            self._sinks.note(note.text, is_problem=note.is_problem)
+        for message in self._cluster.take_messages() if self._cluster is not None else ():
+            (self._log.warn if message.is_problem else self._log.inform)(message.text)
         if self._sampler.has_died:
             self._sinks.say_ending("the thread that reads the driver has died; please report this, with the log")
             self._exit_code = 1
@@ -234,7 +235,7 @@ class Daemon:
         return self._sources.inputs(
             self._policy,
             now,
-            journal_writable=self._sinks.is_writable,
+            journal_writable=self._keeper.is_writable,
             enforcing=self._permission.decides,
             is_held=self._permission.is_held,
         )
@@ -310,14 +311,14 @@ class Daemon:
     def _is_calm(self) -> bool:
         """Whether something wakes the loop once there is anything to check between readings."""
         is_watched = self._file_events.are_complete and self._sampler.is_resting
-        return is_watched and self._policy_file.is_loaded and self._sinks.is_calm
+        return is_watched and self._policy_file.is_loaded and self._keeper.is_calm
 
     def _fail(self, error: Exception) -> None:
         self._drop("the cycle failed")
         self._quiet_ticks.forget()
         self._failures += 1
         self._last_beat_s = clock.now().boottime_s
-        self._sinks.say_failure(error)
+        self._log.crash(error, clock.now().boottime_s)
         if self._failures >= _MAX_FAILURES:
             self._sinks.say_ending(f"{self._failures} cycles in a row have failed")
             self._exit_code = 1

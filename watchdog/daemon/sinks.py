@@ -1,6 +1,6 @@
 """The sinks of a finished cycle: journal, metrics, log, HTTP and Events; also the lock, and why it is not ready."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -28,13 +28,14 @@ from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver_thread import PulseCost
 from watchdog.options import Options
-from watchdog.report.changes import ChangeKind, Changes
+from watchdog.report.changes import Change, ChangeKind, Changes
+from watchdog.report.events import pod_events
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import presumed_note
 from watchdog.report.status_build import changes_status
 
 if TYPE_CHECKING:
-    from watchdog.daemon.cluster import EventRecorder
+    from watchdog.kube.events import EventWriter
 
 
 def report_of(
@@ -158,6 +159,11 @@ class JournalKeeper:
         """
         return not self.lock.held or self.record.writable
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether the lock and the journal are as they should be, so that there is nothing to try again."""
+        return self.lock.held and self.record.is_open and not self.problem
+
     def maintain(self, now: Now) -> Restored | None:
         """Try again to take the lock and open the journal if necessary, and keep the journal within its limits.
 
@@ -276,9 +282,7 @@ _CLOSE_WITHIN_S: Final = 0.3
 class Sinks:
     """Publishes each cycle, and keeps lock, journal and HTTP server running, without ever waiting."""
 
-    def __init__(
-        self, options: Options, policy: Policy, now: Now, event_recorder: "EventRecorder | None" = None
-    ) -> None:
+    def __init__(self, options: Options, policy: Policy, now: Now, event_writer: "EventWriter | None" = None) -> None:
         """Open everything; ListenError if the address can't be bound.
 
         `bell` is rung when the journal has done something that the loop waits for.
@@ -286,25 +290,25 @@ class Sinks:
         self.bell = Bell()
         configure()
         self._options = options
-        self._event_recorder = event_recorder
-        self._metrics = Metrics(event_recorder.counts if event_recorder is not None else None, clock.now)
+        self._event_writer = event_writer
+        self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
         stop_path = str(stop_file(options.journal).absolute())
         self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=stop_path)
         self._server = HttpServer(options.listen, self._endpoints)
         self._changes = Changes(self._remedies)
-        self._log = Log()
-        self._keeper = JournalKeeper(
+        self.daemon_log = Log()
+        self.keeper = JournalKeeper(
             options,
             policy.journal,
             self._remedies,
-            log_error=self._log.error,
+            log_error=self.daemon_log.error,
             recall=self._metrics.recall,
             ring=self.bell.ring,
         )
-        self._keeper.brakes = policy.brakes
-        self.record = self._keeper.record
+        self.keeper.brakes = policy.brakes
+        self.record = self.keeper.record
         self._past = Recorder()
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
@@ -314,36 +318,22 @@ class Sinks:
     @property
     def has_lock(self) -> bool:
         """Whether this daemon holds its node's lock."""
-        return self._keeper.lock.held
+        return self.keeper.lock.held
 
     @property
     def has_journal(self) -> bool:
         """Whether the journal is open; `is_writable` says whether it can be written at the moment."""
         return self.record.is_open
 
-    @property
-    def is_writable(self) -> bool:
-        """Whether the journal does not prevent writing down an action."""
-        return self._keeper.is_writable
-
-    @property
-    def is_calm(self) -> bool:
-        """Whether the lock and the journal are as they should be, so that there is nothing to try again."""
-        return self.has_lock and self.has_journal and not self._keeper.problem
-
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
         """Start serving HTTP, and log that the daemon has started."""
         self._server.start()
         message = f"gpu-watchdog {__version__} has started on node {self._options.node}, policy {policy.source}"
-        self._log.say(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
+        self.daemon_log.say(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
         if self._options.pods is None and not uses_api(self._options):
-            self._log.warn(NO_PODS)
+            self.daemon_log.warn(NO_PODS)
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
-            self._log.warn(warning)
-
-    def maintain(self, now: Now) -> Restored | None:
-        """Maintain the lock and the journal; see `JournalKeeper.maintain`."""
-        return self._keeper.maintain(now)
+            self.daemon_log.warn(warning)
 
     @property
     def awaits_cycles(self) -> bool:
@@ -359,14 +349,14 @@ class Sinks:
         changes = () if ticks is not None else self._changes.since(report, writes_events=self.has_lock)
         shown = changes_status(changes)
         self._endpoints.publish(report, shown, ticks)
-        self._log.log_changes(shown)
+        self.daemon_log.log_changes(shown)
         if self.has_journal:
             self._past.record(report, self.record, ticks=0 if ticks is None else len(ticks.took_s))
             self.record.record(report, changes)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()
-        if self._event_recorder is not None and self.has_lock:  # a second daemon would write every Event twice
-            self._event_recorder.announce(changes, report, self._log.warn)
+        if self.has_lock:  # a second daemon would write every Event twice
+            self._write_events(changes, report)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Set what hangs at the moment; empty: nothing does."""
@@ -380,18 +370,20 @@ class Sinks:
             self._is_pulse_expensive = cost.is_expensive
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
             if cost.is_expensive:
-                self._log.warn(f"the pulse is off for an hour, since {took}; readings come at `interval` until then")
+                self.daemon_log.warn(
+                    f"the pulse is off for an hour, since {took}; readings come at `interval` until then"
+                )
             else:
-                self._log.inform(f"the pulse is on again: {took}")
+                self.daemon_log.inform(f"the pulse is on again: {took}")
 
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """Apply a new policy; the next report brings it to the log and the journal."""
-        self._keeper.limits, self._keeper.brakes = policy.journal, policy.brakes
+        self.keeper.limits, self.keeper.brakes = policy.journal, policy.brakes
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._endpoints.set_policy_error("")
         self.record.set_limits(policy.journal)
         for warning in (*missing_sources(self._options, policy), *policy.warnings):
-            self._log.warn(warning)
+            self.daemon_log.warn(warning)
 
     def policy_refused(self, error: PolicyError, now: Now) -> None:
         """Report that the policy file has errors, and the last valid policy stays in effect."""
@@ -416,40 +408,36 @@ class Sinks:
             self._endpoints.set_policy_error("")
 
     def _say_refused(self, message: str, now: Now) -> None:
-        self._log.say(ChangeKind.POLICY_REFUSED, message)
+        self.daemon_log.say(ChangeKind.POLICY_REFUSED, message)
         self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
-
-    def warn(self, warning: str) -> None:
-        """Log a warning."""
-        self._log.warn(warning)
-
-    def note(self, text: str, *, is_problem: bool) -> None:
-        """Log a message about the cluster."""
-        (self._log.warn if is_problem else self._log.inform)(text)
-
-    def say_failure(self, error: Exception) -> None:
-        """Log that a cycle has failed unexpectedly."""
-        self._log.crash(error, clock.now().boottime_s)
 
     def say_ending(self, why: str) -> None:
         """Log that the daemon is going to exit by itself."""
-        self._log.error(f"exiting, to be restarted: {why}")
+        self.daemon_log.error(f"exiting, to be restarted: {why}")
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""
         changes, report = tuple(self._changes.ended(outcomes)), self._endpoints.report
-        self._log.log_changes(changes_status(changes))
-        if self._event_recorder is not None and report is not None:
-            self._event_recorder.announce(changes, report, self._log.warn)
-        self._log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")
+        self.daemon_log.log_changes(changes_status(changes))
+        if report is not None:
+            self._write_events(changes, report)
+        self.daemon_log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")
         if self.has_journal:
             self._past.end(self.record)
             self.record.note(ChangeKind.STOPPED.value, "gpu-watchdog has stopped", now)
         if not self.record.close(_CLOSE_WITHIN_S):
-            self._log.warn("the journal's disk is not responding: the last records may be missing from the journal")
-        self._keeper.lock.release()
+            self.daemon_log.warn(
+                "the journal's disk is not responding: the last records may be missing from the journal"
+            )
+        self.keeper.lock.release()
+
+    def _write_events(self, changes: Iterable[Change], report: CycleReport) -> None:
+        if self._event_writer is not None:
+            self._event_writer.offer(tuple(pod_events(changes, report)))
+            for message in self._event_writer.messages.take():
+                self.daemon_log.warn(message)
 
     def _update_health(self) -> None:
-        lock = [] if self.has_lock else [self._keeper.lock.problem or "the lock is not held"]
+        lock = [] if self.has_lock else [self.keeper.lock.problem or "the lock is not held"]
         self._endpoints.set_unready((*lock, *self._silence, *self._unready))
-        self._endpoints.set_journal(self._keeper.problem, self.record.recent)
+        self._endpoints.set_journal(self.keeper.problem, self.record.recent)
