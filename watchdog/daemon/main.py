@@ -79,11 +79,9 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal ends it; the exit code."""
         waiter = Waiter()
-        waiter.watch(self._sampler.fileno())
-        waiter.watch(self._bell.fileno())
-        waiter.watch(self._sinks.bell.fileno())
-        if self._file_events.fileno() >= 0:
-            waiter.watch(self._file_events.fileno())
+        for waker in (self._sampler, self._bell, self._sinks.bell, self._file_events):
+            if waker.fileno() >= 0:
+                waiter.watch(waker.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             waiter.on(number, self.stop)
         waiter.on(signal.SIGHUP, self._want_reload)
@@ -141,8 +139,8 @@ class Daemon:
             self._sampler.request_next(now)
         why = self._sampler.why_reexec(now)
         if why is not None:
-            self._sinks.say_ending(why)
-            self._exit_code, self._reexecutes = 1, True
+            self._exit(why)
+            self._reexecutes = True
 
     def _beat(self, now: Now) -> None:
         """Check between cycles: the policy file, the sources, the lock, the switches, and whether the driver hangs."""
@@ -159,8 +157,7 @@ class Daemon:
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
         if self._sampler.has_died:
-            self._sinks.say_ending("the thread that reads the driver has died; please report this, with the log")
-            self._exit_code = 1
+            self._exit("the thread that reads the driver has died; please report this, with the log")
         self._sinks.note_pulse(self._sampler.pulse_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
@@ -221,15 +218,35 @@ class Daemon:
         step = pending.next(now, maintenance=self._sampler.maintenance is not None)
         if step is Next.READ:
             pending.ask()
-            self._sampler.ask_again(pending.opened.only, now)
+            self._sampler.ask(pending.opened.only, now)
         elif step is Next.CLOSE:
-            opened = pending.opened if pending.late_s is None else without_last_look(pending.opened, pending.late_s)
-            self._finish(opened, pending.last_reading)
+            self._close_pending(pending)
 
-    def _drop(self, reason: str) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            self._cycle.drop(pending.opened, reason)
+    def _close_pending(self, pending: PendingCycle) -> None:
+        """Act on the open cycle, with the policy file, the switches, the pods and the node as they are right now."""
+        self._check_policy_file(clock.now())
+        self._judge(clock.now())
+        if self._pending is None:
+            return  # enforcement has just been resumed, and the cycle was dropped
+        opened = pending.opened if pending.late_s is None else without_last_look(pending.opened, pending.late_s)
+        opened = opened.with_inputs(self._inputs(clock.now()))
+        self._finish(opened, None if pending.last_reading is None else self._last_look(pending.last_reading))
+
+    def _last_look(self, timed: TimedReading) -> LastLook:
+        fresh_until_s = timed.asked.boottime_s + FRESH_S
+
+        def refusal(entry: PlanEntry) -> str | None:
+            if clock.now().boottime_s > fresh_until_s:
+                return "the last look was already too old"
+            return self._permission.objection(entry, self._policy, is_first=True)
+
+        return LastLook(
+            reading=timed.reading,
+            at=clock.now(),
+            fresh_until_s=fresh_until_s,
+            refusal=refusal,
+            inputs=lambda: self._inputs(clock.now()),
+        )
 
     def _inputs(self, now: Now) -> Inputs:
         return self._sources.inputs(
@@ -241,27 +258,10 @@ class Daemon:
         )
 
     def _finish(
-        self, opened: OpenCycle, last_reading: TimedReading | None = None, *, reading: DriverReading | None = None
+        self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
     ) -> None:
         """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
-        last: LastLook | None = None
-        if opened.only:
-            # With the policy file, the switches, the pods and the node as they are right now.
-            self._check_policy_file(clock.now())
-            self._judge(clock.now())
-            if self._pending is None:
-                return  # enforcement has just been resumed, and the cycle was dropped
-            opened = opened.with_inputs(self._inputs(clock.now()))
-        if last_reading is not None:
-            fresh_until_s = last_reading.asked.boottime_s + FRESH_S
-            last = LastLook(
-                reading=last_reading.reading,
-                at=clock.now(),
-                fresh_until_s=fresh_until_s,
-                refusal=lambda entry: self._refusal(entry, fresh_until_s),
-                inputs=lambda: self._inputs(clock.now()),
-            )
-        finish = self._cycle.close(opened, last, clock.now())
+        finish = self._cycle.close(opened, last_look, clock.now())
         self._pending = None
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
@@ -275,15 +275,11 @@ class Daemon:
             ended=ended,
         )
         self._publish(report, opened.inputs)
-        if reading is not None:
-            self._quiet_ticks.begin(opened, finish, report, reading)
-        else:
-            self._quiet_ticks.forget()
+        self._quiet_ticks.begin(opened, finish, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:
-            self._sinks.say_ending(stuck)
-            self._exit_code = 1
+            self._exit(stuck)
 
     def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> None:
         self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)
@@ -294,16 +290,11 @@ class Daemon:
     def _objection(self, entry: PlanEntry) -> str | None:
         return self._permission.objection(entry, self._policy)
 
-    def _refusal(self, entry: PlanEntry, fresh_until_s: float) -> str | None:
-        """Why a first signal must not be sent, whatever the last look shows; called right before it is sent."""
-        if clock.now().boottime_s > fresh_until_s:
-            return "the last look was already too old"
-        return self._permission.objection(entry, self._policy, is_first=True)
-
     def _idle_s(self, now: Now) -> float:
-        pending = self._pending
-        is_writing = pending is not None and pending.waits_for_disk
-        next_s = pending.write_until_s if pending is not None and is_writing else self._sampler.wake_s(now)
+        if self._pending is not None and self._pending.waits_for_disk:
+            next_s = self._pending.write_until_s
+        else:
+            next_s = self._sampler.wake_s(now)
         beat_s = self._last_beat_s + (MOST_S if self._is_calm else _HEARTBEAT_S)
         return min(beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
 
@@ -320,8 +311,16 @@ class Daemon:
         self._last_beat_s = clock.now().boottime_s
         self._log.crash(error, clock.now().boottime_s)
         if self._failures >= _MAX_FAILURES:
-            self._sinks.say_ending(f"{self._failures} cycles in a row have failed")
-            self._exit_code = 1
+            self._exit(f"{self._failures} cycles in a row have failed")
+
+    def _drop(self, reason: str) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._cycle.drop(pending.opened, reason)
+
+    def _exit(self, why: str) -> None:
+        self._log.error(f"exiting, to be restarted: {why}")
+        self._exit_code = 1
 
     def _end(self, now: Now) -> None:
         self._quiet_ticks.end_rest(now, at_once=True)

@@ -267,15 +267,17 @@ class Sampler:
             return
         self.pace.begin(now)
         if self.maintenance is None or is_last:
-            self._ask(None, now)
+            self.ask(None, now)
         else:
             self._ready = TimedReading(
                 reading=released_reading(self.maintenance, self._last), asked=now, took_s=0.0, only=None
             )
 
-    def ask_again(self, only: frozenset[str], now: Now) -> None:
-        """Request some GPUs once more."""
-        self._ask(only, now)
+    def ask(self, only: frozenset[str] | None, now: Now) -> None:
+        """Request a reading of these GPUs (None: all); the driver must be free."""
+        self._asked, self._asked_for = now, only
+        self._is_open = True
+        self._thread.request(only)
 
     def wake_s(self, now: Now) -> float:
         """Boot time at which `request_next` or `take` has something to do; infinity while the driver is busy."""
@@ -307,11 +309,6 @@ class Sampler:
     def close(self, timeout_s: float) -> bool:
         """Close the driver; return whether that succeeded within this time."""
         return self._thread.close(timeout_s)
-
-    def _ask(self, only: frozenset[str] | None, now: Now) -> None:
-        self._asked, self._asked_for = now, only
-        self._is_open = True
-        self._thread.request(only)
 
     def _still_awaits(self, now: Now) -> bool:
         return self._awaits_first and now.boottime_s < self._wait_until_s

@@ -411,10 +411,6 @@ class Sinks:
         self.daemon_log.say(ChangeKind.POLICY_REFUSED, message)
         self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
 
-    def say_ending(self, why: str) -> None:
-        """Log that the daemon is going to exit by itself."""
-        self.daemon_log.error(f"exiting, to be restarted: {why}")
-
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""
         changes, report = tuple(self._changes.ended(outcomes)), self._endpoints.report
