@@ -119,19 +119,20 @@ def judge(
     """Whether to enforce, by the policy, the environment, the lock, the journal, the stop file and the Node object."""
     if policy.mode != "enforce":
         return Enforcement(enforcing=False, suspended=())
-    suspended = [
-        *(["pid_namespace"] if _is_foreign(policy, environment) else []),
-        *([] if environment.procfs_is_own else ["procfs"]),
-        *(["policy_section"] if policy.without_effect else []),
-        *(["pidfd"] if environment.pidfd_missing and not policy.safety.signal_without_pidfd else []),
-        *([] if has_lock else ["lock"]),
-        # Without the lock the journal is not even opened: the lock is what is missing.
-        *([] if has_journal or not has_lock else ["journal"]),
-        *(["stop_file"] if _exists(stop_file(journal)) else []),
-        *(["node_annotation"] if switches.observes else []),
-        *(["node_unknown"] if switches.unseen else []),
-    ]
-    return Enforcement(enforcing=not suspended, suspended=tuple(suspended))
+    is_foreign = not environment.in_host_pid_namespace
+    reasons = {
+        "pid_namespace": is_foreign and not policy.safety.foreign_pid_namespace,
+        "procfs": not environment.procfs_is_own,
+        "policy_section": bool(policy.without_effect),
+        "pidfd": environment.pidfd_missing is not None and not policy.safety.signal_without_pidfd,
+        "lock": not has_lock,
+        "journal": has_lock and not has_journal,  # without the lock it is not even opened: the lock is what is missing
+        "stop_file": _exists(stop_file(journal)),
+        "node_annotation": switches.observes,
+        "node_unknown": switches.unseen,
+    }
+    suspended = tuple(reason for reason, applies in reasons.items() if applies)
+    return Enforcement(enforcing=not suspended, suspended=suspended)
 
 
 class Permission:
@@ -165,12 +166,14 @@ class Permission:
 
     def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
         """Check everything again; return whether enforcement starts at this moment."""
-        found = self._sources.switches(now, policy.stale_after_s)
-        if found.ignored is not None and found.ignored != self.switches.ignored:
-            self._warn(ignored_mode(found.ignored))
+        switches = self._sources.switches(now, policy.stale_after_s)
+        if switches.ignored is not None and switches.ignored != self.switches.ignored:
+            self._warn(ignored_mode(switches.ignored))
         self._policy_file.check(now)
-        decided, self.switches = self.decides, found
-        enforcement = judge(policy, self._environment, self._journal, found, has_lock=has_lock, has_journal=has_journal)
+        decided, self.switches = self.decides, switches
+        enforcement = judge(
+            policy, self._environment, self._journal, switches, has_lock=has_lock, has_journal=has_journal
+        )
         self.enforcement = enforcement.held() if self._policy_file.holds else enforcement
         self.is_held = self.enforcement.waits_for_policy and self._policy_file.has_settled
         return self.decides and not decided
@@ -218,7 +221,3 @@ def _exists(path: Path) -> bool:
     except OSError:
         return True
     return True
-
-
-def _is_foreign(policy: Policy, environment: Environment) -> bool:
-    return not environment.in_host_pid_namespace and not policy.safety.foreign_pid_namespace

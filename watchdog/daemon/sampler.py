@@ -31,31 +31,26 @@ _SHORTEST_S = 1.0
 
 
 class Pace:
-    """Schedules readings every `interval_s`, and in between when a step's `for` ends. Times are CLOCK_BOOTTIME."""
+    """Schedules readings: the next tick is at `tick_s`, unless a deadline comes before. Times are CLOCK_BOOTTIME."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
-        self._tick_s = -math.inf
+        self.tick_s = -math.inf
         self._deadline_s = math.inf
         self._last_s = -math.inf
 
     @property
-    def tick_s(self) -> float:
-        """When the next tick is."""
-        return self._tick_s
-
-    @property
     def next_reading_s(self) -> float:
         """When to read next; in the past if a reading is overdue."""
-        return min(self._tick_s, self._deadline_s)
+        return min(self.tick_s, self._deadline_s)
 
     def begin(self, now: Now) -> None:
         """Note the start of a reading: the next tick stays on the grid, and missed ticks are skipped."""
         self._last_s = now.boottime_s
-        due_s = self._tick_s + self.interval_s
-        passed = now.boottime_s < self._tick_s  # a deadline brought this reading forward
-        if not passed:
-            self._tick_s = due_s if due_s > now.boottime_s else now.boottime_s + self.interval_s
+        is_early = now.boottime_s < self.tick_s  # a deadline brought this reading forward
+        if not is_early:
+            due_s = self.tick_s + self.interval_s
+            self.tick_s = due_s if due_s > now.boottime_s else now.boottime_s + self.interval_s
         self._deadline_s = math.inf
 
     def plan(self, plan: Plan, now: Now) -> None:
@@ -68,11 +63,11 @@ class Pace:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 
     def note(self, last_s: float, next_s: float) -> None:
-        """Note the last of the readings taken meanwhile, and when the next tick is."""
-        self._last_s, self._tick_s = last_s, next_s
+        """Note when the last reading of a rest was, and when the next tick is."""
+        self._last_s, self.tick_s = last_s, next_s
 
     def read_at(self, at_s: float) -> None:
-        """Read at this time at the latest, however shortly after the last reading that is."""
+        """Read at this time at the latest, however soon after the last reading that is."""
         self._deadline_s = min(self._deadline_s, at_s)
 
     def bring_forward(self, now: Now) -> None:
@@ -135,7 +130,7 @@ class Sampler:
         self._is_releasing = False
         self._left_open: tuple[str, ...] = ()
         self._rest: Rest | None = None
-        self._looks: deque[float] = deque()  # boot times of the readings that the pulse has brought forward
+        self._rise_readings_s: deque[float] = deque()  # readings that the pulse has brought forward
 
     @property
     def pulse_cost(self) -> PulseCost | None:
@@ -151,13 +146,13 @@ class Sampler:
         pulse = self._thread.pulse
         if not self._thread.take_rise() or pulse is None:
             return
-        while self._looks and self._looks[0] <= now.boottime_s - pulse.looks.per_s:
-            self._looks.popleft()
-        is_free = len(self._looks) < pulse.looks.count
-        at_s = now.boottime_s if is_free else self._looks[-pulse.looks.count] + pulse.looks.per_s
+        while self._rise_readings_s and self._rise_readings_s[0] <= now.boottime_s - pulse.looks.per_s:
+            self._rise_readings_s.popleft()
+        is_free = len(self._rise_readings_s) < pulse.looks.count
+        at_s = now.boottime_s if is_free else self._rise_readings_s[-pulse.looks.count] + pulse.looks.per_s
         next_s = self.pace.next_reading_s if self._rest is None else min(self._rest.next_s, self.pace.next_reading_s)
         if at_s < next_s:  # otherwise the next reading comes first anyway
-            self._looks.append(at_s)
+            self._rise_readings_s.append(at_s)
             self.pace.read_at(at_s)
 
     def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
@@ -167,17 +162,16 @@ class Sampler:
         """
         interval_s = self.pace.interval_s
         until_s = min(until_s, since.boottime_s + MOST_S)
-        rest = self._rest = self._thread.rest(
-            RestTerms(
-                reading=reading,
-                since=since,
-                next_s=self.pace.tick_s,
-                interval_s=interval_s,
-                late_s=longest_step_s(interval_s),
-                until_s=until_s,
-                is_unchanged=is_unchanged,
-            )
+        terms = RestTerms(
+            reading=reading,
+            since=since,
+            next_s=self.pace.tick_s,
+            interval_s=interval_s,
+            late_s=longest_step_s(interval_s),
+            until_s=until_s,
+            is_unchanged=is_unchanged,
         )
+        rest = self._rest = self._thread.rest(terms)
         # By then the thread has handed a reading over, unless the driver hangs.
         self.pace.note(since.boottime_s, until_s + longest_step_s(interval_s))
         return rest
@@ -216,14 +210,14 @@ class Sampler:
         return self._thread.has_died
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when a reading or the release is finished."""
+        """The descriptor that becomes readable when a reading or the release of the driver is finished."""
         return self._thread.fileno()
 
-    def note_switches(self, found: Switches, now: Now, *, awaits_pods: bool = False) -> None:
+    def note_switches(self, switches: Switches, now: Now, *, awaits_pods: bool = False) -> None:
         """Apply the switches of the Node object, or that it is unknown; `awaits_pods`: no list of pods has come yet."""
-        reason = found.maintenance
+        reason = switches.maintenance
         is_awaited = awaits_pods
-        if not found.unseen:
+        if not switches.unseen:
             self._reexecuted = False
         elif self._reexecuted or self.maintenance is not None:
             reason = self.maintenance or _UNSEEN
@@ -269,9 +263,8 @@ class Sampler:
         if self.maintenance is None or is_last:
             self.ask(None, now)
         else:
-            self._ready = TimedReading(
-                reading=released_reading(self.maintenance, self._last), asked=now, took_s=0.0, only=None
-            )
+            reading = released_reading(self.maintenance, self._last)
+            self._ready = TimedReading(reading=reading, asked=now, took_s=0.0, only=None)
 
     def ask(self, only: frozenset[str] | None, now: Now) -> None:
         """Request a reading of these GPUs (None: all); the driver must be free."""
@@ -290,7 +283,7 @@ class Sampler:
         return now.boottime_s if self.maintenance is not None and self._is_open else self.pace.next_reading_s
 
     def silence(self, longest_s: float, now: Now) -> tuple[str, ...]:
-        """A message if the driver has not answered for longer than this; otherwise empty."""
+        """A message if the driver has not answered for longer than this."""
         is_busy = self._thread.busy and self._rest is None
         silent_s = now.boottime_s - self._asked.boottime_s if is_busy else 0.0
         return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
@@ -332,13 +325,11 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
     waiter.watch(thread.fileno())
     thread.request()
     deadline_s = clock.now().boottime_s + patience_s
-    left_s = patience_s
-    while left_s > 0 and math.isfinite(left_s):
+    while (left_s := deadline_s - clock.now().boottime_s) > 0:
         waiter.wait(left_s)
         reading = thread.take()
         if reading is not None:
             return reading
-        left_s = deadline_s - clock.now().boottime_s
     why = Problem(f"no answer within {span(patience_s)}: a call into the driver hangs", "see dmesg for NVRM messages")
     return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why),), blind=True)
 
