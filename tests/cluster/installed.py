@@ -108,6 +108,10 @@ class Installed(Endpoints):
             "journal": {"path": str(self.state)},
             "env": [{"name": "NVML_STUB_FILE", "value": f"{_DRIVER}/{self.card.file.name}"}],
             "serviceAccount": {"name": self.account},
+            # Some seconds of each installation; tests/cluster/test_installed_check.py has it on.
+            "policyCheck": False,
+            # This kubelet does not count local storage (localStorageCapacityIsolation), so none can be requested of it.
+            "resources": {part: {"ephemeral-storage": None} for part in ("requests", "limits")},
             **self._more,
         }
 

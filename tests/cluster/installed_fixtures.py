@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -49,10 +49,10 @@ def _load(cluster: Cluster, archive: Path) -> None:
 
 
 @contextmanager
-def installed(cluster: Cluster, folder: Path) -> Iterator[Installed]:
+def installed(cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[Installed]:
     """Inside, the chart can be installed, and the node's card is steered; after it nothing is left of the release."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = Installed(cluster, folder)
+    made = Installed(cluster, folder, more=more)
     try:
         with made.card:
             yield made

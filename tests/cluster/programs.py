@@ -1,4 +1,4 @@
-"""The programs of a real Kubernetes, helm, and Prometheus' discovery, built once with Go, kept in the user's cache.
+"""The programs of the tests: a real Kubernetes, helm, kubectl-validate, Prometheus' discovery; built with Go, cached.
 
 `python -m tests.cluster.programs` builds them and prints their folders. Their versions are those of the Go modules in
 `programs/`: whoever changes one there gets new programs.
@@ -57,6 +57,7 @@ CLUSTER: Final = (
     _Build(module="kubernetes", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd")),
 )
 HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
+VALIDATE: Final = (_Build(module="validate", packages=("sigs.k8s.io/kubectl-validate",), output="kubectl-validate"),)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 
 
@@ -73,6 +74,11 @@ def programs() -> Path:
 def helm() -> Path:
     """The helm command, likewise built into the cache, in a folder of its own. Raises NoProgramsError."""
     return _built(HELM, ("helm",)) / "helm"
+
+
+def kubectl_validate() -> Path:
+    """kubectl-validate: Kubernetes' own schemas and validation, without a server. Raises NoProgramsError."""
+    return _built(VALIDATE, ("kubectl-validate",)) / "kubectl-validate"
 
 
 def discovery() -> Path:
@@ -188,6 +194,7 @@ def main() -> int:
     try:
         print(programs())
         print(helm())
+        print(kubectl_validate())
         print(discovery())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)

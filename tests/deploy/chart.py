@@ -24,6 +24,8 @@ CHART: Final = ROOT / "deploy" / "chart"
 _ACCOUNT: Final = ServiceAccount(namespace="{{ .Release.Namespace }}", name="{{ .Values.serviceAccount.name }}")
 _RESOURCE: Final = '{{ (include "watchdog.policy" . | fromJson).capacity.resource }}'
 _COPIED: Final = ("prometheus/podmonitor.yaml", "prometheus/prometheusrule.yaml", "grafana/gpu-memory-watchdog.json")
+_LABELS: Final = "  labels:\n    app.kubernetes.io/name: gpu-memory-watchdog\n"
+_TEMPLATED: Final = '  labels:\n    {{- include "watchdog.labels" . | nindent 4 }}\n'
 _HOOK: Final = """\
   annotations:
     helm.sh/hook: post-delete
@@ -47,7 +49,7 @@ def files() -> Mapping[str, str]:
         ),
         "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT), _ACCOUNT.user, [_SPARED]),
     }
-    pieces = {f"rbac/{name}.yaml": text for name, text in texts.items()}
+    pieces = {f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED) for name, text in texts.items()}
     # helm reads no file outside of the chart.
     copied = {Path(name).name: (ROOT / "deploy" / name).read_text(encoding="utf-8") for name in _COPIED}
     return {"policy.toml": POLICY.read_text(encoding="utf-8"), **copied, **pieces}
@@ -55,9 +57,8 @@ def files() -> Mapping[str, str]:
 
 def _as_hook(manifests: str) -> str:
     """Have helm make objects for the time of an uninstallation alone."""
-    head = "  labels:\n    app.kubernetes.io/name: gpu-memory-watchdog\n"
-    assert head in manifests
-    return manifests.replace(head, f"{head}{_HOOK}")
+    assert _LABELS in manifests
+    return manifests.replace(_LABELS, f"{_LABELS}{_HOOK}")
 
 
 def main() -> None:

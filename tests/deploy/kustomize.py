@@ -88,10 +88,19 @@ def rendered(policy: str, *flags: str) -> dict[str, Object]:
     return {each.key: each for each in _objects(said.stdout)}
 
 
+# The labels that only a release of helm has.
+OF_HELM: Final = re.compile(
+    r"^ +(app\.kubernetes\.io/(instance|version|managed-by)|helm\.sh/chart): .*\n", re.MULTILINE
+)
+
+
 def whole(policy: str, *flags: str) -> dict[str, Object]:
-    """What Kustomize has in all: the chart's objects, and their namespace. Raises CalledProcessError."""
-    namespace = {each.key: each for each in _objects(_NAMESPACE)}
-    return namespace | rendered(policy, *flags)
+    """All objects of Kustomize: the chart's without the labels of a release, and the Namespace.
+
+    Raises CalledProcessError.
+    """
+    text = "---\n".join([_NAMESPACE, *(OF_HELM.sub("", each.text) for each in rendered(policy, *flags).values())])
+    return {each.key: each for each in _objects(text)}
 
 
 def files() -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.programs import helm
+from tests.deploy import kustomize
 from tests.deploy.rights import ROOT
 
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "deploy" / "chart" / "README.md")
@@ -52,14 +53,14 @@ def all_blocks() -> list[Block]:
 def rendered(command: str, folder: Path, platform: str) -> Objects:
     """What a printed `helm install` or `helm upgrade` comes to, its own files read from `folder`.
 
-    By kind, namespace and name. Raises CalledProcessError where helm refuses it.
+    By kind, namespace and name, without the labels of the release. Raises CalledProcessError where helm refuses it.
     """
     words = shlex.split(re.split(r" [>|] ", command)[0].replace("PLATFORM", platform))
     flags = [_there(word, folder) for word in words[2:] if word != "--install"]
     done = subprocess.run(
         [str(helm()), "template", *flags], check=True, capture_output=True, text=True, cwd=ROOT, timeout=120
     )
-    found = [each for each in yaml.safe_load_all(done.stdout) if each is not None]
+    found = [each for each in yaml.safe_load_all(kustomize.OF_HELM.sub("", done.stdout)) if each is not None]
     return {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in found}
 
 

@@ -46,7 +46,7 @@ def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
     file.write_text(POLICIES[name], encoding="utf-8")
     printed = render(load_policy(file), ServiceAccount())
     expected = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(printed)}
-    assert rights(kustomize.rendered(POLICIES[name])) == expected
+    assert rights(kustomize.whole(POLICIES[name])) == expected
 
 
 def test_the_account_and_the_namespace_are_the_release_s() -> None:

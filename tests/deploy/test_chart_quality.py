@@ -75,6 +75,8 @@ def _notes(program: Path, folder: Path, policy: str, *flags: str) -> str:
         (_RULE, ("--set=security=privileged",), (", privileged.", "The pods are privileged"), ("dies with",)),
         (_RULE, ("--set=journal.type=emptyDir",), ("The journal dies with each pod",), ("enforce.",)),
         (_RULE, (), ("Mode: observe", "kubectl label namespace gpus pod-security"), ("enforce.",)),
+        (_RULE, (), ("Port 9837 is open to every pod of the cluster", "networkPolicy.create=true"), ()),
+        (_RULE, ("--set=networkPolicy.create=true",), (), ("Port 9837",)),
     ],
 )
 def test_the_notes_say_what_was_installed(

@@ -26,7 +26,7 @@ def test_monitoring_is_what_the_files_of_deploy_say() -> None:
     podmonitor, rules, dashboard = "prometheus.podMonitor", "prometheus.rules", "grafana.dashboard"
     flags = [f"--set={each}.create=true" for each in (podmonitor, rules, dashboard)]
     labels = [f"--set={each}.labels.release=kps" for each in (podmonitor, rules)]
-    found = kustomize.rendered("", *flags, *labels, f"--set={podmonitor}.interval=30s")
+    found = kustomize.whole("", *flags, *labels, f"--set={podmonitor}.interval=30s")
     deploy = ROOT / "deploy"
     for name, key in (("podmonitor", "podmonitor-gpu-watchdog"), ("prometheusrule", "prometheusrule-gpu-watchdog")):
         expected = yaml.safe_load((deploy / "prometheus" / f"{name}.yaml").read_text(encoding="utf-8"))

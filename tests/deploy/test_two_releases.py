@@ -103,7 +103,7 @@ def test_each_withdraws_from_its_own_nodes(tmp_path: Path) -> None:
     """The Job of `helm uninstall` takes the advertised entry from no node of the other release."""
     said = []
     for objects in _releases(tmp_path, "eks"):
-        (job,) = (each for key, each in objects.items() if key[0] == "Job")
+        (job,) = (each for key, each in objects.items() if key[0] == "Job" and key[2].endswith("-withdraw"))
         arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
         said.append([text for flag, text in pairwise(arguments) if flag == "--selector"])
     assert [len(each) for each in said] == [3, 3]

@@ -1,5 +1,23 @@
-{{- define "watchdog.labels" -}}
+{{- /* What selectors match. A DaemonSet's selector can never be changed, so nothing that varies belongs here. */ -}}
+{{- define "watchdog.selectorLabels" -}}
 app.kubernetes.io/name: gpu-memory-watchdog
+{{- end }}
+
+{{- define "watchdog.labels" -}}
+{{ include "watchdog.selectorLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
+{{- end }}
+
+{{- /* The annotations of the pods; those of podAnnotations win. */ -}}
+{{- define "watchdog.podAnnotations" -}}
+{{- $annotations := dict -}}
+{{- if .Values.prometheus.annotations -}}
+{{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9837" "prometheus.io/path" "/metrics" -}}
+{{- end -}}
+{{ merge (dict) .Values.podAnnotations $annotations | toYaml }}
 {{- end }}
 
 {{- define "watchdog.policyText" -}}
@@ -97,4 +115,56 @@ app.kubernetes.io/name: gpu-memory-watchdog
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{- /* What helm runs before an installation or upgrade, in the order of the weight given, and removes when all of it succeeded. */ -}}
+{{- define "watchdog.policyCheckHook" -}}
+helm.sh/hook: pre-install,pre-upgrade
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{- /* Where a Job of the chart runs, and what it pulls its image with. */ -}}
+{{- define "watchdog.anyNode" -}}
+# It needs no GPU, and must run also where all nodes that have some are gone or cordoned. Where the daemons ran, the
+# image is, and of the right architecture.
+nodeSelector:
+  kubernetes.io/os: linux
+{{- with include "watchdog.preferred" . | fromJsonArray }}
+affinity:
+  nodeAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      {{- toYaml . | nindent 6 }}
+{{- end }}
+tolerations:
+  - key: node.kubernetes.io/unschedulable
+    operator: Exists
+    effect: NoSchedule
+  {{- with .Values.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The container of such a Job: it needs no rights on the node. */ -}}
+{{- define "watchdog.unprivileged" -}}
+securityContext:
+  runAsUser: 65532
+  runAsGroup: 65532
+  runAsNonRoot: true
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+  seccompProfile:
+    type: RuntimeDefault
+resources:
+  requests:
+    cpu: 20m
+    memory: 64Mi
+  limits:
+    memory: 256Mi
 {{- end }}
