@@ -35,13 +35,12 @@ GOOD_API: Final = replace(
         rights=dict.fromkeys(ALL_RIGHTS, ()),
         exists=True,
     ),
-    cluster=replace(GOOD.cluster, pods_path=None, age_s=None, by_api=True),
+    cluster=replace(GOOD.cluster, pods_path=None, age_s=None),
 )
 
 
 def api(**changes: Any) -> Facts:
     """The good node with other facts of its API server."""
-    assert GOOD_API.api is not None
     return replace(GOOD_API, api=replace(GOOD_API.api, **changes))
 
 
@@ -79,7 +78,6 @@ def peer(begins_s: float, ends_s: float, offset_s: float | None) -> Facts:
 
 def on_node(facts: Facts, node: str) -> Facts:
     """The same where the token says on which node the pod runs, and the policy does not need the node's object."""
-    assert facts.api is not None
     return replace(facts, api=replace(facts.api, exists=None, account=ApiAccount(name=NAME, node=node)))
 
 
@@ -103,72 +101,97 @@ ADVERTISED: Final = Node(name="n1", capacity={"veriff.com/gpu-memory": "104Mi"})
 ELSEWHERE: Final = Place(kind=PlaceKind.POD, pod="elsewhere")
 API: Final[Mapping[str, tuple[Row, ...]]] = {
     "api_config": (
-        ("file", GOOD_API),
-        ("pod", api(kubeconfig=None)),
-        ("lacking", api(ended="unconfigured", problem=Problem("there is no way", "make one"), host="")),
+        ("the kubeconfig", GOOD_API),
+        ("this pod's service account is used for", api(kubeconfig=None)),
+        ("there is no way", api(ended="unconfigured", problem=Problem("there is no way", "make one"), host="")),
     ),
     "api": (
-        ("answers", GOOD_API),
-        ("nameless", api(version="")),
-        ("unreachable", api(ended="unreachable", problem=REFUSED, offset_s=None)),
-        ("odd", api(ended="odd", problem=Problem(f"{HOST}: the API server answered 502", "look at it"))),
-        ("late", api(ended="late", asking="its version", waited_s=20.0)),
+        ("responds: Kubernetes", GOOD_API),
+        ("https://10.0.0.1:6443 responds", api(version="")),
+        ("https://10.0.0.1:6443: Connection refused", api(ended="unreachable", problem=REFUSED, offset_s=None)),
+        (
+            "https://10.0.0.1:6443: the API server answered 502",
+            api(ended="odd", problem=Problem(f"{HOST}: the API server answered 502", "look at it")),
+        ),
+        ("did not answer all requests within", api(ended="late", asking="its version", waited_s=20.0)),
     ),
     "api_certificate": (
-        ("expired", peer(-3 * DAY_S, -2 * DAY_S, 0.3)),
-        ("expired", peer(-3 * DAY_S, -2 * DAY_S, None)),
-        ("expired", peer(-3 * DAY_S, -2 * DAY_S, 3600.0)),
-        ("early", peer(DAY_S, 2 * DAY_S, 0.3)),
-        ("ahead", peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S)),
-        ("behind", peer(2 * DAY_S, 9 * DAY_S, 3 * DAY_S)),
-        ("refused", peer(-DAY_S, DAY_S, 0.3)),
-        ("refused", api(ended="certificate", problem=Problem(f"{HOST}: not accepted", "see to it"))),
+        ("expired 2d ago", peer(-3 * DAY_S, -2 * DAY_S, 0.3)),
+        ("expired 2d ago", peer(-3 * DAY_S, -2 * DAY_S, None)),
+        ("expired 2d ago", peer(-3 * DAY_S, -2 * DAY_S, 3600.0)),
+        ("is not valid until", peer(DAY_S, 2 * DAY_S, 0.3)),
+        ("so its certificate, which is valid until", peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S)),
+        ("so its certificate, which is valid from", peer(2 * DAY_S, 9 * DAY_S, 3 * DAY_S)),
+        ("https://10.0.0.1:6443: its certificate is not accepted: x", peer(-DAY_S, DAY_S, 0.3)),
+        (
+            "https://10.0.0.1:6443: not accepted",
+            api(ended="certificate", problem=Problem(f"{HOST}: not accepted", "see to it")),
+        ),
     ),
-    "api_clock": (("agree", GOOD_API), ("ahead", api(offset_s=-3600.0)), ("behind", api(offset_s=61.0))),
+    "api_clock": (
+        ("differ by less than 2s", GOOD_API),
+        ("ahead of the API server's", api(offset_s=-3600.0)),
+        ("behind the API server's", api(offset_s=61.0)),
+    ),
     "api_credentials": (
-        ("account", GOOD_API),
-        ("accepted", api(account=ApiAccount())),
-        ("token_expired", shown("token", ends_s=NOW_S - 60)),
-        ("token_expired", shown("token", ends_s=NOW_S + 60, offset_s=3600.0)),
-        ("token_early", shown("token", begins_s=NOW_S + 60)),
-        ("certificate_expired", shown("certificate", ends_s=NOW_S - 60)),
-        ("certificate_early", shown("certificate", begins_s=NOW_S + 60)),
-        ("refused", shown("token")),
-        ("refused", shown("token", ends_s=NOW_S + 60)),
-        ("refused", shown("certificate", ends_s=NOW_S + 60)),
-        ("none", shown("none")),
-        ("none", api(ended="anonymous", problem=Problem("403", "send some"))),
+        ("authenticates this account as", GOOD_API),
+        ("the API server accepts the credentials", api(account=ApiAccount())),
+        ("the token of system:serviceaccount:gpu:watchdog expired", shown("token", ends_s=NOW_S - 60)),
+        ("the token of system:serviceaccount:gpu:watchdog expired", shown("token", ends_s=NOW_S + 60, offset_s=3600.0)),
+        ("the token of system:serviceaccount:gpu:watchdog is not valid", shown("token", begins_s=NOW_S + 60)),
+        ("the client certificate expired", shown("certificate", ends_s=NOW_S - 60)),
+        ("the client certificate is not valid", shown("certificate", begins_s=NOW_S + 60)),
+        ("the API server rejects the", shown("token")),
+        ("the API server rejects the", shown("token", ends_s=NOW_S + 60)),
+        ("the API server rejects the", shown("certificate", ends_s=NOW_S + 60)),
+        ("treats this account as anonymous", shown("none")),
+        ("treats this account as anonymous", api(ended="anonymous", problem=Problem("403", "send some"))),
     ),
-    "rights": (("unknown", api(rights={}, rights_problem=Problem("they can't be asked for: 403", "be allowed to"))),),
-    "right_pods": (("held", GOOD_API), ("lacking", lacking("pods", "watch")), ("lacking", lacking("pods", "list"))),
-    "right_events": (("held", GOOD_API), ("lacking", lacking("events", "create", "patch"))),
-    "right_node": (("held", GOOD_API), ("lacking", lacking("nodes", "watch"))),
-    "right_namespaces": (("held", GOOD_API), ("lacking", lacking("namespaces", "list"))),
+    "rights": (
+        (
+            "they can't be asked for: 403",
+            api(rights={}, rights_problem=Problem("they can't be asked for: 403", "be allowed to")),
+        ),
+    ),
+    "right_pods": (
+        ("this account may", GOOD_API),
+        ("processes can't be attributed", lacking("pods", "watch")),
+        ("processes can't be attributed", lacking("pods", "list")),
+    ),
+    "right_events": (
+        ("this account may", GOOD_API),
+        ("warnings and actions do not appear", lacking("events", "create", "patch")),
+    ),
+    "right_node": (("this account may", GOOD_API), ("the node's labels are unknown", lacking("nodes", "watch"))),
+    "right_namespaces": (("this account may", GOOD_API), ("are left alone", lacking("namespaces", "list"))),
     "right_evict": (
-        ("held", GOOD_API),
-        ("lacking", lacking("pods", "get")),
-        ("lacking", lacking("pods/eviction", "create")),
+        ("this account may", GOOD_API),
+        ("every eviction fails", lacking("pods", "get")),
+        ("every eviction fails", lacking("pods/eviction", "create")),
     ),
-    "right_capacity": (("held", GOOD_API), ("lacking", lacking("nodes/status", "patch"))),
+    "right_capacity": (
+        ("this account may", GOOD_API),
+        ("the node does not advertise", lacking("nodes/status", "patch")),
+    ),
     "rights_to_enforce": (
-        ("held", api(later=dict.fromkeys(ALL_RIGHTS, ()))),
-        ("lacking", api(later={right: _later(right) for right in ALL_RIGHTS})),
+        ("this account has every right", api(later=dict.fromkeys(ALL_RIGHTS, ()))),
+        ("this account lacks rights", api(later={right: _later(right) for right in ALL_RIGHTS})),
     ),
     "node_name": (
-        ("exists", GOOD_API),
-        ("own", on_node(GOOD_API, "n1")),
-        ("other", on_node(GOOD_API, "n2")),
-        ("absent", api(exists=False)),
-        ("similar", api(exists=False, similar="n")),
-        ("similar", api(exists=None, similar="n", account=ApiAccount(name=NAME))),
-        ("pods", on_node(GOOD_API, "")),
-        ("doubtful", within(on_node(GOOD_API, ""), pods=NO_PODS)),
+        ("the cluster has a node n1", GOOD_API),
+        ("this pod runs on node n1", on_node(GOOD_API, "n1")),
+        ("runs on node n2, but --node (NODE_NAME) is n1", on_node(GOOD_API, "n2")),
+        ("has no node n1, so no pod", api(exists=False)),
+        ("has no node n1, but a node n;", api(exists=False, similar="n")),
+        ("has no node n1, but a node n;", api(exists=None, similar="n", account=ApiAccount(name=NAME))),
+        ("there are pods on a node named", on_node(GOOD_API, "")),
+        ("is not allowed to check whether that node exists", within(on_node(GOOD_API, ""), pods=NO_PODS)),
     ),
     "own_pod": (
-        ("known", within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", container()),)))),
-        ("unknown", within(GOOD_API, pods=NO_PODS)),
+        ("is in the list", within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", container()),)))),
+        ("is not in the list of the pods", within(GOOD_API, pods=NO_PODS)),
         (
-            "unknown",
+            "is not in the list of the pods",
             replace(
                 on_node(GOOD_API, ""),
                 processes=replace(GOOD.processes, environment=replace(GOOD.processes.environment, own=ELSEWHERE)),
@@ -176,26 +199,35 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "capacity": (
-        ("kept", under(within(GOOD_API, node=ADVERTISED), WITH_CAPACITY)),
-        ("absent", under(GOOD_API, WITH_CAPACITY)),
+        ("advertises 104Mi", under(within(GOOD_API, node=ADVERTISED), WITH_CAPACITY)),
+        ("does not advertise veriff.com/gpu-memory", under(GOOD_API, WITH_CAPACITY)),
     ),
     "pods": (
-        ("api", GOOD_API),
-        ("api_empty", within(GOOD_API, pods=NO_PODS)),
-        ("api_unread", within(GOOD_API, pods=NO_LIST)),
+        ("pods on node n1, according to the API: 1", GOOD_API),
+        ("there are no pods on node n1", within(GOOD_API, pods=NO_PODS)),
+        ("https://10.0.0.1:6443: the connection broke", within(GOOD_API, pods=NO_LIST)),
     ),
     "pods_containers": (
-        ("none_started", within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", NOT_STARTED),)))),
+        (
+            "there is nothing to act on",
+            within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", NOT_STARTED),))),
+        ),
     ),
     "node_object": (
-        ("read", GOOD_API),
-        ("unneeded", within(GOOD_API, node=UNKNOWN)),
-        ("unlisted", under(within(lacking("nodes", "list"), node=UNKNOWN, unlisted=frozenset({"nodes"})), BY_NODE)),
-        ("unreadable", under(within(GOOD_API, node=UNKNOWN, node_gaps=(NODE_GAP,)), BY_NODE)),
+        ("the labels of node", GOOD_API),
+        ("the policy needs no node labels", within(GOOD_API, node=UNKNOWN)),
+        ("not allowed to list nodes", under(within(lacking("nodes", "list"), node=UNKNOWN), BY_NODE)),
+        (
+            "node n1: https://10.0.0.1:6443: the connection broke",
+            under(within(GOOD_API, node=UNKNOWN, node_gaps=(NODE_GAP,)), BY_NODE),
+        ),
     ),
     "namespaces": (
-        ("unneeded", GOOD_API),
-        ("read", under(within(GOOD_API, namespaces={"a": {}}), BY_SPACE)),
-        ("unreadable", under(within(GOOD_API, namespace_gaps=(_gap(GapReason.NAMESPACES, "namespaces"),)), BY_SPACE)),
+        ("the policy needs no namespace labels", GOOD_API),
+        ("namespaces with known labels", under(within(GOOD_API, namespaces={"a": {}}), BY_SPACE)),
+        (
+            "namespaces: https://10.0.0.1:6443: the connection broke",
+            under(within(GOOD_API, namespace_gaps=(_gap(GapReason.NAMESPACES, "namespaces"),)), BY_SPACE),
+        ),
     ),
 }

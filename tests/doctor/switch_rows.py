@@ -17,10 +17,13 @@ def _node(**changes: object) -> Facts:
 
 SWITCHES: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
     "node_annotation": (
-        ("unset", GOOD),
-        ("observe", _node(annotations={MODE: "observe"})),
-        ("ignored", _node(annotations={MODE: "enforce"})),
-        ("unknown", spoilt("cluster", node=Node(name="n1", known=False), node_gaps=(UNREAD,))),
-        ("unfollowed", _node(known=False)),
+        ("has no annotation", GOOD),
+        ("of node n1 turns enforcement off", _node(annotations={MODE: "observe"})),
+        ("which has no effect", _node(annotations={MODE: "enforce"})),
+        (
+            "can't be read, so it is assumed to",
+            spoilt("cluster", node=Node(name="n1", known=False), node_gaps=(UNREAD,)),
+        ),
+        ("is not watched", _node(known=False)),
     ),
 }

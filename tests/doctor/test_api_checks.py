@@ -21,13 +21,20 @@ from tests.doctor.api_rows import (
     within,
 )
 from tests.doctor.build import GOOD
-from watchdog.cli.doctor.api import TOPIC_OF
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
 from watchdog.cli.doctor.report import diagnose
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
 DAY_S = 86400.0
+CHECK_OF = {
+    "pods": "right_pods",
+    "events": "right_events",
+    "nodes": "right_node",
+    "namespaces": "right_namespaces",
+    "pods/eviction": "right_evict",
+    "nodes/status": "right_capacity",
+}
 APPLY = (
     "as an administrator: `gpu-watchdog rights --policy policy.toml --namespace gpu --service-account watchdog | "
     "kubectl apply -f -`"
@@ -92,7 +99,7 @@ def test_each_right_is_told_with_what_does_not_work(right: Right) -> None:
     """Whichever verb is missing, it is named with its resource, what follows from that, and what is to be applied."""
     for verb in right.verbs:
         finding = _one(lacking(right.target, verb))
-        assert finding.name == TOPIC_OF[right].name
+        assert finding.name == ("right_evict" if right.verbs == ("get",) else CHECK_OF[right.target])
         assert finding.what.startswith(f"this account is not allowed to {verb} {right.target}: ")
         assert finding.remedy == APPLY
 
@@ -106,7 +113,6 @@ def test_whom_the_rights_are_for() -> None:
         "": "rights --policy policy.toml | kubectl apply -f -`",
     }
     facts = lacking("pods/eviction", "create").api
-    assert facts is not None
     for name, said in by_account.items():
         account = replace(facts.account, name=name)
         assert _one(replace(GOOD_API, api=replace(facts, account=account))).remedy.endswith(said)
@@ -115,7 +121,6 @@ def test_whom_the_rights_are_for() -> None:
 def test_in_a_pod_the_command_is_run_in_it() -> None:
     """Who asks in the daemon's pod reads a command for his own machine, where the pod's policy does not lie."""
     facts = lacking("pods/eviction", "create").api
-    assert facts is not None
     facts = replace(facts, kubeconfig=None)
     name = "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog"
     usual = replace(facts, account=replace(facts.account, name=name))
@@ -152,9 +157,9 @@ def test_what_a_missing_right_is_in_the_way_of() -> None:
 
 def test_a_right_that_is_missing_is_not_told_twice() -> None:
     """What could not be listed for want of a right has no second finding; what follows for the rules has."""
-    pods = within(lacking("pods", "list"), pods=replace(NO_LIST, gaps=()), unlisted=frozenset({"pods"}))
+    pods = within(lacking("pods", "list"), pods=replace(NO_LIST, gaps=()))
     assert {each.name for each in _wrong(pods)} == {"right_pods"}
-    nodes = within(lacking("nodes", "list"), node=UNKNOWN, unlisted=frozenset({"nodes"}))
+    nodes = within(lacking("nodes", "list"), node=UNKNOWN)
     assert {each.name for each in _wrong(nodes)} == {"right_node"}
     assert {each.name for each in _wrong(under(nodes, BY_NODE))} == {"right_node", "node_object"}
 
@@ -168,7 +173,7 @@ def test_both_ways_to_pods_are_named() -> None:
 
 def test_files_are_looked_at_beside_the_api_too() -> None:
     """A node file that was named counts, whatever the account may list."""
-    facts = within(lacking("nodes", "list"), node_path=GOOD.journal.path, unlisted=frozenset({"nodes"}))
+    facts = within(lacking("nodes", "list"), node_path=GOOD.journal.path)
     assert {each.name for each in _wrong(under(facts, BY_NODE))} == {"right_node"}
 
 

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from watchdog.cli.doctor.facts import Confinement, confinement_of, read_confinement
+from watchdog.cli.doctor.facts import Confinement
+from watchdog.cli.doctor.gather import confinement_of, read_confinement
 
 _DEFAULT: Final = Confinement(profile="cri-containerd.apparmor.d", is_of_runtime=True)
 

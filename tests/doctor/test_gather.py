@@ -4,16 +4,25 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.doctor.build import GOOD
 from tests.ports import free_port
 from tests.worlds import at
-from watchdog.cli.doctor.facts import mount_lines, mount_of, read_container
 from watchdog.cli.doctor.finding import FindingState
-from watchdog.cli.doctor.gather import look_at_listen
-from watchdog.cli.doctor.journal import check_journal, look_at_content, look_at_journal, make_problem, write_problem
+from watchdog.cli.doctor.gather import probe_listen, read_container
+from watchdog.cli.doctor.journal_files import (
+    create_problem,
+    journal_kind,
+    mount_lines,
+    mount_of,
+    read_journal,
+    write_problem,
+)
+from watchdog.cli.doctor.report import diagnose
 from watchdog.daemon.sampler import read_once
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
@@ -139,30 +148,30 @@ def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     journal = JournalFile(path)
     journal.transaction(lambda connection: connection.execute("CREATE TABLE x (y)"))
-    assert look_at_content(path) == ("journal", "")
+    assert journal_kind(path) == ("journal", "")
     copy = tmp_path / "copy" / "journal.db"
     copy.parent.mkdir()
     for suffix in ("", "-wal"):
         copy.with_name(copy.name + suffix).write_bytes(path.with_name(path.name + suffix).read_bytes())
     journal.close()
     before = sorted(copy.parent.iterdir())
-    assert look_at_content(copy)[0] == "unknown"
+    assert journal_kind(copy)[0] == "unknown"
     assert sorted(copy.parent.iterdir()) == before
-    assert look_at_content(path) == ("journal", "")
+    assert journal_kind(path) == ("journal", "")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "journal.db"]
 
 
 def test_looking_leaves_nothing(tmp_path: Path) -> None:
     """A folder that is there is tried and left as it was; one that is not there is not made."""
-    assert look_at_journal(tmp_path / "journal.db").folder_problem == ""
-    missing = look_at_journal(tmp_path / "a" / "b" / "journal.db")
+    assert read_journal(tmp_path / "journal.db").folder_problem == ""
+    missing = read_journal(tmp_path / "a" / "b" / "journal.db")
     assert (missing.folder_exists, missing.folder_problem, missing.kind, missing.lock) == (False, "", "absent", "free")
     assert list(tmp_path.iterdir()) == []
     file = tmp_path / "file"
     file.touch()
     assert write_problem(file) == "it is not a folder"
-    assert "is not a folder" in make_problem(file)
-    assert "read-only" in make_problem(Path("/proc/self"))
+    assert "is not a folder" in create_problem(file)
+    assert "read-only" in create_problem(Path("/proc/self"))
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc", "/sys/nowhere"])
@@ -172,32 +181,34 @@ def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> No
     mount = mount_of(Path(folder), mount_lines())
     if mount is None or mount.kind != kind:
         pytest.skip(f"{folder} is not on {kind}")
-    found = look_at_journal(Path(folder) / "journal.db")
-    (finding,) = [each for each in check_journal(found, 2**28) if each.name == "journal_folder"]
-    assert (finding.case, finding.state, f"({kind})" in finding.what) == ("virtual", FindingState.MISSING, True)
+    found = read_journal(Path(folder) / "journal.db")
+    facts = replace(GOOD, journal=found)
+    (finding,) = [each for each in diagnose(facts).findings if each.name == "journal_folder"]
+    assert finding.state is FindingState.MISSING
+    assert f"is on a virtual file system of the kernel ({kind})" in finding.what
 
 
 def test_a_stop_file_that_leads_nowhere_counts(tmp_path: Path) -> None:
     """The daemon takes a dangling link for a stop file, and so does doctor."""
-    assert not look_at_journal(tmp_path / "journal.db").is_stopped
+    assert not read_journal(tmp_path / "journal.db").is_stopped
     (tmp_path / "stop").symlink_to(tmp_path / "nowhere")
-    assert look_at_journal(tmp_path / "journal.db").is_stopped
+    assert read_journal(tmp_path / "journal.db").is_stopped
 
 
 def test_who_has_the_address() -> None:
     """Free, our own daemon's (well, or with passes that hang), or somebody else's; and asking leaves it free."""
     listen = f"127.0.0.1:{free_port()}"
-    assert look_at_listen(listen).state == "free"
-    assert look_at_listen(listen).state == "free"
+    assert probe_listen(listen).state == "free"
+    assert probe_listen(listen).state == "free"
     moment = at(0)
     server = HttpServer(listen, Endpoints(Metrics(), 1.0, now=lambda: moment))
     server.start()
     try:
-        assert look_at_listen(listen).state == "ours"
-        assert look_at_listen(listen.replace("127.0.0.1", "0.0.0.0")).state == "ours"
+        assert probe_listen(listen).state == "ours"
+        assert probe_listen(listen.replace("127.0.0.1", "0.0.0.0")).state == "ours"
         moment = at(60)
-        assert look_at_listen(listen).policy_sha256 == ""
-        sick = look_at_listen(listen)
+        assert probe_listen(listen).policy_sha256 == ""
+        sick = probe_listen(listen)
         assert (sick.state, "no cycle has completed" in sick.problem) == ("ours_sick", True)
     finally:
         server.close()
@@ -213,12 +224,12 @@ def test_somebody_else_has_the_address() -> None:
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        found = look_at_listen(f"127.0.0.1:{server.getsockname()[1]}")
+        found = probe_listen(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
     assert (found.state, "another process listens there" in found.problem) == ("taken", True)
 
 
 def test_an_address_that_this_machine_has_not() -> None:
     """The kernel's word is passed on with its remedy."""
-    found = look_at_listen("203.0.113.1:9837")
+    found = probe_listen("203.0.113.1:9837")
     assert (found.state, "no such address" in found.problem) == ("unusable", True)

@@ -6,7 +6,7 @@ from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
-from watchdog.cli.doctor.report import TOPICS, diagnose, diagnosis_text, document, shortcoming
+from watchdog.cli.doctor.report import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.config.load import PolicyProblem
 from watchdog.core.model import GapReason
 
@@ -17,7 +17,7 @@ def _bad(facts: Facts) -> Diagnosis:
     """Without what is fine, which would only lengthen the page."""
     diagnosis = diagnose(facts)
     kept = [each for each in diagnosis.findings if each.state is not FindingState.OK or each.name == "python"]
-    return Diagnosis(findings=tuple(kept), mode=diagnosis.mode)
+    return replace(diagnosis, findings=tuple(kept))
 
 
 def test_a_line_a_finding() -> None:
@@ -50,7 +50,7 @@ def test_warnings_stand_before_what_is_missing() -> None:
 
 def test_colour_is_asked_for() -> None:
     """Escape sequences are there with colour alone, and what a finding names can bring none."""
-    hostile = Finding(name="x", case="x", state=FindingState.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
+    hostile = Finding(name="x", state=FindingState.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
     diagnosis = Diagnosis(findings=(hostile,), mode="observe")
     assert "\x1b" not in diagnosis_text(diagnosis)
     assert "\x1b[2J" not in diagnosis_text(diagnosis, colour=True, width=80)
@@ -116,4 +116,4 @@ def test_the_committed_page_is_what_the_code_gives() -> None:
     """A finding that is added or reworded changes docs/doctor.md in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
     assert committed == doctor_reference(), "write it anew with: python -m tests.tools.doctor_reference"
-    assert all(f"\n## `{topic.name}`\n" in committed for topic in TOPICS)
+    assert all(f"\n## `{check.name}`\n" in committed for check in CHECKS)

@@ -1,40 +1,115 @@
 """Writes docs/doctor.md: docs/templates/doctor.md with everything that doctor can find, from the code that finds it."""
 
+import ast
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pynvml
 
-from watchdog.cli.doctor.finding import FindingState, Purpose, Topic
-from watchdog.cli.doctor.report import TOPICS
+from watchdog.cli.doctor.finding import Check, Purpose
+from watchdog.cli.doctor.report import CHECKS
 from watchdog.node.nvml_calls import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]
 TEMPLATE: Final = ROOT / "docs" / "templates" / "doctor.md"
 REFERENCE: Final = ROOT / "docs" / "doctor.md"
-_MARKS: Final = {FindingState.OK: "ok", FindingState.WARNING: "warning", FindingState.MISSING: "lacks"}
+MARKS: Final = {"ok": "ok", "warning": "warning", "missing": "lacks"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One result that a check can have, as it stands in its code: `{NAMES}` in braces stand for what varies."""
+
+    state: str
+    what: str
+    remedy: str = ""
+
+
+def cases(check: Check) -> list[Case]:
+    """Every result in the code of a check and of the functions that it calls, those that are ok first."""
+    return sorted(dict.fromkeys(_Reader(check.judge, {}).cases()), key=lambda case: list(MARKS).index(case.state))
+
+
+class _Reader:
+    """Reads the calls of `ok`, `warning` and `missing` in the source of a function."""
+
+    def __init__(self, function: Callable[..., object], arguments: Mapping[str, ast.expr]) -> None:
+        """`arguments` are what its caller passes, by the names of the parameters."""
+        self._globals: dict[str, Any] = getattr(function, "__globals__", {})
+        self._body = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        assigned = [
+            (target.id, node.value)
+            for node in ast.walk(self._body)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ]
+        times = Counter(name for name, _ in assigned)
+        # A text that several results share, such as a remedy.
+        self._known = {**arguments, **{name: value for name, value in assigned if times[name] == 1}}
+
+    def cases(self) -> Iterator[Case]:
+        calls = [
+            node for node in ast.walk(self._body) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
+        for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+            assert isinstance(call.func, ast.Name)
+            argument = self._known.get(call.func.id)
+            name = argument.id if isinstance(argument, ast.Name) else call.func.id
+            called = self._globals.get(name)
+            if name in MARKS:
+                yield Case(name, *map(self._text, call.args))
+            elif inspect.isfunction(called) and called.__module__ == self._globals["__name__"]:
+                arguments = dict(zip(inspect.signature(called).parameters, call.args, strict=False))
+                yield from _Reader(called, arguments).cases()
+
+    def _text(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value):
+                text = str(value)
+            case ast.JoinedStr(values):
+                text = "".join(map(self._text, values))
+            case ast.FormattedValue(value):
+                text = self._text(value)
+            case ast.BoolOp(values=[first, *_]):  # `problem.remedy or "..."`
+                text = self._text(first)
+            case ast.Attribute(attr=name):
+                text = f"{{{name.upper()}}}"
+            case ast.Name(name) if isinstance(value := self._known.get(name), (ast.Constant, ast.JoinedStr)):
+                text = self._text(value)
+            case ast.Name(name):
+                constant = self._globals.get(name)
+                text = constant if isinstance(constant, str) else f"{{{name.upper()}}}"
+            case _:
+                raise AssertionError(f"give a name to what is in the result: {ast.unparse(node)}")
+        return text
 
 
 def doctor_reference() -> str:
     """The whole text of docs/doctor.md."""
     text = TEMPLATE.read_text(encoding="utf-8")
     text = text.replace("{errors}", "\n".join(_errors()))
-    return text.replace("{reference}", "\n".join(_topics()).rstrip())
+    return text.replace("{reference}", "\n".join(_checks()).rstrip())
 
 
-def _topics() -> Iterator[str]:
-    for topic in TOPICS:
-        yield f"## `{topic.name}`"
+def _checks() -> Iterator[str]:
+    for check in CHECKS:
+        yield f"## `{check.name}`"
         yield ""
-        yield f"{topic.means} {_needed(topic)}"
+        needed = "Needed for both." if Purpose.OBSERVE in check.purposes else "Needed for enforcing."
+        yield f"{' '.join((check.judge.__doc__ or '').split())} {needed}"
         yield ""
         yield "| mark | what | remedy |"
         yield "|---|---|---|"
-        for case in topic.cases.values():
-            yield f"| {_MARKS[case.state]} | {_words(case.what)} | {_words(case.remedy)} |"
+        for case in cases(check):
+            yield f"| {MARKS[case.state]} | {_cell(case.what)} | {_cell(case.remedy)} |"
         yield ""
 
 
@@ -42,16 +117,12 @@ def _errors() -> Iterator[str]:
     # The words of pynvml for a code depend on whether a library has been loaded before; the names of nvml.h do not.
     names = {getattr(pynvml, name): name for name in sorted(dir(pynvml)) if name.startswith("NVML_ERROR_")}
     for code in sorted(REMEDIES):
-        yield f"| {code} | `{names[code]}` | {_words(REMEDIES[code])} |"
+        yield f"| {code} | `{names[code]}` | {_cell(REMEDIES[code])} |"
 
 
-def _needed(topic: Topic) -> str:
-    return "Needed for both." if Purpose.OBSERVE in topic.purposes else "Needed for enforcing."
-
-
-def _words(text: str) -> str:
-    """Write what differs in capitals, and keep what stands in a table's cell from ending it."""
-    return re.sub(r"\{([a-z_]+)\}", lambda match: match[1].upper(), text).replace("|", "\\|")
+def _cell(text: str) -> str:
+    """Drop the braces, and keep what stands in a table's cell from ending it."""
+    return re.sub(r"\{([A-Z_]+)\}", r"\1", text).replace("|", "\\|")
 
 
 def main() -> int:

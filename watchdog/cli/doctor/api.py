@@ -1,375 +1,278 @@
-"""Checks of the connection to the API server, the account's rights and the node annotation, with their texts."""
+"""Checks of the connection to the API server, and of this account's rights there."""
 
 import shlex
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Literal
 
-from watchdog.cli.doctor.facts import ApiFacts, ClusterFacts
-from watchdog.cli.doctor.finding import ENFORCING, Case, Finding, Topic, missing, ok, remedied, warning
-from watchdog.core.policy import Policy
-from watchdog.core.rules import MODE, switches
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
 from watchdog.kube.credentials import Validity, exceeds_tolerance
-from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import ALL_RIGHTS, Piece, Right
+from watchdog.kube.rights import Piece
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
-from watchdog.report.text import date_time, inert, span
+from watchdog.report.text import date_time, span
 
+_SEE_LOG: Final = "check the log of the API server"
 _SET_CLOCK: Final = "correct this node's clock (chronyd, systemd-timesyncd)"
+_SET_A_CLOCK: Final = (
+    "find out which clock is right (`date -u` on both), and correct the other (chronyd, systemd-timesyncd)"
+)
 
-API_CONFIG: Final = Topic(
-    name="api_config",
-    means="There is a configuration for the Kubernetes API: a kubeconfig, or the service account of the pod that this "
-    "runs in. Only checked without `--pods FILE`.",
-    cases={
-        "file": ok("the kubeconfig {path} names {host}"),
-        "pod": ok("this pod's service account is used for {host}"),
-        "lacking": missing("{problem}", "{remedy}"),
-    },
-)
-API: Final = Topic(
-    name="api",
-    means="The API server responds.",
-    cases={
-        "answers": ok("{host} responds: Kubernetes {version}"),
-        "nameless": ok("{host} responds"),
-        "unreachable": missing("{problem}", "{remedy}"),
-        "odd": missing("{problem}", "{remedy}"),
-        "late": missing(
-            "{host} did not answer all requests within {waited}; the last one was for {asking}",
+
+def _is_configured(facts: Facts) -> bool:
+    return facts.api.ended not in ("unused", "unconfigured")
+
+
+@to_observe()
+def api_config(facts: Facts) -> Iterator[Result]:
+    """There is a configuration for the Kubernetes API: a kubeconfig, or the service account of the pod.
+
+    Only checked without `--pods FILE`.
+    """
+    path, host, problem = facts.api.kubeconfig, facts.api.host, facts.api.problem
+    if facts.api.ended == "unconfigured":
+        yield missing(problem.cause, problem.remedy or _SEE_LOG)
+    elif host and path is not None:
+        yield ok(f"the kubeconfig {path} names {host}")
+    elif host:
+        yield ok(f"this pod's service account is used for {host}")
+
+
+@to_observe(given=lambda facts: _is_configured(facts) and facts.api.ended != "certificate")
+def api(facts: Facts) -> Iterator[Result]:
+    """The API server responds."""
+    ended, host, version, problem = facts.api.ended, facts.api.host, facts.api.version, facts.api.problem
+    if ended in ("unreachable", "odd"):
+        yield missing(problem.cause, problem.remedy or _SEE_LOG)
+    elif version:
+        yield ok(f"{host} responds: Kubernetes {version}")
+    elif ended != "late":
+        yield ok(f"{host} responds")
+    if ended == "late":
+        host, waited, asking = host or "the API server", span(facts.api.waited_s), facts.api.asking
+        yield missing(
+            f"{host} did not answer all requests within {waited}; the last one was for {asking}",
             "check the network, this node's DNS and the load of the API server, then run doctor again",
-        ),
-    },
-)
-API_CERTIFICATE: Final = Topic(
-    name="api_certificate",
-    means="The API server's certificate is accepted. If it is not, its dates and the server's clock are read without "
-    "verification, to determine whether the certificate or a clock is wrong; no credentials are sent then.",
-    cases={
-        "expired": missing(
-            "the certificate of {host} expired {span} ago, at {moment}",
+        )
+
+
+@to_observe(given=lambda facts: facts.api.ended == "certificate")
+def api_certificate(facts: Facts) -> Iterator[Result]:
+    """The API server's certificate is accepted.
+
+    If it is not, its dates and the server's clock are read without verification, to determine whether the certificate
+    or a clock is wrong; no credentials are sent then.
+    """
+    host, problem, now_s = facts.api.host, facts.api.problem, facts.api.now_s
+    validity, offset_s = facts.api.peer.validity, facts.api.peer.offset_s or 0.0
+    state, since_s = _invalid(validity, now_s)
+    moment, apart = date_time(since_s), span(abs(now_s - since_s))
+    if not state:
+        yield missing(problem.cause, problem.remedy or _SEE_LOG)
+    elif exceeds_tolerance(offset_s) and not _invalid(validity, now_s + offset_s)[0]:  # valid by the server's clock
+        offset = span(abs(offset_s))
+        if offset_s > 0:
+            yield missing(
+                f"this node's clock is {offset} behind that of {host}, so its certificate, which is valid from "
+                f"{moment}, does not count yet",
+                _SET_CLOCK,
+            )
+        else:
+            yield missing(
+                f"this node's clock is {offset} ahead of that of {host}, so its certificate, which is valid until "
+                f"{moment}, counts as expired",
+                _SET_CLOCK,
+            )
+    elif state == "expired":
+        yield missing(
+            f"the certificate of {host} expired {apart} ago, at {moment}",
             "renew it (kubeadm: `kubeadm certs renew apiserver` on the control plane, then restart the API server)",
-        ),
-        "early": missing(
-            "the certificate of {host} is not valid until {moment}, in {span}",
+        )
+    else:
+        yield missing(
+            f"the certificate of {host} is not valid until {moment}, in {apart}",
             "wait, or reissue it: the clock it was issued by was ahead",
-        ),
-        "ahead": missing(
-            "this node's clock is {span} ahead of that of {host}, so its certificate, which is valid until "
-            "{moment}, counts as expired",
-            _SET_CLOCK,
-        ),
-        "behind": missing(
-            "this node's clock is {span} behind that of {host}, so its certificate, which is valid from "
-            "{moment}, does not count yet",
-            _SET_CLOCK,
-        ),
-        "refused": missing("{problem}", "{remedy}"),
-    },
-)
-API_CLOCK: Final = Topic(
-    name="api_clock",
-    means="This node's clock and the API server's agree within a minute.",
-    cases={
-        "agree": ok("this node's clock and the API server's differ by {apart}"),
-        "ahead": warning(
-            "this node's clock is {span} ahead of the API server's: certificates expire too early, terminating pods "
+        )
+
+
+def _invalid(validity: Validity, at_s: float) -> tuple[Literal["expired", "early", ""], float]:
+    """Whether it is expired, or not valid yet, and since or until when; empty if valid or unknown."""
+    if validity.ends_s is not None and validity.ends_s <= at_s:
+        return "expired", validity.ends_s
+    if validity.begins_s is not None and validity.begins_s > at_s:
+        return "early", validity.begins_s
+    return "", 0.0
+
+
+@to_observe(given=_is_configured)
+def api_clock(facts: Facts) -> Iterator[Result]:
+    """The clocks of this node and of the API server agree within a minute."""
+    offset_s = facts.api.offset_s
+    if offset_s is None:
+        return
+    offset = span(abs(offset_s))
+    if not exceeds_tolerance(offset_s):
+        apart = "less than 2s" if abs(offset_s) < 1.5 else f"about {abs(offset_s):.0f}s"  # a Date has whole seconds
+        yield ok(f"this node's clock and the API server's differ by {apart}")
+    elif offset_s < 0:
+        yield warning(
+            f"this node's clock is {offset} ahead of the API server's: certificates expire too early, terminating pods "
             "count as past their deadline too early, `active` hours begin too early, and times in the journal and in "
             "Events are wrong",
-            "find out which clock is right (`date -u` on both), and correct the other (chronyd, systemd-timesyncd)",
-        ),
-        "behind": warning(
-            "this node's clock is {span} behind the API server's: new certificates do not count yet, the kubelet "
+            _SET_A_CLOCK,
+        )
+    else:
+        yield warning(
+            f"this node's clock is {offset} behind the API server's: new certificates do not count yet, the kubelet "
             "renews this pod's token too late, `active` hours and deadlines of terminating pods come too late, and "
             "times in the journal and in Events are wrong",
-            "find out which clock is right (`date -u` on both), and correct the other (chronyd, systemd-timesyncd)",
-        ),
-    },
-)
-API_CREDENTIALS: Final = Topic(
-    name="api_credentials",
-    means="The API server accepts this account's token or client certificate.",
-    cases={
-        "account": ok("the API server authenticates this account as {account}"),
-        "accepted": ok("the API server accepts the credentials"),
-        "token_expired": missing(
-            "the token{of} expired {span} ago by the API server's clock",
-            "in a pod the kubelet renews it: check that the kubelet runs and that this node's clock is right, then "
-            "delete the pod; otherwise put a new token into the kubeconfig",
-        ),
-        "token_early": missing(
-            "the token{of} is not valid for another {span} by the API server's clock",
-            "correct the clock of the server that issued it, or of the API server",
-        ),
-        "certificate_expired": missing(
-            "the client certificate expired {span} ago by the API server's clock",
-            "put a new one into the kubeconfig",
-        ),
-        "certificate_early": missing(
-            "the client certificate is not valid for another {span} by the API server's clock",
-            "correct the API server's clock, or reissue the certificate",
-        ),
-        "refused": missing(
-            "the API server rejects the {kind}{of} (401){though}",
-            "check that it belongs to this cluster and that its account still exists: an account that was deleted and "
-            "recreated needs a new token (delete the pod, or write a new kubeconfig)",
-        ),
-        "none": missing(
+            _SET_A_CLOCK,
+        )
+
+
+@to_observe(given=_is_configured)
+def api_credentials(facts: Facts) -> Iterator[Result]:
+    """The API server accepts this account's token or client certificate."""
+    ended, kind, account = facts.api.ended, facts.api.credentials.kind, facts.api.account.name
+    if ended == "anonymous" or (ended == "credentials" and kind == "none"):
+        yield missing(
             "the API server treats this account as anonymous: no credentials were sent",
             "give the user in the kubeconfig a token or a client certificate; if it has an `exec` plugin, run that "
             "manually",
-        ),
-    },
-)
-API_TOPICS: Final = (API_CONFIG, API, API_CERTIFICATE, API_CLOCK, API_CREDENTIALS)
-
-
-_LOG: Final = "check the log of the API server"
-
-
-def check_api(facts: ApiFacts | None) -> Iterable[Finding]:
-    """The connection to the API server, and the account it authenticates; nothing if the API is not used."""
-    if facts is None:
-        return
-    if facts.ended == "unconfigured":
-        yield API_CONFIG.finding("lacking", **remedied(facts.problem, _LOG))
-        return
-    place = {"host": facts.host or "the API server"}
-    if facts.host:
-        case = "pod" if facts.kubeconfig is None else "file"
-        yield API_CONFIG.finding(case, path=facts.kubeconfig, **place)
-    yield from _answer(facts)
-    if facts.offset_s is not None:
-        yield _clocks(facts.offset_s)
-    yield from _credentials(facts)
-    if facts.ended == "late":
-        yield API.finding("late", waited=span(facts.waited_s), asking=facts.asking, **place)
-
-
-def _answer(facts: ApiFacts) -> Iterable[Finding]:
-    if facts.ended == "certificate":
-        yield _certificate(facts)
-    elif facts.ended in ("unreachable", "odd"):
-        yield API.finding(facts.ended, **remedied(facts.problem, _LOG))
-    elif facts.version:
-        yield API.finding("answers", host=facts.host, version=facts.version)
-    elif facts.ended != "late":
-        yield API.finding("nameless", host=facts.host)
-
-
-def _certificate(facts: ApiFacts) -> Finding:
-    """Whether the certificate is wrong, because it is not valid by the server's own clock either, or a clock."""
-    peer, now_s = facts.peer, facts.now_s
-    state = _state(peer.validity, now_s)
-    moment_s = peer.validity.ends_s if state == "expired" else peer.validity.begins_s
-    if not state or moment_s is None:
-        return API_CERTIFICATE.finding("refused", **remedied(facts.problem, _LOG))
-    values = {"host": facts.host, "moment": date_time(moment_s)}
-    offset_s = peer.offset_s or 0.0
-    if exceeds_tolerance(offset_s) and not _state(peer.validity, now_s + offset_s):
-        case = "behind" if offset_s > 0 else "ahead"
-        return API_CERTIFICATE.finding(case, span=span(abs(offset_s)), **values)
-    return API_CERTIFICATE.finding(state, span=span(abs(now_s - moment_s)), **values)
-
-
-def _state(validity: Validity, at_s: float) -> str:
-    """`expired` or `early` at a moment; empty if valid or unknown."""
-    if validity.ends_s is not None and validity.ends_s <= at_s:
-        return "expired"
-    return "early" if validity.begins_s is not None and validity.begins_s > at_s else ""
-
-
-def _clocks(offset_s: float) -> Finding:
-    if not exceeds_tolerance(offset_s):
-        apart = "less than 2s" if abs(offset_s) < 1.5 else f"about {abs(offset_s):.0f}s"  # a Date has whole seconds
-        return API_CLOCK.finding("agree", apart=apart)
-    return API_CLOCK.finding("behind" if offset_s > 0 else "ahead", span=span(abs(offset_s)))
-
-
-def _credentials(facts: ApiFacts) -> Iterable[Finding]:
-    shown, account = facts.credentials, facts.account.name
-    if facts.ended == "anonymous" or (facts.ended == "credentials" and shown.kind == "none"):
-        yield API_CREDENTIALS.finding("none")
-    elif facts.ended == "credentials":
-        of = f" of {shown.account}" if shown.account else ""
-        at_s = facts.now_s + (facts.offset_s or 0.0)
-        state = _state(shown.validity, at_s)
-        moment_s = shown.validity.ends_s if state == "expired" else shown.validity.begins_s
-        if state and moment_s is not None:
-            yield API_CREDENTIALS.finding(f"{shown.kind}_{state}", of=of, span=span(abs(at_s - moment_s)))
-        else:
-            kind = "client certificate" if shown.kind == "certificate" else "token"
-            though = ", though it has not expired" if shown.validity.ends_s is not None else ""
-            yield API_CREDENTIALS.finding("refused", kind=kind, of=of, though=though)
+        )
+    elif ended == "credentials":
+        yield _rejected(facts)
     elif account:
-        yield API_CREDENTIALS.finding("account", account=account)
-    elif facts.ended == "asked":
-        yield API_CREDENTIALS.finding("accepted")
+        yield ok(f"the API server authenticates this account as {account}")
+    elif ended == "asked":
+        yield ok("the API server accepts the credentials")
 
 
-_APPLY: Final = "as an administrator: `{command} | kubectl apply -f -`{instead}"
+def _rejected(facts: Facts) -> Result:
+    shown, at_s = facts.api.credentials, facts.api.now_s + (facts.api.offset_s or 0.0)
+    state, since_s = _invalid(shown.validity, at_s)
+    of, apart = f" of {shown.account}" if shown.account else "", span(abs(at_s - since_s))
+    match state, shown.kind:
+        case "expired", "certificate":
+            return missing(
+                f"the client certificate expired {apart} ago by the API server's clock",
+                "put a new one into the kubeconfig",
+            )
+        case "early", "certificate":
+            return missing(
+                f"the client certificate is not valid for another {apart} by the API server's clock",
+                "correct the API server's clock, or reissue the certificate",
+            )
+        case "expired", _:
+            return missing(
+                f"the token{of} expired {apart} ago by the API server's clock",
+                "in a pod the kubelet renews it: check that the kubelet runs and that this node's clock is right, then "
+                "delete the pod; otherwise put a new token into the kubeconfig",
+            )
+        case "early", _:
+            return missing(
+                f"the token{of} is not valid for another {apart} by the API server's clock",
+                "correct the clock of the server that issued it, or of the API server",
+            )
+    kind = "client certificate" if shown.kind == "certificate" else "token"
+    though = ", though it has not expired" if shown.validity.ends_s is not None else ""
+    return missing(
+        f"the API server rejects the {kind}{of} (401){though}",
+        "check that it belongs to this cluster and that its account still exists: an account that was deleted and "
+        "recreated needs a new token (delete the pod, or write a new kubeconfig)",
+    )
 
 
-def _cases(lacking: Case) -> dict[str, Case]:
-    return {"held": ok("this account may {verbs} {target}"), "lacking": lacking}
+@to_observe()
+def rights(facts: Facts) -> Iterator[Result]:
+    """The API server reports what this account may do; every account may ask (cluster role system:basic-user)."""
+    problem = facts.api.rights_problem
+    if problem is not None:
+        yield warning(problem.cause, problem.remedy or _SEE_LOG)
 
 
-RIGHT_PODS: Final = Topic(
-    name="right_pods",
-    means="This account may list and watch pods.",
-    cases=_cases(
-        missing(
-            "this account is not allowed to {verbs} {target}: processes can't be attributed, so all use belongs to "
-            "unknown pods and no action is taken",
-            _APPLY,
-        )
-    ),
-)
-RIGHT_EVENTS: Final = Topic(
-    name="right_events",
-    means="This account may create and patch Events, if the policy writes any.",
-    cases=_cases(
-        warning(
-            "this account is not allowed to {verbs} {target}: warnings and actions do not appear as Events on the pods",
-            _APPLY,
-        )
-    ),
-)
-RIGHT_NODE: Final = Topic(
-    name="right_node",
-    means="This account may list and watch nodes: it always watches its own node object.",
-    purposes=ENFORCING,
-    cases=_cases(
-        missing(
-            "this account is not allowed to {verbs} {target}: the node's labels are unknown, as is whether its "
-            "annotation turns enforcement off and whether the driver must be released for maintenance",
-            _APPLY,
-        )
-    ),
-)
-RIGHT_NAMESPACES: Final = Topic(
-    name="right_namespaces",
-    means="This account may list and watch namespaces, if rules match by their labels.",
-    purposes=ENFORCING,
-    cases=_cases(
-        missing(
-            "this account is not allowed to {verbs} {target}: pods that rules with namespace_labels may match are left "
-            "alone",
-            _APPLY,
-        )
-    ),
-)
-RIGHT_EVICT: Final = Topic(
-    name="right_evict",
-    means="This account may get a pod and create its eviction, if the policy evicts.",
-    purposes=ENFORCING,
-    cases=_cases(
-        missing("this account is not allowed to {verbs} {target}: every eviction fails; kills still work", _APPLY)
-    ),
-)
-RIGHT_CAPACITY: Final = Topic(
-    name="right_capacity",
-    means="This account may patch the node's status, if the policy has [capacity].",
-    cases=_cases(
-        warning(
-            "this account is not allowed to {verbs} {target}: the node does not advertise the resource of [capacity], "
-            "so pods that request it are not scheduled here",
-            _APPLY,
-        )
-    ),
-)
-RIGHTS_TO_ENFORCE: Final = Topic(
-    name="rights_to_enforce",
-    means='This account also has the rights that the same policy would need with `mode = "enforce"`; observing needs '
-    "fewer.",
-    purposes=ENFORCING,
-    cases={
-        "held": ok('this account has every right that this policy would need with mode = "enforce"'),
-        "lacking": missing(
-            'this account lacks rights that this policy would need with mode = "enforce": {targets}',
-            "before enforcing, as an administrator: `{command} --enforce | kubectl apply -f -`{instead}",
-        ),
-    },
-)
-RIGHTS: Final = Topic(
-    name="rights",
-    means="The API server reports what this account may do; every account may ask for that "
-    "(cluster role system:basic-user).",
-    cases={"unknown": warning("{problem}", "{remedy}")},
-)
-RIGHT_TOPICS: Final = (
-    RIGHTS,
-    RIGHT_PODS,
-    RIGHT_EVENTS,
-    RIGHT_NODE,
-    RIGHT_NAMESPACES,
-    RIGHT_EVICT,
-    RIGHT_CAPACITY,
-    RIGHTS_TO_ENFORCE,
-)
-_BY_PIECE: Final = {
-    (Piece.OBSERVE, "pods"): RIGHT_PODS,
-    (Piece.OBSERVE, "events"): RIGHT_EVENTS,
-    (Piece.NODE, "nodes"): RIGHT_NODE,
-    (Piece.NAMESPACES, "namespaces"): RIGHT_NAMESPACES,
-    (Piece.EVICT, "pods"): RIGHT_EVICT,
-    (Piece.CAPACITY, "nodes"): RIGHT_CAPACITY,
-}
-TOPIC_OF: Final[dict[Right, Topic]] = {right: _BY_PIECE[right.piece, right.resource] for right in ALL_RIGHTS}
+@to_observe()
+def right_pods(facts: Facts) -> Iterator[Result]:
+    """The account may list and watch pods."""
+    consequence = "processes can't be attributed, so all use belongs to unknown pods and no action is taken"
+    return _right(facts, Piece.OBSERVE, "pods", missing, consequence)
 
 
-SWITCH: Final = Topic(
-    name="node_annotation",
-    means="No annotation of the node turns enforcement off, and this can be checked.",
-    purposes=ENFORCING,
-    cases={
-        "unset": ok("node {node} has no annotation {key}"),
-        "observe": missing(
-            "the annotation {key} of node {node} turns enforcement off",
-            "`kubectl annotate node {node} {key}-` removes it; first find out who set it and why",
-        ),
-        "ignored": warning(
-            "the annotation {key} of node {node} is {value}, which has no effect: the only valid value is observe",
-            "`kubectl annotate node {node} {key}-`; only the policy can turn enforcement on",
-        ),
-        "unknown": missing(
-            "whether the annotation {key} of node {node} turns enforcement off can't be read, so it is assumed to: "
-            "{problem}",
-            "{remedy}",
-        ),
-        "unfollowed": ok(
-            "the object of node {node} is not watched (--node-object, or the API): neither its annotation {key} nor "
-            "maintenance of its GPUs is noticed"
-        ),
-    },
-)
-SWITCHES_TOPICS: Final = (SWITCH,)
+@to_observe()
+def right_events(facts: Facts) -> Iterator[Result]:
+    """The account may create and patch Events, if the policy writes any."""
+    return _right(facts, Piece.OBSERVE, "events", warning, "warnings and actions do not appear as Events on the pods")
 
 
-def check_rights(facts: ApiFacts | None, path: Path) -> Iterable[Finding]:
-    """What this account may and may not do; `path` is the policy's, for the remedy."""
-    if facts is None:
-        return
-    remedy = _remedy(facts.account, path, in_pod=facts.kubeconfig is None)
-    if facts.rights_problem:
-        yield RIGHTS.finding("unknown", **remedied(facts.rights_problem, "check the log of the API server"))
-    for right, lacking in facts.rights.items():
-        where = TOPIC_OF[right]
+@to_enforce()
+def right_node(facts: Facts) -> Iterator[Result]:
+    """The account may list and watch nodes: it always watches its own node object."""
+    consequence = (
+        "the node's labels are unknown, as is whether its annotation turns enforcement off and whether the driver must "
+        "be released for maintenance"
+    )
+    return _right(facts, Piece.NODE, "nodes", missing, consequence)
+
+
+@to_enforce()
+def right_namespaces(facts: Facts) -> Iterator[Result]:
+    """The account may list and watch namespaces, if rules match by their labels."""
+    consequence = "pods that rules with namespace_labels may match are left alone"
+    return _right(facts, Piece.NAMESPACES, "namespaces", missing, consequence)
+
+
+@to_enforce()
+def right_evict(facts: Facts) -> Iterator[Result]:
+    """The account may get a pod and create its eviction, if the policy evicts."""
+    return _right(facts, Piece.EVICT, "pods", missing, "every eviction fails; kills still work")
+
+
+@to_observe()
+def right_capacity(facts: Facts) -> Iterator[Result]:
+    """The account may patch the node's status, if the policy has [capacity]."""
+    consequence = (
+        "the node does not advertise the resource of [capacity], so pods that request it are not scheduled here"
+    )
+    return _right(facts, Piece.CAPACITY, "nodes", warning, consequence)
+
+
+def _right(
+    facts: Facts, piece: Piece, resource: str, lacks: Callable[[str, str], Result], consequence: str
+) -> Iterator[Result]:
+    command, instead = _rights_command(facts)
+    for right, lacking in facts.api.rights.items():
+        if (right.piece, right.resource) != (piece, resource):
+            continue
+        target, verbs = right.target, " or ".join(lacking) or " and ".join(right.verbs)
         if lacking:
-            yield where.finding("lacking", verbs=" or ".join(lacking), target=right.target, **remedy)
+            yield lacks(
+                f"this account is not allowed to {verbs} {target}: {consequence}",
+                f"as an administrator: `{command} | kubectl apply -f -`{instead}",
+            )
         else:
-            yield where.finding("held", verbs=" and ".join(right.verbs), target=right.target)
-    if facts.later:
-        missing = [f"{' and '.join(verbs)} {right.target}" for right, verbs in facts.later.items() if verbs]
-        case = "lacking" if missing else "held"
-        yield RIGHTS_TO_ENFORCE.finding(case, targets=", ".join(missing), **remedy)
+            yield ok(f"this account may {verbs} {target}")
 
 
-def _remedy(account: ApiAccount, path: Path, *, in_pod: bool) -> dict[str, str]:
-    """The command that prints the rights this account needs; it only prints them for service accounts.
+@to_enforce()
+def rights_to_enforce(facts: Facts) -> Iterator[Result]:
+    """The account also has the rights that this policy would need with `mode = "enforce"`; observing needs fewer."""
+    command, instead = _rights_command(facts)
+    targets = ", ".join(f"{' and '.join(verbs)} {right.target}" for right, verbs in facts.api.later.items() if verbs)
+    if targets:
+        yield missing(
+            f'this account lacks rights that this policy would need with mode = "enforce": {targets}',
+            f"before enforcing, as an administrator: `{command} --enforce | kubectl apply -f -`{instead}",
+        )
+    elif facts.api.later:
+        yield ok('this account has every right that this policy would need with mode = "enforce"')
 
-    Files in a pod, the policy above all, are read there; the output is applied from elsewhere.
+
+def _rights_command(facts: Facts) -> tuple[str, str]:
+    """The command that prints the rights this account needs, and which name to replace in its output.
+
+    It only prints them for service accounts. Files in a pod, the policy above all, are read there; the output is
+    applied from elsewhere.
     """
+    account, path, in_pod = facts.api.account, facts.policy.path, facts.api.kubeconfig is None
     words = ["gpu-watchdog", "rights", *([] if in_pod and path == DEFAULT_POLICY else ["--policy", str(path)])]
     who, _, name = account.name.rpartition(":")
     kind, _, namespace = who.partition(":serviceaccount:")
@@ -378,26 +281,6 @@ def _remedy(account: ApiAccount, path: Path, *, in_pod: bool) -> dict[str, str]:
     if kind == "system" and namespace:
         words += ["--namespace", namespace] if namespace != DEFAULT_NAMESPACE else []
         words += ["--service-account", name] if name != DEFAULT_SERVICE_ACCOUNT else []
-        return {"command": shlex.join(words), "instead": ""}
+        return shlex.join(words), ""
     instead = f", with the user {account.name} in place of the service account" if account.name else ""
-    return {"command": shlex.join(words), "instead": instead}
-
-
-_LOOK = "see the findings about the node object"
-
-
-def check_switches(facts: ClusterFacts, policy: Policy) -> Iterable[Finding]:
-    """Whether the node object turns enforcement off; nothing if it is not watched and the policy only observes."""
-    found = switches(facts.node, facts.node_gaps)
-    names = {"node": facts.node_name, "key": MODE}
-    if facts.node_path is None and "nodes" in facts.unlisted:
-        return  # reported as a missing right
-    if found.unseen:
-        yield SWITCH.finding("unknown", **names, **remedied(facts.node_gaps[0].problem, _LOOK))
-    elif not facts.node.known:
-        if policy.mode == "enforce":
-            yield SWITCH.finding("unfollowed", **names)
-    elif found.ignored is not None:
-        yield SWITCH.finding("ignored", **names, value=inert(repr(found.ignored), 100))
-    else:
-        yield SWITCH.finding("observe" if found.observes else "unset", **names)
+    return shlex.join(words), instead

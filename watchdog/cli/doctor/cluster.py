@@ -1,386 +1,355 @@
-"""Checks of the node object, its pods and the namespaces, with their texts."""
+"""Checks of the node object, its pods and the namespaces."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from watchdog.cli.doctor.facts import ApiFacts, ClusterFacts, ProcessFacts
-from watchdog.cli.doctor.finding import ENFORCING, Finding, Topic, missing, ok, remedied, warning
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.assessment import Reason
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, Place, PodList
-from watchdog.core.policy import Declaration, Policy
+from watchdog.core.model import Gap
+from watchdog.core.policy import Declaration
+from watchdog.core.rules import MODE, switches
 from watchdog.core.units import format_duration
-from watchdog.report.text import span
+from watchdog.report.text import inert, span
 
-NODE_NAME: Final = Topic(
-    name="node_name",
-    means="The cluster has a node with the name given by `--node`. Its pods are found only by that name.",
-    cases={
-        "exists": ok("the cluster has a node {node}"),
-        "own": ok("this pod runs on node {node}"),
-        "pods": ok("there are pods on a node named {node}"),
-        "other": missing(
-            "this pod runs on node {own}, but --node (NODE_NAME) is {node}: no pod on this node is known",
-            "set NODE_NAME by the downward API (fieldRef: spec.nodeName), or give --node {own}",
-        ),
-        "absent": missing(
-            "the cluster has no node {node}, so no pod on this node is known",
+_POD_FILE: Final = "pod file"
+
+
+def _was_asked(facts: Facts) -> bool:
+    """Whether the objects were read: from files, or from an API server that answered every query."""
+    return facts.api.ended in ("unused", "asked")
+
+
+def _is_misnamed(facts: Facts) -> bool:
+    """Whether `--node` does not name this node."""
+    api, node = facts.api, facts.cluster.node_name
+    if api.account.node and api.account.node != node:
+        return True
+    return api.exists is False or (api.exists is None and bool(api.similar))
+
+
+def _knows_node(facts: Facts) -> bool:
+    return _was_asked(facts) and not (facts.api.ended == "asked" and _is_misnamed(facts))
+
+
+def _has_list(facts: Facts) -> bool:
+    cluster = facts.cluster
+    return (
+        _knows_node(facts) and (cluster.pods_path is not None or facts.api.is_used) and cluster.pods.synced is not None
+    )
+
+
+def _has_pods(facts: Facts) -> bool:
+    return _has_list(facts) and bool(facts.cluster.pods.pods)
+
+
+def _problem(gaps: Iterable[Gap]) -> Problem:
+    """The first problem with a file or a request."""
+    problem = next((gap.problem for gap in gaps), Problem("it can't be read"))
+    return Problem(problem.cause, problem.remedy or "write it again")
+
+
+@to_observe(given=lambda facts: facts.api.ended == "asked")
+def node_name(facts: Facts) -> Iterator[Result]:
+    """The cluster has a node with the name given by `--node`. Its pods are found only by that name."""
+    node, own, similar = facts.cluster.node_name, facts.api.account.node, facts.api.similar
+    if own and own != node:
+        yield missing(
+            f"this pod runs on node {own}, but --node (NODE_NAME) is {node}: no pod on this node is known",
+            f"set NODE_NAME by the downward API (fieldRef: spec.nodeName), or give --node {own}",
+        )
+    elif _is_misnamed(facts) and similar:
+        yield missing(
+            f"the cluster has no node {node}, but a node {similar}; no pod on this node is known",
+            f"give --node {similar} (or NODE_NAME) if that is this node",
+        )
+    elif _is_misnamed(facts):
+        yield missing(
+            f"the cluster has no node {node}, so no pod on this node is known",
             "give --node NAME (or NODE_NAME) as shown by `kubectl get nodes`; the host name can differ",
-        ),
-        "similar": missing(
-            "the cluster has no node {node}, but a node {similar}; no pod on this node is known",
-            "give --node {similar} (or NODE_NAME) if that is this node",
-        ),
-        "doubtful": warning(
-            "there is no pod on a node named {node}, and this account is not allowed to check whether that node exists",
+        )
+    elif facts.api.exists:
+        yield ok(f"the cluster has a node {node}")
+    elif own:
+        yield ok(f"this pod runs on node {node}")
+    elif facts.cluster.pods.pods and facts.cluster.pods.synced is not None:
+        yield ok(f"there are pods on a node named {node}")
+    elif facts.cluster.pods.synced is not None:
+        yield warning(
+            f"there is no pod on a node named {node}, and this account is not allowed to check whether that node "
+            "exists",
             "check whether `kubectl get nodes` shows that name, and give the right one with --node (or NODE_NAME)",
-        ),
-    },
-)
-OWN_POD: Final = Topic(
-    name="own_pod",
-    means="The pod that this runs in is in the list of the node's pods. The daemon never acts on it.",
-    cases={
-        "known": ok("this pod, {pod}, is in the list"),
-        "unknown": warning(
-            "this pod{pod} is not in the list of the pods of node {node}",
+        )
+
+
+@to_observe(given=lambda facts: facts.api.ended == "asked" and facts.cluster.pods.synced is not None)
+def own_pod(facts: Facts) -> Iterator[Result]:
+    """The pod that doctor runs in is in the list of the node's pods. The daemon never acts on it."""
+    account, place, node = facts.api.account, facts.processes.environment.own, facts.cluster.node_name
+    uid = account.pod_uid or (place.pod if place is not None else None)
+    own = [
+        pod
+        for pod in facts.cluster.pods.pods
+        if uid == (pod.config_hash if pod.static and pod.config_hash else pod.uid)
+    ]
+    if uid and own:
+        pod = f"{own[0].namespace}/{own[0].name}"
+        yield ok(f"this pod, {pod}, is in the list")
+    elif uid:
+        pod = f" {account.pod}" if account.pod else ""
+        yield warning(
+            f"this pod{pod} is not in the list of the pods of node {node}",
             "check that --node (NODE_NAME) names the node that this pod runs on; just after a start run doctor again",
-        ),
-    },
-)
-CAPACITY: Final = Topic(
-    name="capacity",
-    means="The node advertises the resource of [capacity], if the policy has that table.",
-    cases={
-        "kept": ok("the node advertises {amount} of {resource}"),
-        "absent": warning(
-            "the node does not advertise {resource} (yet): pods that request it are not scheduled here",
-            "the daemon advertises it: check that it runs, and its log",
-        ),
-    },
-)
-PODS: Final = Topic(
-    name="pods",
-    means="There is a pod list, and it can be read. Without one, processes of pods count as those of unknown pods.",
-    cases={
-        "read": ok("pods in {path}: {count}"),
-        "none_named": missing(
+        )
+
+
+@to_observe(given=_knows_node)
+def pods(facts: Facts) -> Iterator[Result]:
+    """There is a pod list, and it can be read. Without one, processes of pods count as those of unknown pods."""
+    path, listed, node = facts.cluster.pods_path, facts.cluster.pods, facts.cluster.node_name
+    count = len(listed.pods)
+    if path is None and not facts.api.is_used:
+        yield missing(
             "there is no source for the pods of this node: processes of pods count as those of unknown pods",
             "run in a pod with a service account, or give --kubeconfig FILE; or give --pods FILE with the output of "
             "`kubectl get pods -A -o json`",
-        ),
-        "unreadable": missing("pod list {path}: {problem}", "{remedy}"),
-        "empty": warning("{path} contains no pods", "check that its writer asks for all namespaces (-A)"),
-        "api": ok("pods on node {node}, according to the API: {count}"),
-        "api_unread": missing("{problem}", "{remedy}"),
-        "api_empty": warning(
-            "according to the API there are no pods on node {node}",
+        )
+    elif path is not None and listed.synced is None:
+        problem = _problem(gap for gap in listed.gaps if gap.what.startswith(_POD_FILE))
+        yield missing(f"pod list {path}: {problem.cause}", problem.remedy)
+    elif listed.synced is None:
+        if "pods" not in facts.api.unlisted:
+            problem = _problem(listed.gaps)
+            yield missing(problem.cause, problem.remedy)
+    elif path is not None and count:
+        yield ok(f"pods in {path}: {count}")
+    elif path is not None:
+        yield warning(f"{path} contains no pods", "check that its writer asks for all namespaces (-A)")
+    elif count:
+        yield ok(f"pods on node {node}, according to the API: {count}")
+    else:
+        yield warning(
+            f"according to the API there are no pods on node {node}",
             "check that --node (NODE_NAME) is the node's name as shown by `kubectl get nodes`",
-        ),
-    },
-)
-PODS_FRESH: Final = Topic(
-    name="pods_fresh",
-    means="The pod list was written recently. The daemon considers an unchanged file current, so a writer that has "
-    "died would go unnoticed.",
-    cases={
-        "fresh": ok("the pod list was written {age} ago"),
-        "old": warning(
-            "the pod list was written {age} ago (stale_after is {limit}); an unchanged file counts as current, so the "
+        )
+
+
+@to_observe(given=_has_list)
+def pods_fresh(facts: Facts) -> Iterator[Result]:
+    """The pod list was written recently.
+
+    The daemon considers an unchanged file current, so a writer that has died would go unnoticed.
+    """
+    age_s, limit_s = facts.cluster.age_s, facts.known_policy.stale_after_s
+    if facts.cluster.pods_path is None or age_s is None:
+        return
+    age, limit = span(max(age_s, 0)), format_duration(limit_s)
+    if age_s < -1:
+        yield warning("the pod list was written in the future", "check that the clock is right")
+    elif age_s <= limit_s:
+        yield ok(f"the pod list was written {age} ago")
+    else:
+        yield warning(
+            f"the pod list was written {age} ago (stale_after is {limit}); an unchanged file counts as current, so the "
             "daemon keeps enforcing by it",
             "check that its writer still runs; it should write again even if nothing has changed",
-        ),
-        "future": warning("the pod list was written in the future", "check that the clock is right"),
-    },
-)
-PODS_NODE: Final = Topic(
-    name="pods_node",
-    means="The pod list has pods of this node.",
-    cases={
-        "here": ok("the pod list has pods of node {node}"),
-        "elsewhere": warning("{path}: {problem}", "{remedy}"),
-    },
-)
-PODS_READABLE: Final = Topic(
-    name="pods_readable",
-    means="Every pod of the list can be read.",
-    cases={
-        "all": ok("every pod of the list can be read"),
-        "some": warning("{what} is left out: {why}", "check this pod: its processes count as those of an unknown pod"),
-    },
-)
-PODS_CONTAINERS: Final = Topic(
-    name="pods_containers",
-    means="The pod list has container IDs, by which processes are assigned to containers; they are in `status`.",
-    purposes=ENFORCING,
-    cases={
-        "known": ok("containers with an ID in the pod list: {count}"),
-        "none": missing(
+        )
+
+
+@to_observe(given=_has_list)
+def pods_readable(facts: Facts) -> Iterator[Result]:
+    """Every pod of the list can be read."""
+    gaps = [gap for gap in facts.cluster.pods.gaps if not gap.what.startswith(_POD_FILE)]
+    for gap in gaps:
+        yield warning(
+            f"{gap.what} is left out: {gap.problem}",
+            "check this pod: its processes count as those of an unknown pod",
+        )
+    if facts.cluster.pods.pods and not gaps:
+        yield ok("every pod of the list can be read")
+
+
+@to_observe(given=_has_pods)
+def pods_node(facts: Facts) -> Iterator[Result]:
+    """The pod list has pods of this node."""
+    path, node = facts.cluster.pods_path, facts.cluster.node_name
+    if path is None:
+        return
+    gaps = [gap for gap in facts.cluster.pods.gaps if gap.what.startswith(_POD_FILE)]
+    for gap in gaps:
+        yield warning(f"{path}: {gap.problem.cause}", gap.problem.remedy)
+    if not gaps:
+        yield ok(f"the pod list has pods of node {node}")
+
+
+@to_enforce(given=_has_pods)
+def pods_containers(facts: Facts) -> Iterator[Result]:
+    """The pod list has container IDs, by which processes are assigned to containers; they are in `status`."""
+    count = sum(bool(container.ids) for pod in facts.cluster.pods.pods for container in pod.containers)
+    if count:
+        yield ok(f"containers with an ID in the pod list: {count}")
+    elif facts.cluster.pods_path is not None:
+        yield missing(
             "no container in the pod list has an ID: no action can be taken",
             "write whole objects (kubectl get pods -A -o json), with `status`; just after a start wait a minute",
-        ),
-        "none_started": warning(
+        )
+    else:
+        yield warning(
             "no container in the pod list has an ID: there is nothing to act on",
             "no container has started here yet: run doctor again in a minute",
-        ),
-    },
-)
-PODS_KNOWN: Final = Topic(
-    name="pods_known",
-    means="GPU processes in the cgroup of a pod belong to pods in the list.",
-    cases={
-        "all": ok("every pod with processes on the GPUs is in the pod list"),
-        "some": warning(
-            "GPU processes that belong to no pod in the list: {count}, such as {pid}",
-            "check that the list is current and of this node; a new pod is missing for a few seconds",
-        ),
-    },
-)
-NODE_OBJECT: Final = Topic(
-    name="node_object",
-    means="The node object can be read: its labels, if the policy needs any, and whether its GPUs are in maintenance.",
-    purposes=ENFORCING,
-    cases={
-        "read": ok("the labels of node {node} are known"),
-        "unneeded": ok("the policy needs no node labels"),
-        "rules": missing(
-            "the node's labels are unknown, and rules match by them ({names}): no action is taken on pods that these "
-            "may match",
-            "give --node-object FILE with the output of `kubectl get node {node} -o json`",
-        ),
-        "declarations": warning(
-            "the node's labels are unknown, and declarations need them ({names}): these do not apply",
-            "give --node-object FILE with the output of `kubectl get node {node} -o json`",
-        ),
-        "unlisted": missing(
-            "the node's labels are unknown, as this account is not allowed to list nodes, and rules match by them "
-            "({names}): no action is taken on pods that these may match",
-            "have the right granted that right_node names",
-        ),
-        "unreadable": missing("{what}: {problem}", "{remedy}"),
-        "unneeded_unreadable": warning("maintenance of the GPUs can't be noticed: {what}: {problem}", "{remedy}"),
-        "label": warning(
-            "the node has no label {label}, from which the declaration {name} takes its shares: it does not apply",
-            "label the node (GPU feature discovery does this), or give the shares as a number",
-        ),
-    },
-)
-NAMESPACES: Final = Topic(
-    name="namespaces",
-    means="The labels of namespaces can be read, if the policy needs them.",
-    purposes=ENFORCING,
-    cases={
-        "read": ok("namespaces with known labels: {count}"),
-        "unneeded": ok("the policy needs no namespace labels"),
-        "rules": missing(
-            "the labels of namespaces are unknown, and rules match by them ({names}): no action is taken on pods that "
-            "these may match",
-            "give --namespaces FILE with the output of `kubectl get namespaces -o json`",
-        ),
-        "some": warning("{what}: {problem}", "{remedy}"),
-        "unreadable": missing("{what}: {problem}", "{remedy}"),
-        "unneeded_unreadable": warning("{what}, which the policy does not need: {problem}", "{remedy}"),
-    },
-)
-OF_PODS: Final = (PODS, PODS_FRESH, PODS_NODE, PODS_READABLE, PODS_CONTAINERS, PODS_KNOWN)
-CLUSTER_TOPICS: Final = (*OF_PODS, NODE_OBJECT, NAMESPACES)
-PLACE: Final = (NODE_NAME, OWN_POD, CAPACITY)
+        )
 
 
-def check_pods(facts: ClusterFacts, processes: ProcessFacts, stale_after_s: float) -> Iterable[Finding]:
-    """The pod list: given, readable, current, of this node, with container IDs."""
-    if facts.pods_path is None:
-        yield from _by_api(facts, processes)
+@to_observe(given=_has_pods)
+def pods_known(facts: Facts) -> Iterator[Result]:
+    """GPU processes in the cgroup of a pod belong to pods in the list."""
+    if facts.processes.attribution is None or not facts.processes.listed:
         return
-    path, pods = facts.pods_path, facts.pods
-    about_file = [gap for gap in pods.gaps if gap.what.startswith("pod file")]
-    if pods.synced is None:
-        yield PODS.finding("unreadable", path=path, **_remedied(about_file))
-        return
-    yield PODS.finding("read" if pods.pods else "empty", path=path, count=len(pods.pods))
-    yield from _age(facts.age_s, stale_after_s)
-    yield from _readable([gap for gap in pods.gaps if gap not in about_file], pods)
-    if not pods.pods:
-        return
-    for gap in about_file:
-        yield PODS_NODE.finding("elsewhere", path=path, **remedied(gap.problem, ""))
-    if not about_file:
-        yield PODS_NODE.finding("here", node=facts.node_name)
-    yield from _contents(pods, processes)
-
-
-def _by_api(facts: ClusterFacts, processes: ProcessFacts) -> Iterable[Finding]:
-    pods = facts.pods
-    if not facts.by_api:
-        yield PODS.finding("none_named")
-    elif pods.synced is None:
-        if "pods" not in facts.unlisted:
-            yield PODS.finding("api_unread", **_remedied(pods.gaps))
-    else:
-        yield PODS.finding("api" if pods.pods else "api_empty", node=facts.node_name, count=len(pods.pods))
-        yield from _readable(pods.gaps, pods)
-        if pods.pods:
-            yield from _contents(pods, processes, none="none_started")
-
-
-def _age(age_s: float | None, stale_after_s: float) -> Iterable[Finding]:
-    if age_s is None:
-        return
-    if age_s < -1:
-        yield PODS_FRESH.finding("future")
-        return
-    case = "fresh" if age_s <= stale_after_s else "old"
-    yield PODS_FRESH.finding(case, age=span(max(age_s, 0)), limit=format_duration(stale_after_s))
-
-
-def _readable(others: Iterable[Gap], pods: PodList) -> Iterable[Finding]:
-    """Pods that could not be decoded; gaps of the list itself are reported elsewhere."""
-    others = list(others)
-    for gap in others:
-        yield PODS_READABLE.finding("some", what=gap.what, why=gap.problem)
-    if pods.pods and not others:
-        yield PODS_READABLE.finding("all")
-
-
-def _contents(pods: PodList, processes: ProcessFacts, none: str = "none") -> Iterable[Finding]:
-    """What the list has about containers; `none` is the case for nothing."""
-    known = sum(bool(container.ids) for pod in pods.pods for container in pod.containers)
-    yield PODS_CONTAINERS.finding("known" if known else none, count=known)
-    yield from _unknown(processes)
-
-
-def _unknown(processes: ProcessFacts) -> Iterable[Finding]:
-    if processes.attribution is None or not processes.listed:
-        return
-    unknown = {each.pid for each in processes.attribution.unattributed if each.reason is Reason.UNKNOWN_POD}
+    unknown = {use.pid for use in facts.processes.attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
     if unknown:
-        yield PODS_KNOWN.finding("some", count=len(unknown), pid=min(unknown))
+        count, pid = len(unknown), min(unknown)
+        yield warning(
+            f"GPU processes that belong to no pod in the list: {count}, such as {pid}",
+            "check that the list is current and of this node; a new pod is missing for a few seconds",
+        )
     else:
-        yield PODS_KNOWN.finding("all")
+        yield ok("every pod with processes on the GPUs is in the pod list")
 
 
-_LABEL: Final = "label:"
+@to_enforce(given=_knows_node)
+def node_object(facts: Facts) -> Iterator[Result]:
+    """The node object can be read: its labels, if the policy needs any, and whether its GPUs are in maintenance."""
+    cluster, node = facts.cluster, facts.cluster.node_name
+    rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.node_labels)
+    declarations = [entry for entry in facts.known_policy.declarations if entry.node_labels or _share_label(entry)]
+    is_by_api = cluster.node_path is None and facts.api.is_used
+    if cluster.node_path is None and rules and "nodes" in facts.api.unlisted:
+        yield missing(
+            "the node's labels are unknown, as this account is not allowed to list nodes, and rules match by them "
+            f"({rules}): no action is taken on pods that these may match",
+            "have the right granted that right_node names",
+        )
+    elif cluster.node.known if is_by_api else cluster.node_path is not None and not cluster.node_gaps:
+        yield ok(f"the labels of node {cluster.node.name} are known")
+        yield from _missing_labels(cluster.node.labels, declarations)
+    elif cluster.node_gaps:
+        what, problem = cluster.node_gaps[0].what, _problem(cluster.node_gaps)
+        if rules or declarations:
+            yield missing(f"{what}: {problem.cause}", problem.remedy)
+        else:
+            yield warning(f"maintenance of the GPUs can't be noticed: {what}: {problem.cause}", problem.remedy)
+    elif not (rules or declarations):
+        yield ok("the policy needs no node labels")
+    elif not is_by_api:  # otherwise a right or the node itself is missing, which is reported there
+        yield _no_node_object(node, rules, ", ".join(entry.key for entry in declarations))
 
 
-def check_node_object(facts: ClusterFacts, policy: Policy) -> Iterable[Finding]:
-    """The node object, if the policy needs its labels."""
-    rules = [rule.name for rule in policy.rules if rule.match.node_labels]
-    asking = [each for each in policy.declarations if _asks(each)]
-    if facts.node_path is None and "nodes" in facts.unlisted and rules:
-        yield NODE_OBJECT.finding("unlisted", names=", ".join(rules))
-    elif facts.node_path is None and facts.by_api:
-        yield from _node_by_api(facts, asking, is_needed=bool(rules or asking))
-    elif facts.node_gaps:
-        yield _unread(NODE_OBJECT, facts.node_gaps, is_needed=bool(rules or asking))
-    elif facts.node_path is not None:
-        yield NODE_OBJECT.finding("read", node=facts.node.name)
-        yield from _labels(facts, asking)
-    elif rules:
-        yield NODE_OBJECT.finding("rules", names=", ".join(rules), node=facts.node_name)
-    elif asking:
-        names = ", ".join(each.key for each in asking)
-        yield NODE_OBJECT.finding("declarations", names=names, node=facts.node_name)
-    else:
-        yield NODE_OBJECT.finding("unneeded")
+def _no_node_object(node: str, rules: str, declarations: str) -> Result:
+    remedy = f"give --node-object FILE with the output of `kubectl get node {node} -o json`"
+    if rules:
+        return missing(
+            f"the node's labels are unknown, and rules match by them ({rules}): no action is taken on pods that these "
+            "may match",
+            remedy,
+        )
+    return warning(
+        f"the node's labels are unknown, and declarations need them ({declarations}): these do not apply", remedy
+    )
 
 
-def _node_by_api(facts: ClusterFacts, asking: Iterable[Declaration], *, is_needed: bool) -> Iterable[Finding]:
-    """If it was listed; a missing right or node is reported separately."""
-    if facts.node.known:
-        yield NODE_OBJECT.finding("read", node=facts.node.name)
-        yield from _labels(facts, asking)
-    elif facts.node_gaps:
-        yield _unread(NODE_OBJECT, facts.node_gaps, is_needed=is_needed)
-    elif not is_needed:
-        yield NODE_OBJECT.finding("unneeded")
-
-
-def _asks(declaration: Declaration) -> bool:
-    return bool(declaration.node_labels) or _share_label(declaration) is not None
+def _missing_labels(labels: Mapping[str, str], declarations: Iterable[Declaration]) -> Iterator[Result]:
+    """Declarations that apply to this node while the label with their shares is missing."""
+    for declaration in declarations:
+        label, name = _share_label(declaration), declaration.key
+        applies = all(fnmatchcase(labels.get(key, ""), value) for key, value in declaration.node_labels.items())
+        if applies and label is not None and label not in labels:
+            yield warning(
+                f"the node has no label {label}, from which the declaration {name} takes its shares: it does not apply",
+                "label the node (GPU feature discovery does this), or give the shares as a number",
+            )
 
 
 def _share_label(declaration: Declaration) -> str | None:
     shares = declaration.shares
-    return shares.removeprefix(_LABEL) if isinstance(shares, str) and shares.startswith(_LABEL) else None
+    return shares.removeprefix("label:") if isinstance(shares, str) and shares.startswith("label:") else None
 
 
-def _labels(facts: ClusterFacts, asking: Iterable[Declaration]) -> Iterable[Finding]:
-    """Declarations that apply to this node while the label with their shares is missing."""
-    labels = facts.node.labels
-    for declaration in asking:
-        wanted = _share_label(declaration)
-        applies = all(fnmatchcase(labels.get(key, ""), value) for key, value in declaration.node_labels.items())
-        if applies and wanted is not None and wanted not in labels:
-            yield NODE_OBJECT.finding("label", label=wanted, name=declaration.key)
-
-
-def check_namespaces(facts: ClusterFacts, policy: Policy) -> Iterable[Finding]:
-    """The labels of namespaces, if rules match by them."""
-    rules = [rule.name for rule in policy.rules if rule.match.namespace_labels]
-    if facts.namespaces_path is None and facts.by_api and (not rules or "namespaces" in facts.unlisted):
-        if not rules:
-            yield NAMESPACES.finding("unneeded")
-    elif facts.namespace_gaps and not facts.namespaces:
-        yield _unread(NAMESPACES, facts.namespace_gaps, is_needed=bool(rules))
-    elif facts.namespace_gaps:
-        for gap in facts.namespace_gaps:
-            yield NAMESPACES.finding("some", what=gap.what, **_remedied([gap]))
-    elif facts.namespaces_path is not None or facts.by_api:
-        yield NAMESPACES.finding("read", count=len(facts.namespaces))
-    elif rules:
-        yield NAMESPACES.finding("rules", names=", ".join(rules))
+@to_observe(given=lambda facts: _knows_node(facts) and facts.cluster.node.known and facts.api.is_used)
+def capacity(facts: Facts) -> Iterator[Result]:
+    """The node advertises the resource of [capacity], if the policy has that table."""
+    if facts.known_policy.capacity is None:
+        return
+    resource = facts.known_policy.capacity.resource
+    amount = facts.cluster.node.capacity.get(resource)
+    if amount is not None:
+        yield ok(f"the node advertises {amount} of {resource}")
     else:
-        yield NAMESPACES.finding("unneeded")
+        yield warning(
+            f"the node does not advertise {resource} (yet): pods that request it are not scheduled here",
+            "the daemon advertises it: check that it runs, and its log",
+        )
 
 
-def check_capacity(facts: ClusterFacts, policy: Policy) -> Iterable[Finding]:
-    """Whether the node advertises the policy's resource, if its object is known."""
-    if policy.capacity is None or not facts.node.known or not facts.by_api:
-        return
-    resource = policy.capacity.resource
-    amount = facts.node.capacity.get(resource)
-    yield CAPACITY.finding("absent" if amount is None else "kept", resource=resource, amount=amount)
-
-
-def _unread(where: Topic, gaps: tuple[Gap, ...], *, is_needed: bool) -> Finding:
-    case = "unreadable" if is_needed else "unneeded_unreadable"
-    return where.finding(case, what=gaps[0].what, **_remedied(gaps))
-
-
-def _remedied(gaps: Iterable[Gap]) -> dict[str, str]:
-    """A gap about a file or a request: the problem and the remedy."""
-    problem = next((gap.problem for gap in gaps), Problem("it can't be read"))
-    return remedied(problem, "write it again")
-
-
-def check_node_name(facts: ApiFacts | None, cluster: ClusterFacts, own: Place | None) -> Iterable[Finding]:
-    """Whether `--node` names this node, and whether the pod that this runs in (`own`) is listed."""
-    if facts is None or facts.ended != "asked":
-        return
-    node, here = cluster.node_name, facts.account.node
-    if here and here != node:
-        yield NODE_NAME.finding("other", own=here, node=node)
-    elif facts.exists is False or (facts.exists is None and facts.similar):
-        case = "similar" if facts.similar else "absent"
-        yield NODE_NAME.finding(case, node=node, similar=facts.similar)
-    elif facts.exists or here:
-        yield NODE_NAME.finding("exists" if facts.exists else "own", node=node)
-    elif cluster.pods.synced is not None:
-        yield NODE_NAME.finding("pods" if cluster.pods.pods else "doubtful", node=node)
-    yield from _own_pod(facts, cluster, own)
-
-
-def _own_pod(facts: ApiFacts, cluster: ClusterFacts, own: Place | None) -> Iterable[Finding]:
-    uid = facts.account.pod_uid or (own.pod if own is not None else None)
-    if not uid or cluster.pods.synced is None:
-        return
-    found = next(
-        (pod for pod in cluster.pods.pods if uid == (pod.config_hash if pod.static and pod.config_hash else pod.uid)),
-        None,
-    )
-    if found is not None:
-        yield OWN_POD.finding("known", pod=f"{found.namespace}/{found.name}")
+@to_enforce(given=_knows_node)
+def node_annotation(facts: Facts) -> Iterator[Result]:
+    """No annotation of the node turns enforcement off, and this can be checked."""
+    cluster, node, key = facts.cluster, facts.cluster.node_name, MODE
+    if cluster.node_path is None and "nodes" in facts.api.unlisted:
+        return  # reported as a missing right
+    found = switches(cluster.node, cluster.node_gaps)
+    if found.unseen:
+        problem = cluster.node_gaps[0].problem
+        yield missing(
+            f"whether the annotation {key} of node {node} turns enforcement off can't be read, so it is assumed to: "
+            f"{problem.cause}",
+            problem.remedy or "see the findings about the node object",
+        )
+    elif not cluster.node.known:
+        if facts.known_policy.mode == "enforce":
+            yield ok(
+                f"the object of node {node} is not watched (--node-object, or the API): neither its annotation {key} "
+                "nor maintenance of its GPUs is noticed"
+            )
+    elif found.ignored is not None:
+        value = inert(repr(found.ignored), 100)
+        yield warning(
+            f"the annotation {key} of node {node} is {value}, which has no effect: the only valid value is observe",
+            f"`kubectl annotate node {node} {key}-`; only the policy can turn enforcement on",
+        )
+    elif found.observes:
+        yield missing(
+            f"the annotation {key} of node {node} turns enforcement off",
+            f"`kubectl annotate node {node} {key}-` removes it; first find out who set it and why",
+        )
     else:
-        name = f" {facts.account.pod}" if facts.account.pod else ""
-        yield OWN_POD.finding("unknown", pod=name, node=cluster.node_name)
+        yield ok(f"node {node} has no annotation {key}")
+
+
+@to_enforce(given=_was_asked)
+def namespaces(facts: Facts) -> Iterator[Result]:
+    """The labels of namespaces can be read, if the policy needs them."""
+    cluster, gaps, count = facts.cluster, facts.cluster.namespace_gaps, len(facts.cluster.namespaces)
+    rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.namespace_labels)
+    if cluster.namespaces_path is None and not rules:
+        yield ok("the policy needs no namespace labels")
+    elif cluster.namespaces_path is None and "namespaces" in facts.api.unlisted:
+        return  # reported as a missing right
+    elif gaps and not rules and not count:
+        problem = _problem(gaps)
+        yield warning(f"{gaps[0].what}, which the policy does not need: {problem.cause}", problem.remedy)
+    elif gaps and not count:
+        problem = _problem(gaps)
+        yield missing(f"{gaps[0].what}: {problem.cause}", problem.remedy)
+    elif gaps:
+        for gap in gaps:
+            yield warning(f"{gap.what}: {gap.problem.cause}", _problem([gap]).remedy)
+    elif cluster.namespaces_path is not None or facts.api.is_used:
+        yield ok(f"namespaces with known labels: {count}")
+    else:
+        yield missing(
+            f"the labels of namespaces are unknown, and rules match by them ({rules}): no action is taken on pods that "
+            "these may match",
+            "give --namespaces FILE with the output of `kubectl get namespaces -o json`",
+        )

@@ -1,322 +1,271 @@
-"""Checks of the NVIDIA driver and its library, with their texts."""
+"""Checks of the NVIDIA driver and its library."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
-from watchdog.cli.doctor.facts import DriverFacts
-from watchdog.cli.doctor.finding import Finding, Topic, missing, ok, remedied, warning
+from watchdog.cli.doctor.facts import Facts
+from watchdog.cli.doctor.finding import Result, missing, ok, to_observe, warning
 from watchdog.core.model import Gap, GapReason
+from watchdog.node.driver import DriverReading
 
-LIBRARY: Final = Topic(
-    name="nvml_library",
-    means="The NVML library, `libnvidia-ml.so.1`, which is part of the driver, can be loaded.",
-    cases={
-        "found": ok("libnvidia-ml.so.1 is loaded from {path}"),
-        "elsewhere": missing(
-            "libnvidia-ml.so.1 is not on the loader's path (LD_LIBRARY_PATH: {searched}), but in {folder}",
-            "add {folder} to LD_LIBRARY_PATH",
-        ),
-        "absent": missing(
-            "libnvidia-ml.so.1 was not found: neither on the loader's path (LD_LIBRARY_PATH: {searched}) nor in the "
+_RETRIED: Final = "it is retried every cycle"
+_VERSION_MISMATCH: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
+_USUAL_ENTRY: Final = 24  # bytes
+
+
+def _lists_gpus(facts: Facts) -> bool:
+    answer = facts.driver.answer
+    return answer is not None and bool(answer.gpus or answer.parents or answer.unseen or answer.gaps)
+
+
+def _gaps(facts: Facts, *reasons: GapReason) -> list[Gap]:
+    """One gap of these reasons per GPU: further ones mostly have the same cause."""
+    gaps = [gap for gap in facts.driver.reading.gaps if gap.reason in reasons]
+    return list({gap.gpu or gap.what: gap for gap in reversed(gaps)}.values())
+
+
+def _used(reading: DriverReading) -> list[int | None]:
+    """The memory of each process of a GPU whose processes are listed."""
+    listed = {gpu.uuid for gpu in reading.gpus if gpu.listed}
+    return [use.used for use in reading.uses if use.gpu in listed]
+
+
+@to_observe()
+def nvml_library(facts: Facts) -> Iterator[Result]:
+    """The NVML library, `libnvidia-ml.so.1`, which is part of the driver, can be loaded."""
+    library, searched = facts.driver.library, facts.driver.searched or "not set"
+    if library is None:
+        return
+    if library.path is not None:
+        yield ok(f"libnvidia-ml.so.1 is loaded from {library.path}")
+        return
+    problem = library.problem
+    if "cannot open shared object file" not in problem or "libnvidia-ml" not in problem.partition(":")[0]:
+        yield missing(
+            f"libnvidia-ml.so.1 can't be loaded: {problem}",
+            "it must be complete and match this machine's architecture: use the one of the installed driver",
+        )
+    elif library.elsewhere:
+        folder = library.elsewhere[0]
+        yield missing(
+            f"libnvidia-ml.so.1 is not on the loader's path (LD_LIBRARY_PATH: {searched}), but in {folder}",
+            f"add {folder} to LD_LIBRARY_PATH",
+        )
+    else:
+        yield missing(
+            f"libnvidia-ml.so.1 was not found: neither on the loader's path (LD_LIBRARY_PATH: {searched}) nor in the "
             "folders of the GPU Operator, GKE and WSL",
             "install the NVIDIA driver. In a container: use the NVIDIA runtime (runtimeClassName: nvidia) with "
             "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility; or mount the host's folder "
             "(GPU Operator: /run/nvidia/driver, GKE: /home/kubernetes/bin/nvidia) and add it to LD_LIBRARY_PATH",
-        ),
-        "broken": missing(
-            "libnvidia-ml.so.1 can't be loaded: {problem}",
-            "it must be complete and match this machine's architecture: use the one of the installed driver",
-        ),
-    },
-)
-DRIVER: Final = Topic(
-    name="nvml_driver",
-    means="The driver responds through the library.",
-    cases={
-        "answers": ok("driver {version} responds"),
-        "maintenance": warning(
-            "{why}: its GPUs are under maintenance, so the driver was not queried", "run doctor again afterwards"
-        ),
-        "fails": missing("the driver does not respond: {problem}", "{remedy}"),
-        "hangs": missing(
-            "{why}: a driver call hangs",
+        )
+
+
+@to_observe()
+def nvml_driver(facts: Facts) -> Iterator[Result]:
+    """The driver responds through the library."""
+    maintenance, library, reading = facts.driver.maintenance, facts.driver.library, facts.driver.reading
+    if maintenance is not None:
+        yield warning(
+            f"{maintenance}: its GPUs are under maintenance, so the driver was not queried",
+            "run doctor again afterwards",
+        )
+    elif library is None:
+        timeout = next((gap.problem.cause.partition(":")[0] for gap in reading.gaps), "no answer")
+        yield missing(
+            f"{timeout}: a driver call hangs",
             "look for NVRM and Xid in the kernel log (dmesg); drain and reboot the node",
-        ),
-    },
-)
-VERSION: Final = Topic(
-    name="nvml_version",
-    means="Library and driver have the same version. They differ after an upgrade without a reboot or a new container.",
-    cases={
-        "fits": ok("the library, NVML {library}, matches the driver"),
-        "differs": missing("library and driver do not match: {problem}", "{remedy}"),
-    },
-)
-GPUS: Final = Topic(
-    name="gpus",
-    means="The driver lists GPUs.",
-    cases={
-        "found": ok("GPUs and MIG instances: {count} ({names})"),
-        "none": missing(
+        )
+    elif (answer := facts.driver.answer) is not None:
+        version = answer.driver or "of an unknown version"
+        yield ok(f"driver {version} responds")
+    elif library.path is not None and (library.failure is None or library.failure.code != _VERSION_MISMATCH):
+        problem = reading.gaps[0].problem if library.failure is None else library.failure.problem
+        yield missing(f"the driver does not respond: {problem.cause}", problem.remedy or _RETRIED)
+
+
+@to_observe()
+def nvml_version(facts: Facts) -> Iterator[Result]:
+    """Library and driver have the same version. They differ after an upgrade without a reboot or a new container."""
+    library = facts.driver.library
+    if library is None:
+        return
+    if library.failure is not None and library.failure.code == _VERSION_MISMATCH:
+        problem = library.failure.problem
+        yield missing(f"library and driver do not match: {problem.cause}", problem.remedy)
+    elif facts.driver.answer is not None:
+        yield ok(f"the library, NVML {library.version}, matches the driver")
+
+
+@to_observe(given=lambda facts: facts.driver.answer is not None)
+def gpus(facts: Facts) -> Iterator[Result]:
+    """The driver lists GPUs."""
+    if not _lists_gpus(facts):
+        yield missing(
             "the driver lists no GPU",
             "check that nvidia-smi lists GPUs on the host; in a container set NVIDIA_VISIBLE_DEVICES=all",
-        ),
-    },
-)
-UP: Final = Topic(
-    name="gpu_up",
-    means="Every GPU responds. A lost GPU does not affect the others; while none responds nothing is known.",
-    cases={
-        "up": ok("every GPU responds"),
-        "one": warning("{gpu} is not responding: {problem}", "{remedy}"),
-        "all": missing("{gpu} is not responding, nor is any other: {problem}", "{remedy}"),
-        "unseen": missing(
-            "{gpu} can't be read: {problem}. What runs on it is unknown, and so is the use of every pod",
-            "{remedy}",
-        ),
-        "unnamed": warning("{gpu} can't be identified: {problem}", "{remedy}"),
-    },
-)
-MIG: Final = Topic(
-    name="mig",
-    means="MIG instances and their processes can be read.",
-    cases={
-        "read": ok("MIG instances: {instances}, on cards in MIG mode: {cards}"),
-        "empty": warning(
-            "no MIG instance is visible on the cards in MIG mode ({cards})",
-            "create instances (nvidia-smi mig -cgi), or run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN",
-        ),
-        "fails": missing(
-            "{gpu} can't be read: {problem}",
-            "run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together; {remedy}",
-        ),
-        "no_device": missing(
-            "{gpu} can't be read: {problem}. /dev/nvidia-caps has no device, and instances are read through those",
-            "in a container: NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together (driver.mig=true), with "
-            "NVIDIA's runtime in legacy mode or from version 1.20.1 on (1.18 to 1.20.0 create none in their default "
-            "mode, jit-cdi); otherwise a privileged container",
-        ),
-    },
-)
-LISTS: Final = Topic(
-    name="process_lists",
-    means="The driver lists the processes of every GPU. If it does not, the use of every pod is unknown.",
-    cases={
-        "answer": ok("the processes of every GPU are listed"),
-        "fails": missing("{gpu} can't be read: {problem}", "{remedy}"),
-    },
-)
-ENTRIES: Final = Topic(
-    name="process_entries",
-    means="Process lists are consistent. Drivers of about 535.43 to 535.86 use entries of another size, which is "
-    "recognised; a list that is inconsistent nevertheless is discarded.",
-    cases={
-        "usual": ok("entries of process lists have {size} bytes, as expected"),
-        "larger": ok(
-            "entries of process lists have {size} bytes: a driver of about 535.43 to 535.86, read accordingly"
-        ),
-        "contradict": missing(
-            "{gpu} are inconsistent: {why}",
+        )
+        return
+    listed = facts.driver.reading.gpus
+    count, names = len(listed), ", ".join(sorted({gpu.name or "without a name" for gpu in listed}))
+    names = names or "none that answers"
+    yield ok(f"GPUs and MIG instances: {count} ({names})")
+
+
+@to_observe(given=_lists_gpus)
+def gpu_up(facts: Facts) -> Iterator[Result]:
+    """Every GPU responds. A lost GPU does not affect the others; while none responds nothing is known."""
+    reading = facts.driver.reading
+    is_any_up = any(gpu.up for gpu in reading.gpus)
+    down = {gpu.uuid for gpu in reading.gpus if not gpu.up} | reading.unseen
+    gaps = _gaps(facts, GapReason.GPU_LOST, GapReason.GPU_ERROR)
+    for gap in gaps:
+        gpu, cause, remedy = gap.what, gap.problem.cause, gap.problem.remedy or _RETRIED
+        if (gap.gpu or gpu) not in down and gap.reason is not GapReason.GPU_LOST:
+            yield warning(f"{gpu} can't be identified: {cause}", remedy)
+        elif gpu in reading.unseen:
+            # What runs on a GPU that was never listed is unknown, so no account is known while it is there.
+            yield missing(
+                f"{gpu} can't be read: {cause}. What runs on it is unknown, and so is the use of every pod", remedy
+            )
+        elif is_any_up:
+            yield warning(f"{gpu} is not responding: {cause}", remedy)
+        else:
+            yield missing(f"{gpu} is not responding, nor is any other: {cause}", remedy)
+    if not gaps:
+        yield ok("every GPU responds")
+
+
+@to_observe(given=_lists_gpus)
+def mig(facts: Facts) -> Iterator[Result]:
+    """MIG instances and their processes can be read."""
+    reading = facts.driver.reading
+    gaps = _gaps(facts, GapReason.MIG)
+    for gap in gaps:
+        gpu, cause, remedy = gap.what, gap.problem.cause, gap.problem.remedy or _RETRIED
+        if facts.driver.has_capability_devices:
+            yield missing(
+                f"{gpu} can't be read: {cause}",
+                f"run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together; {remedy}",
+            )
+        else:
+            yield missing(
+                f"{gpu} can't be read: {cause}. /dev/nvidia-caps has no device, and instances are read through those",
+                "in a container: NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together (driver.mig=true), "
+                "with NVIDIA's runtime in legacy mode or from version 1.20.1 on (1.18 to 1.20.0 create none in their "
+                "default mode, jit-cdi); otherwise a privileged container",
+            )
+    if reading.parents and not gaps:
+        cards, instances = len(reading.parents), sum(gpu.parent is not None for gpu in reading.gpus)
+        if instances:
+            yield ok(f"MIG instances: {instances}, on cards in MIG mode: {cards}")
+        else:
+            yield warning(
+                f"no MIG instance is visible on the cards in MIG mode ({cards})",
+                "create instances (nvidia-smi mig -cgi), or run with NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN",
+            )
+
+
+@to_observe(given=_lists_gpus)
+def process_lists(facts: Facts) -> Iterator[Result]:
+    """The driver lists the processes of every GPU. If it does not, the use of every pod is unknown."""
+    for gap in _gaps(facts, GapReason.PROCESSES):
+        yield missing(f"{gap.what} can't be read: {gap.problem.cause}", gap.problem.remedy or _RETRIED)
+    if not _gaps(facts, GapReason.PROCESSES, GapReason.MIG) and not facts.driver.reading.unseen:
+        yield ok("the processes of every GPU are listed")
+
+
+@to_observe(given=_lists_gpus)
+def process_entries(facts: Facts) -> Iterator[Result]:
+    """Process lists are consistent.
+
+    Drivers of about 535.43 to 535.86 use entries of another size, which is recognised; a list that is inconsistent
+    nevertheless is discarded.
+    """
+    gaps = _gaps(facts, GapReason.CONTRADICTION)
+    for gap in gaps:
+        yield missing(
+            f"{gap.what} are inconsistent: {gap.problem}",
             "use a driver older than 535.43 or newer than 535.86, or report this with the driver's version",
-        ),
-    },
-)
-VIRTUAL: Final = Topic(
-    name="virtual_gpu",
-    means="The GPUs belong to this machine, or are passed through to it whole. A vGPU, or a GPU under Windows (WSL), "
-    "has a memory counter, but its driver may not report which processes there are and what each uses.",
-    cases={
-        "whole": ok("no GPU is a vGPU, and this is not WSL"),
-        "vgpu": warning(
-            "{gpu} is a vGPU, and its driver has not reported the memory of a process yet; some never do",
-            "run doctor again while a process uses it; if process_numbers is missing then, give the virtual machine a "
-            "whole GPU (passthrough)",
-        ),
-        "vgpu_tells": ok("{gpu} is a vGPU, and its driver reports the memory of processes"),
-        "windows": missing(
-            "this is WSL ({sign}): the Windows driver does not report the memory of processes and may not list all",
+        )
+    size = None if facts.driver.library is None else facts.driver.library.entry
+    if not gaps and size == _USUAL_ENTRY:
+        yield ok(f"entries of process lists have {size} bytes, as expected")
+    elif not gaps and size is not None:
+        yield ok(f"entries of process lists have {size} bytes: a driver of about 535.43 to 535.86, read accordingly")
+
+
+@to_observe(given=_lists_gpus)
+def virtual_gpu(facts: Facts) -> Iterator[Result]:
+    """The GPUs belong to this machine, or are passed through to it whole.
+
+    A vGPU, or a GPU under Windows (WSL), has a memory counter, but its driver may not report which processes there are
+    and what each uses.
+    """
+    sign = facts.driver.windows
+    # A driver that reports the memory of a process is as good as any.
+    is_reported = any(used is not None for used in _used(facts.driver.reading))
+    if sign and is_reported:
+        yield ok(f"this looks like WSL ({sign}), but the driver reports the memory of processes")
+    elif sign:
+        yield missing(
+            f"this is WSL ({sign}): the Windows driver does not report the memory of processes and may not list all",
             "run on Linux itself. Here the GPU counters work, but the use of every pod is unknown and no action is "
             "taken",
-        ),
-        "windows_tells": ok("this looks like WSL ({sign}), but the driver reports the memory of processes"),
-    },
-)
-NUMBERS: Final = Topic(
-    name="process_numbers",
-    means="The driver reports how much memory each process uses. On WSL2 and in some vGPU guests it never does.",
-    cases={
-        "given": ok("the driver reports the memory of every process that it lists ({count})"),
-        "idle": warning(
-            "no process uses a GPU now, so whether the driver reports the memory of processes can't be checked",
-            "run doctor again when one does",
-        ),
-        "some": warning(
-            "the driver does not report the memory of {unknown} of {count} processes; their accounts are unknown",
-            "run doctor again; if this persists, see which processes `gpu-watchdog scan` shows as unknown",
-        ),
-        "none": missing(
-            "the driver does not report the memory of any process that it lists ({count})",
+        )
+    for gpu in facts.driver.vgpus:
+        if is_reported:
+            yield ok(f"{gpu} is a vGPU, and its driver reports the memory of processes")
+        else:
+            yield warning(
+                f"{gpu} is a vGPU, and its driver has not reported the memory of a process yet; some never do",
+                "run doctor again while a process uses it; if process_numbers is missing then, give the virtual "
+                "machine a whole GPU (passthrough)",
+            )
+    if not sign and not facts.driver.vgpus:
+        yield ok("no GPU is a vGPU, and this is not WSL")
+
+
+@to_observe(given=_lists_gpus)
+def process_numbers(facts: Facts) -> Iterator[Result]:
+    """The driver reports how much memory each process uses. On WSL2 and in some vGPU guests it never does."""
+    used = _used(facts.driver.reading)
+    count, unknown = len(used), used.count(None)
+    if count and unknown == count:
+        yield missing(
+            f"the driver does not report the memory of any process that it lists ({count})",
             "in a vGPU guest give the virtual machine a whole GPU (passthrough), on WSL run on Linux itself; otherwise "
             "update the driver. Until then the GPU counters work, but no action is taken",
-        ),
-    },
-)
-MEMORY: Final = Topic(
-    name="gpu_memory",
-    means="Each GPU has a memory counter. Without it processes are still measured, but shares of a card and memory "
-    "that belongs to no process are unknown.",
-    cases={
-        "counted": ok("every GPU reports its total and used memory"),
-        "unified": warning(
-            "{gpu} has no memory of its own (it shares the host's)",
-            "declare in bytes: shares and percentages of this card can't be calculated",
-        ),
-        "fails": warning("{gpu} can't be read: {problem}", "{remedy}"),
-    },
-)
-DRIVER_TOPICS: Final = (LIBRARY, DRIVER, VERSION, GPUS, UP, MIG, LISTS, ENTRIES, VIRTUAL, NUMBERS, MEMORY)
-
-
-_MISMATCH: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
-_ENTRY: Final = 24
-
-
-def check_driver(facts: DriverFacts) -> Iterable[Finding]:
-    """From the library to the memory per process; checks that depend on a failed one are left out."""
-    library, reading = facts.library, facts.reading
-    if facts.maintenance is not None:
-        yield DRIVER.finding("maintenance", why=facts.maintenance)
-        return
-    if library is None:
-        yield DRIVER.finding("hangs", why=_problem(reading.gaps))
-        return
-    if library.path is None:
-        yield _library(facts)
-        return
-    yield LIBRARY.finding("found", path=library.path)
-    if library.failure is not None:
-        stale = library.failure.code == _MISMATCH
-        where = VERSION if stale else DRIVER
-        yield where.finding("differs" if stale else "fails", **remedied(library.failure.problem, ""))
-        return
-    if reading.blind:
-        yield DRIVER.finding("fails", **_split(reading.gaps[0]))
-        return
-    yield DRIVER.finding("answers", version=reading.driver or "of an unknown version")
-    yield VERSION.finding("fits", library=library.version)
-    yield from _cards(facts)
-
-
-def _library(facts: DriverFacts) -> Finding:
-    assert facts.library is not None
-    problem, elsewhere = facts.library.problem, facts.library.elsewhere
-    searched = facts.searched or "not set"
-    if "cannot open shared object file" not in problem or "libnvidia-ml" not in problem.partition(":")[0]:
-        return LIBRARY.finding("broken", problem=problem)
-    if elsewhere:
-        return LIBRARY.finding("elsewhere", searched=searched, folder=elsewhere[0])
-    return LIBRARY.finding("absent", searched=searched)
-
-
-def _cards(facts: DriverFacts) -> Iterable[Finding]:
-    reading = facts.reading
-    if not (reading.gpus or reading.parents or reading.unseen or reading.gaps):
-        yield GPUS.finding("none")
-        return
-    names = sorted({gpu.name or "without a name" for gpu in reading.gpus})
-    yield GPUS.finding("found", count=len(reading.gpus), names=", ".join(names) or "none that answers")
-    yield from _up(facts)
-    yield from _of_gaps(facts, MIG, (GapReason.MIG,), "fails" if facts.has_capability_devices else "no_device")
-    if reading.parents and not any(gap.reason is GapReason.MIG for gap in reading.gaps):
-        instances = [gpu for gpu in reading.gpus if gpu.parent is not None]
-        if instances:
-            yield MIG.finding("read", instances=len(instances), cards=len(reading.parents))
-        else:
-            yield MIG.finding("empty", cards=len(reading.parents))
-    yield from _of_gaps(facts, LISTS, (GapReason.PROCESSES,))
-    if not any(gap.reason in (GapReason.PROCESSES, GapReason.MIG) for gap in reading.gaps) and not reading.unseen:
-        yield LISTS.finding("answer")
-    yield from _entries(facts)
-    yield from _numbers(facts)
-    yield from _memory(facts)
-
-
-def _up(facts: DriverFacts) -> Iterable[Finding]:
-    reading = facts.reading
-    gaps = [gap for gap in reading.gaps if gap.reason in (GapReason.GPU_LOST, GapReason.GPU_ERROR)]
-    some = any(gpu.up for gpu in reading.gpus)
-    down = {gpu.uuid for gpu in reading.gpus if not gpu.up} | reading.unseen
-    for gap in _first_of_each(gaps):
-        is_down = (gap.gpu or gap.what) in down or gap.reason is GapReason.GPU_LOST
-        # What runs on a GPU that was never listed is unknown, so no account is known while it is there.
-        case = "unnamed" if not is_down else "unseen" if gap.what in reading.unseen else "one" if some else "all"
-        yield UP.finding(case, gpu=gap.what, **_split(gap))
-    if not gaps:
-        yield UP.finding("up")
-
-
-def _of_gaps(
-    facts: DriverFacts, where: Topic, reasons: tuple[GapReason, ...], case: str = "fails"
-) -> Iterable[Finding]:
-    for gap in _first_of_each([gap for gap in facts.reading.gaps if gap.reason in reasons]):
-        yield where.finding(case, gpu=gap.what, **_split(gap))
-
-
-def _entries(facts: DriverFacts) -> Iterable[Finding]:
-    gaps = [gap for gap in facts.reading.gaps if gap.reason is GapReason.CONTRADICTION]
-    for gap in _first_of_each(gaps):
-        yield ENTRIES.finding("contradict", gpu=gap.what, why=gap.problem)
-    entry = facts.library.entry if facts.library is not None else None
-    if not gaps and entry is not None:
-        yield ENTRIES.finding("usual" if entry == _ENTRY else "larger", size=entry)
-
-
-def _numbers(facts: DriverFacts) -> Iterable[Finding]:
-    listed = {gpu.uuid for gpu in facts.reading.gpus if gpu.listed}
-    uses = [use for use in facts.reading.uses if use.gpu in listed]
-    unknown = sum(use.used is None for use in uses)
-    yield from _virtual(facts, is_reported=unknown < len(uses))
-    if uses and unknown == len(uses):
-        yield NUMBERS.finding("none", count=len(uses))
+        )
     elif unknown:
-        yield NUMBERS.finding("some", unknown=unknown, count=len(uses))
-    elif uses:
-        yield NUMBERS.finding("given", count=len(uses))
-    elif listed and not facts.windows:
-        yield NUMBERS.finding("idle")
+        yield warning(
+            f"the driver does not report the memory of {unknown} of {count} processes; their accounts are unknown",
+            "run doctor again; if this persists, see which processes `gpu-watchdog scan` shows as unknown",
+        )
+    elif count:
+        yield ok(f"the driver reports the memory of every process that it lists ({count})")
+    elif any(gpu.listed for gpu in facts.driver.reading.gpus) and not facts.driver.windows:
+        yield warning(
+            "no process uses a GPU now, so whether the driver reports the memory of processes can't be checked",
+            "run doctor again when one does",
+        )
 
 
-def _virtual(facts: DriverFacts, *, is_reported: bool) -> Iterable[Finding]:
-    """Machines whose driver may not report the memory of processes; one that does is as good as any."""
-    if facts.windows:
-        yield VIRTUAL.finding("windows_tells" if is_reported else "windows", sign=facts.windows)
-    for gpu in facts.vgpus:
-        yield VIRTUAL.finding("vgpu_tells" if is_reported else "vgpu", gpu=gpu)
-    if not facts.windows and not facts.vgpus:
-        yield VIRTUAL.finding("whole")
+@to_observe(given=_lists_gpus)
+def gpu_memory(facts: Facts) -> Iterator[Result]:
+    """Each GPU has a memory counter.
 
-
-def _memory(facts: DriverFacts) -> Iterable[Finding]:
-    gaps = [gap for gap in facts.reading.gaps if gap.reason is GapReason.MEMORY]
-    for gap in _first_of_each(gaps):
-        yield MEMORY.finding("fails", gpu=gap.what, **_split(gap))
+    Without it processes are still measured, but shares of a card and memory that belongs to no process are unknown.
+    """
+    gaps = _gaps(facts, GapReason.MEMORY)
+    for gap in gaps:
+        yield warning(f"{gap.what} can't be read: {gap.problem.cause}", gap.problem.remedy or _RETRIED)
     failed = {gap.gpu for gap in gaps}
-    rows = [gpu for gpu in facts.reading.gpus if gpu.up and gpu.uuid not in failed]
-    for gpu in rows:
-        if gpu.total is None:
-            yield MEMORY.finding("unified", gpu=gpu.uuid)
-    if rows and not gaps and all(gpu.total is not None for gpu in rows):
-        yield MEMORY.finding("counted")
-
-
-def _first_of_each(gaps: list[Gap]) -> Iterable[Gap]:
-    """One gap per GPU: further ones mostly have the same cause."""
-    return {gap.gpu or gap.what: gap for gap in reversed(gaps)}.values()
-
-
-def _split(gap: Gap) -> dict[str, str]:
-    return remedied(gap.problem, "it is retried every cycle")
-
-
-def _problem(gaps: Iterable[Gap]) -> str:
-    return next((gap.problem.cause.partition(":")[0] for gap in gaps), "no answer")
+    read = [gpu for gpu in facts.driver.reading.gpus if gpu.up and gpu.uuid not in failed]
+    for gpu in (gpu.uuid for gpu in read if gpu.total is None):
+        yield warning(
+            f"{gpu} has no memory of its own (it shares the host's)",
+            "declare in bytes: shares and percentages of this card can't be calculated",
+        )
+    if read and not gaps and all(gpu.total is not None for gpu in read):
+        yield ok("every GPU reports its total and used memory")

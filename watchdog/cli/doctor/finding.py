@@ -1,11 +1,10 @@
-"""What doctor finds: a state, what it is about, and the remedy; and the diagnosis that all findings make up."""
+"""What a check of doctor finds, its remedy, and the diagnosis that all findings make up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
-from watchdog.core.errors import Problem
+from watchdog.cli.doctor.facts import Facts
 from watchdog.core.policy import Mode
 
 
@@ -24,78 +23,82 @@ class Purpose(StrEnum):
     ENFORCE = "enforce"
 
 
-BOTH: Final = (Purpose.OBSERVE, Purpose.ENFORCE)
-ENFORCING: Final = (Purpose.ENFORCE,)
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of a check."""
+
+    state: FindingState
+    what: str
+    remedy: str = ""
+
+
+def ok(what: str) -> Result:
+    """As it should be."""
+    return Result(FindingState.OK, what)
+
+
+def warning(what: str, remedy: str) -> Result:
+    """Worth checking, but not blocking anything."""
+    return Result(FindingState.WARNING, what, remedy)
+
+
+def missing(what: str, remedy: str) -> Result:
+    """Blocks what it is needed for."""
+    return Result(FindingState.MISSING, what, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. `name` is stable; several findings share it if several things are wrong."""
+    """A result of the check called `name`, which is stable; several findings share it if several things are wrong."""
 
     name: str
-    case: str
-    state: FindingState
     purposes: tuple[Purpose, ...]
+    state: FindingState
     what: str
     remedy: str = ""
 
-    def blocks(self, purpose: Purpose) -> bool:
-        """Whether this blocks observing or enforcing."""
-        return self.state is FindingState.MISSING and purpose in self.purposes
+
+Judge = Callable[[Facts], Iterable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One possible result of a check, as texts with `{names}` for what varies."""
+class Check:
+    """A check, named after its function, whose docstring describes it in docs/doctor.md; left out unless `given`."""
 
-    state: FindingState
-    what: str
-    remedy: str = ""
+    judge: Judge
+    purposes: tuple[Purpose, ...]
+    given: Callable[[Facts], bool]
 
+    @property
+    def name(self) -> str:
+        """The stable name."""
+        return self.judge.__name__
 
-def ok(what: str) -> Case:
-    """As it should be."""
-    return Case(FindingState.OK, what)
-
-
-def warning(what: str, remedy: str) -> Case:
-    """Worth checking, but not blocking anything."""
-    return Case(FindingState.WARNING, what, remedy)
-
-
-def missing(what: str, remedy: str) -> Case:
-    """Blocks what it is needed for."""
-    return Case(FindingState.MISSING, what, remedy)
+    def findings(self, facts: Facts) -> Iterator[Finding]:
+        """Run the check."""
+        for result in self.judge(facts) if self.given(facts) else ():
+            yield Finding(
+                name=self.name, purposes=self.purposes, state=result.state, what=result.what, remedy=result.remedy
+            )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A check: its stable name, what it is needed for, and every possible result."""
+def to_observe(given: Callable[[Facts], bool] = lambda _: True) -> Callable[[Judge], Check]:
+    """Make a function a check of something that is needed for observing, and so for enforcing."""
+    return lambda judge: Check(judge, (Purpose.OBSERVE, Purpose.ENFORCE), given)
 
-    name: str
-    means: str
-    purposes: tuple[Purpose, ...] = BOTH
-    cases: Mapping[str, Case]
 
-    def finding(self, case: str, **values: object) -> Finding:
-        """The finding for one of the cases."""
-        chosen = self.cases[case]
-        return Finding(
-            name=self.name,
-            case=case,
-            state=chosen.state,
-            purposes=self.purposes,
-            what=chosen.what.format(**values),
-            remedy=chosen.remedy.format(**values),
-        )
+def to_enforce(given: Callable[[Facts], bool] = lambda _: True) -> Callable[[Judge], Check]:
+    """Make a function a check of something that is only needed for enforcing."""
+    return lambda judge: Check(judge, (Purpose.ENFORCE,), given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings, and the policy's mode; None without a valid policy."""
+    """All findings, the policy's mode (None without a valid policy), and whether a stop file was seen."""
 
     findings: tuple[Finding, ...]
     mode: Mode | None
+    is_stopped: bool = False
 
     @property
     def observe(self) -> bool:
@@ -114,10 +117,10 @@ class Diagnosis:
 
     def lacking(self, purpose: Purpose) -> tuple[str, ...]:
         """The names of what is missing for a purpose, each once."""
-        return tuple(dict.fromkeys(finding.name for finding in self.findings if finding.blocks(purpose)))
-
-
-def remedied(problem: Problem | None, otherwise: str) -> dict[str, str]:
-    """The values of `{problem}` and `{remedy}`; `otherwise` is the remedy if the problem has none of its own."""
-    problem = problem or Problem("")
-    return {"problem": problem.cause, "remedy": problem.remedy or otherwise}
+        return tuple(
+            dict.fromkeys(
+                finding.name
+                for finding in self.findings
+                if finding.state is FindingState.MISSING and purpose in finding.purposes
+            )
+        )

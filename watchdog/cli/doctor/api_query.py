@@ -1,0 +1,119 @@
+"""Queries the API server for what doctor checks."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+from watchdog import clock
+from watchdog.cli.doctor.facts import ApiFacts, Ended
+from watchdog.core.errors import Problem
+from watchdog.core.policy import Policy
+from watchdog.daemon.cluster import Cluster
+from watchdog.kube.client import Api
+from watchdog.kube.credentials import offset_s, probe_peer
+from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
+from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
+from watchdog.kube.rights import rights_of
+from watchdog.options import Options
+
+
+class ApiQuery:
+    """Queries the API server on its own thread, since a name server alone can take half a minute.
+
+    What was learned so far is available at any time; a thread that has not finished is abandoned.
+    """
+
+    def __init__(self, options: Options, policy: Policy, cluster: Cluster) -> None:
+        """Start; `policy` determines what is needed."""
+        self._options = options
+        self._policy = policy
+        self._cluster = cluster
+        self._facts = ApiFacts(ended="late", kubeconfig=options.kubeconfig)
+        self._began_s = clock.now().boottime_s
+        self._thread = threading.Thread(target=self._run, name="doctor-api", daemon=True)
+        self._thread.start()
+
+    def facts(self, patience_s: float) -> ApiFacts:
+        """What was learned within `patience_s` seconds of the start."""
+        self._thread.join(max(0.0, self._began_s + patience_s - clock.now().boottime_s))
+        return replace(self._facts, waited_s=clock.now().boottime_s - self._began_s)
+
+    def _run(self) -> None:
+        api = self._cluster.api
+        try:
+            if self._ask_who(api):
+                self._ask_rights(api)
+                self._fetch()
+                self._ask_node(api)
+                self._learn(ended="asked")
+        except ApiConfigError as error:
+            self._end("unconfigured", error.problem)
+        except ApiError as error:
+            if is_certificate(error):
+                self._learn(asking="its certificate", peer=probe_peer(api.host), now_s=clock.now().wall_s)
+                self._end("certificate", error.problem)
+            else:
+                self._end("unreachable", error.problem)
+
+    def _learn(self, **facts: Any) -> None:
+        self._facts = replace(self._facts, **facts)
+
+    def _end(self, how: Ended, problem: Problem) -> None:
+        self._learn(ended=how, problem=problem)
+
+    def _ask_who(self, api: Api) -> bool:
+        """Ask for the server's version and our account; whether to continue."""
+        credentials = api.credentials()
+        self._learn(asking="its version", host=api.host, credentials=credentials)
+        sent_s = clock.now().wall_s
+        answer, version = ask_version(api)
+        now_s = clock.now().wall_s
+        self._learn(version=version, now_s=now_s, offset_s=offset_s(answer.headers, sent_s, now_s))
+        if answer.status not in (200, 401, 403) or (answer.is_good and not version):
+            self._end("odd", answer.problem(f"{api.host}/version"))
+            return False
+        if answer.status != 401:
+            self._learn(asking="this account's name")
+            answer, account = who_am_i(api)
+            self._learn(account=account)
+        if answer.status == 401 or answer.is_anonymous:
+            self._end("credentials" if answer.status == 401 else "anonymous", answer.problem(api.host))
+            return False
+        return True
+
+    def _ask_rights(self, api: Api) -> None:
+        """Ask for each right, also for those that the same policy would need to enforce."""
+        needed = rights_of(self._policy)
+        for right in dict.fromkeys((*needed, *rights_of(replace(self._policy, mode="enforce")))):
+            lacking = []
+            for verb in right.verbs:
+                self._learn(asking=f"the right to {verb} {right.target}")
+                answer, allowed = may_i(api, right, verb)
+                if not answer.is_good:
+                    self._learn(rights_problem=answer.problem("this account's rights can't be queried"))
+                    return
+                lacking += [] if allowed else [verb]
+            field = "rights" if right in needed else "later"
+            self._learn(**{field: {**getattr(self._facts, field), right: tuple(lacking)}})
+
+    def _fetch(self) -> None:
+        """List what the policy needs; what this account may not list is reported as a missing right."""
+        options, unlisted = self._options, self._facts.unlisted
+        needs_namespaces = self._policy.reads_namespaces and options.namespaces is None
+        for informer, resource, what, is_needed in (
+            (self._cluster.pods, "pods", "the pods of this node", True),
+            (self._cluster.node, "nodes", "this node's object", options.node_object is None),
+            (self._cluster.namespaces, "namespaces", "the namespaces", needs_namespaces),
+        ):
+            if is_needed and resource not in unlisted:
+                self._learn(asking=what)
+                informer.fetch()
+
+    def _ask_node(self, api: Api) -> None:
+        name = self._options.node
+        self._learn(asking="the node of this name")
+        exists = has_node(api, name)
+        self._learn(exists=exists)
+        if not exists and (exists is False or has_pods(api, name) is False):
+            is_there = has_pods if exists is None else has_node
+            self._learn(similar=next((similar for similar in similar_names(name) if is_there(api, similar)), ""))
