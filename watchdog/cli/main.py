@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -24,11 +24,7 @@ from watchdog.cli.options import (
     since_week,
     url_option,
 )
-from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
-
-if TYPE_CHECKING:
-    from watchdog.cli.stop import Stop
-
+from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
 # IsDNS1123Label and IsDNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation.
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -137,12 +133,9 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
     The daemon keeps measuring. Exit code 0: enforcement is off, or the daemon only observes and checks for this file.
     Exit code 1: the file could not be created, the daemon does not see it, or that is unknown (NOT CONFIRMED).
     """
-    from watchdog.cli.stop import StopCommandError, run_stop
+    from watchdog.cli.stop import Stop, run_stop
 
-    try:
-        run_stop(_stop(stop_file, journal), _address(url, listen), why)
-    except StopCommandError as error:
-        raise click.ClickException(str(error)) from error
+    run_stop(Stop.of(stop_file, journal), _address(url, listen), why)
 
 
 @click.command(short_help="Turn enforcement on again after `stop`.")
@@ -156,23 +149,9 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
     All timers start again. Run `gpu-watchdog scan` first to see which pods would be acted on at once. Exit code 1: the
     file could not be removed, the daemon sees another one, or there was no file and no daemon to ask.
     """
-    from watchdog.cli.stop import StopCommandError, run_resume
+    from watchdog.cli.stop import Stop, run_resume
 
-    try:
-        run_resume(_stop(stop_file, journal), _address(url, listen))
-    except StopCommandError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _stop(path: Path | None, journal: Path) -> "Stop":
-    from watchdog.cli.stop import Stop
-    from watchdog.daemon.enforcement import stop_file
-    from watchdog.journal.lock import lock_path
-
-    found = (path or stop_file(journal)).absolute()
-    kept = found.with_name(journal.name)  # the journal of the daemon that checks for this file
-    lock = lock_path(kept) if stop_file(kept) == found else None
-    return Stop(path=found, is_default=found == stop_file(DEFAULT_JOURNAL), lock=lock)
+    run_resume(Stop.of(stop_file, journal), _address(url, listen))
 
 
 def _address(url: str | None, listen: str) -> str:

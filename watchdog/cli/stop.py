@@ -1,14 +1,15 @@
-"""`stop` and `resume`: the stop file made and removed, and whether a daemon has seen it."""
+"""`stop` and `resume`: the stop file created and removed, and whether a daemon has seen it."""
 
 import contextlib
 import errno
 import os
 import pwd
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 import tenacity
@@ -16,10 +17,11 @@ import tenacity
 from watchdog import clock
 from watchdog.cli.client import NoCycleError, QueryError, program_name, query_status, to_run_inside
 from watchdog.core.errors import WatchdogError
-from watchdog.daemon.enforcement import remedy_on
-from watchdog.journal.lock import check_lock
+from watchdog.daemon.enforcement import exists, remedy_on, stop_file
+from watchdog.journal.lock import check_lock, lock_path
+from watchdog.options import DEFAULT_JOURNAL
 from watchdog.report.status import Status
-from watchdog.report.text import clock_time, date_time, inert
+from watchdog.report.text import capital, clock_time, date_time, inert
 
 _LONGEST: Final = 1000  # characters of a reason
 _MOST_READ: Final = 4096  # bytes
@@ -40,96 +42,72 @@ class StopError(WatchdogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A stop file. `is_default`: it is where a daemon looks that was given no journal of its own.
+    """A stop file. `is_default`: the default journal's daemon checks for it.
 
-    `lock` is held by a daemon that looks for this very file; None: which daemon that would be is not known.
+    `lock` is held by a daemon that checks for this very file; None: which daemon that would be is unknown.
     """
 
     path: Path
     is_default: bool
     lock: Path | None = None
 
+    @classmethod
+    def of(cls, path: Path | None, journal: Path) -> "Stop":
+        """The file at a path, or else the one beside a journal."""
+        path = (path or stop_file(journal)).absolute()
+        its_journal = path.with_name(journal.name)
+        lock = lock_path(its_journal) if stop_file(its_journal) == path else None
+        return cls(path=path, is_default=path == stop_file(DEFAULT_JOURNAL), lock=lock)
+
     def create(self, why: str) -> bool:
-        """Create the file; False where something of that name already exists. StopError."""
-        # Created in one step, and effective from then on, whether or not its text can be written.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        """Create the file; False if something of that name already exists. StopError."""
         try:
-            descriptor = os.open(self.path, flags, 0o644)
+            # Created in one step, and effective from then on, whether or not its text can be written.
+            # A full disk may accept the name but not the text; the name is enough.
+            with _opened(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor, contextlib.suppress(OSError):
+                os.write(descriptor, f"{_signed(why)}\n".encode("utf-8", errors="replace"))
+                os.fsync(descriptor)
         except OSError as error:
             if os.path.lexists(self.path):
                 return False
             raise StopError(self._explain(error, "stop")) from error
-        try:
-            # A full disk may accept the name but not the text; the name is enough.
-            with contextlib.suppress(OSError):
-                os.write(descriptor, f"{_signed(why)}\n".encode("utf-8", errors="replace"))
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self._sync()
         return True
 
     def remove(self) -> bool:
-        """Remove the file; False where there was none. StopError."""
-        # Checked first: on a read-only disk, removing a file that does not exist fails like removing one that does.
-        if self._is_absent():
-            return False
+        """Remove the file; False if there was none. StopError."""
         try:
             self.path.unlink()
-        except FileNotFoundError:
-            return False
         except IsADirectoryError as error:
             raise StopError(f"{self.path} is a folder, and counts too: remove it (`rmdir`)") from error
         except OSError as error:
+            # On a read-only disk, removing a file that does not exist fails like removing one that does.
+            if not exists(self.path):
+                return False
             raise StopError(self._explain(error, "resume")) from error
         self._sync()
         return True
 
     def is_watched(self) -> bool:
-        """Whether a daemon keeps its journal beside this file, and so looks for the file."""
+        """Whether a daemon keeps its journal beside this file, and so checks for the file."""
         return self.lock is not None and check_lock(self.lock)[0] == "held"
 
-    def changed_s(self) -> float:
-        """When the file was created or last changed (Unix time); now, where that can't be read."""
-        try:
-            return self.path.lstat().st_ctime
-        except OSError:
-            return clock.now().wall_s
-
     def note(self) -> str:
-        """When the file was created, by whom and why, as far as it says so; empty where it does not exist."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return ""
-        try:
-            found = os.fstat(descriptor)
-            text = os.read(descriptor, _MOST_READ) if stat.S_ISREG(found.st_mode) else b""
-        except OSError:
-            return ""
-        finally:
-            os.close(descriptor)
-        written = " ".join(text.decode("utf-8", errors="replace").split())
-        return inert(f"{date_time(found.st_mtime)}{f', {written}' if written else ''}", _LONGEST)
+        """When the file was created, by whom and why, as far as it says so; empty if it does not exist."""
+        with (
+            contextlib.suppress(OSError),
+            _opened(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as descriptor,
+        ):
+            status = os.fstat(descriptor)
+            content = os.read(descriptor, _MOST_READ) if stat.S_ISREG(status.st_mode) else b""
+            written = " ".join(content.decode("utf-8", errors="replace").split())
+            return inert(f"{date_time(status.st_mtime)}{f', {written}' if written else ''}", _LONGEST)
+        return ""
 
     def _sync(self) -> None:
-        """Have the change survive a power failure, where the file system supports that."""
-        with contextlib.suppress(OSError):
-            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-    def _is_absent(self) -> bool:
-        """Whether nothing of this name exists; False where that can't be determined."""
-        try:
-            self.path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except OSError:
-            return False
-        return False
+        """Have the change survive a power failure, if the file system supports that."""
+        with contextlib.suppress(OSError), _opened(self.path.parent, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+            os.fsync(descriptor)
 
     def _explain(self, error: OSError, command: str) -> str:
         folder = self.path.parent
@@ -142,6 +120,16 @@ class Stop:
             return f"{self.path}: {error.strerror}: it is read-only: mount it writable, or run {to_run_inside(command)}"
         remedy = _REMEDIES.get(error.errno or 0, _NAME_JOURNAL)
         return f"{self.path}: {error.strerror or error}: {remedy}"
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 def _signed(why: str) -> str:
@@ -166,8 +154,8 @@ _REASON: Final = "stop_file"
 class Sighting(Enum):
     """Whether a daemon has noticed that the file was created or removed.
 
-    YES: it has, or it looks for this very file. IDLE: it would not enforce without the file either, so it shows no
-    difference. NO: it goes on as if nothing had changed. UNKNOWN: it could not be queried, or does not say.
+    YES: it has, or it checks for this very file. IDLE: it would not enforce without the file either, so it shows no
+    difference. NO: it continues as if nothing had changed. UNKNOWN: it could not be queried, or does not say.
     """
 
     YES = auto()
@@ -176,8 +164,7 @@ class Sighting(Enum):
     UNKNOWN = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopAnswer:
+class StopAnswer(NamedTuple):
     """Whether the daemon has noticed, and a sentence that says so."""
 
     seen: Sighting
@@ -187,18 +174,20 @@ class StopAnswer:
 def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
     """Wait, with a bound, until the daemon at this address shows that the file was created or removed.
 
-    Where it can't be queried, say from the host of a DaemonSet, the lock that it holds beside the file proves that it
-    looks for a new file; for a removed one it proves nothing, since something else may keep it from enforcing.
+    If it can't be queried, say from the host of a DaemonSet, the lock that it holds beside the file proves that it
+    checks for a new file; for a removed one it proves nothing, since something else may keep it from enforcing.
     """
-    command = "stop" if stopped else "resume"
-    changed_s = stop.changed_s() if stopped else clock.now().wall_s
+    changed_s = clock.now().wall_s
+    if stopped:
+        with contextlib.suppress(OSError):
+            changed_s = stop.path.lstat().st_ctime
 
     def ask() -> tuple[Status, StopAnswer | None]:
         status = query_status(url, 1.0)
         return status, (_stopped if stopped else _resumed)(status, stop, changed_s)
 
     patiently = tenacity.Retrying(
-        retry=tenacity.retry_if_result(lambda found: found[1] is None),
+        retry=tenacity.retry_if_result(lambda result: result[1] is None),
         stop=tenacity.stop_after_delay(_PATIENCE_S),
         wait=tenacity.wait_fixed(_PAUSE_S),
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
@@ -206,130 +195,119 @@ def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
     try:
         status, answer = patiently(ask)
     except QueryError as error:
-        held = stopped and stop.is_watched()
-        return _by_lock(error, stop) if held else StopAnswer(seen=Sighting.UNKNOWN, text=_unanswered(error, command))
-    return answer if answer is not None else _undecided(status, stop, stopped=stopped)
+        if stopped and stop.is_watched():
+            state = f"{error}." if isinstance(error, NoCycleError) else "It could not be queried."
+            see = f"To see what it reports: {to_run_inside('top', '--once')}."
+            return StopAnswer(Sighting.YES, f"{_checked(stop)} {state} {see}")
+        return StopAnswer(Sighting.UNKNOWN, _unanswered(error, "stop" if stopped else "resume"))
+    return answer or _undecided(status, stop, stopped=stopped)
 
 
-def _by_lock(error: QueryError, stop: Stop) -> StopAnswer:
-    known = f"{error}." if isinstance(error, NoCycleError) else "It could not be queried."
-    return StopAnswer(
-        seen=Sighting.YES,
-        text=f"a watchdog holds the lock in {stop.path.parent}, so it checks for this file twice a second. {known} To "
-        f" see what it reports: {to_run_inside('top', '--once')}.",
-    )
+def _checked(stop: Stop) -> str:
+    return f"a watchdog holds the lock in {stop.path.parent}, so it checks for this file twice a second."
 
 
 def _stopped(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
-    node = _node(status)
     if status.hangs_since is not None:
         return None
     if _REASON in status.suspended:
-        return _by_reason(status, stop) if (status.at or 0.0) > changed_s else None
+        return _by_reason(status, stop) if status.at > changed_s else None
     if not _is_sure(status, changed_s):
         return None
     if status.enforcing:
-        return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "is still ENFORCING", "stop"))
+        return _unaffected(status, stop, "is still ENFORCING", "stop")
     if status.mode == "observe":
-        return _idle(stop, f"the watchdog of {node} is in observe mode already, by its policy.")
-    return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "does not see it", "stop"))
+        return _idle(stop, f"{_watchdog(status)} is in observe mode already, by its policy.")
+    return _unaffected(status, stop, "does not see it", "stop")
 
 
 def _by_reason(status: Status, stop: Stop) -> StopAnswer:
-    """The answer of a daemon that is stopped by a file: by this one, if this is the one it looks for."""
-    node, theirs, held = _node(status), _stop_file(status), stop.is_watched()
-    if held and (theirs is None or _is_same(theirs, stop)):
-        return StopAnswer(
-            seen=Sighting.YES, text=f"the watchdog of {node} has seen {stop.path}: nothing is enforced there."
-        )
-    own = inert(theirs) if theirs is not None else "a file of its own"
-    if held:
-        return StopAnswer(
-            seen=Sighting.YES,
-            text=f"a watchdog holds the lock in {stop.path.parent}, so it checks for this file twice a second. "
-            f"The one of {node}, which was queried, is stopped by {own}: nothing is enforced there.",
-        )
+    """The answer of a daemon that is stopped by a file: by this one, if it checks for this one."""
+    watchdog, path, is_watched = _watchdog(status), _stop_file(status), stop.is_watched()
+    if is_watched and (path is None or _is_same(path, stop)):
+        return StopAnswer(Sighting.YES, f"{watchdog} has seen {stop.path}: nothing is enforced there.")
+    own = inert(path) if path is not None else "a file of its own"
+    if is_watched:
+        queried = f"The one of {_node(status)}, which was queried, is stopped by {own}: nothing is enforced there."
+        return StopAnswer(Sighting.YES, f"{_checked(stop)} {queried}")
     return StopAnswer(
-        seen=Sighting.UNKNOWN,
-        text=f"the watchdog of {node} is stopped by {own}, and whether that is this very file can't be determined: no "
-        "lock held by a watchdog beside its journal is visible here. Name its journal with --journal, or run "
+        Sighting.UNKNOWN,
+        f"{watchdog} is stopped by {own}, and whether that is this very file can't be determined: no lock held by a "
+        "watchdog beside its journal is visible here. Name its journal with --journal, or run "
         f"{to_run_inside('stop')}.",
     )
 
 
 def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
-    node, suspended = _node(status), status.suspended
+    watchdog, suspended = _watchdog(status), status.suspended
     if status.hangs_since is not None:
         return None
     if status.enforcing:
-        return StopAnswer(seen=Sighting.YES, text=f"the watchdog of {node} enforces.")
+        return StopAnswer(Sighting.YES, f"{watchdog} enforces.")
     if not _is_sure(status, changed_s):
         return None
     if _REASON in suspended:
-        return StopAnswer(seen=Sighting.NO, text=_unaffected(status, stop, "sees a different stop file", "resume"))
+        return _unaffected(status, stop, "sees a different stop file", "resume")
     if suspended:
-        why = "; ".join(remedy_on(reason, status.node or "") or inert(reason) for reason in suspended)
-        return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} still does not enforce: {why}.")
-    return StopAnswer(seen=Sighting.IDLE, text=f"the watchdog of {node} is in observe mode, by its policy.")
+        why = "; ".join(remedy_on(reason, status.node) or inert(reason) for reason in suspended)
+        return StopAnswer(Sighting.IDLE, f"{watchdog} still does not enforce: {why}.")
+    return StopAnswer(Sighting.IDLE, f"{watchdog} is in observe mode, by its policy.")
 
 
 def _idle(stop: Stop, text: str) -> StopAnswer:
     """Nothing is enforced anyway; only the lock shows whether the file will count once that changes."""
     if stop.is_watched():
-        return StopAnswer(
-            seen=Sighting.IDLE, text=f"{text} A watchdog holds the lock beside {stop.path}, so it checks for this file."
-        )
-    return StopAnswer(seen=Sighting.UNKNOWN, text=f"{text} Whether it checks for {stop.path} is unknown.")
+        held = f"A watchdog holds the lock beside {stop.path}, so it checks for this file."
+        return StopAnswer(Sighting.IDLE, f"{text} {held}")
+    return StopAnswer(Sighting.UNKNOWN, f"{text} Whether it checks for {stop.path} is unknown.")
 
 
 def _is_sure(status: Status, changed_s: float) -> bool:
     """Whether the cycle shown began late enough to have seen the change."""
-    return (status.at or 0.0) > changed_s + _SURE_S
+    return status.at > changed_s + _SURE_S
 
 
 def _undecided(status: Status, stop: Stop, *, stopped: bool) -> StopAnswer:
-    node, last, now_s = _node(status), status.at, clock.now().wall_s
-    since = status.hangs_since
-    if since is not None:
+    watchdog, now_s, since_s = _watchdog(status), clock.now().wall_s, status.hangs_since
+    if since_s is not None:
         return StopAnswer(
-            seen=Sighting.UNKNOWN,
-            text=f"the watchdog of {node} is hung: no cycle has completed since {clock_time(since, now_s)}, so its "
-            "state is unknown. Check the node's GPU driver (`nvidia-smi`, and the kernel log).",
+            Sighting.UNKNOWN,
+            f"{watchdog} is hung: no cycle has completed since {clock_time(since_s, now_s)}, so its state is unknown. "
+            "Check the node's GPU driver (`nvidia-smi`, and the kernel log).",
         )
-    then = f"was at {clock_time(last, now_s)}" if last is not None else "is not known"
+    then = f"was at {clock_time(status.at, now_s)}"
     if status.mode == "observe":
-        text = f"the watchdog of {node} only observed at its last cycle, which {then}."
-        return _idle(stop, text) if stopped else StopAnswer(seen=Sighting.IDLE, text=text)
+        text = f"{watchdog} only observed at its last cycle, which {then}."
+        return _idle(stop, text) if stopped else StopAnswer(Sighting.IDLE, text)
     return StopAnswer(
-        seen=Sighting.UNKNOWN,
-        text=f"the last cycle of the watchdog of {node} {then}, before this change, so the result is not visible yet; "
-        "/readyz and `top` show it after its next cycle.",
+        Sighting.UNKNOWN,
+        f"the last cycle of {watchdog} {then}, before this change, so the result is not visible yet; /readyz and `top` "
+        "show it after its next cycle.",
     )
 
 
-def _unaffected(status: Status, stop: Stop, what: str, command: str) -> str:
-    theirs = _stop_file(status)
-    text = f"the watchdog of {_node(status)} {what}"
-    if theirs is not None and _is_same(theirs, stop):
-        return (
-            f"{text}: the file {inert(theirs)} that it looks for is in another container or on another node, or it was "
-            f"changed again since. Run {to_run_inside(command)}."
+def _unaffected(status: Status, stop: Stop, what: str, command: str) -> StopAnswer:
+    path, text = _stop_file(status), f"{_watchdog(status)} {what}"
+    if path is not None and _is_same(path, stop):
+        return StopAnswer(
+            Sighting.NO,
+            f"{text}: the file {inert(path)} that it looks for is in another container or on another node, or it was "
+            f"changed again since. Run {to_run_inside(command)}.",
         )
-    where = (
-        f"it looks for {inert(theirs)}" if theirs is not None else f"it keeps its journal outside {stop.path.parent}"
+    where = f"it looks for {inert(path)}" if path is not None else f"it keeps its journal outside {stop.path.parent}"
+    return StopAnswer(
+        Sighting.NO, f"{text}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
     )
-    return f"{text}: {where}. Name its journal with --journal, or run {to_run_inside(command)}."
 
 
 def _stop_file(status: Status) -> str | None:
-    """The path at which the daemon looks for the file; None: a version that does not say."""
-    health = status.health
-    return health.stop_file if health is not None else None
+    """The path at which the daemon checks for the file; None: a version that does not say."""
+    return status.health.stop_file if status.health is not None else None
 
 
-def _is_same(theirs: str, stop: Stop) -> bool:
+def _is_same(path: str, stop: Stop) -> bool:
     """Whether a path in the daemon's view is this file; its root directory may differ."""
-    folder, name = os.path.split(theirs)
+    folder, name = os.path.split(path)
     return name == stop.path.name and os.path.realpath(folder) == os.path.realpath(stop.path.parent)
 
 
@@ -346,52 +324,51 @@ def _node(status: Status) -> str:
     return f"node {inert(status.node or 'unknown')}"
 
 
+def _watchdog(status: Status) -> str:
+    return f"the watchdog of {_node(status)}"
+
+
 _BY_API: Final = (
     "Where the watchdog follows the API, this does the same without the file: "
     "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
 )
 
 
-class StopCommandError(WatchdogError):
-    """The command failed or had no effect; the text says what is true now and what else can be done."""
-
-
 def run_stop(stop: Stop, url: str, why: str) -> None:
-    """Turn enforcement off at once, and say what that stops and what it does not; StopCommandError."""
+    """Turn enforcement off at once, and report what that stops and what it does not."""
     try:
         is_new = stop.create(why)
     except StopError as error:
-        raise StopCommandError(f"NOT STOPPED: {error}. {_BY_API}") from error
+        raise click.ClickException(f"NOT STOPPED: {error}. {_BY_API}") from error
     answer = confirm(url, stop, stopped=True)
     made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.note())}"
-    back = f"{program_name()} resume{_option(stop)}"
+    resume = f"{program_name()} resume{'' if stop.is_default else f' --stop-file {stop.path}'}"
     # Whether it worked comes first: a person in a hurry reads no further.
     match answer.seen:
         case Sighting.YES:
             click.echo(f"Stopped: {answer.text}")
             if not is_new:
                 click.echo(f"{made}: {stop.path}. Nothing was changed.")
+            click.echo(_STOPPED_HELP.format(resume=resume))
         case Sighting.IDLE:
             click.echo(f"{made}: {answer.text}")
-            click.echo(_IDLE_HELP.format(resume=back))
-            return
+            click.echo(_IDLE_HELP.format(resume=resume))
         case Sighting.NO:
-            raise StopCommandError(f"{made}; NOT STOPPED: {answer.text} To remove the file: {back}")
+            raise click.ClickException(f"{made}; NOT STOPPED: {answer.text} To remove the file: {resume}")
         case Sighting.UNKNOWN:
-            raise StopCommandError(
+            raise click.ClickException(
                 f"{made}; NOT CONFIRMED: {stop.path} exists, a watchdog checks for `stop` only beside its own "
-                f"journal, and {answer.text} {_BY_API}. To remove the file: {back}"
+                f"journal, and {answer.text} {_BY_API}. To remove the file: {resume}"
             )
-    click.echo(_STOPPED_HELP.format(resume=back))
 
 
 def run_resume(stop: Stop, url: str) -> None:
-    """Remove the file, and say what follows; StopCommandError."""
+    """Remove the file, and report what follows."""
     note = stop.note()
     try:
         was_there = stop.remove()
     except StopError as error:
-        raise StopCommandError(f"STILL STOPPED: {error}") from error
+        raise click.ClickException(f"STILL STOPPED: {error}") from error
     if was_there:
         click.echo(f"{stop.path} is gone. It was there{_since(note)}.")
         click.echo("All timers are reset. A step whose `for` is 0s has no timer: it is due at the first reading.")
@@ -399,10 +376,14 @@ def run_resume(stop: Stop, url: str) -> None:
         click.echo(f"There was no stop file at {stop.path}, so nothing was changed.")
     answer = confirm(url, stop, stopped=False)
     if answer.seen is Sighting.NO:
-        raise StopCommandError(f"STILL STOPPED: {answer.text}")
+        raise click.ClickException(f"STILL STOPPED: {answer.text}")
     if answer.seen is Sighting.UNKNOWN and not was_there:
-        raise StopCommandError(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
-    click.echo(f"{answer.text[:1].upper()}{answer.text[1:]}")
+        raise click.ClickException(f"NOT CONFIRMED: nothing was changed, and {answer.text}")
+    click.echo(capital(answer.text))
+
+
+def _since(note: str) -> str:
+    return f" since {inert(note, 1200)}" if note else ""
 
 
 _STOPPED_HELP = """
@@ -422,11 +403,3 @@ To see it: until then only the file shows it. `/readyz`, `top` and the metrics s
   the policy says enforce.
 To remove it: {resume}
 """
-
-
-def _since(note: str) -> str:
-    return f" since {inert(note, 1200)}" if note else ""
-
-
-def _option(stop: Stop) -> str:
-    return "" if stop.is_default else f" --stop-file {stop.path}"

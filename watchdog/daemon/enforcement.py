@@ -127,7 +127,7 @@ def judge(
         "pidfd": environment.pidfd_missing is not None and not policy.safety.signal_without_pidfd,
         "lock": not has_lock,
         "journal": has_lock and not has_journal,  # without the lock it is not even opened: the lock is what is missing
-        "stop_file": _exists(stop_file(journal)),
+        "stop_file": exists(stop_file(journal)),
         "node_annotation": switches.observes,
         "node_unknown": switches.unseen,
     }
@@ -212,7 +212,7 @@ def stop_file(journal: Path) -> Path:
     return journal.parent / "stop"
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether a path exists, even as a dangling link; true if that can't be determined."""
     try:
         path.lstat()
