@@ -138,7 +138,7 @@ class Life:
         if quiet is not None and ticks is not None:
             report = repeated(quiet.report, quiet.inputs, ticks)
             self.ledger = report.plan.ledger
-            self.recorder.record(report, self.journal, ticks=len(ticks.took_s))
+            self.recorder.record(report, self.journal, is_repeated=True)
             self._quiet = replace(quiet, report=report) if goes_on else None
 
     def run(self, states: Iterable[tuple[float, State]]) -> "Life":

@@ -351,7 +351,7 @@ class Sinks:
         self._endpoints.publish(report, shown, ticks)
         self.daemon_log.log_changes(shown)
         if self.has_journal:
-            self._past.record(report, self.record, ticks=0 if ticks is None else len(ticks.took_s))
+            self._past.record(report, self.record, is_repeated=ticks is not None)
             self.record.record(report, changes)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()

@@ -32,16 +32,16 @@ class Recorder:
     def __init__(self) -> None:
         self._forget()
 
-    def record(self, report: CycleReport, sink: Sink, *, ticks: int = 0) -> None:
+    def record(self, report: CycleReport, sink: Sink, *, is_repeated: bool = False) -> None:
         """Record a cycle; if it has an action, its rows are written to disk together with those of the journal.
 
-        `ticks`: it is no cycle, but the last of so many ticks that have only repeated the one before them.
+        `is_repeated`: it is no cycle, but the last of the ticks that have only repeated the cycle before them.
         """
         if not sink.writable:
             self._forget()
             return
         try:
-            self._take(report, ticks)
+            self._take(report, is_repeated=is_repeated)
             statements = tuple(self._due(report))
         except (UnicodeEncodeError, OverflowError):  # what cannot be encoded is no reason to stop watching
             self._forget()
@@ -64,12 +64,12 @@ class Recorder:
         self._full_s = 0.0
         self._written_s = 0.0
 
-    def _take(self, report: CycleReport, ticks: int) -> None:
+    def _take(self, report: CycleReport, *, is_repeated: bool) -> None:
         now, last = report.at, self._last
         if last is not None and (now.boot_id != last.boot_id or now.boottime_s < last.boottime_s):
             self._forget()
             last = None
-        if ticks and last is not None:
+        if is_repeated and last is not None:
             self._last = now
             return
         changed = self._encoder.changes(report)
@@ -106,12 +106,9 @@ class Recorder:
             self._append(report.at, 0.0, self._encoder.changes(report), is_full=True)
             waited_s = _ALIVE_S
         is_action = bool(report.began or report.outcomes) or any(each.is_new for each in report.plan.entries)
-        if waited_s >= (_BATCH_S if self._frames else _ALIVE_S) or is_action or self._is_first:
+        is_first = bool(self._frames) and self._frames[0].full
+        if waited_s >= (_BATCH_S if self._frames else _ALIVE_S) or is_action or is_first:
             yield from self._write()
-
-    @property
-    def _is_first(self) -> bool:
-        return bool(self._frames) and self._frames[0].full
 
     def _write(self) -> Iterator[Statement]:
         since, last, body_start = self._since, self._last, self._body_start

@@ -1,6 +1,5 @@
 """The rows of the journal: the columns and the sentence of each occurrence."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from watchdog.core.assessment import Assessment
@@ -50,20 +49,19 @@ def row_of(item: Change, node: str, report: CycleReport) -> Row:
 
 def entry_columns(entry: PlanEntry) -> Row:
     """The columns that a plan entry fills."""
-    step = entry.definition
     return account_columns(entry.assessment) | {
         "container": entry.victim or entry.account.container,
         "rule": entry.rule.name,
         "step": entry.step,
         "do": entry.do.value,
-        "scope": step.scope if entry.do.value == "kill" else None,
+        "scope": entry.definition.scope if entry.do is Do.KILL else None,
         "mark": threshold_text(entry),
     }
 
 
 def account_columns(assessment: Assessment) -> Row:
     """The columns that an assessment fills."""
-    pod = assessment.pod
+    pod, owner, rule = assessment.pod, assessment.pod.owner, assessment.rule
     return {
         "namespace": pod.namespace,
         "pod": pod.name,
@@ -71,9 +69,9 @@ def account_columns(assessment: Assessment) -> Row:
         "container": assessment.account.container,
         "account": assessment.account.container,
         "gpu": assessment.account.gpu,
-        "owner_kind": pod.owner.kind if pod.owner is not None else None,
-        "owner_name": pod.owner.name if pod.owner is not None else None,
-        "rule": assessment.rule.name if assessment.rule is not None else None,
+        "owner_kind": owner.kind if owner is not None else None,
+        "owner_name": owner.name if owner is not None else None,
+        "rule": rule.name if rule is not None else None,
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
         "declared": assessment.declared,
@@ -82,9 +80,15 @@ def account_columns(assessment: Assessment) -> Row:
     }
 
 
-def bound(row: Mapping[str, Value]) -> Row:
+def bound(row: Row) -> Row:
     """A row for SQLite: with every column, texts without control characters, and 64-bit integers."""
-    return {column: storable(row.get(column)) for column in COLUMNS}
+    return {column: _storable(row.get(column)) for column in COLUMNS}
+
+
+def _storable(value: Value) -> Value:
+    if isinstance(value, str):
+        return storable_text(value)
+    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
 
 
 def storable_text(text: str) -> str:
@@ -92,11 +96,9 @@ def storable_text(text: str) -> str:
     return inert(text, _LONGEST)
 
 
-def storable(value: Value) -> Value:
-    """A value as SQLite can store it."""
-    if isinstance(value, str):
-        return storable_text(value)
-    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
+def action_of(do: object) -> Do:
+    """The action in a row; without one, or with one of a newer version, it is taken for a kill."""
+    return next((known for known in Do if known == do), Do.KILL)
 
 
 def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
@@ -105,15 +107,9 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 
-def action_of(do: object) -> Do:
-    """The action in a row; without one, or with one of a newer version, it is taken for a kill."""
-    return next((each for each in Do if each == do), Do.KILL)
-
-
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """The sentence about the end of a kill or an eviction."""
-    verb = action_of(context.get("do")).verb
-    why = f": {said(reason, 600)}" if reason else ""
+    verb, why = action_of(context.get("do")).verb, _because(reason)
     rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
     if result is Result.DONE:
         return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
@@ -122,13 +118,18 @@ def ended_sentence(context: Row, result: Result, reason: str) -> str:
 
 def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
     """The sentence about when the memory was seen free."""
+    do = action_of(context.get("do"))
     if release_s is not None:
-        begun = action_of(context.get("do")).first_effect
-        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {begun}."
-    why = f": {said(reason, 600)}" if reason else ""
-    if action_of(context.get("do")) is Do.EVICT:
-        return f"{_title(context)}: its memory is no longer waited for{why}."
-    return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{why}."
+        return (
+            f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {do.first_effect}."
+        )
+    if do is Do.EVICT:
+        return f"{_title(context)}: its memory is no longer waited for{_because(reason)}."
+    return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{_because(reason)}."
+
+
+def _because(reason: str) -> str:
+    return f": {said(reason, 600)}" if reason else ""
 
 
 def _title(context: Row) -> str:

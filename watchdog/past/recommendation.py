@@ -16,7 +16,7 @@ from watchdog.report.advice import declaration_of, needed, number_of, plain_numb
 from watchdog.report.text import inert, span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A workload: an owner and one of its containers; `container` None: the pods declare as a whole."""
 
@@ -81,16 +81,16 @@ _LITTLE_S = 3600.0  # a workload seen for less may not have reached its peak yet
 
 
 class Fit(StrEnum):
-    """How a declaration compares with what was used."""
+    """How a declaration compares with what was used, in the order shown: what calls for action comes first."""
 
     TOO_LITTLE = "too_little"
-    TOO_MUCH = "too_much"
-    FITS = "fits"
-    NOTHING = "nothing"
     MISDECLARED = "misdeclared"
+    NOTHING = "nothing"
+    TOO_MUCH = "too_much"
+    UNKNOWN = "unknown"
+    FITS = "fits"
     WHOLE = "whole"
     UNUSED = "unused"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,31 +209,22 @@ def _share(part_s: float, whole_s: float) -> str:
     return "less than 1%" if percent < 1 else f"{percent:.0f}%"
 
 
-_HOUR_S = 3600.0
-# What calls for action comes first.
-_ORDER = (
-    Fit.TOO_LITTLE,
-    Fit.MISDECLARED,
-    Fit.NOTHING,
-    Fit.TOO_MUCH,
-    Fit.UNKNOWN,
-    Fit.FITS,
-    Fit.WHOLE,
-    Fit.UNUSED,
-)
-
 Known = tuple[Workload, Usage, Advice]
 
 
 def advised(usages: Mapping[Workload, Usage]) -> list[Known]:
     """Each workload with its advice, in the order in which they are shown."""
-    known = [(workload, usage, advise(usage)) for workload, usage in usages.items()]
-    return sorted(known, key=lambda each: (_ORDER.index(each[2].fit), each[0].namespace, _key(each[0])))
+    known = [(workload, usages[workload], advise(usages[workload])) for workload in sorted(usages, key=_sort_key)]
+    return sorted(known, key=lambda entry: [*Fit].index(entry[2].fit))
+
+
+def _sort_key(workload: Workload) -> tuple[str, ...]:
+    return workload.namespace, workload.kind, workload.name, workload.container or ""
 
 
 def recommendation_document(known: list[Known]) -> list[dict[str, Any]]:
     """The workloads as JSON: amounts are bytes, times hours."""
-    return [_document(workload, usage, advice) for workload, usage, advice in known]
+    return [_document(*entry) for entry in known]
 
 
 def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any]:
@@ -271,23 +262,11 @@ def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any
 
 
 def _hours(seconds: float) -> float:
-    return round(seconds / _HOUR_S, 4)
-
-
-def _key(workload: Workload) -> tuple[str, str, str]:
-    return (workload.kind, workload.name, workload.container or "")
+    return round(seconds / 3600, 4)
 
 
 _BY_CONTAINER = Rule(name="each container", account="container")
 _BY_POD = Rule(name="each pod")
-
-
-@dataclass(slots=True)
-class _Open:
-    """The accounts of a pod, unchanged since a boot time."""
-
-    since_s: float
-    accounts: tuple[Assessment, ...]
 
 
 class Meter:
@@ -298,7 +277,8 @@ class Meter:
         self._since_s = since_s
         self._judge = Judge(replace(policy, rules=(_BY_CONTAINER,)))
         self._whole = Judge(replace(policy, rules=(_BY_POD,)))
-        self._open: dict[str, _Open] = {}
+        # By pod: a boot time, and its accounts, unchanged since then.
+        self._open: dict[str, tuple[float, tuple[Assessment, ...]]] = {}
         self._last: Now | None = None
         self._declarations: dict[object, tuple[Declaration, str] | None] = {}
         self._sizes: dict[str, int | None] = {}
@@ -327,7 +307,8 @@ class Meter:
         gone = self._open.keys() - node.pods.keys()
         self._close([*(renewed & self._open.keys()), *gone], at)
         for uid in node.pods.keys() - self._open.keys():
-            self._open[uid] = _Open(self._start_s(at), self._accounts(node, node.pods[uid], at))
+            start_s = at.boottime_s + max(self._since_s - at.wall_s, 0.0)
+            self._open[uid] = start_s, self._accounts(node, node.pods[uid], at)
 
     def _accounts(self, node: RecordedNode, pod: Pod, at: Now) -> tuple[Assessment, ...]:
         """The accounts of a pod: one for each container, unless it declares as a whole."""
@@ -339,18 +320,14 @@ class Meter:
                 return whole
         return own
 
-    def _start_s(self, at: Now) -> float:
-        return at.boottime_s + max(self._since_s - at.wall_s, 0.0)
-
     def _close(self, uids: Iterable[str], at: Now | None) -> None:
         for uid in uids:
-            known = self._open.pop(uid)
-            if at is None or at.boottime_s <= known.since_s:
+            since_s, accounts = self._open.pop(uid)
+            if at is None or at.boottime_s <= since_s:
                 continue
-            containers = {each.account.container for each in known.accounts}
-            for container in containers:
-                together = [each for each in known.accounts if each.account.container == container]
-                self._add(together, at.boottime_s - known.since_s)
+            for container in {account.account.container for account in accounts}:
+                together = [account for account in accounts if account.account.container == container]
+                self._add(together, at.boottime_s - since_s)
 
     def _add(self, accounts: list[Assessment], seconds: float) -> None:
         """Add what a container held for a time, over all its GPUs, each of which can be an account."""
@@ -371,7 +348,9 @@ class Meter:
         usage.last, usage.declaration = first, declaration
         least = sum(each.used_at_least for each in accounts)
         usage.peak = max(usage.peak, least)
-        usage.per_gpu = any(each.account.gpu is not None for each in accounts) or _is_per_gpu(declaration)
+        usage.per_gpu = any(each.account.gpu is not None for each in accounts) or (
+            declaration is not None and declaration[0].per == "gpu"
+        )
         usage.peak_per_gpu = max(usage.peak_per_gpu, *(_most_on_a_gpu(each) for each in accounts))
         for each in accounts:
             self._take_need(each, usage)
@@ -409,7 +388,3 @@ def _most_on_a_gpu(account: Assessment) -> int:
     for use in account.uses:
         by_gpu[use.gpu] = by_gpu.get(use.gpu, 0) + (use.used or 0)
     return max(by_gpu.values(), default=0)
-
-
-def _is_per_gpu(declaration: tuple[Declaration, str] | None) -> bool:
-    return declaration is not None and declaration[0].per == "gpu"

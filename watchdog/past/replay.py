@@ -10,7 +10,7 @@ from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, sh
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Gpu, Now, Pod, Snapshot
+from watchdog.core.model import Gpu, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.quiet import LEAST_S, next_change_s
@@ -48,11 +48,6 @@ class Found:
     at: Now | None = None
     withheld: tuple[Withholding, ...] = ()
     goes_on: bool = False
-
-    @property
-    def is_let_through(self) -> bool:
-        """Whether it was let through in the end."""
-        return self.at is not None
 
 
 class Incidents:
@@ -103,75 +98,60 @@ class Incidents:
                 self._closed.append(self._open.pop(account))
 
 
-@dataclass(frozen=True, slots=True)
-class _CommonInputs:
-    """The inputs on which the assessment of every pod depends."""
-
-    cards: object
-    hidden: object
-    labels: object
-    hours: tuple[bool, ...]
-    short: frozenset[str]
-
-
 class Judge:
     """Assesses the recorded node, as `attribute` and `assess` would have."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._common: _CommonInputs | None = None
+        self._common: tuple[object, ...] = ()
         self._gpus: tuple[Gpu, ...] = ()
-        self._cards: object = ()
+        self._cards: tuple[Gpu, ...] = ()
         self._terms: dict[str, tuple[Pod, PodTerms]] = {}
-        self._found: dict[str, tuple[Assessment, ...]] = {}
+        self._assessed: dict[str, tuple[Assessment, ...]] = {}
 
     def forget(self, changed: frozenset[str] | None) -> None:
         """Forget the assessments of these changed pods; None: of all."""
         if changed is None:
-            self._common = None
+            self._common = ()
             return
         for uid in changed:
-            self._found.pop(uid, None)
+            self._assessed.pop(uid, None)
 
     def assess(self, node: RecordedNode, at: Now) -> tuple[Assessment, ...]:
         """Every account of the node at a moment; the identical objects for unchanged pods."""
         self.renew(node, at)
-        return tuple(each for uid in node.pods for each in self._found[uid])
+        return tuple(assessment for uid in node.pods for assessment in self._assessed[uid])
 
     def renew(self, node: RecordedNode, at: Now) -> frozenset[str]:
         """Assess what has changed; returns the UIDs of the pods that were assessed again."""
         snapshot = node.snapshot(at)
-        common = self._common_inputs(node, snapshot)
+        common = self._common_inputs(node, at)
         if common != self._common:
             self._common = common
             self._terms.clear()
-            self._found.clear()
+            self._assessed.clear()
         inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces)
         coverage = Coverage.of(snapshot, inputs.node)
-        missing = [pod for uid, pod in node.pods.items() if uid not in self._found or pod.deletion_deadline_s]
+        missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
                 terms = PodTerms.of(pod, coverage.cards, inputs, node.hidden.mps)
                 self._terms[pod.uid] = (pod, terms)
-            self._found[pod.uid] = assess_pod(pod, node.uses_of(pod.uid), terms, snapshot, coverage, inputs)
+            self._assessed[pod.uid] = assess_pod(pod, node.uses_of(pod.uid), terms, snapshot, coverage, inputs)
         return frozenset(pod.uid for pod in missing)
 
     def of(self, uid: str) -> tuple[Assessment, ...]:
         """The accounts of one pod."""
-        return self._found.get(uid, ())
+        return self._assessed.get(uid, ())
 
-    def _common_inputs(self, node: RecordedNode, snapshot: Snapshot) -> _CommonInputs:
+    def _common_inputs(self, node: RecordedNode, at: Now) -> tuple[object, ...]:
+        """The inputs on which the assessment of every pod depends."""
         if node.gpus is not self._gpus:
             self._gpus = node.gpus
             self._cards = tuple(replace(gpu, used=None) for gpu in node.gpus)
-        return _CommonInputs(
-            cards=self._cards,
-            hidden=node.hidden,
-            labels=(node.node, node.namespaces),
-            hours=hours_at(self._policy, snapshot.at),
-            short=short_for(self._policy, node.gpus),
-        )
+        active, short = hours_at(self._policy, at), short_for(self._policy, node.gpus)
+        return self._cards, node.hidden, node.node, node.namespaces, active, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,8 +327,8 @@ def replay_document(story: ReplayReport) -> dict[str, Any]:
 
 def summary(story: ReplayReport) -> dict[str, Any]:
     """The counts: actions let through by kind, incidents, workloads, and actions withheld to the end by brake."""
-    through = [each for each in story.actions if each.is_let_through]
-    held = [each for each in story.actions if not each.is_let_through]
+    through = [action for action in story.actions if action.at is not None]
+    held = [action for action in story.actions if action.at is None]
     return {
         **{plural: sum(each.entry.do is do for each in through) for do, plural in TOTALS.items()},
         "observed_by_rule": sum(each.entry.assessment.observes for each in through),
@@ -392,7 +372,7 @@ def _document(found: Found, policy: Policy) -> dict[str, Any]:
             }
             for each in found.withheld
         ],
-        "withheld_by": None if found.is_let_through else _brake(found),
+        "withheld_by": None if found.at is not None else _brake(found),
         "goes_on": found.goes_on,
     }
 
