@@ -43,9 +43,8 @@ def format_path(location: Location) -> str:
 _BY_NAME: Final[dict[str, Any]] = {
     make.__name__: make
     for make in (
-        *(kinds.cards_or_quantity, kinds.duration, kinds.percent, kinds.quantity, kinds.shares, kinds.unit),
-        *(kinds.key, kinds.kind_pattern, kinds.labels, kinds.line, kinds.number, kinds.pattern, kinds.pod_pattern),
-        *(kinds.resource, kinds.whole),
+        *(kinds.cards_or_quantity, kinds.duration, kinds.key, kinds.labels, kinds.line, kinds.number, kinds.pattern),
+        *(kinds.percent, kinds.quantity, kinds.resource, kinds.shares, kinds.unit, kinds.whole),
     )
 }
 _BY_TYPE: Final[dict[Any, FieldKind[Any]]] = {

@@ -161,29 +161,23 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
     return FieldKind(words=f"a text, at most {longest} characters", read=read)
 
 
-def pattern(what: str, like: str, *, characters: str = "-a-z0-9.", slash: bool = False) -> FieldKind[str]:
-    """A name in which `*` stands for any characters and `?` for one."""
-    part = re.compile(rf"[{characters}*?]{{1,253}}")
+def pattern(what: str, like: str, *options: str) -> FieldKind[str]:
+    """A name in which `*` stands for any characters and `?` for one.
+
+    The options allow another name before a slash ("slash"), or upper and lower case without punctuation ("kind").
+    """
+    name = r"[A-Za-z0-9*?]{1,253}" if "kind" in options else r"[-a-z0-9.*?]{1,253}"
+    whole_pattern = re.compile(f"(?:{name}/)?{name}" if "slash" in options else name)
 
     def read(value: object) -> str:
         text = expect_text(value, like)
-        if all(part.fullmatch(name) for name in (text.split("/", 1) if slash else [text])):
+        if whole_pattern.fullmatch(text):
             return text
         raise FieldError(
             f"{quote(text)} can't be {what}, like {quote(like)}; in a name * stands for any characters and ? for one"
         )
 
     return FieldKind(words=f"{what}, like {quote(like)}", read=read)
-
-
-def pod_pattern(what: str, like: str) -> FieldKind[str]:
-    """A pattern, optionally with a namespace before a slash."""
-    return pattern(what, like, slash=True)
-
-
-def kind_pattern(what: str, like: str) -> FieldKind[str]:
-    """A pattern for the kind of an object, with upper and lower case."""
-    return pattern(what, like, characters="A-Za-z0-9")
 
 
 def key(what: str, *options: str) -> FieldKind[str]:

@@ -3,13 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watchdog.config.document import policy_document
 from watchdog.config.fields import format_window
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
-
-__all__ = ["policy_document", "render_policy"]
 
 _MODES = {"observe": "decides everything and does nothing", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}

@@ -202,11 +202,7 @@ class FrameEncoder:
 
     def __init__(self) -> None:
         self._fields: Fields = {}
-        self._interval_s: float | None = None
-        self._node: object = None
-        self._namespaces: object = None
-        self._hidden: Hidden | None = None
-        self._synced_ms: int | None = None
+        self._recorded: Fields = {}  # fields whose values are recorded whole, as of the last frames
         self._gpus: list[Gpu] = []
         self._short: frozenset[str] = frozenset()
         self._pod_list: tuple[Pod, ...] | None = None
@@ -232,14 +228,11 @@ class FrameEncoder:
 
     def _set(self, name: str, value: object) -> None:
         """Put a value into the frame if it differs from the recorded one."""
-        if getattr(self, f"_{name}") != value:
-            setattr(self, f"_{name}", value)
-            self._fields[name] = value
+        if self._recorded.get(name) != value:
+            self._recorded[name] = self._fields[name] = value
 
     def _compare_basics(self, report: CycleReport) -> None:
-        if report.policy.interval_s != self._interval_s:
-            self._interval_s = report.policy.interval_s
-            self._fields["interval_ms"] = round(self._interval_s * 1000)
+        self._set("interval_ms", round(report.policy.interval_s * 1000))
         self._set("node", report.node)
         self._set("hidden", _hidden(report.snapshot, report.attribution))
         self._set("synced_ms", _synced_ms(report.pods, report))
@@ -284,10 +277,10 @@ class FrameEncoder:
         self._fields |= {"gone_pods": tuple(sorted(gone))} if gone else {}
 
     def _compare_namespaces(self, report: CycleReport) -> None:
-        every = report.namespaces
-        if every or self._namespaces:
-            names = sorted({kept.namespace for _, kept in self._pods.values()} & every.keys())
-            self._set("namespaces", {name: dict(every[name]) for name in names})
+        labels = report.namespaces
+        if labels or self._recorded.get("namespaces"):
+            names = sorted({kept.namespace for _, kept in self._pods.values()} & labels.keys())
+            self._set("namespaces", {name: dict(labels[name]) for name in names})
 
     def _crossed(self, report: CycleReport) -> set[str]:
         """The pods that have crossed a threshold of the current policy, whose bytes are recorded exactly.
