@@ -151,7 +151,7 @@ def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
 def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon) -> None:
     """A driver lists the memory of a dead process for a while: what waits for its end must not wait for the list."""
     with sleeper() as process:
-        wait_until(lambda: Procfs().name(process.pid) == "sleep")
+        wait_until(lambda: Procfs().stat(process.pid).comm == b"sleep")
         listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
         reading = DriverReading(driver="0", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
         assert repeats(daemon, reading, 0.0) is False

@@ -22,9 +22,10 @@ from tests.node.support import (
     wait_until,
 )
 from tests.rig.cgroups import Cgroups, Version
-from watchdog.core.model import UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind
+from watchdog.core.model import UNREADABLE, ZOMBIE, Gap, GapReason, Place, PlaceKind
 from watchdog.node.cgroup import parse_cgroup
-from watchdog.node.process_table import ProcessTable, container_members
+from watchdog.node.process import Handle
+from watchdog.node.process_table import ProcessTable, hold
 from watchdog.node.procfs import Procfs
 
 UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
@@ -39,6 +40,15 @@ ways = pytest.mark.parametrize("pidfds", [True, False])
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def container_members(
+    root: Path, *, pidfds: bool = True, spare_servers: bool = False
+) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
+    table = ProcessTable(Procfs(root), pidfds=pidfds)
+    members = table.container_members(IDS, PODS, spare_servers=spare_servers)
+    table.close()
+    return members
 
 
 def real_stat(pid: int) -> bytes:
@@ -70,7 +80,7 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
     with sleeper() as process:
         FakeProc(tmp_path).add(process.pid, cgroup_text, real_stat(process.pid))
         before = open_files()
-        handles, gaps = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
+        handles, gaps = container_members(tmp_path, pidfds=pidfds)
         assert [handle.key.pid for handle in handles] == ([process.pid] if belongs else [])
         assert gaps == ()
         for handle in handles:
@@ -94,11 +104,21 @@ def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: boo
         fake.add(1, POD, real_stat(1))
         fake.add(os.getpid(), POD, real_stat(os.getpid()))
         fake.add(process.pid, POD, real_stat(process.pid))
-        handles, _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds, spare_servers=spare_servers)
+        handles, _ = container_members(tmp_path, pidfds=pidfds, spare_servers=spare_servers)
         found = {process.pid} if spare_servers else {server.pid, process.pid}
         assert {handle.key.pid for handle in handles} == found
         for handle in handles:
             handle.close()
+
+
+@ways
+def test_the_daemon_itself_is_never_held(tmp_path: Path, *, pidfds: bool) -> None:
+    """Point 35: this daemon itself can't be held to be signalled, and the attempt leaves no descriptor open."""
+    FakeProc(tmp_path).add(os.getpid(), POD, real_stat(os.getpid()))
+    before = open_files()
+    with pytest.raises(ValueError, match="never signalled"):
+        hold(Procfs(tmp_path), os.getpid(), lambda _: True, pidfds=pidfds)
+    assert open_files() == before
 
 
 @ways
@@ -107,7 +127,7 @@ def test_a_move_ends_the_right_to_signal(tmp_path: Path, *, pidfds: bool) -> Non
     fake = FakeProc(tmp_path)
     with sleeper() as process:
         fake.add(process.pid, POD, real_stat(process.pid))
-        (handle,), _ = container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds)
+        (handle,), _ = container_members(tmp_path, pidfds=pidfds)
         fake.add(process.pid, ROOT, real_stat(process.pid))
         assert handle.alive() is pidfds
         fake.add(process.pid, POD, stat_line(process.pid, b"sleep", start_ticks=handle.key.start_ticks + 1))
@@ -125,7 +145,7 @@ def test_processes_that_end_meanwhile(tmp_path: Path, *, pidfds: bool) -> None:
     wait_until(lambda: REAL.stat(process.pid).state == "Z")
     if not pidfds:
         fake.add(process.pid, POD, real_stat(process.pid))
-    assert container_members(Procfs(tmp_path), IDS, PODS, pidfds=pidfds) == ((), ())
+    assert container_members(tmp_path, pidfds=pidfds) == ((), ())
     process.wait()
 
 
@@ -134,7 +154,7 @@ def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
     FakeProc(tmp_path).add(7)
     (tmp_path / "7/cgroup").unlink()
     (tmp_path / "7/cgroup").symlink_to("cgroup")
-    handles, gaps = container_members(Procfs(tmp_path), IDS, PODS)
+    handles, gaps = container_members(tmp_path)
     assert handles == ()
     assert [(gap.reason, gap.what) for gap in gaps] == [(GapReason.CGROUP, "process 7")]
 

@@ -33,7 +33,7 @@ def test_look(*, pidfds: bool) -> None:
     """Point 11: a listed process is known by PID and start time, and stays the same from look to look."""
     table = ProcessTable(REAL, pidfds=pidfds)
     with sleeper() as process:
-        wait_until(lambda: REAL.name(process.pid) == "sleep")
+        wait_until(lambda: REAL.stat(process.pid).comm == b"sleep")
         found, gaps = table.update([process.pid])
         assert gaps == ()
         seen = found[process.pid]
@@ -70,7 +70,7 @@ def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
     table = ProcessTable(REAL, pidfds=pidfds)
     assert table.is_unchanged(), "nothing is listed"
     with sleeper() as one, sleeper() as other:
-        wait_until(lambda: {REAL.name(one.pid), REAL.name(other.pid)} == {"sleep"})
+        wait_until(lambda: {REAL.stat(one.pid).comm, REAL.stat(other.pid).comm} == {b"sleep"})
         table.update([one.pid, other.pid])
         assert table.is_unchanged() is pidfds, "without a pidfd only reading it again can tell"
         other.kill()
@@ -210,7 +210,7 @@ def test_no_descriptor_left() -> None:
 RECYCLED = """
     import os, subprocess, time
     from pathlib import Path
-    from watchdog.node.process_table import ProcessTable
+    from watchdog.node.process_table import ProcessTable, hold
     from watchdog.node.procfs import Procfs
 
     def start(last):
@@ -220,7 +220,10 @@ RECYCLED = """
     table = ProcessTable(Procfs(), pidfds={pidfds})
     first = start(500)
     before = table.update([first.pid])[0][first.pid]
-    held = table.handle(before.key)
+    def held_as(process):
+        return hold(Procfs(), process.pid, lambda seen: seen.key == process.key, pidfds={pidfds})
+
+    held = held_as(before)
     first.kill(); first.wait(); time.sleep(0.05)
     second = start(500)
     assert second.pid == first.pid == 501, (first.pid, second.pid)
@@ -229,9 +232,9 @@ RECYCLED = """
     except ProcessLookupError:
         print("nobody was signalled")
     after = table.update([second.pid])[0][second.pid]
-    print(before.key != after.key, after.place == before.place, table.handle(before.key))
+    print(before.key != after.key, after.place == before.place, held_as(before))
     print(second.poll())
-    table.handle(after.key).signal(9)
+    held_as(after).signal(9)
     print(second.wait())
 """
 

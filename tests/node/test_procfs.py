@@ -70,7 +70,6 @@ def test_hostile_name_of_a_real_process(name: bytes) -> None:
         assert stat.comm == name
         assert before <= stat.start_ticks <= time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
         assert stat.state in "SRD"
-        assert REAL.name(process.pid).isprintable()
 
 
 @given(st.binary(max_size=30) | st.text(max_size=30))
@@ -109,7 +108,7 @@ def test_gone() -> None:
     """A process that is gone is a ProcessLookupError, whatever is asked of it."""
     process = subprocess.Popen(["true"])
     process.wait()
-    questions = (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.name, REAL.command_line, REAL.user)
+    questions = (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.command_line, REAL.user)
     for question in questions:
         with pytest.raises(ProcessLookupError):
             question(process.pid)
@@ -146,11 +145,8 @@ def test_capabilities(tmp_path: Path) -> None:
 
 
 def test_own_pid_namespace() -> None:
-    """The inode of the own PID namespace is the kernel's; only one number means the host's."""
-    inode = Path("/proc/self/ns/pid").stat().st_ino
-    assert REAL.pid_namespace() == inode
-    assert REAL.in_host_pid_namespace() == (inode == 4026531836)
-    assert Procfs(Path("/nonexistent")).pid_namespace() is None
+    """Only one inode of the daemon's own PID namespace means the host's."""
+    assert REAL.in_host_pid_namespace() == (Path("/proc/self/ns/pid").stat().st_ino == 4026531836)
     assert not Procfs(Path("/nonexistent")).in_host_pid_namespace()
 
 
@@ -158,10 +154,8 @@ def test_own_pid_namespace() -> None:
 def test_another_pid_namespace() -> None:
     """In a namespace of its own the daemon knows that its PIDs are not the host's."""
     need_root()
-    code = "from watchdog.node.procfs import Procfs; print(Procfs().in_host_pid_namespace(), Procfs().pid_namespace())"
-    answer, inode = run_python(code, "unshare", "--pid", "--fork", "--mount-proc").split()
-    assert answer == "False"
-    assert int(inode) != REAL.pid_namespace()
+    code = "from watchdog.node.procfs import Procfs; print(Procfs().in_host_pid_namespace())"
+    assert run_python(code, "unshare", "--pid", "--fork", "--mount-proc").split() == ["False"]
 
 
 def test_no_proc_at_the_root() -> None:

@@ -36,6 +36,7 @@ from watchdog.kube.objects import parse_pods
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.process import open_pidfd
 from watchdog.node.process_table import ProcessTable
+from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 
 GI = 2**30
@@ -194,8 +195,8 @@ def test_procfs(running: RunningPod, tmp_path: Path) -> None:
         pid = process.key.pid
         assert parse_cgroup(procfs.cgroup_text(pid)) == parse_cgroup(procfs.cgroup_text(pid, pid)) == place
         assert procfs.stat(pid).start_ticks == process.key.start_ticks
-        assert procfs.name(pid) == process.spec.name
-    assert procfs.pid_namespace() is not None
+        assert procfs.stat(pid).comm.decode() == process.spec.name
+    assert procfs.in_host_pid_namespace() == Procfs().in_host_pid_namespace()
 
 
 def test_procfs_lets_go(running: RunningPod, tmp_path: Path) -> None:

@@ -139,26 +139,22 @@ def pidfd_supported() -> Problem | None:
         return Problem(
             "pidfd_open: this build of Python does not have it", "use the distribution's or the image's Python"
         )
+    call, fd = "pidfd_open", -1
     try:
         fd = os.pidfd_open(os.getpid())
-    except OSError as error:
-        return _missing("pidfd_open", error)
-    try:
+        call = "pidfd_send_signal"
         signal.pidfd_send_signal(fd, 0)
     except OSError as error:
-        return _missing("pidfd_send_signal", error)
+        if error.errno == errno.ENOSYS:
+            return Problem(f"{call}: the kernel does not have it", "Linux 5.3 or newer is needed")
+        if error.errno in (errno.EPERM, errno.EACCES):
+            remedy = "use a seccomp profile that allows it, like RuntimeDefault of a current runtime"
+            return Problem(f"{call}: not permitted", remedy)
+        return Problem(f"{call}: {error.strerror}")
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
     return None
-
-
-def _missing(call: str, error: OSError) -> Problem:
-    if error.errno == errno.ENOSYS:
-        return Problem(f"{call}: the kernel does not have it", "Linux 5.3 or newer is needed")
-    if error.errno in (errno.EPERM, errno.EACCES):
-        remedy = "use a seccomp profile that allows it, like RuntimeDefault of a current runtime"
-        return Problem(f"{call}: not permitted", remedy)
-    return Problem(f"{call}: {error.strerror}")
 
 
 def raise_descriptor_limit() -> int:
@@ -188,19 +184,17 @@ NO_DESCRIPTOR: Final = ReadFailure(
 )
 
 
+_DENIED: Final = Problem("access is denied", "mount /proc without hidepid, or run as root and without seccomp")
+_TOO_LONG: Final = Problem("its cgroup path is longer than the kernel writes", "find out what nests its cgroups")
+_PROBLEMS: Final = {errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.ENAMETOOLONG: _TOO_LONG}
+
+
 def describe_error(error: OSError, reason: GapReason) -> ReadFailure:
-    """Say why a process could not be read or held; `reason` is used if the error does not imply one."""
+    """The failure behind an error; `reason` is used if the error does not imply one."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NO_DESCRIPTOR
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return ReadFailure(
-            reason, Problem("access is denied", "mount /proc without hidepid, or run as root and without seccomp")
-        )
-    if error.errno == errno.ENAMETOOLONG:
-        return ReadFailure(
-            reason, Problem("its cgroup path is longer than the kernel writes", "find out what nests its cgroups")
-        )
-    return ReadFailure(reason, Problem(f"it can't be read: {error.strerror or error}", "it is retried every cycle"))
+    unknown = Problem(f"it can't be read: {error.strerror or error}", "it is retried every cycle")
+    return ReadFailure(reason, _PROBLEMS.get(error.errno or 0, unknown))
 
 
 class ReadFailures:
@@ -215,17 +209,13 @@ class ReadFailures:
 
     def gaps(self) -> tuple[Gap, ...]:
         """One gap per cause, naming the first of its processes."""
-        ordered = sorted(self._pids.items(), key=lambda item: (item[0].reason, str(item[0].problem)))
-        return tuple(
-            Gap(reason=failure.reason, what=_name(sorted(pids)), problem=failure.problem) for failure, pids in ordered
-        )
-
-
-def _name(pids: list[int]) -> str:
-    listed = ", ".join(str(pid) for pid in pids[:5])
-    if len(pids) == 1:
-        return f"process {listed}"
-    return f"processes {listed}" if len(pids) <= 5 else f"processes {listed} and {len(pids) - 5} more"
+        gaps = []
+        for failure, pids in sorted(self._pids.items(), key=lambda item: (item[0].reason, str(item[0].problem))):
+            listed = ", ".join(str(pid) for pid in sorted(pids)[:5])
+            more = f" and {len(pids) - 5} more" if len(pids) > 5 else ""
+            what = f"{'process' if len(pids) == 1 else 'processes'} {listed}{more}"
+            gaps.append(Gap(reason=failure.reason, what=what, problem=failure.problem))
+        return tuple(gaps)
 
 
 _MPS_SERVER: Final = b"nvidia-cuda-mps-server"
@@ -263,18 +253,21 @@ def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]
         place=place,
         name=printable(stat.comm),
     )
-    if is_mps_server(procfs, pid, stat.comm):
+    if _is_mps_server(procfs, pid, stat.comm):
         process = replace(process, mps_server=True, privileged=procfs.is_privileged(pid))
     return process, failure
 
 
 def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> tuple[Place, ReadFailure | None]:
-    """Find the place of a process whose leader is dead or dying: that of a thread that still lives, if there is one.
+    """Find the place of a process whose leader is dead or dying: that of any thread that is still alive.
 
-    Traced threads stay zombies for as long as their tracer wants, in any number (ptrace(2)). So each search goes on
-    where the last one ended, and begins with the thread that lived then.
+    Traced threads stay zombies for as long as their tracer wants, in any number (ptrace(2)). So each search continues
+    where the last one ended, starting with the thread that was alive then.
     """
-    threads = _other_threads(procfs, pid)
+    try:
+        threads = sorted(tid for tid in procfs.threads(pid) if tid != pid)
+    except PermissionError:
+        threads = []
     search = procfs.searches.get((pid, leader.start_ticks)) or ThreadSearch(left=len(threads))
     start = bisect_left(threads, search.tid)
     threads = threads[start:] + threads[:start]
@@ -292,24 +285,15 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
         search = ThreadSearch(tid=threads[_MOST_THREADS], left=search.left - _MOST_THREADS)
         procfs.remember_search(pid, leader.start_ticks, search)
         if search.left > 0:  # on v2 the leader still shows the place of all threads
-            return (place, None) if place.kind is PlaceKind.POD else (UNREADABLE, _searching(len(threads)))
+            if place.kind is PlaceKind.POD:
+                return place, None
+            cause = f"its leader has ended, and whether one of its {len(threads)} threads lives is not known yet"
+            return UNREADABLE, ReadFailure(GapReason.PROCFS, Problem(cause, "the next cycle checks more of them"))
     # What is left of it runs no user code. On v2 its place is still visible while the kernel frees its memory.
     return (place if place.kind is PlaceKind.POD and leader.state not in "ZXx" else ZOMBIE), None
 
 
-def _searching(threads: int) -> ReadFailure:
-    cause = f"its leader has ended, and whether one of its {threads} threads lives is not known yet"
-    return ReadFailure(GapReason.PROCFS, Problem(cause, "the next cycle checks more of them"))
-
-
-def _other_threads(procfs: Procfs, pid: int) -> list[int]:
-    try:
-        return sorted(tid for tid in procfs.threads(pid) if tid != pid)
-    except PermissionError:
-        return []
-
-
-def is_mps_server(procfs: Procfs, pid: int, comm: bytes) -> bool:
+def _is_mps_server(procfs: Procfs, pid: int, comm: bytes) -> bool:
     """Whether it has the name and first argument of NVIDIA's MPS server, which any process can give itself.
 
     The kernel's truncated name is the same for the control daemon. If the arguments can't be read, it counts as a

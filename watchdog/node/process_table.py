@@ -1,7 +1,4 @@
-"""The table of known processes: those that NVML lists, each held by a pidfd and read from /proc once.
-
-Also finds every process of a container that is to be killed.
-"""
+"""The table of processes that NVML lists, each held by a pidfd and read from /proc once; finds those of a container."""
 
 import os
 import re
@@ -11,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.model import Gap, GapReason, PlaceKind, Process, ProcessKey
+from watchdog.core.model import Gap, GapReason, PlaceKind, Process
 from watchdog.node.process import (
     NO_DESCRIPTOR,
     Handle,
@@ -25,54 +22,21 @@ from watchdog.node.process import (
     read_held,
     read_process,
     read_unheld,
-    signalable,
 )
-from watchdog.node.procfs import Procfs
+from watchdog.node.procfs import Procfs, printable
 
 # A line of a cgroup v1 hierarchy (v2 has number 0), and one that names something below the root.
 _V1: Final = re.compile(rb"^[1-9]", re.MULTILINE)
 _V1_BELOW_ROOT: Final = re.compile(rb"^[1-9][0-9]*:[^:\n]*:/.", re.MULTILINE)
 
 
-def container_members(
-    procfs: Procfs, ids: frozenset[str], pods: frozenset[str], *, pidfds: bool = True, spare_servers: bool = False
-) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
-    """Find all living processes in these containers (IDs) of the pod with one of these keys (UID, config hash).
-
-    The caller closes the handles. Init, this daemon and ended processes are left out, and with `spare_servers` anything
-    named like an MPS server. A gap means that there may be more: a process could not be read or held.
-    """
-
-    def belongs(process: Process) -> bool:
-        place = process.place
-        named = place.pod is None or place.pod in pods
-        is_spared = spare_servers and process.mps_server
-        return place.kind is PlaceKind.POD and place.container in ids and named and not is_spared
-
-    failures = ReadFailures()
-    handles = []
-    for pid in _candidates(procfs, ids, failures):
-        try:
-            handle = hold(procfs, pid, belongs, pidfds=pidfds)
-        except ProcessLookupError:
-            continue
-        except OSError as error:
-            failures.add(pid, describe_error(error, GapReason.PROCFS))
-            continue
-        if handle is not None:
-            handles.append(handle)
-    return tuple(handles), failures.gaps()
-
-
 def hold(procfs: Procfs, pid: int, accept: Callable[[Process], bool], *, pidfds: bool = True) -> Handle | None:
-    """Hold a process if what is read of it while held is acceptable; OSError where it can't be held."""
+    """Hold a process if what is read of it while held is acceptable; OSError if it can't be held."""
     if not pidfds:
         process, _ = read_process(procfs, pid)
-        return (
-            TicksHandle(process.key, lambda: _is_still_accepted(procfs, process, accept))
-            if process.key and accept(process)
-            else None
-        )
+        if process.key is None or not accept(process):
+            return None
+        return TicksHandle(process.key, lambda: _is_still_accepted(procfs, process, accept))
     fd = open_pidfd(pid)
     try:
         process, _ = read_process(procfs, pid)
@@ -96,24 +60,23 @@ def _is_still_accepted(procfs: Procfs, before: Process, accept: Callable[[Proces
 
 
 def _candidates(procfs: Procfs, ids: frozenset[str], failures: ReadFailures) -> Iterator[int]:
-    """PIDs whose cgroup text mentions one of the IDs: a cheap filter, since most processes belong to others."""
-    needles = [container.encode() for container in sorted(ids)]
+    """PIDs whose cgroup text mentions one of the IDs: a cheap filter, since most processes belong to others.
+
+    Also those whose leader has ended while other threads may still live: on v1 such a leader reads `/`.
+    """
+    needles = [container.encode() for container in ids]
     for pid in sorted(procfs.pids()):
         if pid <= 1 or pid == os.getpid():
             continue
         try:
             text = procfs.cgroup_text(pid)
-            if any(needle in text for needle in needles) or _hides_its_place(procfs, pid, text):
+            is_at_v1_root = _V1.search(text) and not _V1_BELOW_ROOT.search(text)
+            if any(needle in text for needle in needles) or (is_at_v1_root and procfs.stat(pid).exiting):
                 yield pid
         except ProcessLookupError:
             continue
         except OSError as error:
             failures.add(pid, describe_error(error, GapReason.CGROUP))
-
-
-def _hides_its_place(procfs: Procfs, pid: int, text: bytes) -> bool:
-    """Whether its leader has ended while other threads may still live: on v1 such a leader reads `/`."""
-    return bool(_V1.search(text)) and not _V1_BELOW_ROOT.search(text) and procfs.stat(pid).exiting
 
 
 # Descriptors reserved for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
@@ -163,31 +126,34 @@ class ProcessTable:
         """
         return self._are_settled and not self._exits.poll(0, 1)
 
-    def handle(self, key: ProcessKey) -> Handle | None:
-        """A handle of a listed process, for the caller to close; None if it has ended, was replaced or is not listed.
-
-        OSError where it can't be held, ValueError for processes that are never signalled: init and this daemon.
-        """
-        entry = self._entries.get(key.pid)
-        if entry is None or entry.process.key != key:
-            return None
-        if entry.fd is not None:
-            handle = PidfdHandle(signalable(key), os.dup(entry.fd))
-            if handle.alive():
-                return handle
-            handle.close()
-            return None
-        place = entry.process.place
-        try:
-            return hold(self._procfs, key.pid, lambda now: now.key == key and now.place == place, pidfds=self._pidfds)
-        except ProcessLookupError:
-            return None
-
     def container_members(
         self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
-        """All processes of these containers of this pod, listed or not; see the function `container_members`."""
-        return container_members(self._procfs, ids, pods, pidfds=self._pidfds, spare_servers=spare_servers)
+        """Find all living processes, listed or not, in these containers (IDs) of a pod by its keys (UID, config hash).
+
+        The caller closes the handles. Init, this daemon and ended processes are left out, and with `spare_servers`
+        anything named like an MPS server. A gap means that there may be more: a process could not be read or held.
+        """
+
+        def belongs(process: Process) -> bool:
+            place = process.place
+            is_named = place.pod is None or place.pod in pods
+            is_spared = spare_servers and process.mps_server
+            return place.kind is PlaceKind.POD and place.container in ids and is_named and not is_spared
+
+        failures = ReadFailures()
+        handles = []
+        for pid in _candidates(self._procfs, ids, failures):
+            try:
+                handle = hold(self._procfs, pid, belongs, pidfds=self._pidfds)
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                failures.add(pid, describe_error(error, GapReason.PROCFS))
+                continue
+            if handle is not None:
+                handles.append(handle)
+        return tuple(handles), failures.gaps()
 
     def describe(self, pid: int) -> str:
         """PID, name and user of a process for logs, as far as they can be read.
@@ -195,7 +161,7 @@ class ProcessTable:
         Never its command line, which may contain tokens and passwords.
         """
         try:
-            return f"{pid} {self._procfs.name(pid)} (user {self._procfs.user(pid)})"
+            return f"{pid} {printable(self._procfs.stat(pid).comm)} (user {self._procfs.user(pid)})"
         except OSError:
             return str(pid)
 
@@ -249,17 +215,15 @@ class ProcessTable:
         if self._room <= 0:
             failures.add(pid, NO_DESCRIPTOR)
             return None
+        fd = -1
         try:
             fd = open_pidfd(pid)
+            self._exits.register(fd, select.EPOLLIN)  # limited by fs.epoll.max_user_watches
         except ProcessLookupError:
             raise
         except OSError as error:
-            failures.add(pid, describe_error(error, GapReason.DESCRIPTORS))
-            return None
-        try:
-            self._exits.register(fd, select.EPOLLIN)
-        except OSError as error:  # fs.epoll.max_user_watches
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
             failures.add(pid, describe_error(error, GapReason.DESCRIPTORS))
             return None
         self._room -= 1

@@ -16,8 +16,7 @@ _EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _BOUNDING: Final = re.compile(rb"^CapBnd:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _SYS_ADMIN: Final = 21  # include/uapi/linux/capability.h
 _ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the initial user namespace: every ID onto itself
-_HOST_PID_NAMESPACE: Final = 4026531836  # PROC_PID_INIT_INO, include/linux/proc_ns.h
-_NAMESPACE: Final = re.compile(r"pid:\[([0-9]{1,20})\]")
+_HOST_PID_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
 _MOST_SEARCHES: Final = 4096
 
@@ -37,16 +36,16 @@ class Stat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSearch:
-    """A search for a living thread: the thread ID at which it goes on, and how many threads are left to check."""
+    """A search for a living thread: the thread ID at which it continues, and how many threads are left to check."""
 
     tid: int = 0
     left: int
 
 
 def parse_stat(raw: bytes) -> Stat:
-    """Parse `/proc/PID/stat`; ValueError where it is not in the kernel's format.
+    """Parse `/proc/PID/stat`; ValueError if it is not in the kernel's format.
 
-    The name may contain spaces, parentheses and newlines, and what follows it contains none: the last parenthesis ends
+    The name may contain spaces, parentheses and newlines; what follows it contains none, so the last parenthesis ends
     it.
     """
     start, end = raw.find(b"("), raw.rfind(b")")
@@ -71,7 +70,7 @@ def printable(raw: bytes | str) -> str:
 
 
 class Procfs:
-    """A proc file system. Every method on a PID raises ProcessLookupError where there is no such process to see.
+    """A proc file system. Every method on a PID raises ProcessLookupError if no such process is visible.
 
     What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path longer than
     the kernel writes, EBADMSG for content not in the kernel's format. A mount with `hidepid` hides the processes of
@@ -98,7 +97,7 @@ class Procfs:
         return self._read(f"{_folder(pid, tid)}/cgroup")
 
     def remember_search(self, pid: int, start_ticks: int, search: ThreadSearch) -> None:
-        """Remember how far a search for a living thread has come; too many searches are all forgotten."""
+        """Remember how far a search for a living thread has come; all are forgotten once there are too many."""
         if len(self.searches) >= _MOST_SEARCHES:
             self.searches.clear()
         self.searches[pid, start_ticks] = search
@@ -111,12 +110,8 @@ class Procfs:
             raise ProcessLookupError(errno.ESRCH, f"{self._root}/{pid}/task: no such process") from error
 
     def pids(self) -> list[int]:
-        """All PIDs that can be seen; OSError where there is no proc file system at the root."""
+        """All visible PIDs; OSError if there is no proc file system at the root."""
         return self._numbers("")
-
-    def name(self, pid: int) -> str:
-        """The process's name in printable form; the kernel cuts it to 15 bytes."""
-        return printable(self.stat(pid).comm)
 
     def command_line(self, pid: int) -> tuple[str, ...]:
         """Its arguments in printable form, empty for a zombie; a process can rewrite them."""
@@ -129,46 +124,39 @@ class Procfs:
         """The name of its real user, or the number if this machine has no name for it."""
         return printable(self._from_psutil(pid, psutil.Process.username))
 
-    def pid_namespace(self) -> int | None:
-        """The inode of the daemon's own PID namespace; None where it can't be read."""
-        try:
-            link = os.readlink(f"{self._root}/self/ns/pid")  # noqa: PTH115 - a path object resolves nothing here
-        except OSError:
-            return None
-        match = _NAMESPACE.fullmatch(link)
-        return int(match[1]) if match else None
-
     def in_host_pid_namespace(self) -> bool:
-        """Whether this is the host's PID namespace, so that NVML's PIDs apply in it."""
-        return self.pid_namespace() == _HOST_PID_NAMESPACE
+        """Whether the daemon is in the host's PID namespace, so that NVML's PIDs apply; False if that can't be read."""
+        return self._link("self/ns/pid") == _HOST_PID_NAMESPACE
 
     def own_pid(self) -> int | None:
-        """The PID of the daemon itself in this proc file system; None where it has none."""
-        try:
-            link = os.readlink(f"{self._root}/self")  # noqa: PTH115 - a path object resolves nothing here
-        except OSError:
-            return None
+        """The PID of the daemon itself in this proc file system; None if it has none."""
+        link = self._link("self")
         return int(link) if link.isascii() and link.isdecimal() else None
 
     def has_capability(self, number: int) -> bool:
-        """Whether the daemon itself has an effective capability (capabilities(7)); False where that can't be read."""
+        """Whether the daemon itself has an effective capability (capabilities(7)); False if that can't be read."""
         try:
-            match = _EFFECTIVE.search(self._read("self/status"))
+            return _has_bit(_EFFECTIVE.search(self._read("self/status")), number)
         except OSError:
             return False
-        return match is not None and bool(int(match[1], 16) >> number & 1)
 
     def is_privileged(self, pid: int) -> bool:
         """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container under any user.
 
-        Capabilities within a user namespace of its own do not count. False where that can't be read.
+        Capabilities within a user namespace of its own do not count. False if that can't be read.
         """
         try:
-            bounding = _BOUNDING.search(self._read(f"{pid}/status"))
-            users = self._read(f"{pid}/uid_map").split()
+            may_administer = _has_bit(_BOUNDING.search(self._read(f"{pid}/status")), _SYS_ADMIN)
+            return may_administer and self._read(f"{pid}/uid_map").split() == _ALL_USERS
         except OSError:
             return False
-        return users == _ALL_USERS and bounding is not None and bool(int(bounding[1], 16) >> _SYS_ADMIN & 1)
+
+    def _link(self, path: str) -> str:
+        """The target of a symbolic link; empty if it can't be read."""
+        try:
+            return os.readlink(f"{self._root}/{path}")  # noqa: PTH115 - a path object resolves nothing here
+        except OSError:
+            return ""
 
     def _numbers(self, folder: str) -> list[int]:
         with os.scandir(f"{self._root}/{folder}") as entries:
@@ -204,3 +192,7 @@ class Procfs:
 
 def _folder(pid: int, tid: int | None) -> str:
     return str(pid) if tid is None else f"{pid}/task/{tid}"
+
+
+def _has_bit(mask: re.Match[bytes] | None, number: int) -> bool:
+    return mask is not None and bool(int(mask[1], 16) >> number & 1)
