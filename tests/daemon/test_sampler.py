@@ -306,7 +306,7 @@ def test_a_rest_has_an_end(sampler: Sampler) -> None:
     ticks, look = woken(sampler)
     assert ticks is not None
     assert 3 <= len(ticks.took_s) <= 5
-    assert look.reading == rest.terms.reading
+    assert look.reading == rest.reading
 
 
 def test_a_reading_that_is_wanted_ends_the_rest(world: NvmlWorld, sampler: Sampler) -> None:

@@ -15,10 +15,10 @@ from tests.worlds import at
 from watchdog import clock
 from watchdog.core.quiet import Ticks
 from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import DriverThread, Rest, RestTerms
+from watchdog.node.driver_thread import DriverThread, Rest
 
 READING = DriverReading(driver="0")
-TERMS = RestTerms(
+TERMS = Rest(
     reading=READING,
     since=at(0),
     next_s=at(1).boottime_s,
@@ -31,7 +31,7 @@ TERMS = RestTerms(
 
 def test_equal_readings_are_counted() -> None:
     """At most an interval counts between two, and a tick that is late leaves the others where they were."""
-    rest = Rest(TERMS)
+    rest = replace(TERMS)
     assert (rest.ticks, rest.last) == (None, at(0))
     for second in (1.0, 2.5, 3.0):
         assert rest.take(replace(READING), at(second), 0.01)
@@ -41,7 +41,7 @@ def test_equal_readings_are_counted() -> None:
 
 def test_ticks_that_were_missed_are_not_made_up_for() -> None:
     """After a slow reading the next one comes an interval later, and not at once."""
-    rest = Rest(replace(TERMS, late_s=5.0))
+    rest = replace(TERMS, late_s=5.0)
     assert rest.take(READING, at(4.5), 3.0)
     assert rest.next_s == at(5.5).boottime_s
 
@@ -56,16 +56,16 @@ def test_ticks_that_were_missed_are_not_made_up_for() -> None:
     ],
     ids=["another reading", "late", "the end", "a process has ended"],
 )
-def test_what_ends_a_rest(terms: RestTerms, reading: DriverReading, second: float) -> None:
+def test_what_ends_a_rest(terms: Rest, reading: DriverReading, second: float) -> None:
     """The loop gets that reading, and it is not counted: what it means is for the loop to find out."""
-    rest = Rest(replace(terms, late_s=20.0) if second == 10.0 else terms)
+    rest = replace(terms, late_s=20.0 if second == 10.0 else terms.late_s)
     assert not rest.take(reading, at(second), 0.0)
     assert (rest.ticks, rest.last) == (None, at(0))
 
 
 def test_a_rest_is_bounded() -> None:
     """Its ticks are kept one by one, and a short interval must not make thousands of them."""
-    rest = Rest(replace(TERMS, until_s=at(1000).boottime_s))
+    rest = replace(TERMS, until_s=at(1000).boottime_s)
     assert [rest.take(READING, at(second + 1), 0.0) for second in range(102)] == [True] * 100 + [False] * 2
 
 
@@ -87,7 +87,7 @@ def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True)
     """Read, and rest from then on, with a tick every 50 ms."""
     since = clock.now()
     thread.request()
-    terms = RestTerms(
+    rest = Rest(
         reading=wait(thread),
         since=since,
         next_s=since.boottime_s + 0.05,
@@ -96,7 +96,8 @@ def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True)
         until_s=since.boottime_s + 60.0,
         is_unchanged=is_unchanged,
     )
-    return thread.rest(terms)
+    thread.rest(rest)
+    return rest
 
 
 def count(rest: Rest) -> int:
@@ -135,7 +136,7 @@ def test_a_reading_in_progress_when_the_rest_ends_is_handed_over(world: NvmlWorl
     wait_until(lambda: thread.busy)
     thread.end_rest()
     counted = rest.ticks
-    assert wait(thread) == rest.terms.reading
+    assert wait(thread) == rest.reading
     assert rest.ticks == counted
 
 

@@ -21,7 +21,7 @@ from watchdog.core.rules import Switches
 from watchdog.journal.recorder import longest_step_s
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread, PulseCost, Rest, RestTerms
+from watchdog.node.driver_thread import DriverThread, PulseCost, Rest
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -158,11 +158,11 @@ class Sampler:
     def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
         """Leave the ticks to the driver's thread while readings equal this one, until a boot time at most.
 
-        `is_unchanged`: see `RestTerms`.
+        `is_unchanged`: see `Rest`.
         """
         interval_s = self.pace.interval_s
         until_s = min(until_s, since.boottime_s + MOST_S)
-        terms = RestTerms(
+        rest = self._rest = Rest(
             reading=reading,
             since=since,
             next_s=self.pace.tick_s,
@@ -171,7 +171,7 @@ class Sampler:
             until_s=until_s,
             is_unchanged=is_unchanged,
         )
-        rest = self._rest = self._thread.rest(terms)
+        self._thread.rest(rest)
         # By then the thread has handed a reading over, unless the driver hangs.
         self.pace.note(since.boottime_s, until_s + longest_step_s(interval_s))
         return rest

@@ -9,7 +9,7 @@ from typing import Final
 
 import pynvml
 
-from watchdog.node.nvml_calls import NvmlCallError, ask, entry_bytes
+from watchdog.node.nvml_calls import NvmlCallError, ask, entry_layout
 
 # Under another driver root, as with the GPU Operator's driver container, it is further down the path.
 _DEVICE: Final = "/dev/nvidia"
@@ -106,7 +106,7 @@ def inspect_library(root: Path = Path("/")) -> Library:
         version = ask(pynvml.nvmlSystemGetNVMLVersion)
     except NvmlCallError as error:
         return Library(path=path, failure=error)
-    return Library(path=path, version=version, entry=entry_bytes())
+    return Library(path=path, version=version, entry=entry_layout().size)
 
 
 def find_library(root: Path = Path("/")) -> Iterable[str]:

@@ -1,12 +1,10 @@
 """The driver's own thread, since a driver call can hang forever; and what it does by itself between requests."""
 
-import os
 import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -28,7 +26,7 @@ class _Request(Enum):
     """The requests besides a reading."""
 
     RELEASE = auto()
-    NONE = auto()  # only to notice that the pulse was set, or that a rest begins
+    NONE = auto()  # only wakes the thread: the pulse was set, or a rest begins
 
 
 class DriverBusyError(RuntimeError):
@@ -62,7 +60,7 @@ class CounterPulse:
 
     @property
     def settings(self) -> Pulse | None:
-        """Its settings; None: it is off. May be set from another thread at any time, so each method reads it once."""
+        """Its settings; None if it is off. May be set from another thread at any time, so each method reads it once."""
         return self._settings
 
     @settings.setter
@@ -71,7 +69,7 @@ class CounterPulse:
 
     @property
     def wait_s(self) -> float | None:
-        """How long to wait until the next read; None: until it is set, or something else is requested."""
+        """How long to wait until the next read; None if there is nothing to read until it is set or requested."""
         settings = self._settings
         if settings is None or not self._before:
             return None
@@ -99,7 +97,7 @@ class CounterPulse:
         return reading
 
     def has_risen(self) -> bool:
-        """Read the counters; whether one has risen by more than `rise`, and none had before."""
+        """Read the counters; whether one has now risen by more than `rise`, for the first time since the reading."""
         settings = self._settings
         if settings is None:
             return False
@@ -127,13 +125,15 @@ class CounterPulse:
         return used
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestTerms:
-    """When the thread may read by itself, and what must not change meanwhile. Times are CLOCK_BOOTTIME.
+@dataclass(slots=True, kw_only=True, eq=False)
+class Rest:
+    """The loop's rest while nothing changes: the driver's thread reads at each tick, and compares.
 
     `reading` is the one that later ones are compared with, requested at `since`. The next one is due at `next_s`, more
     every `interval_s`; one that comes more than `late_s` after the one before it counts as changed, as do the first one
-    from `until_s` on and the 101st. `is_unchanged` is called from the driver's thread: whether all processes still run.
+    from `until_s` on and the 101st. Times are CLOCK_BOOTTIME. `is_unchanged` is called from the driver's thread:
+    whether all processes still run. `ticks` are the readings so far, replaced whole, so that any thread may read them;
+    None if there were none.
     """
 
     reading: DriverReading
@@ -143,38 +143,26 @@ class RestTerms:
     late_s: float
     until_s: float
     is_unchanged: Callable[[], bool]
-
-
-class Rest:
-    """The loop's rest while nothing changes: the driver's thread reads at each tick, and compares.
-
-    `ticks` are its readings so far, replaced whole, so that any thread may look at them; None: there was none.
-    """
-
-    def __init__(self, terms: RestTerms) -> None:
-        self.terms = terms
-        self.next_s = terms.next_s
-        self.ticks: Ticks | None = None
+    ticks: Ticks | None = None
 
     @property
     def last(self) -> Now:
         """When the last reading was requested."""
-        return self.ticks.last if self.ticks is not None else self.terms.since
+        return self.ticks.last if self.ticks is not None else self.since
 
     def take(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
         """Count a reading; False: it does not count, since something has changed, or it came late."""
-        terms, before = self.terms, self.ticks
-        passed_s = asked.boottime_s - self.last.boottime_s
-        count = len(before.took_s) if before is not None else 0
-        is_in_time = passed_s <= terms.late_s and asked.boottime_s < terms.until_s and count < _MOST_TICKS
-        if not (is_in_time and reading == terms.reading and terms.is_unchanged()):
+        before = self.ticks or Ticks(last=self.since, counted_s=0.0, took_s=())
+        passed_s = asked.boottime_s - before.last.boottime_s
+        is_in_time = passed_s <= self.late_s and asked.boottime_s < self.until_s and len(before.took_s) < _MOST_TICKS
+        if not (is_in_time and reading == self.reading and self.is_unchanged()):
             return False
-        due_s = self.next_s + terms.interval_s
-        self.next_s = due_s if due_s > asked.boottime_s else asked.boottime_s + terms.interval_s
+        due_s = self.next_s + self.interval_s
+        self.next_s = due_s if due_s > asked.boottime_s else asked.boottime_s + self.interval_s
         self.ticks = Ticks(
             last=asked,
-            counted_s=min(passed_s, terms.interval_s) + (before.counted_s if before is not None else 0.0),
-            took_s=(*(before.took_s if before is not None else ()), took_s),
+            counted_s=before.counted_s + min(passed_s, self.interval_s),
+            took_s=(*before.took_s, took_s),
         )
         return True
 
@@ -198,7 +186,7 @@ class DriverThread:
         self._reading: DriverReading | None = None
         self._busy_since: float | None = None
         self._closing = False
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell = clock.Bell()
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._thread.start()
 
@@ -212,11 +200,6 @@ class DriverThread:
         """Whether an unexpected error has ended the thread, so that no reading will ever come again."""
         return not self._closing and not self._thread.is_alive()
 
-    @property
-    def busy_since(self) -> float | None:
-        """When the request in progress was made, in seconds of time.monotonic(); None if there is none."""
-        return self._busy_since
-
     def request(self, only: frozenset[str] | None = None) -> None:
         """Request a reading; DriverBusyError while one is in progress, or after `close`.
 
@@ -224,12 +207,11 @@ class DriverThread:
         """
         self._submit(only)
 
-    def rest(self, terms: RestTerms) -> Rest:
+    def rest(self, rest: Rest) -> None:
         """Read by itself from now on, until a reading differs; not while a reading is in progress."""
         with self._lock:
-            self._rest = rest = Rest(terms)
+            self._rest = rest
         self._requests.put(_Request.NONE)
-        return rest
 
     def end_rest(self) -> None:
         """Do not begin another reading without a request; one in progress is handed over when it is finished."""
@@ -243,19 +225,19 @@ class DriverThread:
 
     @property
     def asked(self) -> Now | None:
-        """When the last reading was begun that it took by itself; None: there was none."""
+        """When the last reading that it took by itself was begun; None if there was none."""
         return self._asked
 
     def release(self) -> None:
         """Release the driver; a later reading reopens it. DriverBusyError as with `request`.
 
-        It is done once the thread is no longer `busy`; the descriptor is readable then.
+        It is finished once the thread is no longer `busy`; the descriptor is readable then.
         """
         self._submit(_Request.RELEASE)
 
     @property
     def pulse(self) -> Pulse | None:
-        """The pulse between readings; None: there is none."""
+        """The settings of the pulse between readings; None if it is off."""
         return self._pulse.settings
 
     @pulse.setter
@@ -270,7 +252,7 @@ class DriverThread:
         return self._pulse.cost
 
     def take_rise(self) -> bool:
-        """Whether a memory counter has risen since the last full reading began; once for each.
+        """Whether a memory counter has risen since the last full reading began; True once per rise.
 
         The descriptor becomes readable when that is noticed.
         """
@@ -291,12 +273,11 @@ class DriverThread:
 
     def fileno(self) -> int:
         """The file descriptor that becomes readable when a reading can be taken or the driver has been released."""
-        return self._event
+        return self._bell.fileno()
 
     def silence(self) -> None:
         """Make the descriptor unreadable until something new happens."""
-        with self._lock:
-            self._silence()
+        self._bell.silence()
 
     def take(self) -> DriverReading | None:
         """Take the finished reading; None if there is none."""
@@ -316,21 +297,13 @@ class DriverThread:
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             return False  # and the descriptor stays open: the thread may still write to it
-        with self._lock:
-            if self._event >= 0:
-                os.close(self._event)
-                self._event = -1
+        self._bell.close()
         return True
 
     def _drop(self) -> DriverReading | None:
         reading, self._reading = self._reading, None
-        self._silence()
+        self._bell.silence()
         return reading
-
-    def _silence(self) -> None:
-        if self._event >= 0:
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._event)
 
     def _run(self) -> None:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
@@ -346,11 +319,13 @@ class DriverThread:
                 rest = self._rest
                 if rest is not None and self._now().boottime_s >= rest.next_s:
                     self._tick(rest)
-                else:
-                    self._beat()
+                elif self._pulse.has_risen():
+                    with self._lock:
+                        self._has_risen = True
+                        self._bell.ring()
                 continue
             reading = None
-            if isinstance(request, _Request):
+            if request is _Request.RELEASE:
                 self._driver.close()
             else:
                 if request is None:
@@ -360,12 +335,12 @@ class DriverThread:
             with self._lock:
                 self._reading = reading
                 self._busy_since = None
-                os.eventfd_write(self._event, 1)
+                self._bell.ring()
         self._driver.close()
 
     @property
     def _wait_s(self) -> float | None:
-        """How long to wait for a request; None: until there is one."""
+        """How long to wait for a request; None: indefinitely."""
         pulse_s, rest = self._pulse.wait_s, self._rest
         if rest is None:
             return pulse_s
@@ -385,10 +360,4 @@ class DriverThread:
             if self._rest is rest and rest.take(reading, asked, took_s):
                 return
             self._rest, self._reading = None, reading
-            os.eventfd_write(self._event, 1)
-
-    def _beat(self) -> None:
-        if self._pulse.has_risen():
-            with self._lock:
-                self._has_risen = True
-                os.eventfd_write(self._event, 1)
+            self._bell.ring()

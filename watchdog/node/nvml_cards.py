@@ -1,5 +1,6 @@
 """Which devices a node has: cards and the MIG instances in them, as NVML enumerates them."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from watchdog.node.nvml_calls import (
     NvmlCallError,
     ask,
     ask_handle,
-    is_vgpu,
 )
 
 # "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "... MIG 1c.3g.20gb", "... MIG 1g.10gb+me"
@@ -155,11 +155,12 @@ def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
     unidentified = set()
     for index, failure in failed.items():
         uuid = next((card.uuid for card in missing if card.index == index), None)
-        gaps.append(Gap(reason=_reason(failure), what=uuid or _at(index), problem=failure.problem, gpu=uuid))
+        reason = GapReason.GPU_LOST if failure.code in LOST | ABSENT else GapReason.GPU_ERROR
+        gaps.append(Gap(reason=reason, what=uuid or _at(index), problem=failure.problem, gpu=uuid))
         if uuid is None:
             missing_rows.add(_at(index))
-        if uuid is None and failure.code not in LOST:
-            unidentified.add(_at(index))
+            if failure.code not in LOST:
+                unidentified.add(_at(index))
     return Layout(
         cards=(*found.values(), *missing),
         gaps=tuple(gaps),
@@ -185,7 +186,7 @@ def refresh_rows(card: NvmlCard) -> list[Gap]:
         card.lacking.clear()
     card.mig = mig
     if card.vgpu is None and card.handle is not None:
-        card.vgpu = is_vgpu(card.handle)
+        card.vgpu = _is_vgpu(card.handle)
     card.unlisted = frozenset()
     _set_name(card, card, gaps)
     card.rows = list(_instances(card, gaps).values()) if mig else [_whole_card(card)]
@@ -275,9 +276,26 @@ def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
     return f"{prefix}{gpu_slices}g.{round(attributes.memorySizeMB / 1024)}gb"
 
 
+def _is_vgpu(handle: object) -> bool:
+    """Whether a card is a vGPU in a virtual machine, by what the driver says; a GPU passed through whole is not."""
+    try:
+        mode = ask(pynvml.nvmlDeviceGetVirtualizationMode, handle)
+    except NvmlCallError:
+        return False  # it only improves the explanation of what is missing, and changes no amount
+    return bool(mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+
+
+def find_vgpus() -> tuple[str, ...]:
+    """The UUIDs of this machine's vGPUs. Needs an open session; call it on the driver's thread: it can hang."""
+    found = []
+    with contextlib.suppress(NvmlCallError):
+        for index in range(ask(pynvml.nvmlDeviceGetCount)):
+            with contextlib.suppress(NvmlCallError):
+                handle = ask_handle(pynvml.nvmlDeviceGetHandleByIndex, index)
+                if _is_vgpu(handle):
+                    found.append(ask(pynvml.nvmlDeviceGetUUID, handle))
+    return tuple(found)
+
+
 def _mig_gap(card: NvmlCard, what: str, error: NvmlCallError) -> Gap:
     return Gap(reason=GapReason.MIG, what=f"{card.uuid} {what}", problem=error.problem, gpu=card.uuid)
-
-
-def _reason(error: NvmlCallError) -> GapReason:
-    return GapReason.GPU_LOST if error.code in LOST | ABSENT else GapReason.GPU_ERROR

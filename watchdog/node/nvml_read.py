@@ -1,11 +1,10 @@
 """A card's process lists and memory, merged, or rejected with a gap where they conflict."""
 
 import contextlib
-import ctypes
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pynvml
 
@@ -22,64 +21,14 @@ from watchdog.node.nvml_calls import (
     WHOLE,
     ContradictionError,
     Kind,
-    ListEntry,
+    Memory,
+    MemoryCounter,
     Merged,
     NvmlCallError,
     ProcessLists,
-    function_pointer,
     merge,
 )
 from watchdog.node.nvml_cards import DeviceRow, NvmlCard, handle_of, refresh_rows
-
-_NO_SECOND_VERSION: Final = LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH}
-
-
-class Memory(NamedTuple):
-    """Bytes of a device. `used` includes `reserved`, which is None if the driver does not report it separately."""
-
-    total: int
-    used: int
-    reserved: int | None
-
-
-class MemoryCounter:
-    """Reads the memory counter of devices, in one NVML session: 12 us a call, where a process list takes 4.5 ms."""
-
-    def __init__(self) -> None:
-        self._first = function_pointer("nvmlDeviceGetMemoryInfo")
-        self._second = function_pointer("nvmlDeviceGetMemoryInfo_v2")
-        self._info = pynvml.c_nvmlMemory_t()
-        self._info_v2 = pynvml.c_nvmlMemory_v2_t()
-        self._pointer: Any = ctypes.byref(self._info)
-        self._pointer_v2: Any = ctypes.byref(self._info_v2)
-
-    def read(self, handle: object) -> Memory | None:
-        """Read the counter; None where the device has none (GB10 and others that share the host's memory).
-
-        NvmlCallError where it fails otherwise.
-        """
-        if self._second is not None:
-            name, function = self._second
-            info = self._info_v2
-            info.version = pynvml.nvmlMemory_v2
-            code = function(handle, self._pointer_v2)
-            if code == pynvml.NVML_SUCCESS:
-                return Memory(info.total, info.used, info.reserved)
-            if code not in _NO_SECOND_VERSION:
-                raise NvmlCallError(name, code)
-        return self._read_first(handle)
-
-    def _read_first(self, handle: object) -> Memory | None:
-        if self._first is None:
-            raise NvmlCallError("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        name, function = self._first
-        code = function(handle, self._pointer)
-        if code == pynvml.NVML_SUCCESS:
-            return Memory(self._info.total, self._info.used, None)
-        if code == pynvml.NVML_ERROR_NOT_SUPPORTED:
-            return None
-        raise NvmlCallError(name, code)
-
 
 _REASONS: Final = {
     **dict.fromkeys(LOST, GapReason.GPU_LOST),
@@ -114,87 +63,6 @@ class Sample:
         """Record a gap about `what`, which begins with a UUID."""
         self.gaps.append(Gap(reason=reason, what=what, problem=problem, gpu=what.partition(" ")[0]))
 
-    def is_equal(self, other: "Sample") -> bool:
-        """Whether both have the same memory and the same lists."""
-        return self.lists == other.lists and self.memories == other.memories
-
-
-class CardSampler:
-    """Calls NVML about cards, in one session: in the steady state only one counter per row and one list per kind."""
-
-    def __init__(self) -> None:
-        self._lists = ProcessLists()
-        self._memory = MemoryCounter()
-
-    def sample(self, card: NvmlCard, rows: Sequence[DeviceRow]) -> Sample:
-        """Read the memory of these rows of a card and its process lists; failures are recorded in the sample."""
-        sample = Sample()
-        try:
-            handle_of(card)
-        except NvmlCallError as error:
-            absent = error.code in ABSENT
-            sample.add_error(card.uuid, GapReason.GPU_LOST if absent else GapReason.GPU_ERROR, error)
-            sample.lost = sample.lost or absent
-        else:
-            self.measure(rows, sample)
-            if not sample.lost:
-                sample.listed_s = clock.now().boottime_s
-                self._list_all(card, sample)
-        return sample
-
-    def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
-        """The memory counters of those rows that can be read, in bytes."""
-        used: dict[str, int] = {}
-        for row in rows:
-            if row.handle is not None:
-                with contextlib.suppress(NvmlCallError):
-                    if (memory := self._memory.read(row.handle)) is not None:
-                        used[row.uuid] = memory.used
-        return used
-
-    def parse(self, lists: Iterable[bytes]) -> list[ListEntry]:
-        """Parse the entries of the raw lists."""
-        return [entry for raw in lists for entry in self._lists.parse(raw)]
-
-    def measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
-        """Read the memory of rows into the sample; a row remembers its size."""
-        for row in rows:
-            try:
-                memory = self._memory.read(handle_of(row))
-            except NvmlCallError as error:
-                sample.add_error(f"{row.uuid} memory", GapReason.MEMORY, error)
-                continue
-            sample.memories[row.uuid] = memory
-            if memory is not None:
-                row.total, row.reserved = memory.total, memory.reserved
-            elif row.total is not None:
-                why = Problem("the driver reported it before and no longer does", RETRIED)
-                sample.add_gap(f"{row.uuid} memory", GapReason.MEMORY, why)
-
-    def _list_all(self, card: NvmlCard, sample: Sample) -> None:
-        try:
-            sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
-        except NvmlCallError as error:
-            denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
-            sample.add_error(f"{card.uuid} processes", GapReason.MIG if denied else GapReason.PROCESSES, error)
-
-    def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
-        """Read one list; None for one that the card does not have.
-
-        Neither the compute list, without which nothing is known, nor a list that was read before ever counts as absent.
-        """
-        if kind in card.lacking:
-            return None
-        try:
-            raw = self._lists.read(card.handle, kind)
-        except NvmlCallError as error:
-            if error.code not in LACKING or kind == "Compute" or kind in card.answered:
-                raise
-            card.lacking.add(kind)
-            return None
-        card.answered.add(kind)
-        return raw
-
 
 class ListedUse(NamedTuple):
     """A process in a listing: its bytes, and whether it is an MPS client (None: there is no such list)."""
@@ -204,7 +72,6 @@ class ListedUse(NamedTuple):
 
 
 UsedByRow = dict[str, dict[int, ListedUse]]
-Clients = AbstractSet[tuple[int, int, int]] | None  # as the keys of `Merged`
 _NO_AMOUNTS: Final = Problem(
     "the driver lists processes without their memory, as always on WSL2 and in some vGPU guests",
     "the use of their pods is unknown; `gpu-watchdog doctor` suggests a fix",
@@ -240,17 +107,28 @@ class CardReading:
 
 
 class CardReader:
-    """Reads cards, in one NVML session.
+    """Reads cards, in one NVML session: in the steady state only one counter per row and one list per kind.
 
     NVML's raw answers are compared with the last ones: if nothing has changed on a card, its last reading is returned,
     so a steady cycle costs the calls and little more.
     """
 
     def __init__(self, windows: str = "") -> None:
-        """`windows` is the evidence for the Windows driver, as from `windows_sign`; empty: there is none."""
-        self._sampler = CardSampler()
+        """`windows` is the evidence for the Windows driver, as from `windows_sign`; empty if there is none."""
+        self._lists = ProcessLists()
+        self._memory = MemoryCounter()
         self._windows = windows
         self._steady: dict[str, tuple[Sequence[DeviceRow], Sample, CardReading]] = {}
+
+    def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
+        """The memory counters of those rows that can be read, in bytes."""
+        used: dict[str, int] = {}
+        for row in rows:
+            if row.handle is not None:
+                with contextlib.suppress(NvmlCallError):
+                    if (memory := self._memory.read(row.handle)) is not None:
+                        used[row.uuid] = memory.used
+        return used
 
     def read(self, card: NvmlCard, only: Collection[str] | None = None) -> CardReading:
         """Read the rows of a card, or those of `only`; failures become gaps.
@@ -259,12 +137,12 @@ class CardReader:
         """
         if card.doubled:
             return _conclude(card, _chosen(card, only), Sample(hidden=True), None)
-        sample = self._sampler.sample(card, _chosen(card, only))
+        sample = self._sample(card, _chosen(card, only))
         if card.uuid in self._steady:
             rows, before, reading = self._steady[card.uuid]
-            if rows is card.rows and before.is_equal(sample):
+            if rows is card.rows and (before.lists, before.memories) == (sample.lists, sample.memories):
                 return reading
-        used = self._list(card, sample, only)
+        used = self._used_by_row(card, sample, only)
         card.failing = bool(sample.errors)
         if card.failing:
             card.drop_handles()  # they may be invalid: the next sample gets new ones
@@ -275,25 +153,76 @@ class CardReader:
             self._steady[card.uuid] = card.rows, sample, reading
         return reading
 
-    def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
-        """The memory counters of those rows that can be read, in bytes."""
-        return self._sampler.used(rows)
+    def _sample(self, card: NvmlCard, rows: Sequence[DeviceRow]) -> Sample:
+        """Read the memory of these rows of a card and its process lists; failures are recorded in the sample."""
+        sample = Sample()
+        try:
+            handle_of(card)
+        except NvmlCallError as error:
+            is_absent = error.code in ABSENT
+            sample.add_error(card.uuid, GapReason.GPU_LOST if is_absent else GapReason.GPU_ERROR, error)
+            sample.lost = sample.lost or is_absent
+            return sample
+        self._measure(rows, sample)
+        if sample.lost:
+            return sample
+        sample.listed_s = clock.now().boottime_s
+        try:
+            sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
+        except NvmlCallError as error:
+            is_denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
+            sample.add_error(f"{card.uuid} processes", GapReason.MIG if is_denied else GapReason.PROCESSES, error)
+        return sample
 
-    def _list(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
+    def _measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
+        """Read the memory of rows into the sample; a row remembers its size."""
+        for row in rows:
+            what = f"{row.uuid} memory"
+            try:
+                memory = self._memory.read(handle_of(row))
+            except NvmlCallError as error:
+                sample.add_error(what, GapReason.MEMORY, error)
+                continue
+            sample.memories[row.uuid] = memory
+            if memory is not None:
+                row.total, row.reserved = memory.total, memory.reserved
+            elif row.total is not None:
+                problem = Problem("the driver reported it before and no longer does", RETRIED)
+                sample.add_gap(what, GapReason.MEMORY, problem)
+
+    def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
+        """Read one list; None for one that the card does not have.
+
+        Neither the compute list, without which nothing is known, nor a list that was read before ever counts as absent.
+        """
+        if kind in card.lacking:
+            return None
+        try:
+            raw = self._lists.read(card.handle, kind)
+        except NvmlCallError as error:
+            if error.code not in LACKING or kind == "Compute" or kind in card.answered:
+                raise
+            card.lacking.add(kind)
+            return None
+        card.answered.add(kind)
+        return raw
+
+    def _used_by_row(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
         """What each process uses on each row of the card; None if that is not known."""
         what = f"{card.uuid} processes"
         if sample.lists is None:
             return None
         try:
-            merged = merge(self._sampler.parse(sample.lists.values()))
+            merged = merge(entry for raw in sample.lists.values() for entry in self._lists.parse(raw))
             if card.unlisted_in(merged) - card.unlisted:  # the layout has changed since the last enumeration
                 sample.gaps += refresh_rows(card)
                 card.unlisted = card.unlisted_in(merged)
-                self._sampler.measure(_chosen(card, only), sample)
-            used = _place(card, merged, self._clients(sample.lists))
+                self._measure(_chosen(card, only), sample)
+            mps = sample.lists.get(MPS)
+            used = _place(card, merged, None if mps is None else merge(self._lists.parse(mps)).keys())
         except ContradictionError as error:
-            why = Problem(f"the list contradicts itself and is rejected as a whole: {error}", RETRIED)
-            sample.add_gap(what, GapReason.CONTRADICTION, why)
+            problem = Problem(f"the list contradicts itself and is rejected as a whole: {error}", RETRIED)
+            sample.add_gap(what, GapReason.CONTRADICTION, problem)
             return None
         card.unlisted = card.unlisted_in(merged)
         for gi, ci in sorted(card.unlisted):
@@ -305,11 +234,6 @@ class CardReader:
             sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _NO_AMOUNTS)
         return used
 
-    def _clients(self, lists: Mapping[Kind, bytes]) -> Clients:
-        """The MPS clients; None where the card has no such list."""
-        raw = lists.get(MPS)
-        return None if raw is None else merge(self._sampler.parse([raw])).keys()
-
     def _is_hidden(self, card: NvmlCard, sample: Sample, *, is_empty: bool) -> bool:
         """Whether a card may have processes that the driver does not list; the gap has the reason.
 
@@ -318,8 +242,8 @@ class CardReader:
         if card.reports_use:
             return False
         if self._windows:
-            why = Problem(_WINDOWS.cause.format(sign=self._windows), _WINDOWS.remedy)
-            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, why)
+            problem = Problem(_WINDOWS.cause.format(sign=self._windows), _WINDOWS.remedy)
+            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, problem)
             sample.hidden = True
         elif card.vgpu and is_empty and any(_is_in_use(memory) for memory in sample.memories.values()):
             sample.add_gap(f"{card.uuid} processes", GapReason.PROCESSES, _EMPTY_VGPU)
@@ -344,8 +268,11 @@ def _chosen(card: NvmlCard, only: Collection[str] | None) -> Sequence[DeviceRow]
     return card.rows if only is None else [row for row in card.rows if row.uuid in only]
 
 
-def _place(card: NvmlCard, merged: Merged, clients: Clients) -> UsedByRow:
-    """Assign a listing to the rows of a card, leaving out instances without a row; ContradictionError."""
+def _place(card: NvmlCard, merged: Merged, clients: AbstractSet[tuple[int, int, int]] | None) -> UsedByRow:
+    """Assign a listing to the rows of a card, leaving out instances without a row; ContradictionError.
+
+    `clients` are the keys of the list of MPS clients; None if the card has no such list.
+    """
     used: UsedByRow = {row.uuid: {} for row in card.rows}
     places = {instance: card.row_of(*instance) for instance in {(gi, ci) for _, gi, ci in merged}}
     if not card.mig and None in places.values():
@@ -374,7 +301,7 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
     silent = used is None and all(memory is None for memory in sample.memories.values())
     return CardReading(
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
-        uses=tuple(use for row in rows for use in (carried_uses(row) if used is None else _uses(row, used[row.uuid]))),
+        uses=tuple(use for row in rows for use in _uses(row, used)),
         gaps=tuple(sample.gaps),
         unseen=frozenset() if sample.lost or (used is not None and not sample.hidden) else frozenset(unseen),
         silent=silent,
@@ -390,8 +317,10 @@ def _gpu(card: NvmlCard, row: DeviceRow, sample: Sample, *, listed: bool) -> Gpu
     return gpu_of(card, row, up=up, listed=listed, used=None if memory is None else memory.used)
 
 
-def _uses(row: DeviceRow, used: dict[int, ListedUse]) -> list[Use]:
-    return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used.items()]
+def _uses(row: DeviceRow, used: UsedByRow | None) -> list[Use]:
+    if used is None:
+        return carried_uses(row)
+    return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used[row.uuid].items()]
 
 
 def carried_uses(row: DeviceRow) -> list[Use]:

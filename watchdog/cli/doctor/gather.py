@@ -44,7 +44,7 @@ from watchdog.daemon.sources import namespace_source, node_source, open_cluster,
 from watchdog.node.devices import Library, has_capability_devices, inspect_library, windows_sign
 from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.nvml import NvmlDriver
-from watchdog.node.nvml_calls import find_vgpus
+from watchdog.node.nvml_cards import find_vgpus
 from watchdog.node.process import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
 from watchdog.options import Options, explain, parse_listen
