@@ -27,18 +27,13 @@ from watchdog.export.catalogue import (
     RESULTS,
     Histogram,
     Labels,
-    counter,
-    gauge,
-    histogram,
-    info,
+    metric,
     single,
 )
 from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
 Key = TypeVar("Key")
-_RELEASE: Final = Histogram(RELEASE_S)
-_DURATION: Final = Histogram(DURATION_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +42,12 @@ class Counters:
 
     actions: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     would_act: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    withheld: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in Brake), 0))
-    gaps: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((each.value for each in GapReason), 0))
+    withheld: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((brake.value for brake in Brake), 0))
+    gaps: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((reason.value for reason in GapReason), 0))
     reactions: Mapping[str, Histogram] = field(default_factory=dict)
-    release: Histogram = _RELEASE
-    scan: Histogram = _DURATION
-    cycle: Histogram = _DURATION
+    release: Histogram = Histogram(RELEASE_S)
+    scan: Histogram = Histogram(DURATION_S)
+    cycle: Histogram = Histogram(DURATION_S)
     peaks: Mapping[str, int] = field(default_factory=dict)
     last_actions: tuple[LastAction, ...] = ()
     policy: str = ""
@@ -60,21 +55,19 @@ class Counters:
     def after(self, report: CycleReport) -> "Counters":
         """The counters after one more cycle."""
         before = self.under(report.policy)
-        outcomes = (*report.began, *report.outcomes)
-        ended = [each for each in report.outcomes if each.result is not Result.OBSERVED]
-        acted = [each for each in ended if each.result is not Result.WITHDRAWN]
-        observed = [each for each in report.outcomes if each.result is Result.OBSERVED]
-        withheld = (
-            each.withheld_by.value for each in report.plan.entries if each.withheld_by is not None and each.is_new
-        )
+        ended = [outcome for outcome in report.outcomes if outcome.result is not Result.OBSERVED]
+        acted = [outcome for outcome in ended if outcome.result is not Result.WITHDRAWN]
+        observed = [outcome for outcome in report.outcomes if outcome.result is Result.OBSERVED]
+        withheld = [entry.withheld_by.value for entry in report.plan.entries if entry.withheld_by and entry.is_new]
+        released_s = [outcome.release_s for outcome in report.outcomes if outcome.release_s is not None]
         return replace(
             before,
-            actions=_add(before.actions, ((*_action(each), each.result.value) for each in ended)),
-            would_act=_add(before.would_act, (_action(each) for each in observed)),
+            actions=_add(before.actions, ((*_action(outcome), outcome.result.value) for outcome in ended)),
+            would_act=_add(before.would_act, map(_action, observed)),
             withheld=_add(before.withheld, withheld),
             gaps=_add(before.gaps, (gap.reason.value for gap in all_gaps(report))),
-            reactions=_react(before.reactions, outcomes),
-            release=_observe(before.release, (each.release_s for each in report.outcomes)),
+            reactions=_react(before.reactions, (*report.began, *report.outcomes)),
+            release=before.release.observe(*released_s),
             scan=before.scan.observe(report.scan_s),
             cycle=before.cycle.observe(report.duration_s),
             peaks=_peaks(before.peaks, report),
@@ -83,7 +76,7 @@ class Counters:
 
     def repeated(self, ticks: Ticks) -> "Counters":
         """The counters after ticks that have only repeated the last cycle."""
-        return replace(self, scan=_observe(self.scan, ticks.took_s), cycle=_observe(self.cycle, ticks.took_s))
+        return replace(self, scan=self.scan.observe(*ticks.took_s), cycle=self.cycle.observe(*ticks.took_s))
 
     def under(self, policy: Policy) -> "Counters":
         """The counters with a zero for everything the rules of a policy can do, so that the first time is an increase.
@@ -93,7 +86,7 @@ class Counters:
         if self.policy == policy.sha256:
             return self
         ways = sorted({(rule.name, step.do.value) for rule in policy.rules for step in rule.steps})
-        actions: dict[tuple[str, ...], int] = {(*way, each.value): 0 for way in ways for each in RESULTS}
+        actions: dict[tuple[str, ...], int] = {(*way, result.value): 0 for way in ways for result in RESULTS}
         return replace(
             self,
             policy=policy.sha256,
@@ -104,11 +97,11 @@ class Counters:
 
     def recalling(self, earlier: Iterable[LastAction], closed_s: float) -> "Counters":
         """The counters with what earlier daemons did; what was closed for them, at `closed_s` (Unix time), counts."""
-        found = tuple(earlier)
-        closed = [action for action in found if action.wall_s == closed_s]
+        recalled = tuple(earlier)
+        closed = [action for action in recalled if action.wall_s == closed_s]
         counted = ((action.rule, action.action, action.result) for action in closed)
         # What was recalled happened before this daemon's own actions; what was closed only now, after them.
-        last = merge(merge(merge((), found), self.last_actions), closed)
+        last = merge(merge(merge((), recalled), self.last_actions), closed)
         return replace(self, actions=_add(self.actions, counted), last_actions=last)
 
 
@@ -125,19 +118,13 @@ def _add(counts: Mapping[Key, int], keys: Iterable[Key]) -> Mapping[Key, int]:
     return {**counts, **{key: counts.get(key, 0) + number for key, number in more.items()}} if more else counts
 
 
-def _observe(histogram: Histogram, seconds: Iterable[float | None]) -> Histogram:
-    for each in seconds:
-        histogram = histogram if each is None else histogram.observe(each)
-    return histogram
-
-
 def _react(reactions: Mapping[str, Histogram], outcomes: Iterable[Outcome]) -> Mapping[str, Histogram]:
-    found = dict(reactions)
+    updated = dict(reactions)
     for outcome in outcomes:
         if outcome.reaction_s is not None:
             action = outcome.entry.do.value
-            found[action] = found.get(action, Histogram(REACTION_S)).observe(outcome.reaction_s)
-    return found
+            updated[action] = updated.get(action, Histogram(REACTION_S)).observe(outcome.reaction_s)
+    return updated
 
 
 def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
@@ -158,26 +145,24 @@ def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
 _OVER: Final = {Verdict.OVER: 1.0, Verdict.WITHIN: 0.0}
 
 
-def gpu_families(report: CycleReport) -> Iterator[Metric]:
+def _gpu_families(report: CycleReport) -> Iterator[Metric]:
     """The series of each GPU and MIG instance."""
     snapshot = report.snapshot
-    rows = [
-        (gpu.uuid, str(gpu.index), gpu.name, snapshot.driver or "", gpu.parent or "", gpu.profile or "")
-        for gpu in snapshot.gpus
-    ]
-    rows += [(each.uuid, str(each.index), each.name, snapshot.driver or "", "", "") for each in snapshot.parents]
-    yield info(of.GPU_INFO, rows)
+    driver = snapshot.driver or ""
+    rows = [(gpu.uuid, str(gpu.index), gpu.name, driver, gpu.parent or "", gpu.profile or "") for gpu in snapshot.gpus]
+    rows += [(parent.uuid, str(parent.index), parent.name, driver, "", "") for parent in snapshot.parents]
+    yield metric(of.GPU_INFO, ((row, 1) for row in rows))
     gpus = [((gpu.uuid,), gpu) for gpu in snapshot.gpus]
-    yield gauge(of.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
-    yield gauge(of.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
-    yield gauge(of.GPU_USED, ((key, gpu.used) for key, gpu in gpus))
-    yield gauge(of.GPU_RESERVED, ((key, gpu.reserved) for key, gpu in gpus))
+    yield metric(of.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
+    yield metric(of.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
+    yield metric(of.GPU_USED, ((key, gpu.used) for key, gpu in gpus))
+    yield metric(of.GPU_RESERVED, ((key, gpu.reserved) for key, gpu in gpus))
     residual, unattributed = residual_by_gpu(report), unattributed_by_gpu(report)
-    yield gauge(of.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
-    yield gauge(of.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
+    yield metric(of.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
+    yield metric(of.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
 
 
-def pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
+def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
     """What containers and pods use; `peaks` are the peaks of pods in bytes, by UID.
 
     Two pods of the same name (a new one while the old one is still terminating) are one series: their sum, since both
@@ -196,51 +181,45 @@ def pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metr
         used.setdefault(title, Sum()).add(assessment.used)
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
             declared.setdefault(title, Sum()).add(assessment.declared)
-    yield gauge(of.CONTAINER_USED, _totals(containers))
-    yield gauge(of.POD_USED, _totals(used))
-    yield gauge(of.POD_DECLARED, _totals(declared))
-    yield gauge(of.POD_PEAK, _peak_series((*report.pods.pods, *pods.values()), peaks).items())
+    yield metric(of.CONTAINER_USED, _totals(containers))
+    yield metric(of.POD_USED, _totals(used))
+    yield metric(of.POD_DECLARED, _totals(declared))
+    shown_peaks: dict[Labels, int] = {}
+    for pod in (*report.pods.pods, *pods.values()):
+        if pod.uid in peaks:
+            shown_peaks[_title(pod)] = max(shown_peaks.get(_title(pod), 0), peaks[pod.uid])
+    yield metric(of.POD_PEAK, shown_peaks.items())
 
 
-def account_families(report: CycleReport) -> Iterator[Metric]:
+def _account_families(report: CycleReport) -> Iterator[Metric]:
     """The series of accounts. Of two with the same labels, the one whose pod is not terminating is shown."""
     chosen: dict[Labels, Assessment] = {}
     for assessment in report.assessments:
         key = _account_labels(assessment)
         chosen[key] = max(chosen.get(key, assessment), assessment, key=_precedence)
-    found = chosen.items()
-    yield gauge(of.ACCOUNT_USED, ((key, each.used) for key, each in found))
-    yield gauge(of.ACCOUNT_DECLARED, ((key, each.declared) for key, each in found))
-    yield gauge(of.ACCOUNT_ALLOWED, ((key, each.allowed) for key, each in found))
-    yield gauge(of.ACCOUNT_OVER, ((key, _OVER.get(each.verdict)) for key, each in found))
-    unjudged = ((key, _unjudged(each)) for key, each in found)
-    yield gauge(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
+    accounts = chosen.items()
+    yield metric(of.ACCOUNT_USED, ((key, account.used) for key, account in accounts))
+    yield metric(of.ACCOUNT_DECLARED, ((key, account.declared) for key, account in accounts))
+    yield metric(of.ACCOUNT_ALLOWED, ((key, account.allowed) for key, account in accounts))
+    yield metric(of.ACCOUNT_OVER, ((key, _OVER.get(account.verdict)) for key, account in accounts))
+    unjudged = ((key, _unjudged(account)) for key, account in accounts)
+    yield metric(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
     due = [entry for entry in report.plan.entries if entry.due_in_s <= 0 and entry.withheld_by is not None]
     held = dict.fromkeys((*_account_labels(entry.assessment), f"{entry.withheld_by}") for entry in due)
-    yield gauge(of.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
-    verdicts = dict.fromkeys(Verdict, 0)
-    for assessment in report.assessments:
-        verdicts[assessment.verdict] += 1
-    yield gauge(of.ACCOUNTS, (((verdict.value,), float(number)) for verdict, number in verdicts.items()))
+    yield metric(of.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
+    verdicts = Counter(assessment.verdict for assessment in report.assessments)
+    yield metric(of.ACCOUNTS, (((verdict.value,), verdicts[verdict]) for verdict in Verdict))
 
 
-def state_families(report: CycleReport) -> Iterator[Metric]:
+def _state_families(report: CycleReport) -> Iterator[Metric]:
     """The state of the daemon itself."""
     synced = report.pods.synced
     yield single(of.LAST_CYCLE, report.at.wall_s)
     yield single(of.PODS_SYNC, synced.wall_s if synced is not None else None)
     yield single(of.ENFORCING, float(report.enforcing))
-    yield gauge(of.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
+    yield metric(of.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
     yield single(of.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
-    yield info(of.POLICY_INFO, [(report.policy.sha256, report.policy.mode)])
-
-
-def _peak_series(pods: tuple[Pod, ...], peaks: Mapping[str, int]) -> dict[Labels, int]:
-    found: dict[Labels, int] = {}
-    for pod in pods:
-        if pod.uid in peaks:
-            found[_title(pod)] = max(found.get(_title(pod), 0), peaks[pod.uid])
-    return found
+    yield metric(of.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
 
 
 def _title(pod: Pod) -> Labels:
@@ -270,26 +249,24 @@ def _precedence(assessment: Assessment) -> tuple[bool, int, str]:
 
 
 def _totals(sums: Mapping[Labels, Sum]) -> Iterator[tuple[Labels, float | None]]:
-    return ((key, each.total) for key, each in sums.items())
+    return ((key, total.total) for key, total in sums.items())
 
 
-def counter_families(counters: Counters) -> Iterator[Metric]:
+def _counter_families(counters: Counters) -> Iterator[Metric]:
     """What was counted since the daemon started, and the last actions."""
-    yield counter(of.ACTIONS, counters.actions)
-    yield counter(of.WOULD_ACT, counters.would_act)
-    yield counter(of.WITHHELD, _keyed(counters.withheld))
-    yield gauge(of.LAST_ACTION, ((action.labels, action.wall_s) for action in counters.last_actions))
-    reactions: dict[Labels, Histogram] = {(action,): each for action, each in counters.reactions.items()}
-    yield histogram(of.REACTION, reactions)
-    yield histogram(of.RELEASE, {(): counters.release})
-    yield histogram(of.SCAN_DURATION, {(): counters.scan})
-    yield histogram(of.CYCLE_DURATION, {(): counters.cycle})
-    yield counter(of.GAPS, _keyed(counters.gaps))
+    yield metric(of.ACTIONS, counters.actions.items())
+    yield metric(of.WOULD_ACT, counters.would_act.items())
+    yield metric(of.WITHHELD, _keyed(counters.withheld))
+    yield metric(of.LAST_ACTION, ((action.labels, action.wall_s) for action in counters.last_actions))
+    yield metric(of.REACTION, _keyed(counters.reactions))
+    yield single(of.RELEASE, counters.release)
+    yield single(of.SCAN_DURATION, counters.scan)
+    yield single(of.CYCLE_DURATION, counters.cycle)
+    yield metric(of.GAPS, _keyed(counters.gaps))
 
 
-def event_families(counts: Mapping[str, int]) -> Metric:
-    """The counts of Events on pods by result; no series if none are written."""
-    return counter(of.EVENTS, _keyed(counts))
+def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, float | Histogram]]:
+    return (((key,), value) for key, value in values.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,16 +275,6 @@ class Reload:
 
     ok: bool
     success_s: float | None
-
-
-def reload_families(reload: Reload) -> Iterator[Metric]:
-    """The last policy reload."""
-    yield single(of.RELOAD_OK, float(reload.ok))
-    yield single(of.RELOAD_TIME, reload.success_s)
-
-
-def _keyed(counts: Mapping[str, int]) -> dict[Labels, int]:
-    return {(key,): number for key, number in counts.items()}
 
 
 _LEAST_S: Final = 10.0
@@ -322,9 +289,9 @@ class _State:
     resting: Resting | None = None
 
     def now(self) -> "_State":
-        """The same as of the last tick, if ticks repeat the last cycle."""
-        found = self.resting.now() if self.resting is not None else None
-        return self if found is None else self.repeated(*found)
+        """The state as of the last tick, if ticks repeat the last cycle."""
+        latest = self.resting.now() if self.resting is not None else None
+        return self if latest is None else self.repeated(*latest)
 
     def repeated(self, report: CycleReport, ticks: Ticks) -> "_State":
         """The state after ticks that have only repeated the last cycle."""
@@ -336,8 +303,8 @@ class Metrics(Collector):
     """All metrics of the daemon, including those of its process.
 
     All methods but `collect` are called from one thread; a scrape may come from any other, and sees a whole cycle.
-    `events` counts Events by result and is called at each scrape; None: none are written. `now` is the clock by
-    which the last cycle becomes too old to show; None: it never does.
+    `events` counts Events by result and is called at each scrape; None if no Events are written. `now` is the clock by
+    which the last cycle becomes too old to show; None if it never does.
     """
 
     def __init__(
@@ -393,17 +360,18 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every family, from the state after the last cycle."""
         state = self._state.now()
-        yield info(of.BUILD_INFO, [(__version__, platform.python_version())])
+        yield metric(of.BUILD_INFO, [((__version__, platform.python_version()), 1)])
         if state.reload is not None:
-            yield from reload_families(state.reload)
-        yield from counter_families(state.counters)
-        yield event_families(self._events() if self._events is not None else {})
+            yield single(of.RELOAD_OK, float(state.reload.ok))
+            yield single(of.RELOAD_TIME, state.reload.success_s)
+        yield from _counter_families(state.counters)
+        yield metric(of.EVENTS, _keyed(self._events() if self._events is not None else {}))
         if state.report is not None:
             report = self._as_known_now(state.report, state.at_s)
-            yield from state_families(report)
-            yield from gpu_families(report)
-            yield from pod_families(report, state.counters.peaks)
-            yield from account_families(report)
+            yield from _state_families(report)
+            yield from _gpu_families(report)
+            yield from _pod_families(report, state.counters.peaks)
+            yield from _account_families(report)
 
     def _as_known_now(self, report: CycleReport, at_s: float) -> CycleReport:
         if self._now is None or self._now().boottime_s - at_s <= late_after_s(report.policy.interval_s):
@@ -419,7 +387,7 @@ def late_after_s(interval_s: float) -> float:
 def outdated(report: CycleReport) -> CycleReport:
     """What is still true of a cycle that is too old: use and due steps are unknown, and no GPU responds.
 
-    While a driver call hangs, no cycle ends: without this the last numbers would stay for ever.
+    While a driver call hangs, no cycle ends: without this the last numbers would stay forever.
     """
     gpus = tuple(replace(gpu, up=False, listed=False, used=None) for gpu in report.snapshot.gpus)
     unknown = {"used": None, "used_at_least": 0, "verdict": Verdict.UNKNOWN, "uses": ()}
@@ -428,7 +396,7 @@ def outdated(report: CycleReport) -> CycleReport:
         snapshot=replace(report.snapshot, gpus=gpus, uses=()),
         attribution=Attribution(),
         plan=replace(report.plan, entries=()),
-        assessments=tuple(replace(each, **unknown) for each in report.assessments),  # type: ignore[arg-type]
+        assessments=tuple(replace(known, **unknown) for known in report.assessments),  # type: ignore[arg-type]
     )
 
 
