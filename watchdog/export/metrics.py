@@ -34,6 +34,8 @@ from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
 Key = TypeVar("Key")
+_RELEASE: Final = Histogram(RELEASE_S)
+_DURATION: Final = Histogram(DURATION_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +47,9 @@ class Counters:
     withheld: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((brake.value for brake in Brake), 0))
     gaps: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys((reason.value for reason in GapReason), 0))
     reactions: Mapping[str, Histogram] = field(default_factory=dict)
-    release: Histogram = Histogram(RELEASE_S)
-    scan: Histogram = Histogram(DURATION_S)
-    cycle: Histogram = Histogram(DURATION_S)
+    release: Histogram = _RELEASE
+    scan: Histogram = _DURATION
+    cycle: Histogram = _DURATION
     peaks: Mapping[str, int] = field(default_factory=dict)
     last_actions: tuple[LastAction, ...] = ()
     policy: str = ""
