@@ -84,7 +84,7 @@ def seen(report: CycleReport | None, **more: Any) -> PageInput:
 
 def read(report: CycleReport | None, **more: Any) -> Read:
     """The page of a report, read back."""
-    return Read(page(seen(report, **more)).html)
+    return Read(page(seen(report, **more))[0])
 
 
 def action(**more: Any) -> RecentStatus:

@@ -264,9 +264,8 @@ class Endpoints:
             remedies=self._remedies,
             is_still=is_still,
         )
-        made = page(seen)
-        packed = gzip.compress(made.html.encode(), compresslevel=1, mtime=0)
-        return PackedPage(packed=packed, refresh_s=made.refresh_s)
+        html, refresh_s = page(seen)
+        return PackedPage(packed=gzip.compress(html.encode(), compresslevel=1, mtime=0), refresh_s=refresh_s)
 
     def health_status(self) -> HealthStatus:
         """The health of the watchdog itself."""

@@ -7,19 +7,18 @@ not; a row only shortens a name that must be shorter than usual.
 import base64
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from watchdog.core.assessment import Reason
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.export.page_cards import Bar, account_bar, amount, at_least, cards
+from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import PageInput, headline
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
-from watchdog.report.progress import Level, NextStep, Standing, result_short
+from watchdog.report.progress import Level, Standing, result_short
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.node import unlisted
 from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
@@ -86,16 +85,11 @@ POLICY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusPage:
-    """The page as HTML, and after how many seconds to reload it."""
-
-    html: str
-    refresh_s: int
+Row = dict[str, object]  # what the template shows of one row, by name
 
 
-def page(seen: PageInput) -> StatusPage:
-    """The page as of now, also before the first cycle."""
+def page(seen: PageInput) -> tuple[str, int]:
+    """The page as of now, also before the first cycle; and after how many seconds to reload it."""
     head, status = headline(seen), seen.status
     gaps = list(_remedies(seen, status)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
@@ -105,57 +99,46 @@ def page(seen: PageInput) -> StatusPage:
         head=head,
         refresh_s=refresh_s,
         node=status.node if status is not None else "",
-        urgent=[_urgent(each, seen, number) for number, each in enumerate(seen.urgent[:_MOST_OVER])],
+        urgent=[_urgent(standing, seen, number) for number, standing in enumerate(seen.urgent[:_MOST_OVER])],
         more_urgent=max(len(seen.urgent) - _MOST_OVER, 0),
-        recent=[_recent(each, seen, number) for number, each in enumerate(status.recent)] if status is not None else [],
+        recent=[_recent(action, seen, n) for n, action in enumerate(status.recent)] if status is not None else [],
         gaps=gaps[:_MOST_REMEDIES],
         has_more_gaps=len(gaps) > _MOST_REMEDIES,
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
         cards=cards(status) if status is not None else (),
         health=list(_health(seen)),
-        accounts=[_account(each, seen) for each in seen.standings],
+        accounts=[_account(standing, seen) for standing in seen.standings],
         unlisted=unlisted(seen.unlisted),
     )
-    return StatusPage(html=html, refresh_s=refresh_s)
+    return html, refresh_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UrgentRow:
+def _urgent(standing: Standing, seen: PageInput, number: int) -> Row:
     """An account that is over its limit or has a next step; only the first few have details."""
-
-    title: str
-    place: str
-    steps: tuple[NextStep, ...]
-    bar: Bar | None
-    used: str
-    allowed: str
-    origin: str
-    excess: str
-    lasting: str
-    details: tuple[str, ...]
-    protected: str
-    advice: str
-
-
-def _urgent(standing: Standing, seen: PageInput, number: int) -> UrgentRow:
     account, has_details = standing.account, number < _WITH_DETAILS
     allowed, declared = account.allowed, account.declared
-    origin = f"{format_bytes(declared)} {_source(account)}" if has_details and declared is not None else ""
-    shown = (each for each in standing.steps if each.is_held or (has_details and each is standing.gravest))
-    return UrgentRow(
-        title=account.title,
-        place=_place(account, seen.labels),
-        steps=standing.steps,
-        bar=account_bar(account),
-        used=at_least(account.used, account.least),
-        allowed=format_bytes(allowed) if allowed is not None else "",
-        origin=origin,
-        excess=format_bytes(account.least - allowed) if allowed is not None and account.least > allowed else "",
-        lasting=_lasting(account, seen),
-        details=tuple(each.detail for each in shown),
-        protected=account.protected or "" if has_details else "",
-        advice=account.advice or "" if has_details else "",
+    is_default = account.declared_by == "default"
+    source = (
+        f"from the default of rule {inert(account.rule or '')}"
+        if is_default
+        else f"declared by {inert(account.declared_by or 'nothing')}"
     )
+    origin = f"{format_bytes(declared)} {source}" if has_details and declared is not None else ""
+    shown = (step for step in standing.steps if step.is_held or (has_details and step is standing.gravest))
+    return {
+        "title": account.title,
+        "place": _place(account, seen.labels),
+        "steps": standing.steps,
+        "bar": account_bar(account),
+        "used": amount(account.used, account.least),
+        "allowed": format_bytes(allowed) if allowed is not None else "",
+        "origin": origin,
+        "excess": format_bytes(account.least - allowed) if allowed is not None and account.least > allowed else "",
+        "lasting": _lasting(account, seen),
+        "details": [step.detail for step in shown],
+        "protected": account.protected if has_details else None,
+        "advice": account.advice if has_details else None,
+    }
 
 
 def _lasting(account: AccountStatus, seen: PageInput) -> str:
@@ -166,13 +149,6 @@ def _lasting(account: AccountStatus, seen: PageInput) -> str:
     return f"for {span(over_s) if over_s >= 1 else 'less than 1s'} {seen.as_of}".strip()
 
 
-def _source(account: AccountStatus) -> str:
-    """The source of the declared amount."""
-    if account.declared_by == "default":
-        return f"from the default of rule {inert(account.rule or '')}"
-    return f"declared by {inert(account.declared_by or 'nothing')}"
-
-
 def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
     """The part of a pod that an account covers: `container main, GPU 0`; empty: the whole pod."""
     container, gpu = account.container, account.gpu
@@ -180,124 +156,74 @@ def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
     return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountRow:
+def _account(standing: Standing, seen: PageInput) -> Row:
     """A row of the table of all accounts."""
-
-    title: str
-    place: str
-    rule: str
-    bar: Bar | None
-    used: str
-    most: str
-    allowed: str
-    declared: str
-    state: str
-    css: str
-    is_protected: bool
-
-
-def _account(standing: Standing, seen: PageInput) -> AccountRow:
     account, gravest = standing.account, standing.gravest
     most, allowed = account.used_at_most, account.allowed
     state = _VERDICTS.get(account.verdict, account.verdict)
     verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
-    return AccountRow(
-        title=account.title,
-        place=_place(account, seen.labels),
-        rule=account.rule or "",
-        bar=account_bar(account),
-        used=at_least(account.used, account.least),
-        most=format_bytes(most) if most is not None else "",
-        allowed=format_bytes(allowed) if allowed is not None else "",
-        declared=amount(account.declared) if allowed is not None and account.declared != allowed else "",
-        state=f"{state}, {gravest.short}" if gravest is not None else state,
-        css=standing.level.value if standing.steps else verdict_css,
-        is_protected=account.protected is not None,
-    )
+    return {
+        "title": account.title,
+        "place": _place(account, seen.labels),
+        "rule": account.rule,
+        "bar": account_bar(account),
+        "used": amount(account.used, account.least),
+        "most": format_bytes(most) if most is not None else "",
+        "allowed": format_bytes(allowed) if allowed is not None else "",
+        "declared": amount(account.declared) if allowed is not None and account.declared != allowed else "",
+        "state": f"{state}, {gravest.short}" if gravest is not None else state,
+        "css": standing.level.value if standing.steps else verdict_css,
+        "is_protected": account.protected is not None,
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentRow:
-    """A recent action; only the last few have sentences."""
-
-    title: str
-    container: str
-    result: str
-    css: str
-    when: str
-    why: str
-    outcome: str
-
-
-def _recent(action: RecentStatus, seen: PageInput, number: int) -> RecentRow:
+def _recent(action: RecentStatus, seen: PageInput, number: int) -> Row:
+    """A recent action; only the first few have sentences."""
     at_s, has_details = action.at or 0.0, number < _RECENT_WITH_DETAILS
-    return RecentRow(
-        title=f"{action.namespace}/{action.pod}",
-        container=action.container or "",
-        result=result_short(action),
-        css=(Level.BAD if is_action(action) else Level.WATCH).value,
-        when=f"{seen.clock(at_s)}, {seen.ago(at_s)}",
-        why=action.why if has_details else "",
-        outcome=action.outcome or "" if has_details else "",
-    )
+    return {
+        "title": f"{action.namespace}/{action.pod}",
+        "container": action.container,
+        "result": result_short(action),
+        "css": (Level.BAD if is_action(action) else Level.WATCH).value,
+        "when": f"{seen.clock(at_s)}, {seen.ago(at_s)}",
+        "why": action.why if has_details else None,
+        "outcome": action.outcome if has_details else None,
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemedyRow:
-    """Data gaps with the same remedy: the name and the reason of the first few, and how many more there are."""
-
-    gaps: tuple[tuple[str, str], ...]
-    more: int
-    remedy: str
-
-
-def _remedies(seen: PageInput, status: Status) -> Iterator[RemedyRow]:
+def _remedies(seen: PageInput, status: Status) -> Iterator[Row]:
+    """Data gaps by remedy: the name and the reason of the first few, and how many more there are."""
     by_remedy: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for gap in status.gaps:
         label = seen.labels.get(gap.gpu or "")
         what = gap.what.replace(gap.gpu, label) if gap.gpu and label else gap.what
         by_remedy[gap.remedy or ""].append((what, gap.why))
-    for remedy, found in by_remedy.items():
-        yield RemedyRow(gaps=tuple(found[:_MOST_OF_A_KIND]), more=max(len(found) - _MOST_OF_A_KIND, 0), remedy=remedy)
+    for remedy, gaps in by_remedy.items():
+        yield {"gaps": gaps[:_MOST_OF_A_KIND], "more": max(len(gaps) - _MOST_OF_A_KIND, 0), "remedy": remedy}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnattributedRow:
+def _unattributed(seen: PageInput, status: Status) -> Iterator[Row]:
     """Memory of processes without a pod, by reason: the total, and the largest as name, PID, amount and GPU."""
-
-    total: str
-    processes: str
-    means: str
-    largest: tuple[tuple[str, int, str, str], ...]
-    more: int
-    advice: str
-
-
-def _unattributed(seen: PageInput, status: Status) -> Iterator[UnattributedRow]:
     by_reason: defaultdict[str, list[UnattributedStatus]] = defaultdict(list)
     for use in status.unattributed:
         by_reason[use.reason].append(use)
     for reason in (*_UNATTRIBUTED, *(by_reason.keys() - _UNATTRIBUTED.keys())):
-        if found := by_reason.get(reason):
-            yield _reason(reason, found, seen)
-
-
-def _reason(reason: str, found: Sequence[UnattributedStatus], seen: PageInput) -> UnattributedRow:
-    sums, (means, advice) = Sum(), _UNATTRIBUTED.get(reason, (f"({reason})", ""))
-    for use in found:
-        sums.add(use.used)
-    largest = sorted(found, key=lambda use: -(use.used or 0))[:_MOST_OF_A_KIND]
-    return UnattributedRow(
-        total=at_least(sums.total, sums.at_least) if sums.known or sums.at_least else "An unknown amount",
-        processes=count(len({use.pid for use in found}), "process", "processes"),
-        means=means,
-        largest=tuple(
-            (use.name or "unnamed", use.pid, amount(use.used), seen.labels.get(use.gpu, use.gpu)) for use in largest
-        ),
-        more=max(len(found) - _MOST_OF_A_KIND, 0),
-        advice=advice,
-    )
+        uses, total = sorted(by_reason[reason], key=lambda use: -(use.used or 0)), Sum()
+        for use in uses:
+            total.add(use.used)
+        means, advice = _UNATTRIBUTED.get(reason, (f"({reason})", ""))
+        if uses:
+            yield {
+                "total": amount(total.total, total.at_least) if total.known or total.at_least else "An unknown amount",
+                "processes": count(len({use.pid for use in uses}), "process", "processes"),
+                "means": means,
+                "largest": [
+                    (use.name or "unnamed", use.pid, amount(use.used), seen.labels.get(use.gpu, use.gpu))
+                    for use in uses[:_MOST_OF_A_KIND]
+                ],
+                "more": max(len(uses) - _MOST_OF_A_KIND, 0),
+                "advice": advice,
+            }
 
 
 def _health(seen: PageInput) -> Iterator[tuple[str, str, bool]]:

@@ -5,7 +5,7 @@ attributes, since inline styles would need a laxer security policy.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,39 +23,31 @@ _REST: Final = ("rest-a", "rest-b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """A part of a bar: the CSS class of its filling, its start and its width as percentages."""
-
-    css: str
-    x: str
-    width: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A line across a bar: its CSS class and its position as a percentage."""
-
-    css: str
-    x: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A bar: its segments from left to right, and the lines across it."""
+    """A bar: parts from left to right as (CSS class, start, width), and lines across it as (CSS class, position)."""
 
-    segments: tuple[Segment, ...]
-    lines: tuple[Line, ...] = ()
+    parts: tuple[tuple[str, str, str], ...]
+    lines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An entry of a GPU's legend: what uses a part of its memory. `note` stands out; `is_pod`: the label is a name."""
+    """What uses a part of a GPU's memory, at least `least` bytes; `used` is None if some of it is unknown.
+
+    `note` stands out; `is_pod`: the label is a name.
+    """
 
     css: str
-    amount: str
     label: str
+    used: int | None
+    least: int
     note: str = ""
     is_pod: bool = False
+
+    @property
+    def amount(self) -> str:
+        """The bytes as text."""
+        return amount(self.used, self.least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,32 +65,18 @@ class Card:
     legend: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Share:
-    """A part of a GPU before it is drawn; `used` is None if a part of it is unknown."""
-
-    label: str
-    used: int | None
-    least: int
-    css: str
-    is_over: bool = False
-    is_named: bool = True
-
-
 def cards(status: Status) -> tuple[Card, ...]:
     """Every GPU of the node, in the order of the status."""
-    titles = {each.uid: each.title for each in status.accounts}
-    over = frozenset(each.uid for each in status.accounts if each.verdict == "over")
     pods: defaultdict[str, defaultdict[str, Sum]] = defaultdict(lambda: defaultdict(Sum))
     for account in status.accounts:
         for process in account.processes:
             pods[process.gpu][account.uid].add(process.used)
     unattributed: defaultdict[str, Sum] = defaultdict(Sum)
-    for process_use in status.unattributed:
-        unattributed[process_use.gpu].add(process_use.used)
-    named = _FILLINGS if len(status.gpus) <= _MANY_CARDS else _NAMED_OF_MANY
+    for use in status.unattributed:
+        unattributed[use.gpu].add(use.used)
+    most_named = _FILLINGS if len(status.gpus) <= _MANY_CARDS else _NAMED_OF_MANY
     return tuple(
-        _card(gpu, _pods(pods[gpu.uuid], titles, over, named), [*pods[gpu.uuid].values()], unattributed[gpu.uuid])
+        _card(gpu, _pods(status, pods[gpu.uuid], most_named), unattributed[gpu.uuid].at_least, most_named)
         for gpu in status.gpus
     )
 
@@ -114,31 +92,43 @@ def account_bar(account: AccountStatus) -> Bar | None:
     return _bar([("over" if account.verdict == "over" else "use", used)], whole, lines)
 
 
-def at_least(whole: int | None, known: int) -> str:
+def amount(used: int | None, least: int = 0) -> str:
     """Bytes: `at least 4Gi` if a part is unknown, `unknown` if nothing is known."""
-    if whole is not None:
-        return format_bytes(whole)
-    return f"at least {format_bytes(known)}" if known else "unknown"
+    if used is not None:
+        return format_bytes(used)
+    return f"at least {format_bytes(least)}" if least else "unknown"
 
 
-def amount(value: int | None) -> str:
-    """Bytes, or `unknown`."""
-    return "unknown" if value is None else format_bytes(value)
-
-
-def _card(gpu: GpuStatus, pods: Sequence[_Share], known: Sequence[Sum], unattributed: Sum) -> Card:
-    memory = gpu.memory
-    others = [
-        _other("unattributed", gpu.unattributed, "unattributed", unattributed.at_least),
-        *_by_unknown(gpu, [*known, unattributed]),
-        _other("residual", memory.residual, "residual"),
-        _other("reserved by the driver", memory.reserved, "reserved"),
+def _pods(status: Status, uses: Mapping[str, Sum], most_named: int) -> list[Part]:
+    """The pods of a GPU: those over their limits first, then the largest."""
+    titles = {account.uid: account.title for account in status.accounts}
+    over = {account.uid for account in status.accounts if account.verdict == "over"}
+    ordered = sorted(uses.items(), key=lambda item: (item[0] not in over, -item[1].at_least, item[0]))
+    return [
+        Part(
+            css="over" if uid in over else f"pod-{number}" if number < most_named else _REST[number % 2],
+            label=titles[uid],
+            used=used.total,
+            least=used.at_least,
+            note="over" if uid in over else "",
+            is_pod=True,
+        )
+        for number, (uid, used) in enumerate(ordered)
     ]
-    drawn = [(each.css, each.least) for each in (*pods, *others) if each.least > 0]
+
+
+def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, most_named: int) -> Card:
+    memory = gpu.memory
+    others = [_other("unattributed", gpu.unattributed, "unattributed", least_unattributed)]
+    if memory.residual is None and memory.used is not None:  # memory without a known owner must not look free
+        left = memory.used - (memory.reserved or 0) - sum(pod.least for pod in pods) - least_unattributed
+        others += [_other("in use, owner unknown", left, "unknown")] if left > 0 else []
+    others.append(_other("residual", memory.residual, "residual"))
+    others.append(_other("reserved by the driver", memory.reserved, "reserved"))
+    drawn = [(part.css, part.least) for part in (*pods, *others) if part.least > 0]
     # The numbers are read one after the other, and may add up to more than the total.
     whole = max(memory.total, sum(least for _, least in drawn)) if memory.total else 0
     free = memory.total - memory.used if memory.total is not None and memory.used is not None else None
-    used = [_part(each) for each in others if each.used != 0]
     return Card(
         label=gpu_label(gpu),
         uuid=gpu.uuid,
@@ -148,71 +138,41 @@ def _card(gpu: GpuStatus, pods: Sequence[_Share], known: Sequence[Sum], unattrib
         total=amount(memory.total),
         share=f"{100 * memory.used // memory.total}%" if memory.total and memory.used is not None else "",
         bar=_bar(drawn, whole),
-        legend=(*_legend(pods), *used, Part(css="free", amount=amount(free), label="free")),
+        legend=(
+            *pods[:most_named],
+            *_summed(pods[most_named:]),
+            *(part for part in others if part.used != 0),
+            _other("free", free, "free"),
+        ),
     )
 
 
-def _pods(uses: Mapping[str, Sum], titles: Mapping[str, str], over: frozenset[str], named: int) -> tuple[_Share, ...]:
-    """The pods of a GPU: those over their limits first, then the largest."""
-    ordered = sorted(uses.items(), key=lambda each: (each[0] not in over, -each[1].at_least, each[0]))
-    return tuple(
-        _Share(
-            label=titles[uid],
-            used=used.total,
-            least=used.at_least,
-            css="over" if uid in over else f"pod-{number}" if number < named else _REST[number % 2],
-            is_over=uid in over,
-            is_named=number < named,
-        )
-        for number, (uid, used) in enumerate(ordered)
-    )
+def _other(label: str, used: int | None, css: str, least: int = 0) -> Part:
+    return Part(css=css, label=label, used=used, least=least if used is None else used)
 
 
-def _by_unknown(gpu: GpuStatus, known: Iterable[Sum]) -> Iterator[_Share]:
-    """Memory in use without a known owner, which must not look free; nothing if all of it is known."""
-    if gpu.memory.residual is None and gpu.memory.used is not None:
-        left = gpu.memory.used - (gpu.memory.reserved or 0) - sum(each.at_least for each in known)
-        if left > 0:
-            yield _other("in use, owner unknown", left, "unknown")
-
-
-def _other(label: str, used: int | None, css: str, known: int = 0) -> _Share:
-    return _Share(label=label, used=used, least=known if used is None else used, css=css)
-
-
-def _legend(pods: Sequence[_Share]) -> Iterator[Part]:
-    """The named pods, and the sum of the others."""
-    hidden, sums = [each for each in pods if not each.is_named], Sum()
-    for each in pods:
-        if each.is_named:
-            yield _part(each, note="over" if each.is_over else "", is_pod=True)
-    for each in hidden:
-        sums.at_least += each.least
-        sums.known = sums.known and each.used is not None
-    if hidden:
-        over = sum(each.is_over for each in hidden)
-        used = at_least(sums.total, sums.at_least)
-        note = f"({over} over)" if over else ""
-        yield Part(css=_REST[0], amount=used, label=count(len(hidden), "more pod"), note=note)
-
-
-def _part(share: _Share, note: str = "", *, is_pod: bool = False) -> Part:
-    used = at_least(share.used, share.least)
-    return Part(css=share.css, amount=used, label=share.label, note=note, is_pod=is_pod)
+def _summed(pods: Sequence[Part]) -> list[Part]:
+    """The pods that are not named, as one entry of the legend."""
+    if not pods:
+        return []
+    least, is_known = sum(pod.least for pod in pods), all(pod.used is not None for pod in pods)
+    over = sum(bool(pod.note) for pod in pods)
+    label, note = count(len(pods), "more pod"), f"({over} over)" if over else ""
+    return [Part(css=_REST[0], label=label, used=least if is_known else None, least=least, note=note)]
 
 
 def _bar(parts: Iterable[tuple[str, int]], whole: int, lines: Iterable[tuple[str, int | None]] = ()) -> Bar | None:
     """A bar of `whole` bytes, cut off beyond; None without a size."""
     if whole <= 0:
         return None
-    segments, at = [], 0
+    drawn, at = [], 0
     for css, part in parts:
         width = min(part, whole - at)
         if width > 0:
-            segments.append(Segment(css=css, x=_percent(at, whole), width=_percent(width, whole)))
+            drawn.append((css, _percent(at, whole), _percent(width, whole)))
             at += width
-    drawn = (Line(css=css, x=_percent(at, whole)) for css, at in lines if at is not None and 0 <= at <= whole)
-    return Bar(segments=tuple(segments), lines=tuple(drawn))
+    crossing = ((css, _percent(at, whole)) for css, at in lines if at is not None and 0 <= at <= whole)
+    return Bar(parts=tuple(drawn), lines=tuple(crossing))
 
 
 def _percent(part: int, whole: int) -> str:
