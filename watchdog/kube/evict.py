@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
@@ -10,7 +11,7 @@ import msgspec
 
 from watchdog.clock import Bell
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest, EvictionResult
-from watchdog.core.model import Gap, Pod
+from watchdog.core.model import Pod
 from watchdog.kube.client import (
     LONGEST_RETRY_AFTER_S,
     READ_TIMEOUT_S,
@@ -30,20 +31,23 @@ _GET_TIMEOUT_S: Final = 5.0
 _GETTING: Final = "reading the pod before evicting it"
 _EVICTING: Final = "evicting the pod"
 _TOO_OLD: Final = "the API server took so long to return the pod that its last measured use was too old to evict by"
-_BUDGET: Final = "DisruptionBudget"  # DisruptionBudgetCause in k8s.io/api/policy/v1
-_TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+_OTHER_POD: Final = "another pod has its name now"
 # The handler checks the UID itself, and the store below it does so again.
 _WRONG_UID: Final = ("UID in the precondition", "UID in precondition")
-_BUDGET_IS_ODD: Final = ("pdb disruptions allowed is negative", "DisruptedPods map too big")
-_LOST: Final = "the API server's answer was lost"
+_BUDGET: Final = "DisruptionBudget"  # DisruptionBudgetCause in k8s.io/api/policy/v1
+# Budgets that refuse without that cause, by the status of the response.
+_ODD_BUDGETS: Final[Mapping[int, tuple[str, ...]]] = {
+    403: ("pdb disruptions allowed is negative", "DisruptedPods map too big"),
+    500: ("more than one PodDisruptionBudget",),
+}
 
 
-class _PhaseStatus(msgspec.Struct, gc=False):
+class _PhaseStatus(msgspec.Struct, frozen=True, gc=False):
     phase: str = ""
 
 
 class _PodPhase(msgspec.Struct, gc=False):
-    status: _PhaseStatus = msgspec.field(default_factory=_PhaseStatus)
+    status: _PhaseStatus = _PhaseStatus()
 
 
 _PHASE: Final = msgspec.json.Decoder(_PodPhase)
@@ -51,92 +55,38 @@ _PHASE: Final = msgspec.json.Decoder(_PodPhase)
 
 def evict(api: Api, request: EvictionRequest) -> EvictionResult:
     """Try to evict a pod, once; takes at most the timeouts of its two requests."""
-    result = _check_pod(api, request)
+    try:
+        response = _call(api, "GET", path_of(request), None)
+    except ApiError as error:
+        return _result(request, EvictionAnswer.LATER, f"{_GETTING}: {error}")
+    result = read_pod(request, response)
     if result is not None:
         return result
     if not request.is_wanted():
         return _result(request, EvictionAnswer.WITHDRAWN)
     if not request.is_fresh():
-        return _again(request, EvictionAnswer.LATER, _TOO_OLD)
+        return _result(request, EvictionAnswer.LATER, _TOO_OLD)
     options = {"gracePeriodSeconds": request.grace_s, "preconditions": {"uid": request.uid}}
     metadata = {"name": request.name, "namespace": request.namespace}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
     try:
         response = _call(api, "POST", f"{path_of(request)}/eviction", body)
-    except ApiUnreachableError as error:
-        return _again(request, EvictionAnswer.UNKNOWN, f"{_EVICTING}: {error}")
     except ApiError as error:
-        return _again(request, EvictionAnswer.LATER, f"{_EVICTING}: {error}")
+        is_unsure = isinstance(error, ApiUnreachableError)
+        return _result(request, EvictionAnswer.UNKNOWN if is_unsure else EvictionAnswer.LATER, f"{_EVICTING}: {error}")
     return read_response(request, response)
 
 
-def read_response(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
-    """What the response to an eviction means."""
-    if response.is_good:
-        return _result(request, EvictionAnswer.ACCEPTED)
-    gone = _says_gone(response)
-    if gone:
-        return _gone(request, gone)
-    if _is_budget(response):
-        return _read_budget(request, response)
-    if response.status >= 500:
-        # Whether it was carried out before the error is not known.
-        return _again(request, EvictionAnswer.UNKNOWN, str(response.problem(_EVICTING)), response)
-    if response.status == 409 or (response.status == 404 and response.message.endswith(" not found")):
-        # The pod or its budget has changed, or is gone, in the meantime.
-        return _again(request, EvictionAnswer.LATER, str(response.problem(_EVICTING)), response)
-    return _refused(request, response, _EVICTING)
-
-
-def _says_gone(response: ApiResponse) -> str:
-    if response.status == 404 and response.message.startswith("pods "):
-        return "the pod is gone"
-    is_other = response.status == 409 and any(words in response.message for words in _WRONG_UID)
-    return "another pod has its name now" if is_other else ""
-
-
-def _is_budget(response: ApiResponse) -> bool:
-    if response.status == 429:
-        return any(cause.reason == _BUDGET for cause in response.causes)
-    words = {403: _BUDGET_IS_ODD, 500: (_TWO_BUDGETS,)}.get(response.status, ())
-    return any(each in response.message for each in words)
-
-
-def _read_budget(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
-    message = next((cause.message for cause in response.causes if cause.reason == _BUDGET), "") or response.message
-    message = message[:1].lower() + message[1:].rstrip(".")
-    if response.status == 500:
-        remedy = "the Eviction API can't decide which one counts: let only one of them select it"
-        return _again(request, EvictionAnswer.BLOCKED, f"{message}; {remedy}", response)
-    if response.retry_after_s is not None:
-        # The budget's controller has not processed it yet, or not since it was changed.
-        remedy = "if it stays so, check kube-controller-manager"
-        return _again(request, EvictionAnswer.LATER, f"{message}; {remedy}", response)
-    return _again(
-        request,
-        EvictionAnswer.BLOCKED,
-        f"{message}; it succeeds once more pods are healthy or the budget is relaxed",
-        response,
-    )
-
-
-def _check_pod(api: Api, request: EvictionRequest) -> EvictionResult | None:
-    """Read the pod again; None: it is the same pod, and there is no reason against evicting it."""
-    try:
-        response = _call(api, "GET", path_of(request), None)
-    except ApiError as error:
-        return _again(request, EvictionAnswer.LATER, f"{_GETTING}: {error}")
-    return read_pod(request, response)
-
-
 def read_pod(request: EvictionRequest, response: ApiResponse) -> EvictionResult | None:
-    """What the response to reading the pod means; None: the pod may be evicted."""
-    gone = _says_gone(response)
-    if gone:
+    """What the response to reading the pod means; None: it is the same pod, and may be evicted."""
+    if gone := _says_gone(response):
         return _gone(request, gone)
     if not response.is_good:
         return _refused(request, response, _GETTING)
-    pods, gaps = _decode(response.body)
+    try:
+        pods, gaps = parse_pods(response.body)
+    except ValueError:
+        pods, gaps = (), ()
     if len(pods) != 1:
         why = "; ".join(str(gap.problem) for gap in gaps) or "the answer contains no pod"
         return _result(request, EvictionAnswer.REFUSED, f"{_GETTING}: {why}")
@@ -145,7 +95,7 @@ def read_pod(request: EvictionRequest, response: ApiResponse) -> EvictionResult 
 
 def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | None:
     if pod.uid != request.uid:
-        return _gone(request, "another pod has its name now")
+        return _gone(request, _OTHER_POD)
     if pod.deletion_deadline_s not in (None, request.deadline_s):
         return _gone(request, "the pod is being deleted already")
     try:
@@ -158,31 +108,51 @@ def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | 
     return None if objection is None else _result(request, EvictionAnswer.SPARED, objection)
 
 
-def _decode(body: bytes) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
-    try:
-        return parse_pods(body)
-    except ValueError:
-        return (), ()
+def read_response(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
+    """What the response to an eviction means."""
+    if response.is_good:
+        return _result(request, EvictionAnswer.ACCEPTED)
+    if gone := _says_gone(response):
+        return _gone(request, gone)
+    if _is_budget(response):
+        return _read_budget(request, response)
+    if response.status >= 500:
+        # Whether it was carried out before the error is not known.
+        return _result(request, EvictionAnswer.UNKNOWN, str(response.problem(_EVICTING)), response)
+    if response.status == 409 or (response.status == 404 and response.message.endswith(" not found")):
+        # The pod or its budget has changed, or is gone, in the meantime.
+        return _result(request, EvictionAnswer.LATER, str(response.problem(_EVICTING)), response)
+    return _refused(request, response, _EVICTING)
 
 
-def _call(api: Api, method: str, path: str, body: Any) -> ApiResponse:
-    """Make a request; after a 401 once more, with credentials that may have been rotated meanwhile."""
-    timeout_s = _GET_TIMEOUT_S if method == "GET" else READ_TIMEOUT_S
-    response = api.call(method, path, body=body, read_timeout_s=timeout_s)
-    return api.call(method, path, body=body, read_timeout_s=timeout_s) if response.status == 401 else response
+def _says_gone(response: ApiResponse) -> str:
+    if response.status == 404 and response.message.startswith("pods "):
+        return "the pod is gone"
+    is_other = response.status == 409 and any(words in response.message for words in _WRONG_UID)
+    return _OTHER_POD if is_other else ""
 
 
-def path_of(request: EvictionRequest) -> str:
-    """The pod's path in the API; no name can lead anywhere else."""
-    # A name of dots alone would lead to a parent path; Kubernetes allows none (RFC 1123).
-    namespace, name = (quote(part, safe="") if part.strip(".") else "%20" for part in (request.namespace, request.name))
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+def _is_budget(response: ApiResponse) -> bool:
+    if response.status == 429:
+        return any(cause.reason == _BUDGET for cause in response.causes)
+    return any(words in response.message for words in _ODD_BUDGETS.get(response.status, ()))
+
+
+def _read_budget(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
+    message = next((cause.message for cause in response.causes if cause.reason == _BUDGET), "") or response.message
+    answer, remedy = EvictionAnswer.BLOCKED, "it succeeds once more pods are healthy or the budget is relaxed"
+    if response.status == 500:
+        remedy = "the Eviction API can't decide which one counts: let only one of them select it"
+    elif response.retry_after_s is not None:
+        # The budget's controller has not processed it yet, or not since it was changed.
+        answer, remedy = EvictionAnswer.LATER, "if it stays so, check kube-controller-manager"
+    return _result(request, answer, f"{message[:1].lower()}{message[1:].rstrip('.')}; {remedy}", response)
 
 
 def _refused(request: EvictionRequest, response: ApiResponse, what: str) -> EvictionResult:
     sentence = str(response.problem(what))
     if response.status in (408, 429) or response.status >= 500:
-        return _again(request, EvictionAnswer.LATER, sentence, response)
+        return _result(request, EvictionAnswer.LATER, sentence, response)
     if response.status == 403 and "admission webhook" in response.message:
         sentence = f"{what}: an admission webhook of the cluster refuses it: {response.message}"
     result = _result(request, EvictionAnswer.REFUSED, sentence)
@@ -202,22 +172,34 @@ def _lacks_right(response: ApiResponse) -> bool:
 def _gone(request: EvictionRequest, why: str) -> EvictionResult:
     """The pod is no longer there to be evicted, due to an earlier attempt of ours or another client."""
     if request.is_unsure:
-        return _result(request, EvictionAnswer.ACCEPTED, f"{_LOST}, and {why}")
+        return _result(request, EvictionAnswer.ACCEPTED, f"the API server's answer was lost, and {why}")
     return _result(request, EvictionAnswer.GONE, why)
 
 
-def _again(
-    request: EvictionRequest, answer: EvictionAnswer, why: str, response: ApiResponse | None = None
+def _result(
+    request: EvictionRequest, answer: EvictionAnswer, why: str = "", response: ApiResponse | None = None
 ) -> EvictionResult:
-    """A result after which to retry: a pause with full jitter, plus what the server asks for."""
-    pause_s = full_jitter_s(request.number, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S, least_s=LEAST_WAIT_S)
-    asked_s = (response.retry_after_s if response is not None else None) or 0.0
-    wait_s = pause_s + min(asked_s, LONGEST_RETRY_AFTER_S)
+    """A result; if it is to be retried, with a pause with full jitter, plus what the server asks for."""
+    wait_s = 0.0
+    if answer in (EvictionAnswer.BLOCKED, EvictionAnswer.LATER, EvictionAnswer.UNKNOWN):
+        asked_s = (response.retry_after_s if response is not None else None) or 0.0
+        wait_s = full_jitter_s(request.number, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S, least_s=LEAST_WAIT_S)
+        wait_s += min(asked_s, LONGEST_RETRY_AFTER_S)
     return EvictionResult(ticket=request.ticket, answer=answer, reason=why, wait_s=wait_s)
 
 
-def _result(request: EvictionRequest, answer: EvictionAnswer, why: str = "") -> EvictionResult:
-    return EvictionResult(ticket=request.ticket, answer=answer, reason=why)
+def _call(api: Api, method: str, path: str, body: Any) -> ApiResponse:
+    """Make a request; after a 401 once more, with credentials that may have been rotated meanwhile."""
+    timeout_s = _GET_TIMEOUT_S if method == "GET" else READ_TIMEOUT_S
+    response = api.call(method, path, body=body, read_timeout_s=timeout_s)
+    return api.call(method, path, body=body, read_timeout_s=timeout_s) if response.status == 401 else response
+
+
+def path_of(request: EvictionRequest) -> str:
+    """The pod's path in the API; no name can lead anywhere else."""
+    # A name of dots alone would lead to a parent path; Kubernetes allows none (RFC 1123).
+    namespace, name = (quote(part, safe="") if part.strip(".") else "%20" for part in (request.namespace, request.name))
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
 # A request that hangs takes half a minute at most. More at once than a node has GPUs would be a burst, not a need.
@@ -253,7 +235,6 @@ class ApiEvictor:
         return results
 
     def _work(self) -> None:
-        """Make requests as long as there are any."""
         while (request := self._next()) is not None:
             self._try(request)
 
@@ -265,7 +246,7 @@ class ApiEvictor:
             return None
 
     def _try(self, request: EvictionRequest) -> None:
-        # Whatever happens there is a result, or the eviction would be awaited forever.
+        # There must always be a result, or the eviction would be awaited forever.
         result = EvictionResult(
             ticket=request.ticket,
             answer=EvictionAnswer.UNKNOWN,

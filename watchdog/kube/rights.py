@@ -10,8 +10,6 @@ from typing import Final
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
-EVENTS_GROUP: Final = "events.k8s.io"
-
 
 class Piece(StrEnum):
     """A group of rights: each is one role, which exists only if the policy needs it."""
@@ -43,32 +41,32 @@ class Right:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-_PODS: Final = Right(
-    piece=Piece.OBSERVE,
-    resource="pods",
-    verbs=("list", "watch"),
-    why="the pods of the node: which process belongs to which pod, and what each pod declares",
-)
-_EVENTS: Final = Right(
-    piece=Piece.OBSERVE,
-    group=EVENTS_GROUP,
-    resource="events",
-    verbs=("create", "patch"),
-    why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
-)
-_NODE: Final = Right(
-    piece=Piece.NODE,
-    resource="nodes",
-    verbs=("list", "watch"),
-    why="the node's own object: labels that rules and declarations ask for, the mode annotation, maintenance",
-)
-_NAMESPACES: Final = Right(
-    piece=Piece.NAMESPACES,
-    resource="namespaces",
-    verbs=("list", "watch"),
-    why="the labels of namespaces, by which a rule matches",
-)
-_EVICT: Final = (
+ALL_RIGHTS: Final = (
+    Right(
+        piece=Piece.OBSERVE,
+        resource="pods",
+        verbs=("list", "watch"),
+        why="the pods of the node: which process belongs to which pod, and what each pod declares",
+    ),
+    Right(
+        piece=Piece.OBSERVE,
+        group="events.k8s.io",
+        resource="events",
+        verbs=("create", "patch"),
+        why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
+    ),
+    Right(
+        piece=Piece.NODE,
+        resource="nodes",
+        verbs=("list", "watch"),
+        why="the node's own object: labels that rules and declarations ask for, the mode annotation, maintenance",
+    ),
+    Right(
+        piece=Piece.NAMESPACES,
+        resource="namespaces",
+        verbs=("list", "watch"),
+        why="the labels of namespaces, by which a rule matches",
+    ),
     Right(
         piece=Piece.EVICT,
         resource="pods",
@@ -82,13 +80,13 @@ _EVICT: Final = (
         verbs=("create",),
         why="the eviction itself, with the UID of the intended pod",
     ),
-)
-_CAPACITY: Final = Right(
-    piece=Piece.CAPACITY,
-    resource="nodes",
-    subresource="status",
-    verbs=("patch",),
-    why="the entry of [capacity] in the node's status",
+    Right(
+        piece=Piece.CAPACITY,
+        resource="nodes",
+        subresource="status",
+        verbs=("patch",),
+        why="the entry of [capacity] in the node's status",
+    ),
 )
 
 
@@ -98,20 +96,20 @@ def rights_of(policy: Policy) -> tuple[Right, ...]:
     Every policy needs the Node object: it requests the release of the driver, and an observing daemon blocks the
     maintenance of a GPU just like an enforcing one.
     """
-    return (
-        _PODS,
-        *([_EVENTS] if policy.writes_events else []),
-        _NODE,
-        *([_NAMESPACES] if policy.reads_namespaces else []),
-        *(_EVICT if policy.evicts else ()),
-        *([_CAPACITY] if policy.capacity is not None else []),
+    pieces = {
+        Piece.NAMESPACES: policy.reads_namespaces,
+        Piece.EVICT: policy.evicts,
+        Piece.CAPACITY: policy.capacity is not None,
+    }
+    return tuple(
+        right
+        for right in ALL_RIGHTS
+        if (policy.writes_events if right.resource == "events" else pieces.get(right.piece, True))
     )
 
 
-ALL_RIGHTS: Final = (_PODS, _EVENTS, _NODE, _NAMESPACES, *_EVICT, _CAPACITY)
-
-
-_HEAD: Final = """\
+_ADMISSION: Final = Template("""\
+# $comment
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -120,14 +118,16 @@ metadata:
     app.kubernetes.io/name: gpu-memory-watchdog
 spec:
   failurePolicy: Fail
-"""
-_MATCH: Final = """\
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: ["*"]
+        operations: [$operations]
+        resources: [$resources]
   matchConditions:
     - name: it-is-the-watchdog
       expression: request.userInfo.username == '$user'
-"""
-_BINDING: Final = """\
----
+$checks---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
@@ -137,23 +137,38 @@ metadata:
 spec:
   policyName: $name
   validationActions: [Deny]
-"""
+""")
 # NodeNameKey in k8s.io/apiserver/pkg/authentication/serviceaccount: the node of the pod that a token is bound to, as
 # the tokens that the kubelet mounts into pods are.
-#
+_OWN_NODE: Final = """\
+    - name: ownNode
+      expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
+"""
+_IS_OWN_NODE: Final = """\
+    - expression: request.operation == 'UPDATE' && variables.ownNode != '' && variables.ownNode == request.name
+      message: the watchdog may only change the node that its pod is on, and its token must be of a pod
+      reason: Forbidden
+"""
+_IS_REMOVED: Final = """\
+    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
+      message: this account may only take $resource out of the status.capacity of nodes
+      reason: Forbidden
+"""
 # Both objects are compared in both directions, field by field: what is in neither can't have been changed. The status
 # subresource can't change a spec, but labels and annotations (nodeStatusStrategy in
 # k8s.io/kubernetes/pkg/registry/core/node). The API server itself copies the capacity of a node without allocatable
 # (SetDefaults_NodeStatus in k8s.io/kubernetes/pkg/apis/core/v1), that is one that no kubelet has written to yet.
-_BOTH: Final = """\
+_ONE_ENTRY: Final = Template("""\
+  variables:
+$variables\
     - name: both
       expression: "[dyn(object), dyn(oldObject)]"
     - name: defaulted
       expression: >-
         !dyn(oldObject).?status.?allocatable.hasValue() &&
         dyn(object).?status.?allocatable == dyn(object).?status.?capacity
-"""
-_ONE_ENTRY: Final = """\
+  validations:
+$validations\
     - expression: >-
         request.operation == 'UPDATE' && variables.both.all(a, variables.both.all(b,
         a.all(k, k in ['metadata', 'status'] || (k in b && a[k] == b[k])) &&
@@ -165,72 +180,9 @@ _ONE_ENTRY: Final = """\
         (k in b.?status.?capacity.orValue({}) && a.status.capacity[k] == b.status.capacity[k]))))
       message: the watchdog may only change $resource of the node's status.capacity
       reason: Forbidden
-"""
-_CAPACITY_POLICY: Final = Template(
-    "# The watchdog may change only one entry of the capacity of the node that its pod is on.\n"
-    + _HEAD
-    + """\
-  matchConstraints:
-    resourceRules:
-      - apiGroups: [""]
-        apiVersions: ["*"]
-        operations: [CREATE, UPDATE, DELETE]
-        resources: ["nodes", "nodes/*"]
-"""
-    + _MATCH
-    + """\
-  variables:
-    - name: ownNode
-      expression: request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
-"""
-    + _BOTH
-    + """\
-  validations:
-    - expression: request.operation == 'UPDATE' && variables.ownNode != '' && variables.ownNode == request.name
-      message: the watchdog may only change the node that its pod is on, and its token must be of a pod
-      reason: Forbidden
-"""
-    + _ONE_ENTRY
-    + _BINDING
-)
-# Of any node, but only to remove the one entry: for the account that cleans up after the daemons (deploy/chart).
-_WITHDRAW: Final = Template(
-    "# The account that withdraws may only remove that one entry of a node's capacity.\n"
-    + _HEAD
-    + """\
-  matchConstraints:
-    resourceRules:
-      - apiGroups: [""]
-        apiVersions: ["*"]
-        operations: [CREATE, UPDATE, DELETE]
-        resources: ["nodes", "nodes/*"]
-"""
-    + _MATCH
-    + "  variables:\n"
-    + _BOTH
-    + """\
-  validations:
-    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
-      message: this account may only take $resource out of the status.capacity of nodes
-      reason: Forbidden
-"""
-    + _ONE_ENTRY
-    + _BINDING
-)
+""")
 # The request for an eviction does not show which node the pod is on.
-_EVICT_POLICY: Final = Template(
-    "# The watchdog may evict only the pod that it has examined, and none of the system's.\n"
-    + _HEAD
-    + """\
-  matchConstraints:
-    resourceRules:
-      - apiGroups: [""]
-        apiVersions: ["*"]
-        operations: [CREATE]
-        resources: ["pods/eviction"]
-"""
-    + _MATCH
-    + """\
+_EVICTION: Final = Template("""\
   validations:
     - expression: object.?deleteOptions.?preconditions.?uid.orValue('') != ''
       message: the watchdog may only evict with the UID of the pod as a precondition
@@ -238,31 +190,52 @@ _EVICT_POLICY: Final = Template(
     - expression: "!(request.namespace in [$namespaces])"
       message: the watchdog may not evict pods of this namespace
       reason: Forbidden
-"""
-    + _BINDING
-)
+""")
 
 
 def capacity_admission(name: str, user: str, resource: str) -> str:
     """Limit the right to change the status of nodes to one resource of the account's own node; YAML documents."""
-    return _CAPACITY_POLICY.substitute(name=name, user=user, resource=resource)
+    comment = "The watchdog may change only one entry of the capacity of the node that its pod is on."
+    return _node_admission(comment, name, user, resource, variables=_OWN_NODE, validations=_IS_OWN_NODE)
 
 
 def withdrawal_admission(name: str, user: str, resource: str) -> str:
-    """Limit the right to change the status of nodes to removing one resource; YAML documents."""
-    return _WITHDRAW.substitute(name=name, user=user, resource=resource)
+    """Limit the right to change the status of nodes to removing one resource; YAML documents.
+
+    It covers any node, for the account that cleans up after the daemons (deploy/chart).
+    """
+    comment = "The account that withdraws may only remove that one entry of a node's capacity."
+    validations = Template(_IS_REMOVED).substitute(resource=resource)
+    return _node_admission(comment, name, user, resource, validations=validations)
 
 
 def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
     """Require a UID in evictions, and exclude namespaces from them; YAML documents."""
-    namespaces = ", ".join(f"'{namespace}'" for namespace in spared)
-    return _EVICT_POLICY.substitute(name=name, user=user, namespaces=namespaces)
+    return _ADMISSION.substitute(
+        comment="The watchdog may evict only the pod that it has examined, and none of the system's.",
+        name=name,
+        user=user,
+        operations="CREATE",
+        resources='"pods/eviction"',
+        checks=_EVICTION.substitute(namespaces=", ".join(f"'{namespace}'" for namespace in spared)),
+    )
+
+
+def _node_admission(comment: str, name: str, user: str, resource: str, *, validations: str, variables: str = "") -> str:
+    return _ADMISSION.substitute(
+        comment=comment,
+        name=name,
+        user=user,
+        operations="CREATE, UPDATE, DELETE",
+        resources='"nodes", "nodes/*"',
+        checks=_ONE_ENTRY.substitute(resource=resource, variables=variables, validations=validations),
+    )
 
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _SYSTEM: Final = "kube-system"
 _PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
-_SAID: Final = {
+_COMMENTS: Final = {
     Piece.OBSERVE: "The pods, and Events for their owners.",
     Piece.NODE: "The node's own object.",
     Piece.NAMESPACES: "The labels of namespaces.",
@@ -309,7 +282,7 @@ def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount) 
     name = account.object_name(piece)
     role, binding = (_head(kind, name) for kind in ("ClusterRole", "ClusterRoleBinding"))
     return f"""\
-# {_SAID[piece]}
+# {_COMMENTS[piece]}
 {role}rules:
 {rules}---
 {binding}roleRef:

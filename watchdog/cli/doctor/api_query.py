@@ -12,7 +12,7 @@ from watchdog.daemon.cluster import Cluster
 from watchdog.kube.client import Api
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
-from watchdog.kube.reviews import ask_version, has_node, has_pods, may_i, similar_names, who_am_i
+from watchdog.kube.reviews import has_node, has_pods, may_i, request_version, similar_names, who_am_i
 from watchdog.kube.rights import rights_of
 from watchdog.options import Options
 
@@ -66,7 +66,7 @@ class ApiQuery:
         credentials = api.credentials()
         self._learn(asking="its version", host=api.host, credentials=credentials)
         sent_s = clock.now().wall_s
-        answer, version = ask_version(api)
+        answer, version = request_version(api)
         now_s = clock.now().wall_s
         self._learn(version=version, now_s=now_s, offset_s=offset_s(answer.headers, sent_s, now_s))
         if answer.status not in (200, 401, 403) or (answer.is_good and not version):
