@@ -16,9 +16,8 @@ from watchdog.kube.client import Api, ApiResponse, RequestBackoff
 from watchdog.kube.failure import ApiError
 from watchdog.kube.messages import LogMessage, MessageQueue
 from watchdog.kube.objects import decode_node
-from watchdog.kube.wire import DECODE_ERRORS, continue_token, split_items
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, split_items
 
-CONTENT_TYPE: Final = "application/json-patch+json"
 _CAPACITY: Final = "/status/capacity"
 # Nodes at a time: one takes 10 to 20 KiB, with the images that it has.
 _PORTION: Final = 250
@@ -42,33 +41,30 @@ class CapacityChange:
     @classmethod
     def of(cls, node: Node, resource: str, amount: int | None) -> "CapacityChange":
         """The change of a node as currently known."""
-        written = node.capacity.get(resource)
-        return cls(
-            node=node.name,
-            uid=node.uid,
-            resource=resource,
-            written=written,
-            bare=not node.capacity,
-            amount=amount,
-        )
+        written, bare = node.capacity.get(resource), not node.capacity
+        return cls(node=node.name, uid=node.uid, resource=resource, written=written, bare=bare, amount=amount)
 
     @property
     def before(self) -> str:
         """What was advertised, in readable form."""
-        return "nothing" if self.written is None else quantity(self.written)
+        amount = advertised(self.written)
+        if self.written is None or amount is None:
+            return self.written or "nothing"
+        return format_quantity(amount)
 
     def patch(self) -> list[dict[str, Any]]:
         """The JSON patch (RFC 6902). If the entry has changed meanwhile, a test fails and nothing is changed."""
-        entry = f"{_CAPACITY}/{self.resource.replace('~', '~0').replace('/', '~1')}"
-        tests: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": self.uid}]
+        path = f"{_CAPACITY}/{self.resource.replace('~', '~0').replace('/', '~1')}"
+        value = str(self.amount)
+        change: dict[str, Any] = {"op": "add", "path": path, "value": value}
         if self.bare:
             # To the server a missing entry equals null (evanphx/json-patch); its parent must exist to test one.
-            tests.append({"op": "test", "path": _CAPACITY, "value": None})
-            return [*tests, {"op": "add", "path": _CAPACITY, "value": {self.resource: str(self.amount)}}]
-        tests.append({"op": "test", "path": entry, "value": self.written})
-        if self.amount is None:
-            return [*tests, {"op": "remove", "path": entry}]
-        return [*tests, {"op": "add", "path": entry, "value": str(self.amount)}]
+            path = _CAPACITY
+            change = {"op": "add", "path": path, "value": {self.resource: value}}
+        elif self.amount is None:
+            change = {"op": "remove", "path": path}
+        tests = {"/metadata/uid": self.uid, path: self.written}
+        return [*({"op": "test", "path": at, "value": expected} for at, expected in tests.items()), change]
 
 
 def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
@@ -79,10 +75,7 @@ def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
     response = api.call("GET", "/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
     if not response.is_good:
         return response, None
-    try:
-        nodes = [decode_node(item) for item in split_items(response.body, "Node")]
-    except (ValueError, *DECODE_ERRORS) as error:
-        raise ApiError(Problem(f"node {name} can't be read: {error}", "report it with the server's version")) from error
+    nodes, _ = _decode_nodes(response.body, f"node {name}")
     return response, next((node for node in nodes if node.name == name), None)
 
 
@@ -91,28 +84,32 @@ def list_nodes(api: Api, *, selector: str = "", portion: int = _PORTION) -> Iter
 
     ApiError if the request is refused, as for an invalid selector, or the response is not a list.
     """
-    chosen: dict[str, str | int] = {"labelSelector": selector} if selector else {}
-    query = {**chosen, "limit": portion}
+    query: dict[str, str | int] = {"labelSelector": selector} if selector else {}
+    query["limit"] = portion
     while True:
         response = api.call("GET", "/api/v1/nodes", query)
         if not response.is_good:
             raise ApiError(response.problem("listing the nodes"))
-        try:
-            yield from [decode_node(item) for item in split_items(response.body, "Node")]
-            more = continue_token(response.body)
-        except (ValueError, *DECODE_ERRORS) as error:
-            raise ApiError(
-                Problem(f"the nodes can't be read: {error}", "report it with the server's version")
-            ) from error
+        nodes, more = _decode_nodes(response.body, "the list of nodes")
+        yield from nodes
         if not more:
             return
-        query = {**chosen, "limit": portion, "continue": more}
+        query["continue"] = more
+
+
+def _decode_nodes(body: bytes, what: str) -> tuple[list[Node], str]:
+    """The nodes of a list, and the token to request the rest of it; empty if it is complete."""
+    try:
+        nodes = [decode_node(item) for item in split_items(body, "Node")]
+        return nodes, DOCUMENT_DECODER.decode(body).metadata.more
+    except (ValueError, *DECODE_ERRORS) as error:
+        raise ApiError(Problem(f"{what} can't be read: {error}", "report it with the server's version")) from error
 
 
 def send(api: Api, change: CapacityChange) -> ApiResponse:
-    """Ask the API server for a change; ApiError if no response comes."""
+    """Request a change from the API server; ApiError if no response comes."""
     path = f"/api/v1/nodes/{quote(change.node, safe='')}/status"
-    return api.call("PATCH", path, body=change.patch(), content_type=CONTENT_TYPE)
+    return api.call("PATCH", path, body=change.patch(), content_type="application/json-patch+json")
 
 
 def is_outdated(response: ApiResponse) -> bool:
@@ -122,12 +119,6 @@ def is_outdated(response: ApiResponse) -> bool:
     k8s.io/apiserver/pkg/endpoints/handlers/patch.go); 404: the node's object is gone.
     """
     return response.status == 404 or (response.status == 422 and not response.causes)
-
-
-def quantity(written: str) -> str:
-    """A quantity in readable form: 85899345920 is 80Gi."""
-    amount = advertised(written)
-    return written if amount is None else format_quantity(amount)
 
 
 # A change appears in the watch within this time; until then what is known of the node is outdated.
@@ -148,7 +139,7 @@ class CapacityPace:
         self._made: CapacityChange | None = None
         self._made_at_s = 0.0
         self._reverts = 0
-        never = threading.Event()  # the keeper does the waiting
+        never = threading.Event()  # the keeper waits by itself
         self._contested = RequestBackoff(never, first_s=8.0, longest_s=600.0)
         # A server that does not respond may be back at any moment; a refusal lasts until somebody changes something.
         self._unavailable = RequestBackoff(never)
@@ -277,15 +268,13 @@ class CapacityKeeper:
 
     def _run(self) -> None:
         while (change := self._next()) is not None:
-            response: ApiResponse | None = None
             what = f"advertising {change.resource} on node {change.node}"
-            problem: Problem | None = None
+            response: ApiResponse | None = None
             try:
                 response = send(self._api, change)
+                problem = response.problem(what)
             except ApiError as error:
                 problem = error.problem.of(what)
-            else:
-                problem = None if response.is_good else response.problem(what)
             with self._condition:
                 self._take(change, response, problem)
 
@@ -299,13 +288,13 @@ class CapacityKeeper:
                 self._condition.wait(wait_s if self._wanted is not None else None)
             return None
 
-    def _take(self, change: CapacityChange, response: ApiResponse | None, problem: Problem | None) -> None:
+    def _take(self, change: CapacityChange, response: ApiResponse | None, problem: Problem) -> None:
         now_s = clock.now().boottime_s
         if response is not None and response.is_good:
             self._pace.made(change, now_s)
             if self._wanted == change:
                 self._wanted = None
-            after = quantity(str(change.amount))
+            after = format_quantity(change.amount or 0)
             now = f"node {change.node} now advertises {after} of {change.resource}"
             self._changes.append(f"{now}, before it was {change.before}")
             return

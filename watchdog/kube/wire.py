@@ -162,11 +162,6 @@ def split_items(text: bytes, kind: str) -> Sequence[bytes | msgspec.Raw]:
     return document.items
 
 
-def continue_token(text: bytes) -> str:
-    """The token to request the rest of a list; empty if it is complete. An error of DECODE_ERRORS."""
-    return DOCUMENT_DECODER.decode(text).metadata.more
-
-
 def name_object(item: bytes | msgspec.Raw) -> str:
     """The name of an object that can't be decoded, as far as it is readable."""
     try:
