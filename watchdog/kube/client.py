@@ -146,7 +146,7 @@ class ResponseStream:
             yield chunk
 
     def read(self) -> ApiResponse:
-        """The complete response. ApiUnreachableError as for `chunks`, and where it takes too long or is too large."""
+        """The complete response. ApiUnreachableError as for `chunks`, and if it takes too long or is too large."""
         deadline_s = time.monotonic() + _LONGEST_READ_S
         body = io.BytesIO()
         for chunk in self.chunks():

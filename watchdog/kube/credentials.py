@@ -115,8 +115,8 @@ def credentials_of(configuration: Configuration) -> Credentials:
 def validity_of(certificate: bytes) -> Validity:
     """The validity of a certificate, PEM (the first one) or DER; empty if it can't be read."""
     try:
-        found = _PEM.search(certificate[:_LONGEST])
-        der = base64.b64decode(found[1]) if found else certificate[:_LONGEST]
+        pem = _PEM.search(certificate[:_LONGEST])
+        der = base64.b64decode(pem[1]) if pem else certificate[:_LONGEST]
         # RFC 5280, section 4.1: Certificate > TBSCertificate > [version], serial, signature, issuer, validity
         inner = _content(_content(der))
         if inner[0] == _VERSION:

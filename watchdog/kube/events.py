@@ -5,7 +5,7 @@ import re
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum, StrEnum, auto
 from typing import Any, Final
@@ -97,7 +97,6 @@ class ObjectRateLimits:
         return True
 
 
-REPORTER: Final = "gpu-memory-watchdog"
 _LONGEST_NAME: Final = 253
 _LONGEST_INSTANCE: Final = 128  # ReportingInstanceLengthLimit in k8s.io/kubernetes/pkg/apis/core/validation/events.go
 MOST_SERIES: Final = 1024
@@ -111,11 +110,6 @@ class EventSeries:
     first_s: float
     last_s: float
     count: int = 1
-
-    @classmethod
-    def of(cls, pod_event: PodEvent) -> "EventSeries":
-        """A new series that begins with this Event."""
-        return cls(name=event_name(pod_event), first_s=pod_event.at_s, last_s=pod_event.at_s)
 
 
 class SeriesCache:
@@ -132,8 +126,8 @@ class SeriesCache:
         """The series that includes this Event: a continued one, or a new one."""
         last = self._series.get(pod_event.key)
         if last is None or pod_event.once or pod_event.at_s - last.last_s > pod_event.again_within_s:
-            return EventSeries.of(pod_event)
-        return EventSeries(name=last.name, first_s=last.first_s, last_s=pod_event.at_s, count=last.count + 1)
+            return EventSeries(name=event_name(pod_event), first_s=pod_event.at_s, last_s=pod_event.at_s)
+        return replace(last, last_s=pod_event.at_s, count=last.count + 1)
 
     def remember(self, pod_event: PodEvent, series: EventSeries) -> None:
         """Keep a series that the server has stored."""
@@ -153,32 +147,24 @@ def event_name(pod_event: PodEvent) -> str:
     digest = hashlib.sha256(repr((pod_event.key, moment_ns)).encode()).hexdigest()[:10]
     end = f".{moment_ns:016x}.{digest}"
     labels = re.sub(r"[^a-z0-9.-]", "-", pod_event.pod.lower())[: _LONGEST_NAME - len(end)].split(".")
-    stem = ".".join(label for label in (each.strip("-") for each in labels) if label)
+    stem = ".".join(filter(None, (label.strip("-") for label in labels)))
     return f"{stem or 'pod'}{end}"
 
 
 def event_object(pod_event: PodEvent, series: EventSeries, node_name: str) -> dict[str, Any]:
-    """The object to create, with its `series` where it continues an Event that the server has expired."""
+    """The object to create, with its `series` if it continues an Event that has expired on the server."""
+    metadata = {"name": series.name, "namespace": pod_event.namespace, "annotations": dict(pod_event.annotations)}
+    pod = {"kind": "Pod", "namespace": pod_event.namespace, "name": pod_event.pod, "uid": pod_event.uid}
     event: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {
-            "name": series.name,
-            "namespace": pod_event.namespace,
-            "annotations": dict(pod_event.annotations),
-        },
+        "metadata": metadata,
         "eventTime": micro_time(series.first_s),
-        "reportingController": REPORTER,
+        "reportingController": "gpu-memory-watchdog",
         "reportingInstance": node_name[:_LONGEST_INSTANCE] or "unknown",
         "action": pod_event.action,
         "reason": pod_event.reason,
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod_event.namespace,
-            "name": pod_event.pod,
-            "uid": pod_event.uid,
-        },
+        "regarding": {"apiVersion": "v1", **pod},
         "note": pod_event.note,
         "type": "Normal" if pod_event.is_normal else "Warning",
     }
@@ -203,7 +189,7 @@ class WriteResult(Enum):
     """What the response to writing an Event means."""
 
     WRITTEN = auto()
-    NOT_NOW = auto()  # the server can't be reached or accepts nothing at the moment
+    NOT_NOW = auto()  # the server can't be reached, or accepts nothing at the moment
     FAILED = auto()  # this Event itself may be the cause
     REFUSED = auto()  # it would be refused again
 
@@ -217,7 +203,7 @@ class EventRequests:
         self._series = SeriesCache()
 
     def write(self, pod_event: PodEvent, begin: Callable[[], None]) -> ApiResponse:
-        """Write it and return the decisive response; ApiError where none comes. `begin` is called before each request.
+        """Write it and return the decisive response; ApiError if none comes. `begin` is called before each request.
 
         Safe to repeat with the same Event: the name stays, and so does the count.
         """
@@ -269,7 +255,7 @@ _ALSO_LOGGED: Final = "the log and the journal have the same information"
 
 
 class EventResult(StrEnum):
-    """What became of an Event: the label `result` of `events_total`."""
+    """What was done with an Event: the label `result` of `events_total`."""
 
     WRITTEN = "written"
     LIMITED = "limited"  # one pod had too many
@@ -279,7 +265,7 @@ class EventResult(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _QueuedEvent:
-    """An Event waiting since `offered_s`; `failures` counts the attempts whose failure it may itself have caused."""
+    """An Event waiting since `offered_s`; `failures` counts the failed attempts that it may have caused itself."""
 
     pod_event: PodEvent
     offered_s: float
@@ -302,7 +288,7 @@ class EventWriter:
         self._rate = TokenBucket(REQUEST_BURST, REQUEST_PER_S, clock.now().boottime_s)
         self._objects = ObjectRateLimits()
         self._counting = threading.Lock()
-        self._counts: Counter[str] = Counter({result.value: 0 for result in EventResult})
+        self._counts: Counter[str] = Counter(dict.fromkeys(EventResult, 0))
 
     def counts(self) -> Mapping[str, int]:
         """The number of Events by result; may be called from any thread."""
@@ -350,14 +336,14 @@ class EventWriter:
             return
         while item.failures < MOST_FAILURES and self._may_try(item.offered_s):
             response = self._try(item.pod_event)
-            found = WriteResult.NOT_NOW if response is None else write_result(response)
-            if found in (WriteResult.WRITTEN, WriteResult.REFUSED):
+            result = WriteResult.NOT_NOW if response is None else write_result(response)
+            if result in (WriteResult.WRITTEN, WriteResult.REFUSED):
                 self._backoff.reset()
-                self._count(EventResult.WRITTEN if found is WriteResult.WRITTEN else EventResult.REFUSED)
+                self._count(EventResult.WRITTEN if result is WriteResult.WRITTEN else EventResult.REFUSED)
                 return
-            item.failures += found is WriteResult.FAILED
+            item.failures += result is WriteResult.FAILED
             self._backoff.wait(None if response is None else response.retry_after_s)
-            if found is WriteResult.FAILED and self._put_behind(item):
+            if result is WriteResult.FAILED and self._put_behind(item):
                 return
         self._drop(f"Events that can't be written for too long are left out; {_ALSO_LOGGED}", clock.now().boottime_s)
 
@@ -408,4 +394,4 @@ class EventWriter:
 
     def _count(self, result: EventResult) -> None:
         with self._counting:
-            self._counts[result.value] += 1
+            self._counts[result] += 1

@@ -1,4 +1,4 @@
-"""Pods and nodes as the API writes them -> `Pod` and `Node` of the core, each decoded separately."""
+"""Pods and nodes as the API writes them -> `Pod` and `Node` of the core, decoded one by one."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -24,7 +24,7 @@ from watchdog.kube.wire import (
 
 
 def decode_node(item: bytes | msgspec.Raw) -> Node:
-    """Decode one node; an error of DECODE_ERRORS where it can't be read."""
+    """Decode one node; an error of DECODE_ERRORS if it can't be read."""
     raw = NODE_DECODER.decode(item)
     capacity = (raw.status or RawNodeStatus()).capacity or {}
     return Node(

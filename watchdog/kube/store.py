@@ -1,4 +1,4 @@
-"""The store of one kind of objects, filled by a LIST and updated by a WATCH; each object is decoded separately."""
+"""The objects of one kind, filled by a LIST and updated by a WATCH; each object is decoded on its own."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """An object's identity by its own metadata; each part is empty where missing or unreadable."""
+    """An object's identity by its own metadata; a part is empty if it is missing or unreadable."""
 
     namespace: str = ""
     name: str = ""
