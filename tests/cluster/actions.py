@@ -127,15 +127,15 @@ class Kills:
     def _follow(self, feed: Informer[Any, Any], change: Callable[[], object]) -> str:
         feed.start()
         try:
-            wait_until(lambda: bool(feed.problem or feed.requests["watch"]), "the list came, or did not")
+            wait_until(lambda: bool(feed.view.problem or feed.requests["watch"]), "the list came, or did not")
             feed.take_view()
             change()
 
             def is_over() -> bool:
                 # A second list would show the change, too, and is not what the watch is for.
-                return bool(feed.problem) or (feed.has_changed() and feed.requests["list"] == 1)
+                return bool(feed.view.problem) or (feed.has_changed() and feed.requests["list"] == 1)
 
             wait_until(is_over, "the change came, or did not")
         finally:
             feed.stop()
-        return str(feed.problem or "")
+        return str(feed.view.problem or "")

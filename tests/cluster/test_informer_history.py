@@ -66,7 +66,7 @@ def test_410_in_both_forms(control_plane: ControlPlane, pods: Pods, api_proxy: A
         pods.create("new", node=node, running=False)
         followed.wait_for(["old", "new"])
         assert followed.verbs() == ["list", "watch"]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
 
 
 def test_410_for_ever(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
@@ -78,7 +78,7 @@ def test_410_for_ever(control_plane: ControlPlane, pods: Pods, api_proxy: ApiPro
         followed.feed.start()
         time.sleep(12)
         assert len(api_proxy.seen) <= 2 * MOST_IN_12_S
-        assert "410" in str(followed.feed.problem)
+        assert "410" in str(followed.feed.view.problem)
         assert followed.names == {"old"}
 
 

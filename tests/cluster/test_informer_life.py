@@ -106,7 +106,7 @@ def test_a_cut_is_resumed(control_plane: ControlPlane, pods: Pods, tcp_proxy: Tc
         pods.create("meanwhile", node=node, running=False)
         followed.wait_for(["old", "meanwhile"])
         assert followed.verbs() == ["list", "watch", "watch"]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
         assert followed.read().gaps == ()
         assert next(pod for pod in followed.read().pods if pod.name == "old") is old
 
@@ -118,7 +118,7 @@ def test_renewals_of_a_watch(control_plane: ControlPlane, pods: Pods) -> None:
         followed.feed.start()
         wait_until(lambda: followed.verbs().count("watch") == 4)
         assert followed.verbs().count("list") == 1
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
         synced = followed.read().synced
         assert synced is not None
         assert clock.now().boottime_s - synced.boottime_s < 10
@@ -135,7 +135,7 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
         followed.begin(["old"])
         old = followed.read().pods[0]
         control_plane.stop_apiserver(hard=hard)
-        wait_until(lambda: followed.feed.problem is not None)
+        wait_until(lambda: followed.feed.view.problem is not None)
         stale = followed.read()
         assert [pod.name for pod in stale.pods] == ["old"]
         gap = stale.gaps[0]
@@ -144,7 +144,7 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, pods: Pods, hard: 
         assert "nothing listens there" in str(gap.problem)
         followed.forget()
         control_plane.start_apiserver()
-        wait_until(lambda: followed.feed.problem is None)
+        wait_until(lambda: followed.feed.view.problem is None)
         followed.wait_until_watching()
         pods.create("new", node=node, running=False)
         followed.wait_for(["old", "new"])

@@ -124,4 +124,4 @@ def test_a_listed_pod_that_can_not_be_read(control_plane: ControlPlane, pods: Po
         followed.feed.start()
         followed.wait_for(["old"])
         assert [gap.what for gap in followed.read().gaps] == [f"pod {pods.namespace}/odd"]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None

@@ -34,14 +34,14 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         tcp_proxy.cut()
         wait_until(followed.bell.silence)
         assert time.monotonic() - started >= PATIENCE_S
-        assert "nothing listens there" in str(followed.feed.problem)
+        assert "nothing listens there" in str(followed.feed.view.problem)
         time.sleep(max(0.0, 12 - (time.monotonic() - began)))
         assert not followed.bell.silence()
         tries = followed.feed.requests["watch"] - before
         assert 3 <= tries <= MOST_IN_12_S * (time.monotonic() - began) / 12
         followed.forget()
         tcp_proxy.heal()
-        wait_until(lambda: followed.feed.problem is None)
+        wait_until(lambda: followed.feed.view.problem is None)
         wait_until(followed.bell.silence)
         assert followed.names == {"old"}
         assert followed.verbs() == ["watch"]
@@ -54,8 +54,8 @@ def test_a_server_that_accepts_and_stays_silent(control_plane: ControlPlane, pod
     tcp_proxy.accept_silently()
     with following(control_plane, node, by=tcp_proxy) as followed:
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None)
-        assert "stays silent" in str(followed.feed.problem)
+        wait_until(lambda: followed.feed.view.problem is not None)
+        assert "stays silent" in str(followed.feed.view.problem)
         assert followed.read().synced is None
         tcp_proxy.heal()
         tcp_proxy.cut()
@@ -88,7 +88,7 @@ def test_half_open(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy,
         assert time.monotonic() - began > 2
         assert synced is not None
         assert followed.verbs()[:3] == ["list", "watch", "watch"]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
 
 
 def test_silence_for_longer_ages_the_pods(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy) -> None:
@@ -99,7 +99,7 @@ def test_silence_for_longer_ages_the_pods(control_plane: ControlPlane, pods: Pod
         followed.begin(["old"])
         synced = followed.read().synced
         tcp_proxy.stall()
-        wait_until(lambda: followed.feed.problem is not None)
+        wait_until(lambda: followed.feed.view.problem is not None)
         found = followed.read()
         assert (found.synced, [pod.name for pod in found.pods]) == (synced, ["old"])
         tcp_proxy.heal()
@@ -117,7 +117,7 @@ def test_a_slow_network(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpP
         pods.create("new", node=node, running=False, metadata={"annotations": {"note": "x" * 20000}})
         wait_until(lambda: "new" in followed.names)
         assert followed.verbs() == ["list", "watch"]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
 
 
 def test_a_slow_server(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
@@ -146,7 +146,7 @@ def test_watches_that_end_at_once(control_plane: ControlPlane, pods: Pods, api_p
         synced = followed.read().synced
         time.sleep(12)
         assert 3 <= len(api_proxy.seen) <= MOST_IN_12_S + 1
-        assert "ended early" in str(followed.feed.problem)
+        assert "ended early" in str(followed.feed.view.problem)
         assert followed.read().synced == synced
         assert followed.names == {"old"}
 

@@ -43,8 +43,8 @@ def test_throttled_by_priority_and_fairness(control_plane: ControlPlane, pods: P
         with control_plane.throttle(followed.account.identity.user):
             followed.forget()
             tcp_proxy.cut()
-            wait_until(lambda: followed.feed.problem is not None)
-            assert "429" in str(followed.feed.problem)
+            wait_until(lambda: followed.feed.view.problem is not None)
+            assert "429" in str(followed.feed.view.problem)
             time.sleep(4)
             refused = followed.asked()
             assert {(one.verb, one.code) for one in refused} == {("watch", 429)}
@@ -53,7 +53,7 @@ def test_throttled_by_priority_and_fairness(control_plane: ControlPlane, pods: P
         pods.create("new", node=node, running=False)
         followed.wait_for(["old", "new"])
         assert "list" not in followed.verbs()
-        wait_until(lambda: followed.feed.problem is None)
+        wait_until(lambda: followed.feed.view.problem is None)
 
 
 def test_retry_after_is_the_least(control_plane: ControlPlane, pods: Pods, api_proxy: ApiProxy) -> None:
@@ -84,10 +84,10 @@ def test_refused_again_and_again(control_plane: ControlPlane, pods: Pods, api_pr
         asked = api_proxy.seen[before:]
         assert 3 <= len(asked) <= MOST_IN_12_S
         assert all(one.watch for one in asked)
-        assert "answered 500" in str(followed.feed.problem)
+        assert "answered 500" in str(followed.feed.view.problem)
         assert followed.names == {"old"}
         api_proxy.heal()
-        wait_until(lambda: followed.feed.problem is None)
+        wait_until(lambda: followed.feed.view.problem is None)
 
 
 def test_without_rights(control_plane: ControlPlane, pods: Pods) -> None:
@@ -99,14 +99,14 @@ def test_without_rights(control_plane: ControlPlane, pods: Pods) -> None:
         control_plane.kubectl("delete", "clusterrolebinding", whose.identity.object_name(Piece.OBSERVE))
         wait_until(lambda: not may_list(whose))
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None)
-        assert "gpu-watchdog rights" in str(followed.feed.problem)
+        wait_until(lambda: followed.feed.view.problem is not None)
+        assert "gpu-watchdog rights" in str(followed.feed.view.problem)
         assert followed.read().synced is None
         wait_until(followed.bell.silence)
         assert 2 <= len(followed.asked()) <= MOST_IN_12_S
         control_plane.kubectl("apply", "-f", "-", input=render(OBSERVES, whose.identity))
         followed.wait_for(["mine"])
-        wait_until(lambda: followed.feed.problem is None)
+        wait_until(lambda: followed.feed.view.problem is None)
 
 
 def may_list(account: Account) -> bool:
@@ -120,7 +120,7 @@ def test_a_token_that_stays_wrong(control_plane: ControlPlane, pods: Pods) -> No
     with following(control_plane, node, token="wrong") as followed:
         followed.feed.start()
         time.sleep(12)
-        assert "401" in str(followed.feed.problem)
+        assert "401" in str(followed.feed.view.problem)
         # The server's audit log does not say who asked, and for what, but not the requests of others: all have a token.
         assert 3 <= len([one for one in followed.asked() if one.code == 401]) <= MOST_IN_12_S + 1
 
@@ -132,8 +132,8 @@ def test_an_answer_that_is_no_list(control_plane: ControlPlane, pods: Pods, api_
     api_proxy.answer(200, body=b"<html>sign in</html>", when=lists("pods"))
     with following(control_plane, node, by=api_proxy) as followed:
         followed.feed.start()
-        wait_until(lambda: followed.feed.problem is not None)
-        assert "the response is not a list" in str(followed.feed.problem)
+        wait_until(lambda: followed.feed.view.problem is not None)
+        assert "the response is not a list" in str(followed.feed.view.problem)
         assert followed.read().synced is None
         api_proxy.heal()
         followed.wait_for(["mine"])
@@ -152,10 +152,10 @@ def test_a_thread_that_has_ended_is_told(control_plane: ControlPlane, pods: Pods
         resource = replace(pods_of(node), thread="api-odd", make_store=lambda: Store(decode, namespaced=True))
         feed = Informer(followed.api, resource, followed.bell)
         feed.start()
-        wait_until(lambda: feed.problem is not None)
-        assert "its thread has ended" in str(feed.problem)
+        wait_until(lambda: feed.view.problem is not None)
+        assert "its thread has ended" in str(feed.view.problem)
         feed.stop()
-        assert feed.problem is None
+        assert feed.view.problem is None
 
 
 def test_without_a_way_to_the_api(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_without_a_way_to_the_api(tmp_path: Path) -> None:
     bell = Bell()
     feed = PodInformer(Api(tmp_path / "missing"), "n1", bell)
     feed.fetch()
-    assert "no way to the API server" in str(feed.problem)
+    assert "no way to the API server" in str(feed.view.problem)
     assert feed.read(clock.now()).synced is None
     feed.start()
-    wait_until(lambda: feed.problem is not None)
+    wait_until(lambda: feed.view.problem is not None)
     feed.stop()
     wait_until(lambda: not has_threads())
     bell.close()

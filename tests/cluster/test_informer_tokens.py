@@ -46,7 +46,7 @@ _FOLLOW = textwrap.dedent(
     feed.start()
     while True:
         names = sorted(pod.name for pod in feed.read(clock.now()).pods)
-        print(json.dumps({"names": names, "problem": feed.problem and str(feed.problem)}), flush=True)
+        print(json.dumps({"names": names, "problem": feed.view.problem and str(feed.view.problem)}), flush=True)
         time.sleep(0.1)
     """
 )
@@ -88,7 +88,7 @@ def test_a_token_file(
         pods.create("new", node=node, running=False)
         followed.wait_for(["old", "new"])
         assert [(one.verb, one.code) for one in followed.asked()] == [("watch", 401), ("watch", 200)]
-        assert followed.feed.problem is None
+        assert followed.feed.view.problem is None
 
 
 def test_the_service_account_of_a_pod(

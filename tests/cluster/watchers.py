@@ -117,7 +117,7 @@ def follow(config: Path, nodes: Sequence[str]) -> None:
         feed.start()
     for line in sys.stdin:
         since_s = float(line)
-        well = [feed for feed in feeds if feed.problem is None and _heard(feed, since_s)]
+        well = [feed for feed in feeds if feed.view.problem is None and _heard(feed, since_s)]
         print(len(well), flush=True)
 
 

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from watchdog import clock
 from watchdog.clock import Bell
@@ -232,7 +232,10 @@ _DEAD: Final = Problem("its thread has ended, which is a defect", "restart the d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObjects(Generic[Objects]):
-    """What an informer knows at one moment. Until a list has come, `synced` is None and there are no objects."""
+    """What an informer knows at one moment. Until a list has come, `synced` is None and there are no objects.
+
+    `problem` is why objects can't be listed or watched; None while all is well.
+    """
 
     objects: Objects
     gaps: tuple[Gap, ...] = ()
@@ -299,19 +302,14 @@ class Informer(Generic[Value, Objects]):
         return self._watcher is not None
 
     def fetch(self) -> None:
-        """List once, in this thread; if that fails, `problem` says why."""
+        """List once, in this thread; if that fails, the view's `problem` says why."""
         watcher = self._begin()
         problem = None
         while problem is None and self._view.synced is None:  # a second time with credentials that were read again
             problem = watcher.run_once().problem
         if problem is not None:
-            self._set_problem(watcher, problem)
+            self._change(watcher, problem=problem)
         self.stop()
-
-    @property
-    def problem(self) -> Problem | None:
-        """Why objects can't be listed or watched; None while all is well."""
-        return self.view.problem
 
     @property
     def requests(self) -> Counter[str]:
@@ -358,7 +356,7 @@ class Informer(Generic[Value, Objects]):
             self._api,
             self._resource,
             lambda store, at: self._update(watcher, store, at),
-            lambda problem: self._set_problem(watcher, problem),
+            lambda problem: self._change(watcher, problem=problem),
             self._version,
         )
         with self._lock:
@@ -370,22 +368,16 @@ class Informer(Generic[Value, Objects]):
 
     def _update(self, watcher: Watcher[Value], store: Store[Value] | None, at: Now) -> None:
         if store is None:
-            self._change(watcher, lambda view: replace(view, synced=at))
-            return
-        objects, gaps = self._resource.gather(store)
-        self._change(watcher, lambda view: replace(view, objects=objects, gaps=gaps, synced=at))
+            self._change(watcher, synced=at)
+        else:
+            objects, gaps = self._resource.gather(store)
+            self._change(watcher, objects=objects, gaps=gaps, synced=at)
 
-    def _set_problem(self, watcher: Watcher[Value], problem: Problem | None) -> None:
-        self._change(watcher, lambda view: replace(view, problem=problem))
-
-    def _change(
-        self, watcher: Watcher[Value], change: Callable[[KnownObjects[Objects]], KnownObjects[Objects]]
-    ) -> None:
+    def _change(self, watcher: Watcher[Value], **changes: Any) -> None:
         with self._lock:
             if self._watcher is not watcher:
                 return  # it has been stopped, and another one may be running
-            before = self._view
-            self._view = change(before)
+            before, self._view = self._view, replace(self._view, **changes)
             if _differs(before, self._view):
                 self._bell.ring()  # within the lock: after `stop` it may be gone
 
