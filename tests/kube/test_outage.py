@@ -1,8 +1,6 @@
 """Which failures of a feed are worth a word, and how long it waits after them."""
 
 import math
-import threading
-import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +47,7 @@ def test_watches_that_end_at_once() -> None:
 @given(st.integers(1, 40), st.none() | st.floats(0, 1e9))
 def test_pauses(failures: int, retry_after_s: float | None) -> None:
     """Each pause is between nothing and a ceiling that doubles up to 30 s, on top of what the server asked for."""
-    backoff = RequestBackoff(threading.Event())
+    backoff = RequestBackoff()
     pauses = [backoff.next_s(retry_after_s) for _ in range(failures)]
     asked_s = min(retry_after_s or 0.0, 300.0)
     for number, pause_s in enumerate(pauses):
@@ -62,19 +60,9 @@ def test_pauses_are_spread() -> None:
     """A thousand that failed as often as each other come back over all of the ceiling."""
     pauses = []
     for _ in range(1000):
-        backoff = RequestBackoff(threading.Event())
+        backoff = RequestBackoff()
         for _ in range(9):
             backoff.next_s()
         pauses.append(backoff.next_s())
     counts = [sum(1 for pause_s in pauses if start <= pause_s < start + 3) for start in range(0, 30, 3)]
     assert all(60 <= count <= 140 for count in counts)
-
-
-def test_a_pause_ends_with_the_feed() -> None:
-    """Whoever waits is woken when it is stopped."""
-    stopped = threading.Event()
-    threading.Timer(0.05, stopped.set).start()
-    began = time.monotonic()
-    assert RequestBackoff(stopped).wait(retry_after_s=60) is False
-    assert time.monotonic() - began < 5
-    assert RequestBackoff(threading.Event(), first_s=0.001).wait() is True

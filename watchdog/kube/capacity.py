@@ -139,11 +139,10 @@ class CapacityPace:
         self._made: CapacityChange | None = None
         self._made_at_s = 0.0
         self._reverts = 0
-        never = threading.Event()  # the keeper waits by itself
-        self._contested = RequestBackoff(never, first_s=8.0, longest_s=600.0)
+        self._contested = RequestBackoff(first_s=8.0, longest_s=600.0)
         # A server that does not respond may be back at any moment; a refusal lasts until somebody changes something.
-        self._unavailable = RequestBackoff(never)
-        self._refused = RequestBackoff(never, first_s=1.0, longest_s=60.0)
+        self._unavailable = RequestBackoff()
+        self._refused = RequestBackoff(first_s=1.0, longest_s=60.0)
 
     def awaits_echo(self, change: CapacityChange, now_s: float) -> bool:
         """Whether this same change has just been made, and is not yet visible in the node as known."""

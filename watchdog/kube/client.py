@@ -305,14 +305,13 @@ def full_jitter_s(attempt: int, *, first_s: float, longest_s: float, least_s: fl
 
 
 class RequestBackoff:
-    """The pauses of one kind of request that fails repeatedly; for one thread, which `stopped` wakes.
+    """The pauses of one kind of request that fails repeatedly; for one thread.
 
     Each is random, between zero and a ceiling that doubles with each failure, from 0.5 to 30 s: a thousand daemons that
     lost the same server at the same moment come back spread over the whole range.
     """
 
-    def __init__(self, stopped: threading.Event, *, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
-        self._stopped = stopped
+    def __init__(self, *, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
         self._failures = 0
@@ -322,10 +321,6 @@ class RequestBackoff:
         self._failures += 1
         pause_s = full_jitter_s(self._failures, first_s=self._first_s, longest_s=self._longest_s)
         return pause_s + min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
-
-    def wait(self, retry_after_s: float | None = None) -> bool:
-        """Wait for the next pause; False as soon as `stopped` is set."""
-        return not self._stopped.wait(self.next_s(retry_after_s))
 
     def reset(self) -> None:
         """Return to the shortest ceiling, after a success."""

@@ -284,7 +284,7 @@ class EventWriter:
         self._stopped = threading.Event()
         self._deadline_s = 0.0
         self._thread: threading.Thread | None = None
-        self._backoff = RequestBackoff(self._stopped, longest_s=longest_pause_s)
+        self._backoff = RequestBackoff(longest_s=longest_pause_s)
         self._rate = TokenBucket(REQUEST_BURST, REQUEST_PER_S, clock.now().boottime_s)
         self._objects = ObjectRateLimits()
         self._counting = threading.Lock()
@@ -342,7 +342,7 @@ class EventWriter:
                 self._count(EventResult.WRITTEN if result is WriteResult.WRITTEN else EventResult.REFUSED)
                 return
             item.failures += result is WriteResult.FAILED
-            self._backoff.wait(None if response is None else response.retry_after_s)
+            self._stopped.wait(self._backoff.next_s(None if response is None else response.retry_after_s))
             if result is WriteResult.FAILED and self._put_behind(item):
                 return
         self._drop(f"Events that can't be written for too long are left out; {_ALSO_LOGGED}", clock.now().boottime_s)

@@ -105,7 +105,7 @@ class Watcher(Generic[Value]):
         self._store = resource.make_store()
         self._outage = Outage()
         self._stopped = threading.Event()
-        self._backoff = RequestBackoff(self._stopped)
+        self._backoff = RequestBackoff()
         self._stream: ResponseStream | None = None
         self.requests: Counter[str] = Counter(list=0, watch=0)  # no new key while another thread reads it
 
@@ -147,7 +147,7 @@ class Watcher(Generic[Value]):
             self._stream = None
 
     def _open(self, request: NextRequest) -> ResponseStream:
-        accept = self._resource.accept[1 if request.watch else 0]
+        accept = self._resource.accept[request.watch]
         stream = self._api.open(
             self._resource.path, request.query, read_timeout_s=self._resource.pace.answer_s, accept=accept
         )
