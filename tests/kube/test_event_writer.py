@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.credentials import write_kubeconfig
+from tests.kube import faulty
 from tests.kube.pod_events import pod_event
 from tests.node.support import wait_until
 from watchdog.kube.client import Api
@@ -82,6 +83,19 @@ def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
         began = time.monotonic()
         events.stop(0.3)
         assert time.monotonic() - began < 0.5
+
+
+def test_the_end_interrupts_a_pause(tmp_path: Path) -> None:
+    """A writer that waits a minute because the server asks for it ends at once when it is stopped."""
+    refuses = faulty.answers("HTTP/1.1 429 Too Many Requests\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n")
+    with faulty.server(refuses) as port:
+        events = writer(tmp_path, f"http://127.0.0.1:{port}")
+        events.offer((pod_event(),))
+        wait_until(lambda: any("429" in message for message in events.messages.take()))
+        began = time.monotonic()
+        events.stop(10.0)
+        assert time.monotonic() - began < 5
+        assert events.counts()["dropped"] == 1
 
 
 def test_no_event_no_thread(tmp_path: Path) -> None:
