@@ -13,7 +13,8 @@ from tests.cluster.control_plane import ControlPlane
 from tests.kube.pod_events import pod_event
 from watchdog.core.policy import Events, Policy
 from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter, PodEvent
+from watchdog.kube.event_objects import PodEvent
+from watchdog.kube.events import EventWriter
 
 NODE: Final = "gpu-node-1"
 # Writes Events, and does nothing else but follow its node and the pods there.

@@ -20,7 +20,8 @@ from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.daemon.sinks import Sinks
 from watchdog.kube.client import Api
-from watchdog.kube.events import EventWriter, PodEvent
+from watchdog.kube.event_objects import PodEvent
+from watchdog.kube.events import EventWriter
 from watchdog.options import Options
 
 

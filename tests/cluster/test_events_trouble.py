@@ -14,7 +14,8 @@ from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
-from watchdog.kube.events import MOST_FAILURES, EventWriter, PodEvent
+from watchdog.kube.event_objects import PodEvent
+from watchdog.kube.events import MOST_FAILURES, EventWriter
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
 def test_what_the_api_takes_is_not_loaded_without_it() -> None:
     """A daemon with --pods pays nothing for the client of the API, 8 MiB on every node, nor for an unused asyncio."""
     code = (
-        "import sys; import watchdog.cli.run; from watchdog.daemon.sources import open_cluster; "
+        "import sys; import watchdog.cli.run, watchdog.daemon.main; from watchdog.daemon.sources import open_cluster; "
         "from watchdog.clock import Bell; from watchdog.options import Options; from pathlib import Path; "
         "assert open_cluster(Options(node='n1', pods=Path('p')), Bell()) is None; "
         "print(sorted({'kubernetes', 'urllib3', 'yaml', 'asyncio'} & set(sys.modules)))\n"

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.export.occurrences import misdeclaring, occurrences, told
+from watchdog.kube.event_objects import SERIES_GAP_S
 from watchdog.kube.events import (
     KEPT_S,
     MOST_FAILURES,
@@ -16,7 +17,6 @@ from watchdog.kube.events import (
     OBJECT_PER_S,
     REQUEST_BURST,
     REQUEST_PER_S,
-    SERIES_GAP_S,
 )
 from watchdog.report import events as tiding_form
 

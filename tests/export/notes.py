@@ -11,7 +11,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import ContainerKind, Pod, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
-from watchdog.kube.events import PodEvent
+from watchdog.kube.event_objects import PodEvent
 
 VERIFF = Declaration(resource="veriff.com/gpu-memory", unit=1)
 GPUMEM = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")

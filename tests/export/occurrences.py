@@ -9,7 +9,7 @@ from tests.worlds import MEMORY, container, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.kube.events import PodEvent
+from watchdog.kube.event_objects import PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
 

@@ -12,7 +12,7 @@ from tests.export.build import entry, policy, trainer
 from tests.export.notes import kill_of, on_cards, table
 from tests.worlds import rule, step
 from watchdog.core.policy import Policy
-from watchdog.kube.events import PodEvent
+from watchdog.kube.event_objects import PodEvent
 from watchdog.report.sentences.action import shown_as
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import Owner
 from watchdog.core.plan import Outcome, Result
 from watchdog.core.policy import Policy
-from watchdog.kube.events import SERIES_GAP_S, PodEvent
+from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
 

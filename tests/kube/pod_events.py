@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from watchdog.kube.events import PodEvent
+from watchdog.kube.event_objects import PodEvent
 
 T0 = 1_800_000_000.25
 

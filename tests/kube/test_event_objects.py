@@ -7,19 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.pod_events import T0, pod_event
-from watchdog.kube.events import (
-    OBJECT_BURST,
-    REQUEST_BURST,
-    REQUEST_PER_S,
-    SERIES_GAP_S,
-    ObjectRateLimits,
-    SeriesCache,
-    TokenBucket,
-    event_name,
-    event_object,
-    micro_time,
-    series_part,
-)
+from watchdog.kube.event_objects import SERIES_GAP_S, SeriesCache, event_name, event_object, micro_time, series_part
+from watchdog.kube.events import OBJECT_BURST, REQUEST_BURST, REQUEST_PER_S, ObjectRateLimits, TokenBucket
 from watchdog.kube.messages import REPEAT_S, MessageQueue
 
 # DNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation: what the name of an Event must be.

@@ -1,18 +1,16 @@
 """Events on pods, written on their own thread: nothing in the daemon waits for one."""
 
-import hashlib
-import re
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from watchdog import clock
 from watchdog.kube.client import LONGEST_S, Api, ApiResponse, RequestBackoff
+from watchdog.kube.event_objects import PodEvent, SeriesCache, event_object, series_part
 from watchdog.kube.failure import ApiError
 from watchdog.kube.messages import MessageQueue
 
@@ -23,32 +21,6 @@ OBJECT_PER_S: Final = 1 / 300
 REQUEST_BURST: Final = 10
 REQUEST_PER_S: Final = 5.0
 MOST_OBJECTS: Final = 1024
-# Repetitions within this time belong to the same series, as in client-go (finishTime in
-# k8s.io/client-go/tools/events/event_broadcaster.go).
-SERIES_GAP_S: Final = 360.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodEvent:
-    """One occurrence, as an Event on a pod reports it; `at_s` is Unix time.
-
-    `uid` is the one by which `kubectl describe` finds the pod's Events. Occurrences with equal `key`s form a series if
-    they are at most `again_within_s` seconds apart. `once`: it is reported once in the pod's lifetime, and not repeated
-    by a restarted daemon. `note` has at most 1 kB of UTF-8.
-    """
-
-    namespace: str
-    pod: str
-    uid: str
-    reason: str
-    action: str
-    note: str
-    at_s: float
-    key: tuple[str, ...]
-    is_normal: bool = False
-    again_within_s: float = SERIES_GAP_S
-    once: bool = False
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class TokenBucket:
@@ -95,90 +67,6 @@ class ObjectRateLimits:
             return False
         bucket.take(now_s)
         return True
-
-
-_LONGEST_NAME: Final = 253
-_LONGEST_INSTANCE: Final = 128  # ReportingInstanceLengthLimit in k8s.io/kubernetes/pkg/apis/core/validation/events.go
-MOST_SERIES: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventSeries:
-    """A repeated Event: its name, its first and last time (Unix seconds), and how often it occurred."""
-
-    name: str
-    first_s: float
-    last_s: float
-    count: int = 1
-
-
-class SeriesCache:
-    """The recent series; beyond `most`, the one that was idle for longest is forgotten."""
-
-    def __init__(self, most: int = MOST_SERIES) -> None:
-        self._most = most
-        self._series: OrderedDict[tuple[str, ...], EventSeries] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def following(self, pod_event: PodEvent) -> EventSeries:
-        """The series that includes this Event: a continued one, or a new one."""
-        last = self._series.get(pod_event.key)
-        if last is None or pod_event.once or pod_event.at_s - last.last_s > pod_event.again_within_s:
-            return EventSeries(name=event_name(pod_event), first_s=pod_event.at_s, last_s=pod_event.at_s)
-        return replace(last, last_s=pod_event.at_s, count=last.count + 1)
-
-    def remember(self, pod_event: PodEvent, series: EventSeries) -> None:
-        """Keep a series that the server has stored."""
-        self._series[pod_event.key] = series
-        self._series.move_to_end(pod_event.key)
-        if len(self._series) > self._most:
-            self._series.popitem(last=False)
-
-
-def event_name(pod_event: PodEvent) -> str:
-    """The pod's name, the time and a digest: always a valid name, and the same for the same occurrence.
-
-    `kubectl describe` lists Events without a `lastTimestamp`, which this API refuses, in the order of their names
-    (SortableEvents in k8s.io/kubectl/pkg/util/event): so the time comes first, as long as in client-go's own names.
-    """
-    moment_ns = 0 if pod_event.once else max(round(pod_event.at_s * 1e6) * 1000, 0)
-    digest = hashlib.sha256(repr((pod_event.key, moment_ns)).encode()).hexdigest()[:10]
-    end = f".{moment_ns:016x}.{digest}"
-    labels = re.sub(r"[^a-z0-9.-]", "-", pod_event.pod.lower())[: _LONGEST_NAME - len(end)].split(".")
-    stem = ".".join(filter(None, (label.strip("-") for label in labels)))
-    return f"{stem or 'pod'}{end}"
-
-
-def event_object(pod_event: PodEvent, series: EventSeries, node_name: str) -> dict[str, Any]:
-    """The object to create, with its `series` if it continues an Event that has expired on the server."""
-    metadata = {"name": series.name, "namespace": pod_event.namespace, "annotations": dict(pod_event.annotations)}
-    pod = {"kind": "Pod", "namespace": pod_event.namespace, "name": pod_event.pod, "uid": pod_event.uid}
-    event: dict[str, Any] = {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": metadata,
-        "eventTime": micro_time(series.first_s),
-        "reportingController": "gpu-memory-watchdog",
-        "reportingInstance": node_name[:_LONGEST_INSTANCE] or "unknown",
-        "action": pod_event.action,
-        "reason": pod_event.reason,
-        "regarding": {"apiVersion": "v1", **pod},
-        "note": pod_event.note,
-        "type": "Normal" if pod_event.is_normal else "Warning",
-    }
-    return event | (series_part(series) if series.count > 1 else {})
-
-
-def series_part(series: EventSeries) -> dict[str, Any]:
-    """The part of an Event that may change: how often it occurred, and when last."""
-    return {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_s)}}
-
-
-def micro_time(wall_s: float) -> str:
-    """Unix time as Kubernetes writes a MicroTime: `2026-01-02T03:04:05.678901Z`."""
-    return datetime.fromtimestamp(wall_s, tz=UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 _MERGE: Final = "application/merge-patch+json"

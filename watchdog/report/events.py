@@ -13,7 +13,7 @@ from watchdog.core.model import Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_duration
-from watchdog.kube.events import SERIES_GAP_S, PodEvent
+from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
 from watchdog.report.advice import advice, unit_words
 from watchdog.report.changes import Change, ChangeKind, action_events, is_for_owner, is_idle_for
 from watchdog.report.sentences.action import outcome_note, replaced_by, shown_as
