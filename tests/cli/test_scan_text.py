@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from tests.export.build import Story, climbing, hostile_pod, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, snapshot, use
-from watchdog.cli.scan_text import WIDTH, bar, scan_text
+from watchdog.cli.scan import WIDTH, bar, scan_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport

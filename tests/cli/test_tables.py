@@ -25,7 +25,7 @@ names = st.text(min_size=1, max_size=300)
 
 def test_a_table() -> None:
     """Titles above their columns, numbers to the right, nothing at the ends of lines, remarks across all columns."""
-    rows = [("12", "alice", "x"), "  a remark that is longer than any column", ("7", "b", "")]
+    rows = [("12", "alice", "x"), "a remark that is longer than any column", ("7", "b", "")]
     assert printed(table(TWO, rows)) == (
         " N  A      B\n12  alice  x\n  a remark that is longer than any column\n 7  b\n"
     )

@@ -11,7 +11,7 @@ from tests.docs.queries import check_queries
 from tests.docs.shapes import read_node, read_pairs
 from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, Mi, assessed, container, pod, process, snapshot, use
-from watchdog.cli.scan_text import scan_text
+from watchdog.cli.scan import scan_text
 from watchdog.config.load import load_policy, parse_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import parse_quantity

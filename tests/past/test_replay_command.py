@@ -11,7 +11,7 @@ from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
 from watchdog.cli.main import main
-from watchdog.cli.replay import story_text
+from watchdog.cli.replay import replay_text
 from watchdog.cli.tables import UNCUT
 from watchdog.past.replay import JournalCounts, ReplayReport
 
@@ -86,7 +86,7 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
     story = ReplayReport(
         since_s=0.0, policy=P, replayed=replayed(path, P), record=JournalCounts(begun=0, observed=0, withheld=0)
     )
-    lines = story_text(story, width=width).splitlines()
+    lines = replay_text(story, width=width).splitlines()
     assert ".." not in "".join(lines)
     assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)
     whole = " ".join(line.strip() for line in lines)

@@ -20,7 +20,7 @@ _SOURCE: Final = "standard input"
 
 
 def load_candidate(path: Path) -> Policy:
-    """Read the policy of a command; PolicyError with all of its mistakes, or why it can't be read."""
+    """Read the policy of a command, `-` from standard input; PolicyError with all of its mistakes."""
     if path != STDIN:
         return load_policy(path)
     if sys.stdin is None:  # closed: `<&-`
@@ -32,22 +32,42 @@ def load_candidate(path: Path) -> Policy:
     return read_policy(sys.stdin.buffer, _SOURCE)
 
 
+def load_or_exit(path: Path) -> Policy:
+    """Read the policy of a command; on mistakes, print them and exit with 1."""
+    try:
+        return load_candidate(path)
+    except PolicyError as error:
+        click.echo(refusal(error, path), err=True)
+        sys.exit(1)
+
+
+def is_absent(file: Path) -> bool:
+    """Whether there is no such file; False if that can't be determined: reading it then reports why."""
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def source_name(path: Path) -> str:
     """The name of a policy file in messages."""
     return _SOURCE if path == STDIN else str(path)
 
 
 def refusal(error: PolicyError, path: Path) -> str:
-    """What is wrong with a policy, for a command with `--policy`; where none was named, that one can be."""
+    """What is wrong with a policy, and how to name another one if the default one does not exist."""
     named = "" if path != DEFAULT_POLICY or path.exists() else "\ngive another path with --policy FILE"
     return f"{error}{named}"
 
 
-_LEAST: Final = 40  # characters to a line, however narrow the terminal says it is
+_LEAST: Final = 40  # characters per line, however narrow the terminal says it is
 
 
 def print_check(file: Path, *, as_json: bool) -> int:
-    """Print what a policy file holds; the exit code, 1 where it can't be used."""
+    """Print a policy as understood, or its mistakes; the exit code is 1 if it has any."""
     policy: Policy | None = None
     problems: tuple[PolicyProblem, ...] = ()
     try:
@@ -69,7 +89,7 @@ def print_check(file: Path, *, as_json: bool) -> int:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Lines as wide as the terminal that a stream is, what follows indented; elsewhere one line a mistake, as it is."""
+    """Lines wrapped to the width of a terminal, continuations indented; unchanged for any other stream."""
     if not stream.isatty():
         return text
     width = max(shutil.get_terminal_size().columns, _LEAST)
@@ -82,12 +102,12 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _document(policy: Policy | None, problems: tuple[PolicyProblem, ...]) -> dict[str, object]:
-    mistakes = [
-        {"source": each.source, "path": each.path or None, "line": each.line, "what": each.what} for each in problems
-    ]
     return {
         "valid": policy is not None,
-        "mistakes": mistakes,
+        "mistakes": [
+            {"source": problem.source, "path": problem.path or None, "line": problem.line, "what": problem.what}
+            for problem in problems
+        ],
         "warnings": [] if policy is None else list(policy.warnings),
         "policy": None if policy is None else policy_document(policy),
     }

@@ -74,7 +74,7 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
     from watchdog.cli.rights import print_rights
     from watchdog.kube.rights import ServiceAccount
 
-    sys.exit(print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing))
+    print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing)
 
 
 @click.command(short_help="Remove what [capacity] advertised on the node.")

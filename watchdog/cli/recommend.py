@@ -1,7 +1,6 @@
-"""`gpu-watchdog recommend`: what each workload used, beside what it declares: what to declare."""
+"""`gpu-watchdog recommend`: what each workload used and declares, and what it should declare."""
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 import click
 
 from watchdog import clock
-from watchdog.cli.check import load_candidate, refusal
+from watchdog.cli.check import is_absent, load_or_exit
 from watchdog.cli.client import without_journal
-from watchdog.cli.tables import UNCUT, Column, Row, printed, table, wrapped
-from watchdog.config.load import PolicyError, built_in_policy
+from watchdog.cli.tables import Column, Row, output_width, printed, table
+from watchdog.config.load import built_in_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.export.colour import has_colour
@@ -22,7 +21,6 @@ from watchdog.past.recommendation import (
     Advice,
     Known,
     Meter,
-    Suggestion,
     Usage,
     Workload,
     advised,
@@ -39,7 +37,7 @@ def print_recommendation(
     try:
         known = used(journal, policy, clock.now().wall_s - back_s)
     except NothingRecordedError as error:
-        # As `history` takes it: that nothing was seen is an answer.
+        # As with `history`: that nothing was recorded is an answer.
         click.echo(f"{error}; so there is nothing to recommend", err=True)
         known = []
     except JournalError as error:
@@ -48,8 +46,7 @@ def print_recommendation(
         click.echo(json.dumps(recommendation_document(known), indent=1))
         return
     if known:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
-        click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=width), nl=False)
+        click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=output_width()), nl=False)
 
 
 def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
@@ -60,25 +57,10 @@ def used(journal: Path, policy: Policy, since_s: float) -> list[Known]:
 
 
 def _policy(file: Path, *, is_named: bool) -> Policy:
-    if not is_named and _is_absent(file):
+    if not is_named and is_absent(file):
         click.echo(f"No policy at {file}: reading declarations as the built-in one does.", err=True)
         return built_in_policy()
-    try:
-        return load_candidate(file)
-    except PolicyError as error:
-        click.echo(refusal(error, file), err=True)
-        sys.exit(1)
-
-
-def _is_absent(file: Path) -> bool:
-    """Whether there is no such file; what can't be seen is left to whoever reads it to complain about."""
-    try:
-        file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
+    return load_or_exit(file)
 
 
 _COLUMNS = (
@@ -94,15 +76,14 @@ _COLUMNS = (
 
 
 def recommendation_text(known: list[Known], *, colour: bool = False, width: int) -> str:
-    """The workloads for people, and of how many of them something should change, ending with a line break."""
-    rows = (line for workload, usage, advice in known for line in _rows(workload, usage, advice, width))
-    wanting = sum(advice.suggestion is not None for _, _, advice in known)
-    summed = f"{count(len(known), 'workload')}, {count(wanting, 'suggestion')}."
-    return printed([*table(_COLUMNS, rows, width), "", summed], colour=colour)
+    """The workloads as a table, and the number of suggestions, ending with a line break."""
+    rows = (line for workload, usage, advice in known for line in _rows(workload, usage, advice))
+    suggestions = sum(advice.suggestion is not None for _, _, advice in known)
+    total = f"{count(len(known), 'workload')}, {count(suggestions, 'suggestion')}."
+    return printed([*table(_COLUMNS, rows, width), "", total], colour=colour)
 
 
-def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Iterator[Row | str]:
-    declared = usage.last.declared
+def _rows(workload: Workload, usage: Usage, advice: Advice) -> Iterator[Row | str]:
     yield (
         f"{workload.namespace}/{workload.kind} {workload.name}",
         "all" if workload.container is None else workload.container,
@@ -110,19 +91,16 @@ def _rows(workload: Workload, usage: Usage, advice: Advice, width: int) -> Itera
         span(usage.seen_s),
         *(_percentile(usage, percent) for percent in (50, 99)),
         _peak(usage),
-        "nothing" if usage.last.declared_by is None else byte_cell(declared),
+        "nothing" if usage.last.declared_by is None else byte_cell(usage.last.declared),
     )
     where = f"; at most {byte_cell(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
-    yield from map(str, wrapped(f"{advice.reason}{where}", width, "  ", "    "))
-    if advice.suggestion is not None:
-        yield from map(str, wrapped(_suggested(advice.suggestion), width, "  ", "    "))
-
-
-def _suggested(suggestion: Suggestion) -> str:
-    each = " on each GPU" if suggestion.per_gpu else ""
-    allowance = " with the allowance" if suggestion.has_allowance else ""
-    allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
-    return f"declare {suggestion.key}: {suggestion.value}{each}, {allows}"
+    yield f"{advice.reason}{where}"
+    suggestion = advice.suggestion
+    if suggestion is not None:
+        on_each = " on each GPU" if suggestion.per_gpu else ""
+        allowance = " with the allowance" if suggestion.has_allowance else ""
+        allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
+        yield f"declare {suggestion.key}: {suggestion.value}{on_each}, {allows}"
 
 
 def _percentile(usage: Usage, percent: float) -> str:

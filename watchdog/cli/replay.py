@@ -1,7 +1,6 @@
 """`gpu-watchdog replay`: what another policy would have done first in each incident of this node's past."""
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,16 +10,15 @@ from typing import Final
 import click
 
 from watchdog import clock
-from watchdog.cli.check import load_candidate, refusal
+from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
-from watchdog.cli.tables import UNCUT, Cell, Column, Row, fits, printed, table, wrapped
-from watchdog.config.load import PolicyError
+from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, wrapped
 from watchdog.core.policy import Do, Policy
 from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
-from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, Replayed, ReplayReport, replay_document, summary
+from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, ReplayReport, replay_document, summary
 from watchdog.report.changes import ChangeKind
 from watchdog.report.sentences.action import victims
 from watchdog.report.sentences.brakes import withheld_because
@@ -33,31 +31,18 @@ _ENFORCING: Final = frozenset(do for do in Do if do.enforces)
 def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bool) -> None:
     """Print what a policy would have done in the last `back_s` seconds."""
     since_s = clock.now().wall_s - back_s
+    policy = load_or_exit(policy_file)
     try:
-        policy = load_candidate(policy_file)
-    except PolicyError as error:
-        click.echo(refusal(error, policy_file), err=True)
-        sys.exit(1)
-    try:
-        story = ReplayReport(
-            since_s=since_s,
-            policy=policy,
-            replayed=replay_past(journal, policy, since_s),
-            record=_record(journal, since_s),
-        )
+        replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
+        found = tuple(action for action in replayed.found if action.due.wall_s >= since_s)
+        record = _record(journal, since_s)
     except JournalError as error:
         raise click.ClickException(without_journal(error, "replay")) from error
+    report = ReplayReport(since_s=since_s, policy=policy, replayed=replace(replayed, found=found), record=record)
     if as_json:
-        click.echo(json.dumps(replay_document(story), indent=1))
-        return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
-    click.echo(story_text(story, colour=has_colour(sys.stdout), width=width), nl=False)
-
-
-def replay_past(journal: Path, policy: Policy, since_s: float) -> Replayed:
-    """The past that a journal has since a Unix time under a policy; JournalError."""
-    replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
-    return replace(replayed, found=tuple(each for each in replayed.found if each.due.wall_s >= since_s))
+        click.echo(json.dumps(replay_document(report), indent=1))
+    else:
+        click.echo(replay_text(report, colour=has_colour(sys.stdout), width=output_width()), nl=False)
 
 
 def _record(journal: Path, since_s: float) -> JournalCounts:
@@ -74,24 +59,24 @@ _WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"),
 _NARROW: Final = (Column(title="POD", least=20, leads=True), Column(title="DUE"), *_AMOUNTS)
 
 
-def story_text(story: ReplayReport, *, colour: bool = False, width: int) -> str:
+def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> str:
     """A replay for people, ending with a line break."""
     lines: list[Cell] = []
-    if story.actions:
-        is_wide = fits(_WIDE, [_wide(each) for each in story.actions], width)
-        rows = (line for each in story.actions for line in _rows(each, story.policy, width, is_wide=is_wide))
+    if report.actions:
+        is_wide = fits(_WIDE, [_wide(action) for action in report.actions], width)
+        rows = (line for action in report.actions for line in _rows(action, report.policy, is_wide=is_wide))
         lines += [*table(_WIDE if is_wide else _NARROW, rows, width), ""]
-    lines += [line for sentence in _sentences(story) for line in wrapped(sentence, width)]
+    lines += [line for sentence in _sentences(report) for line in wrapped(sentence, width)]
     return printed(lines, colour=colour)
 
 
-def _rows(found: Found, policy: Policy, width: int, *, is_wide: bool) -> Iterator[Row | str]:
-    """An action as a row; where that is too narrow for it, what would be done and by which rule stand below."""
+def _rows(found: Found, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
+    """An action as a row; in a narrow table, what would be done and by which rule is below it."""
     due, pod, verb, rule, *amounts = row = _wide(found)
     yield row if is_wide else (pod, due, *amounts)
-    remarks = _remarks(found, policy)
-    for remark in remarks if is_wide else (f"{verb}, rule {rule}", *remarks):
-        yield from map(str, wrapped(remark, width, "  ", "    "))
+    if not is_wide:
+        yield f"{verb}, rule {rule}"
+    yield from _remarks(found, policy)
 
 
 def _wide(found: Found) -> tuple[str, ...]:
@@ -107,9 +92,9 @@ def _wide(found: Found) -> tuple[str, ...]:
 
 
 def _remarks(found: Found, policy: Policy) -> Iterator[str]:
-    for each in found.withheld:
-        until = "" if each.lets_go_s is None else f", until {_second(each.lets_go_s)}"
-        yield f"held from {_second(each.at.wall_s)}{until}: {withheld_because(each.entry, policy)}"
+    for held in found.withheld:
+        until = "" if held.lets_go_s is None else f", until {_second(held.lets_go_s)}"
+        yield f"held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
     if found.withheld and found.at is not None:
         yield f"released at {_second(found.at.wall_s)}"
     elif found.withheld and found.goes_on:
@@ -120,24 +105,24 @@ def _remarks(found: Found, policy: Policy) -> Iterator[str]:
         yield "only recorded: the rule was in observe mode at that time"
 
 
-def _sentences(story: ReplayReport) -> Iterator[str]:
-    found, record = summary(story), story.record
-    seen = f"Replayed {span(story.replayed.seen_s)} of the past since {_second(story.since_s)}"
-    yield f"{seen}, under policy {inert(story.policy.source)}."
-    done = [count(found[plural], do.verb.noun) for do, plural in TOTALS.items() if found[plural]]
-    where = f"in {count(found['incidents'], 'incident')} of {count(found['workloads'], 'workload')}"
-    held = ", ".join(f"{number} by {brake}" for brake, number in found["withheld"].items())
+def _sentences(report: ReplayReport) -> Iterator[str]:
+    totals, record = summary(report), report.record
+    seen = f"Replayed {span(report.replayed.seen_s)} of the past since {_second(report.since_s)}"
+    yield f"{seen}, under policy {inert(report.policy.source)}."
+    done = [count(totals[plural], do.verb.noun) for do, plural in TOTALS.items() if totals[plural]]
+    where = f"in {count(totals['incidents'], 'incident')} of {count(totals['workloads'], 'workload')}"
+    held = ", ".join(f"{number} by {brake}" for brake, number in totals["withheld"].items())
     rest = f"; held to the end: {held}" if held else ""
-    warned = f"; {count(found['warnings'], 'warning')}"
-    what = f"{' and '.join(done) or 'no kill'} {where}" if story.actions else "no kill and no eviction"
+    warned = f"; {count(totals['warnings'], 'warning')}"
+    what = f"{' and '.join(done) or 'no kill'} {where}" if report.actions else "no kill and no eviction"
     yield f"Under this policy: {what}{rest}{warned}."
-    if story.policy.mode == "observe":
+    if report.policy.mode == "observe":
         yield "Its mode is observe: all of this would have been recorded, and no action taken."
     yield (
         f"In the journal for that time: {count(record.begun, 'action')} started, {record.observed} only observed, "
         f"{record.withheld} held."
     )
-    if story.actions:
+    if report.actions:
         yield "Each row is the first action of an incident. Later effects are not simulated."
 
 

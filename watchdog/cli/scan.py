@@ -1,21 +1,24 @@
 """`gpu-watchdog scan`: one cycle that never acts, printed."""
 
 import json
-import shutil
 import sys
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import click
 
 from watchdog import clock
-from watchdog.cli.check import refusal
-from watchdog.cli.scan_text import WIDTH, scan_text
+from watchdog.cli.check import is_absent, refusal
+from watchdog.cli.rows import ASCII, VERDICTS, labels_of, used_of
+from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, text, wrapped
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy
 from watchdog.core.assess import assess
+from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
+from watchdog.core.model import GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
 from watchdog.daemon.enforcement import open_processes
@@ -25,17 +28,20 @@ from watchdog.export.colour import has_colour
 from watchdog.node.driver import released_reading
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
-from watchdog.report.status import encode
+from watchdog.report.sentences.brakes import rule_observes
+from watchdog.report.sentences.following import what_follows
+from watchdog.report.status import AccountStatus, GpuStatus, Status, encode
 from watchdog.report.status_build import status_of
-from watchdog.report.text import inert
+from watchdog.report.text import byte_cell, count, inert, rfc3339
 
-_PATIENCE_S = 30.0
+WIDTH: Final = 100  # of the output if it is not a terminal
+_PATIENCE_S: Final = 30.0
 
 
 def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int:
-    """Look once and print it; the exit code, 1 where NVML did not answer, so that nothing was seen."""
+    """Read the node once and print it; the exit code is 1 if NVML did not answer, so that nothing is known."""
     policy = _policy(options, is_policy_named=is_policy_named)
-    report = look(options, policy)
+    report = _cycle(options, policy)
     for warning in missing_sources(options, policy):
         click.echo(f"Warning: {warning}.", err=True)
     if options.pods is None and not uses_api(options):
@@ -44,25 +50,35 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     if as_json:
         click.echo(json.dumps(encode(status), indent=1))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-        click.echo(scan_text(status, policy.source, colour=has_colour(sys.stdout), width=width), nl=False)
-    # Under maintenance it was not asked, and what was printed says so: that is what was to be found out.
+        width, colour = output_width(WIDTH), has_colour(sys.stdout)
+        click.echo(scan_text(status, policy.source, colour=colour, width=width), nl=False)
+    # Under maintenance NVML was not queried, and the output says so: that is a complete answer.
     if status.blind is None or status.maintenance is not None:
         return 0
     click.echo(f"Error: nothing was seen of the GPUs: {inert(status.blind.text, 600)}", err=True)
     return 1
 
 
-def look(options: Options, policy: Policy) -> CycleReport:
-    """One pass over this node, as far as the plan."""
-    asked = clock.now()
+def _policy(options: Options, *, is_policy_named: bool) -> Policy:
+    if not is_policy_named and is_absent(options.policy):
+        click.echo(f"No policy at {options.policy}: using the built-in one, which observes.", err=True)
+        return built_in_policy()
+    try:
+        return load_policy(options.policy)
+    except PolicyError as error:
+        raise click.ClickException(refusal(error, options.policy)) from error
+
+
+def _cycle(options: Options, policy: Policy) -> CycleReport:
+    """One cycle on this node, as far as the plan."""
+    begun = clock.now()
     environment, scanner = open_processes(options)
     cluster = open_cluster(options, Bell())
     if cluster is not None:
         cluster.fetch(policy)
     sources = Sources(options, environment.own, cluster)
-    # Under maintenance of the GPUs nobody should open the driver, however briefly.
-    maintenance = sources.switches(asked).maintenance
+    # Under maintenance of the GPUs the driver must not be opened, however briefly.
+    maintenance = sources.switches(begun).maintenance
     reading = read_once(NvmlDriver(), _PATIENCE_S) if maintenance is None else released_reading(maintenance)
     now = clock.now()
     snapshot = scanner.snapshot(reading, now)
@@ -74,7 +90,7 @@ def look(options: Options, policy: Policy) -> CycleReport:
         node=inputs.node,
         at=now,
         policy=policy,
-        policy_loaded_at_s=asked.wall_s,
+        policy_loaded_at_s=begun.wall_s,
         enforcing=False,
         suspended=(),
         snapshot=snapshot,
@@ -83,23 +99,222 @@ def look(options: Options, policy: Policy) -> CycleReport:
         assessments=assessments,
         plan=plan,
         maintenance=maintenance,
-        scan_s=now.boottime_s - asked.boottime_s,
+        scan_s=now.boottime_s - begun.boottime_s,
     )
 
 
-def _is_there(path: Path) -> bool:
-    """Whether a file is there, or may be: why it can't be seen is said by whoever reads it."""
-    try:
-        return path.exists()
-    except OSError:
-        return True
+def _blind(status: Status) -> str:
+    """Why nothing is known about any GPU."""
+    return "NVML did not answer" if status.maintenance is None else "NVML is closed during maintenance"
 
 
-def _policy(options: Options, *, is_policy_named: bool) -> Policy:
-    if not is_policy_named and not _is_there(options.policy):
-        click.echo(f"No policy at {options.policy}: using the built-in one, which observes.", err=True)
-        return built_in_policy()
-    try:
-        return load_policy(options.policy)
-    except PolicyError as error:
-        raise click.ClickException(refusal(error, options.policy)) from error
+def _unknown_because(status: Status) -> Sequence[Cell]:
+    """Why nothing is known about any account, as opposed to there being none; empty if they are known."""
+    if status.blind is not None:
+        return [f"Unknown: {_blind(status)}."]
+    if status.pods_synced_at is None:
+        cause = "see Data gaps for the reason" if _has_pod_gap(status) else "give --kubeconfig FILE or --pods FILE"
+        return [f"Unknown: there is no pod list; {cause}."]
+    return []
+
+
+def _has_pod_gap(status: Status) -> bool:
+    """Whether a gap says why there is no pod list."""
+    return any(gap.reason == GapReason.PODS for gap in status.gaps)
+
+
+# At most 40 characters each: with a PID, a name and the bytes before it a line then fits 80 columns.
+_REASONS: Mapping[str, str] = {
+    Reason.HOST: "a process of the host",
+    Reason.GONE: "ended, but its memory is still listed",
+    Reason.ZOMBIE: "a zombie: not reaped by its parent",
+    Reason.UNKNOWN_POD: "its pod is not in the pod list",
+    Reason.SPOOFED: "its cgroup names another pod's container",
+    Reason.MPS_SERVER: "the MPS server, with its clients' memory",
+}
+
+
+_WIDE_BAR, _SHORT_BAR = 20, 10
+
+
+def _gpu_lines(status: Status, width: int) -> Sequence[Cell]:
+    gpus = status.gpus
+    if not gpus:
+        return [f"Unknown: {_blind(status)}." if status.blind is not None else "None found."]
+    columns = (
+        Column(title="GPU"),
+        Column(title="NAME", least=8, is_name=True),
+        Column(title="UUID", rank=1),
+        Column(title="USED OF TOTAL"),
+        Column(title="RESERVED", right=True),
+        Column(title="RESIDUAL", right=True),
+    )
+    for is_short, cells in ((False, _WIDE_BAR), (True, _WIDE_BAR), (True, _SHORT_BAR)):
+        rows = [_gpu(gpu, cells, is_short=is_short) for gpu in gpus]
+        if fits(columns, rows, width):
+            return table(columns, rows, width)
+    without = tuple(column for column in columns if column.title != "UUID")
+    return table(without, [(*row[:2], *row[3:]) for row in rows], width)
+
+
+def _gpu(gpu: GpuStatus, cells: int, *, is_short: bool) -> Row:
+    memory = gpu.memory
+    used = f"{bar(memory.used, memory.total, cells)} {byte_cell(memory.used)} of {byte_cell(memory.total)}"
+    name = f"{gpu.name} {gpu.profile}" if gpu.profile else gpu.name
+    # The first group tells the cards of a node apart: GPU-5d0f6a3e of GPU-5d0f6a3e-1b7c-...
+    uuid = "-".join(gpu.uuid.split("-")[:2]) if is_short else gpu.uuid
+    state = used if gpu.up else text("not responding", "red")
+    return gpu.number, name, uuid, state, byte_cell(memory.reserved), byte_cell(memory.residual)
+
+
+def bar(part: int | None, whole: int | None, width: int = _WIDE_BAR) -> str:
+    """A bar filled by the share that `part` is of `whole`; question marks if either is unknown."""
+    if part is None or not whole:
+        return f"[{'?' * width}]"
+    filled = min(max(round(width * part / whole), 1 if part > 0 else 0), width)
+    return f"[{'#' * filled}{'.' * (width - filled)}]"
+
+
+def _unattributed_lines(status: Status, width: int) -> Sequence[Cell]:
+    columns = (
+        Column(title="PID", right=True),
+        Column(title="NAME", least=8, is_name=True),
+        Column(title="GPU"),
+        Column(title="USED", right=True),
+        Column(title="WHY"),
+    )
+    labels = labels_of(status)
+    rows = [
+        (str(use.pid), use.name or "-", labels.get(use.gpu, use.gpu), byte_cell(use.used), _why(use.reason, status))
+        for use in status.unattributed
+    ]
+    return table(columns, rows, width) if rows else []
+
+
+def _why(reason: str, status: Status) -> str:
+    if reason == Reason.UNKNOWN_POD and status.pods_synced_at is None:
+        return "of a pod (pod list unreadable)" if _has_pod_gap(status) else "of a pod (no pod list: give --pods)"
+    return _REASONS.get(reason, reason)
+
+
+_STYLES: Mapping[str, str] = {
+    Verdict.OVER: "red",
+    Verdict.WITHIN: "green",
+    Verdict.MISDECLARED: "yellow",
+    Verdict.UNKNOWN: "yellow",
+}
+_ACCOUNTS = (
+    Column(title="POD", least=20, leads=True),
+    Column(title="CONTAINER", least=8, is_name=True),
+    Column(title="GPU"),
+    Column(title="USED", right=True),
+    Column(title="DECLARED", right=True),
+    Column(title="ALLOWED", right=True),
+    Column(title="VERDICT"),
+    Column(title="RULE", least=8, rank=1, is_name=True),
+)
+
+
+def _account_lines(status: Status, width: int) -> Sequence[Cell]:
+    """The accounts, those over their limit first."""
+    if because := _unknown_because(status):
+        return because
+    if not status.accounts:
+        return ["No pod on this node uses or declares GPU memory."]
+    accounts = sorted(status.accounts, key=lambda account: (VERDICTS.index(account.verdict), account.title))
+    labels = labels_of(status)
+    return table(_ACCOUNTS, (row for account in accounts for row in _account(account, labels)), width)
+
+
+def _account(account: AccountStatus, labels: Mapping[str, str]) -> Iterator[Row | str]:
+    yield (
+        account.title,
+        "all" if account.container is None else account.container or "unknown",
+        "all" if account.gpu is None else labels.get(account.gpu, account.gpu),
+        used_of(account, ASCII),
+        "-" if account.declared is None else byte_cell(account.declared),
+        "-" if account.allowed is None else byte_cell(account.allowed),
+        text(account.verdict, _STYLES.get(account.verdict, "")),
+        account.rule or "none",
+    )
+    for use in account.processes:
+        who, where = f"  {use.pid} {use.name}", labels.get(use.gpu, use.gpu)
+        yield who, use.container or "unknown", where, byte_cell(use.used), "", "", "", ""
+    yield from (inert(remark, 600) for remark in _remarks(account))
+
+
+def _remarks(account: AccountStatus) -> Iterator[str]:
+    if account.used_at_most is not None:
+        yield f"at most {byte_cell(account.used_at_most)}, by the memory counter of its GPU; no action is based on that"
+    if account.protected is not None:
+        yield f"protected, no action is taken: {account.protected}"
+    if account.rule_unknown is not None:
+        yield f"which rule applies is unknown: {account.rule_unknown}"
+    if account.verdict == Verdict.UNDECLARED and account.container != "":
+        how = f"; it can declare some with {account.declare_by}" if account.declare_by is not None else ""
+        yield f"no limit applies: it declares no GPU memory in any way that the policy reads{how}"
+    if account.observes:
+        active = account.active
+        hours = active.hours if active is not None and not active.now else None
+        yield f"no action is taken: {rule_observes(hours)}"
+    for declaration in account.misdeclarations:
+        yield f"{declaration.source} {'is used as written' if declaration.counts else 'is ignored'}: {declaration.why}"
+    if account.behind and account.container is None:
+        yield "the pod list lacks some of its containers so far: its limit is that of its largest phase"
+
+
+_FROM_NOW = "Counted from now, without a daemon's timers and brakes; for those use `gpu-watchdog explain NS/POD`."
+_NARROWEST = 60  # below that no table can be read, and lines are left to wrap
+
+
+def scan_text(status: Status, policy: str, *, colour: bool = False, width: int = WIDTH) -> str:
+    """A status as tables and sentences in lines of at most `width` cells (60 at least), ending with a line break.
+
+    `policy` names the policy's file. If lines are short, what `scan --json` also has is left out first: the GPU's UUID,
+    the name of the rule.
+    """
+    width = max(width, _NARROWEST)
+    gaps = [f"{gap.what}: {inert(gap.text, 600)}" for gap in status.gaps]
+    sections: tuple[tuple[str, Sequence[Cell]], ...] = (
+        ("GPUs", _gpu_lines(status, width)),
+        ("Accounts", _account_lines(status, width)),
+        ("Unattributed processes", _unattributed_lines(status, width)),
+        ("Data gaps", [line for gap in gaps for line in wrapped(gap, width, "- ", "  ")]),
+        ("What would happen next", _plan(status, width)),
+    )
+    lines: list[Cell] = [*_head(status, policy, width)]
+    for title, body in sections:
+        if body:
+            lines += ["", text(title, "bold"), *body]
+    return printed(lines, colour=colour)
+
+
+def _head(status: Status, policy: str, width: int) -> Sequence[Cell]:
+    words = f"Node {status.node} at {rfc3339(status.at)}, policy {inert(policy)}: {status.mode}"
+    words += ", takes no action." if status.mode == "observe" else "."
+    if status.suspended:
+        words += f" Enforcement is suspended: {', '.join(inert(reason) for reason in status.suspended)}."
+    if status.maintenance is not None:
+        words += f" The GPUs are under maintenance: {status.maintenance}."
+    return wrapped(words, width)
+
+
+def _plan(status: Status, width: int) -> Sequence[Cell]:
+    if because := _unknown_because(status):
+        return because
+    unknown = _unknown(status)
+    if status.plan:
+        steps = [line for entry in what_follows(status.plan) for line in wrapped(entry.sentence, width, "- ", "  ")]
+        return [*steps, *wrapped(_FROM_NOW + unknown, width)]
+    undecided = sum(account.verdict == Verdict.UNKNOWN and account.rule is not None for account in status.accounts)
+    also = f" Unknown for {count(undecided, 'account')}." if undecided else ""
+    known = "known to be " if undecided else ""
+    pods = " of a listed pod" if unknown else ""
+    return wrapped(f"Nothing: no account{pods} is {known}above the threshold of a step.{also}{unknown}", width)
+
+
+def _unknown(status: Status) -> str:
+    """That there are processes whose pods are unknown, and so what would happen to them is."""
+    unknown = {use.pid for use in status.unattributed if use.reason == Reason.UNKNOWN_POD}
+    who = count(len(unknown), "process whose pod is", "processes whose pods are")
+    return f" Unknown for {who} not in the pod list." if unknown else ""

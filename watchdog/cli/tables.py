@@ -1,6 +1,8 @@
 """Tables of the command line, drawn by rich: a row is one line, and columns shrink or go until a line fits."""
 
 import io
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -96,7 +98,7 @@ def table(
     lines = [next(drawn)]
     for row in picked:
         if isinstance(row, str):
-            lines.append(text(row))
+            lines += wrapped(row, width, "  ", "    ")
             continue
         if columns[0].leads and _size(row[0]) > widths[0]:
             lines.append(_shortened(_text(row[0]), width))
@@ -205,3 +207,8 @@ def _shortened(name: Text, width: int) -> Text:
     if name.cell_len <= width:
         return name
     return text(set_cell_size(shorten(name.plain, width), width).rstrip(), name.spans[0].style if name.spans else "")
+
+
+def output_width(otherwise: int = UNCUT) -> int:
+    """The width of the terminal that standard output is; another one if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
