@@ -615,7 +615,7 @@ def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
     advance(made, clock, 3.0)
     assert record.lines[2:] == ([("end", "gone")] if ends else [])  # its memory is neither free nor waited for
     advance(made, clock, 5.0)
-    assert process.poll() == (None if ends else -signal.SIGKILL)
+    assert (process.poll() if ends else process.wait(5)) == (None if ends else -signal.SIGKILL)
 
 
 def test_a_single_process_that_gives_its_memory_back_and_then_ends_was_killed(group: Group) -> None:

@@ -47,14 +47,14 @@ def show(world: NvmlWorld, **more: object) -> str:
 def sampler(world: NvmlWorld) -> Iterator[Sampler]:
     found = Sampler(world.driver(), 1.0, at(0))
     yield found
-    assert found.close(5.0)
+    assert found.thread.close(5.0)
 
 
 def step(sampler: Sampler, second: float) -> TimedReading | None:
     """What the loop does at this second, and the reading that comes of it; also where the driver is only released."""
     sampler.request_next(at(second))
     if sampler.wake_s(at(second)) > at(second).boottime_s + 60:
-        assert select.select([sampler], [], [], 5.0)[0]
+        assert select.select([sampler.thread], [], [], 5.0)[0]
     return sampler.take(at(second))
 
 
@@ -114,7 +114,7 @@ def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) 
     reached(sampler, 2)
     sampler.request_next(at(2))
     sampler.note_switches(FREE, at(2.1))
-    assert select.select([sampler], [], [], 5.0)[0]
+    assert select.select([sampler.thread], [], [], 5.0)[0]
     assert sampler.take(at(2.2)) is None
     assert reached(sampler, 3.2).reading.blind is False
 
@@ -171,7 +171,7 @@ def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
     sampler.note_switches(UNSEEN, at(3603))
     assert reached(sampler, 3604).reading.blind is False
     assert sampler.maintenance is None
-    assert sampler.close(5.0)
+    assert sampler.thread.close(5.0)
 
 
 def test_what_stays_open_is_seen(world: NvmlWorld, sampler: Sampler) -> None:
@@ -205,7 +205,7 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
 def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
     """Have the memory counter rise, and the sampler notice it at this second."""
     world.show(card("a", ghost(1, used)))
-    assert select.select([sampler], [], [], 5.0)[0]
+    assert select.select([sampler.thread], [], [], 5.0)[0]
     assert sampler.take(at(second)) is None
     sampler.note_rise(at(second))
 
@@ -270,7 +270,7 @@ def resting(sampler: Sampler, until_s: float = 600.0) -> Rest:
     sampler.pace.interval_s = 0.05
     sampler.note_switches(FREE, now)
     sampler.request_next(now)
-    assert select.select([sampler], [], [], 5.0)[0]
+    assert select.select([sampler.thread], [], [], 5.0)[0]
     look = sampler.take(clock.now())
     assert look is not None
     return sampler.rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
@@ -278,7 +278,7 @@ def resting(sampler: Sampler, until_s: float = 600.0) -> Rest:
 
 def woken(sampler: Sampler) -> tuple[Ticks | None, TimedReading]:
     """What the loop does once the rest is over: the ticks, and the reading that ended it."""
-    assert select.select([sampler], [], [], 5.0)[0]
+    assert select.select([sampler.thread], [], [], 5.0)[0]
     now = clock.now()
     ticks, look = sampler.end_rest(now), sampler.take(now)
     assert look is not None
@@ -329,7 +329,7 @@ def test_a_driver_that_hangs_in_a_rest_is_noticed(world: NvmlWorld, sampler: Sam
     rest = resting(sampler)
     wait_until(lambda: rest.ticks is not None)
     show(world, delays=(StubDelay(call=LISTS[0], ms=700.0),))
-    wait_until(lambda: sampler._thread.busy)
+    wait_until(lambda: sampler.thread.busy)
     begun_s = clock.now().boottime_s
     late = replace(rest.last, boottime_s=sampler.wake_s(rest.last))
     assert late.boottime_s - begun_s < 11

@@ -302,9 +302,8 @@ FAULTS: Final = (
         (
             Edit(
                 "daemon/kill.py",
-                'raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") '
-                "from error",
-                "continue",
+                "_close(handles)\n                denied",
+                "continue\n                denied",
             ),
         ),
     ),

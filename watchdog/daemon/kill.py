@@ -355,17 +355,16 @@ class Kills:
 
     def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
         """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before."""
-        handles = _of_scope(self._members(entry)[0], entry)
-        now = self._clock()
         try:
-            keys = sorted(handle.key for handle in _test(handles))
+            ready = self._hold(entry)
         except PermissionError as error:
-            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=f"{error}; no process was signalled")
-        finally:
-            _close(handles)
-        if not keys:
+            reason = f"{error}; no process was signalled"
+            return Outcome(entry=entry, result=Result.FAILED, at=self._clock(), reason=reason)
+        _close(ready)
+        now = self._clock()
+        if not ready:
             return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
-        return self.record.intend(entry, keys, now)
+        return self.record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
         """Withdraw an intention, of a kill or an eviction, before anything was done."""
@@ -381,11 +380,9 @@ class Kills:
         `refusal`, called right before the first signal, gives a reason against it. The outcome is that right after the
         signal (`done` means: begun), or the result if it could not begin.
         """
-        handles = _of_scope(self._members(entry)[0], entry)
         try:
-            ready = _test(handles)
+            ready = self._hold(entry)
         except PermissionError as error:
-            _close(handles)
             now, reason = self._clock(), f"{error}; no process was signalled"
             self.record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
@@ -421,6 +418,30 @@ class Kills:
         pod = entry.assessment.pod
         chosen = (c for c in pod.containers if whole_pod or c.name == entry.victim)
         return self._processes.members(pod, frozenset[str]().union(*(container.ids for container in chosen)))
+
+    def _hold(self, entry: PlanEntry) -> list[Handle]:
+        """Hold the processes to act on, and send signal 0 to all of them before anything else.
+
+        PermissionError, with none held, if any of them can't be signalled.
+        """
+        handles, _ = self._members(entry)
+        is_single = entry.definition.scope == "process"
+        ready = []
+        for handle in handles:
+            if is_single and handle.key not in entry.targets:
+                handle.close()
+                continue
+            try:
+                handle.signal(0)
+            except ProcessLookupError:
+                handle.close()
+            except PermissionError as error:
+                _close(handles)
+                denied = f"no permission to signal process {handle.key.pid}; CAP_KILL is required"
+                raise PermissionError(denied) from error
+            else:
+                ready.append(handle)
+        return ready
 
     def escalate(self, entry: PlanEntry, now: Now) -> None:
         """End the grace period of this account's kill: a stronger step has come due on the same victim."""
@@ -472,28 +493,6 @@ class Kills:
         outcomes = tuple(kill.stop(Result.INTERRUPTED, reason, now, is_final=False) for kill in under_way)
         self._under_way.clear()
         return outcomes
-
-
-def _of_scope(held: list[Handle], entry: PlanEntry) -> list[Handle]:
-    if entry.definition.scope != "process":
-        return held
-    _close(handle for handle in held if handle.key not in entry.targets)
-    return [handle for handle in held if handle.key in entry.targets]
-
-
-def _test(handles: list[Handle]) -> list[Handle]:
-    """Send signal 0 to all before anything else; those that have ended are closed, PermissionError is raised."""
-    ready = []
-    for handle in handles:
-        try:
-            handle.signal(0)
-        except ProcessLookupError:
-            handle.close()
-        except PermissionError as error:
-            raise PermissionError(f"no permission to signal process {handle.key.pid}; CAP_KILL is required") from error
-        else:
-            ready.append(handle)
-    return ready
 
 
 def _close(handles: Iterable[Handle]) -> None:

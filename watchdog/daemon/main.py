@@ -79,7 +79,7 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal ends it; the exit code."""
         waiter = Waiter()
-        for waker in (self._sampler, self._bell, self._sinks.bell, self._file_events):
+        for waker in (self._sampler.thread, self._bell, self._sinks.bell, self._file_events):
             if waker.fileno() >= 0:
                 waiter.watch(waker.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -156,9 +156,9 @@ class Daemon:
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
-        if self._sampler.has_died:
+        if self._sampler.thread.has_died:
             self._exit("the thread that reads the driver has died; please report this, with the log")
-        self._sinks.note_pulse(self._sampler.pulse_cost)
+        self._sinks.note_pulse(self._sampler.thread.pulse_cost)
         self._sinks.note_silence(self._sampler.silence(self._policy.reset_after_s, now))
 
     def _check_policy_file(self, now: Now) -> None:
@@ -330,5 +330,5 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.close(_CLOSE_WITHIN_S)
         self._file_events.close()
-        if self._sampler.close(timeout_s=0.2):
+        if self._sampler.thread.close(timeout_s=0.2):
             self._scanner.close()

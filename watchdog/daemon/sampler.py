@@ -21,7 +21,7 @@ from watchdog.core.rules import Switches
 from watchdog.journal.recorder import longest_step_s
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread, PulseCost, Rest
+from watchdog.node.driver_thread import DriverThread, Rest
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -115,8 +115,8 @@ class Sampler:
 
     def __init__(self, driver: Driver, interval_s: float, now: Now, *, reexecuted: bool = False) -> None:
         self.pace = Pace(interval_s)
+        self.thread = DriverThread(driver)
         self.maintenance: str | None = None
-        self._thread = DriverThread(driver)
         self._asked = now
         self._asked_for: frozenset[str] | None = None
         self._last: DriverReading | None = None
@@ -132,19 +132,14 @@ class Sampler:
         self._rest: Rest | None = None
         self._rise_readings_s: deque[float] = deque()  # readings that the pulse has brought forward
 
-    @property
-    def pulse_cost(self) -> PulseCost | None:
-        """What the pulse costs on this driver; None before it has been measured, and while it is off."""
-        return self._thread.pulse_cost
-
     def set_pulse(self, pulse: Pulse | None) -> None:
         """Read the memory counters between readings, except under maintenance; None: do not."""
-        self._thread.pulse = pulse if self.maintenance is None else None
+        self.thread.pulse = pulse if self.maintenance is None else None
 
     def note_rise(self, now: Now) -> None:
         """Bring a reading forward if a memory counter has risen, as soon as the pulse's limit on readings permits."""
-        pulse = self._thread.pulse
-        if not self._thread.take_rise() or pulse is None:
+        pulse = self.thread.pulse
+        if not self.thread.take_rise() or pulse is None:
             return
         while self._rise_readings_s and self._rise_readings_s[0] <= now.boottime_s - pulse.looks.per_s:
             self._rise_readings_s.popleft()
@@ -171,7 +166,7 @@ class Sampler:
             until_s=until_s,
             is_unchanged=is_unchanged,
         )
-        self._thread.rest(rest)
+        self.thread.rest(rest)
         # By then the thread has handed a reading over, unless the driver hangs.
         self.pace.note(since.boottime_s, until_s + longest_step_s(interval_s))
         return rest
@@ -182,12 +177,12 @@ class Sampler:
         if rest is None:
             return None
         is_due = at_once or now.boottime_s >= self.pace.next_reading_s or self.maintenance is not None
-        if self._thread.is_resting and not is_due:
+        if self.thread.is_resting and not is_due:
             return None
-        self._thread.end_rest()
+        self.thread.end_rest()
         self._rest = None
         self.pace.note(rest.last.boottime_s, rest.next_s)
-        asked = self._thread.asked
+        asked = self.thread.asked
         if asked is not None and asked.boottime_s > rest.last.boottime_s:  # a reading that the rest did not count
             self._asked, self._asked_for = asked, None
             self.pace.begin(asked)
@@ -203,15 +198,6 @@ class Sampler:
     def is_resting(self) -> bool:
         """Whether the driver's thread keeps the ticks."""
         return self._rest is not None
-
-    @property
-    def has_died(self) -> bool:
-        """Whether the driver's thread has ended by an unexpected error, so that only a restart helps."""
-        return self._thread.has_died
-
-    def fileno(self) -> int:
-        """The descriptor that becomes readable when a reading or the release of the driver is finished."""
-        return self._thread.fileno()
 
     def note_switches(self, switches: Switches, now: Now, *, awaits_pods: bool = False) -> None:
         """Apply the switches of the Node object, or that it is unknown; `awaits_pods`: no list of pods has come yet."""
@@ -234,10 +220,10 @@ class Sampler:
     def take(self, now: Now) -> TimedReading | None:
         """The finished reading, or None; one that the driver's thread has taken by itself after `end_rest` only."""
         if self._rest is not None:
-            self._thread.silence()
+            self.thread.silence()
             return None
-        reading = self._thread.take()
-        if self._is_releasing and not self._thread.busy:
+        reading = self.thread.take()
+        if self._is_releasing and not self.thread.busy:
             self._check_released()
         if reading is None:
             ready, self._ready = self._ready, None
@@ -250,11 +236,11 @@ class Sampler:
 
     def request_next(self, now: Now) -> None:
         """Request the next reading, or the release of the driver, if it is due and the driver is free."""
-        if self._thread.busy or self._rest is not None or self._still_awaits(now):
+        if self.thread.busy or self._rest is not None or self._still_awaits(now):
             return
         if self.maintenance is not None and self._is_open and self._was_read:
             self._is_releasing = True
-            self._thread.release()
+            self.thread.release()
             return
         is_last = self.maintenance is not None and self._is_open
         if now.boottime_s < self.pace.next_reading_s and not is_last:
@@ -270,13 +256,13 @@ class Sampler:
         """Request a reading of these GPUs (None: all); the driver must be free."""
         self._asked, self._asked_for = now, only
         self._is_open = True
-        self._thread.request(only)
+        self.thread.request(only)
 
     def wake_s(self, now: Now) -> float:
         """Boot time at which `request_next` or `take` has something to do; infinity while the driver is busy."""
-        if self._ready is not None or (self._rest is not None and not self._thread.is_resting):
+        if self._ready is not None or (self._rest is not None and not self.thread.is_resting):
             return now.boottime_s
-        if self._thread.busy and self._rest is None:
+        if self.thread.busy and self._rest is None:
             return float("inf")
         if self._still_awaits(now):
             return self._wait_until_s
@@ -284,7 +270,7 @@ class Sampler:
 
     def silence(self, longest_s: float, now: Now) -> tuple[str, ...]:
         """A message if the driver has not answered for longer than this."""
-        is_busy = self._thread.busy and self._rest is None
+        is_busy = self.thread.busy and self._rest is None
         silent_s = now.boottime_s - self._asked.boottime_s if is_busy else 0.0
         return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
 
@@ -298,10 +284,6 @@ class Sampler:
         if self._is_open and waited_s > _RELEASED_WITHIN_S:
             return f"{self.maintenance}, but a call into NVML has not returned for {waited_s:.0f} s"
         return None
-
-    def close(self, timeout_s: float) -> bool:
-        """Close the driver; return whether that succeeded within this time."""
-        return self._thread.close(timeout_s)
 
     def _still_awaits(self, now: Now) -> bool:
         return self._awaits_first and now.boottime_s < self._wait_until_s

@@ -78,18 +78,10 @@ _OPEN_WITHIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a daemon takes over from a journal: unfinished actions, and what the brakes remember."""
+    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember."""
 
     unfinished: tuple[UnfinishedAction, ...]
     brakes: BrakeMemory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened:
-    """A journal that has just been opened, and its content."""
-
-    journal: Journal
-    restored: Restored
     recent: tuple[LastAction, ...]
 
 
@@ -105,11 +97,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     for action in unfinished:
         if action.result is None:
             journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    return Restored(unfinished=unfinished, brakes=journal.brakes(now))
-
-
-def _with_brakes_at(opened: _Opened, now: Now) -> _Opened:
-    return replace(opened, restored=replace(opened.restored, brakes=opened.journal.brakes(now)))
+    return Restored(unfinished=unfinished, brakes=journal.brakes(now), recent=journal.lately(now))
 
 
 class JournalKeeper:
@@ -128,7 +116,7 @@ class JournalKeeper:
         recall: Callable[[tuple[LastAction, ...], float], None],
         ring: Callable[[], None] = lambda: None,
     ) -> None:
-        """`log_error` is called with each problem, `recall` with the recent actions when a journal has been opened.
+        """`log_error` is called with each problem, `recall` with the recent actions of a journal that has been opened.
 
         `ring` is called from another thread when the disk has done something that the loop waits for.
         """
@@ -147,7 +135,7 @@ class JournalKeeper:
         self._noticed = 0
         self._kept: RestoredActions | None = None
         self._next_prune_s = 0.0
-        self._opening: Future[_Opened | None] | None = None
+        self._opening: Future[tuple[Journal, Restored] | None] | None = None
         self._failure = ""
         self._patience_s = _OPEN_WITHIN_S
 
@@ -184,7 +172,10 @@ class JournalKeeper:
                 restored = self._try_to_open(now)
             except JournalError as error:
                 problem = str(error)
-            problem = problem or self.lock.problem or self._slowness()
+            problem = problem or self.lock.problem
+            if self._opening is not None and not problem:
+                slow = f"journal {self._path}: still waiting for the disk to open it; if this lasts, check `dmesg`"
+                problem = self._failure or slow
         # `stop`, `resume` and `doctor` take the lock for a moment to check it, so a single refusal is not reported.
         reported = problem if self.lock.refusals != 1 else ""
         # A disk that is full intermittently would otherwise cause a message every second.
@@ -207,25 +198,20 @@ class JournalKeeper:
         self._opening, self._failure, self._patience_s = None, "", _OPEN_WITHIN_S
         if opened is None:
             return None
-        if self.record.write_missed(opened.journal):
+        journal, restored = opened
+        if self.record.write_missed(journal):
             # The brakes' memory is read again after the results of actions meanwhile are written.
-            self._opening = self.record.submit(lambda: _with_brakes_at(opened, now))
+            self._opening = self.record.submit(lambda: (journal, replace(restored, brakes=journal.brakes(now))))
             return self._try_to_open(now)
         self._noticed = 0
-        self.record.use(opened.journal)
-        if presumed := presumed_note(opened.restored.brakes, self.brakes, now):
+        self.record.use(journal)
+        if presumed := presumed_note(restored.brakes, self.brakes, now):
             self._log_error(presumed)
             self.record.note(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
-        self._recall(opened.recent, now.wall_s)
-        return opened.restored
+        self._recall(restored.recent, now.wall_s)
+        return restored
 
-    def _slowness(self) -> str:
-        if self._opening is None:
-            return ""
-        slow = f"journal {self._path}: still waiting for the disk to open it; if this lasts, check `dmesg`"
-        return self._failure or slow
-
-    def _open(self, now: Now) -> _Opened | None:
+    def _open(self, now: Now) -> tuple[Journal, Restored] | None:
         # A second daemon must not touch the journal: its unfinished actions may be those of the first daemon.
         if not self.lock.acquire():
             return None
@@ -233,13 +219,12 @@ class JournalKeeper:
         journal = Journal.open(self._path, self.limits, self._node, self._remedies, self._kept)
         try:
             restored = restore(journal, self.lock, now, known)
-            recent = journal.lately(now)
         except JournalError:
             journal.close()
             raise
         self._kept = journal.kept
         journal.note(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
-        return _Opened(journal=journal, restored=restored, recent=recent)
+        return journal, restored
 
     def _keep(self, now: Now) -> None:
         is_time = now.boottime_s >= self._next_prune_s
@@ -254,14 +239,13 @@ class JournalKeeper:
 
 def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str, ...]:
     """Why the daemon is not ready after a cycle, one line per reason; empty: it is ready."""
-    blind = [_blind(report)] if report.snapshot.blind else []
-    return (*blind, *([_stale(report, from_api=from_api)] if is_stale else []))
-
-
-def _blind(report: CycleReport) -> str:
-    if report.maintenance is None:
-        return "NVML does not answer"
-    return f"{report.maintenance}: its GPUs are under maintenance, and NVML is released"
+    reasons = []
+    if report.snapshot.blind:
+        released = f"{report.maintenance}: its GPUs are under maintenance, and NVML is released"
+        reasons.append("NVML does not answer" if report.maintenance is None else released)
+    if is_stale:
+        reasons.append(_stale(report, from_api=from_api))
+    return tuple(reasons)
 
 
 def _stale(report: CycleReport, *, from_api: bool) -> str:
@@ -280,7 +264,7 @@ _CLOSE_WITHIN_S: Final = 0.3
 
 
 class Sinks:
-    """Publishes each cycle, and keeps lock, journal and HTTP server running, without ever waiting."""
+    """Publishes each cycle, and keeps the HTTP server running, without ever waiting."""
 
     def __init__(self, options: Options, policy: Policy, now: Now, event_writer: "EventWriter | None" = None) -> None:
         """Open everything; ListenError if the address can't be bound.
@@ -322,7 +306,7 @@ class Sinks:
 
     @property
     def has_journal(self) -> bool:
-        """Whether the journal is open; `is_writable` says whether it can be written at the moment."""
+        """Whether the journal is open, writable or not."""
         return self.record.is_open
 
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
@@ -341,7 +325,7 @@ class Sinks:
         return self._changes.has_gaps
 
     def rest(self, resting: Resting) -> None:
-        """Show the ticks that repeat the last cycle as they come."""
+        """Show the ticks that repeat the last cycle as they come in."""
         self._endpoints.rest(resting)
 
     def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
@@ -359,7 +343,7 @@ class Sinks:
             self._write_events(changes, report)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
-        """Set what hangs at the moment; empty: nothing does."""
+        """Report what hangs at the moment; empty: nothing does."""
         self._silence = reasons
         self._update_health()
 
@@ -387,9 +371,9 @@ class Sinks:
 
     def policy_refused(self, error: PolicyError, now: Now) -> None:
         """Report that the policy file has errors, and the last valid policy stays in effect."""
-        self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-        self._endpoints.set_policy_error(mistakes := "; ".join(map(str, error.problems)))
-        self._say_refused(f"the policy file has errors, and the last valid policy stays in effect: {mistakes}", now)
+        mistakes = "; ".join(map(str, error.problems))
+        message = f"the policy file has errors, and the last valid policy stays in effect: {mistakes}"
+        self._refuse(mistakes, message, now)
 
     def note_policy_file(self, unsettled: str, now: Now) -> None:
         """Report, once, that the policy file has changed and does not settle; empty: it has settled.
@@ -400,14 +384,14 @@ class Sinks:
             return
         before, self._unsettled = self._unsettled, unsettled
         if unsettled:
-            self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-            self._endpoints.set_policy_error(unsettled)
-            self._say_refused(unsettled, now)
+            self._refuse(unsettled, unsettled, now)
         elif self._endpoints.policy_error == before:  # not loaded: the file is as it was before
             self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
             self._endpoints.set_policy_error("")
 
-    def _say_refused(self, message: str, now: Now) -> None:
+    def _refuse(self, policy_error: str, message: str, now: Now) -> None:
+        self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
+        self._endpoints.set_policy_error(policy_error)
         self.daemon_log.say(ChangeKind.POLICY_REFUSED, message)
         self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
 

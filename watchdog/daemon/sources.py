@@ -49,7 +49,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Source(Protocol[T_co]):
-    """Where the pods of this node, its own object or the namespaces come from."""
+    """Where the pods of this node, its Node object or the namespaces come from."""
 
     def read(self, now: Now) -> T_co:
         """What is known at this moment."""
@@ -151,19 +151,18 @@ def with_gaps(
     pods: PodList, assessments: Sequence[Assessment], overdue: frozenset[ContainerKey] = frozenset()
 ) -> PodList:
     """The pod list with gaps for undetermined rules and for containers that it lacks, each once."""
-    gaps = dict.fromkeys(each.rule_gap for each in assessments if each.rule_gap is not None)
-    found = (*gaps, *(overdue_gaps(assessments, overdue) if overdue else ()))
-    return replace(pods, gaps=(*pods.gaps, *found)) if found else pods
+    rule_gaps = (assessment.rule_gap for assessment in assessments)
+    gaps = dict.fromkeys(gap for gap in rule_gaps if gap is not None)
+    new = (*gaps, *(overdue_gaps(assessments, overdue) if overdue else ()))
+    return replace(pods, gaps=(*pods.gaps, *new)) if new else pods
 
 
 def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
     """Whether a pod list is too old to act on, or was never read."""
     synced = pods.synced
-    if synced is None:
+    if synced is None or synced.boot_id != now.boot_id:
         return True
-    if synced.boot_id == now.boot_id:
-        return now.boottime_s - synced.boottime_s > policy.stale_after_s
-    return True
+    return now.boottime_s - synced.boottime_s > policy.stale_after_s
 
 
 class Sources:
@@ -190,8 +189,8 @@ class Sources:
 
         Its age counts only while it can't be updated.
         """
-        found = switches(*self._node.read(now))
-        return replace(found, unseen=found.unseen or self._node.is_old(now, old_after_s))
+        current = switches(*self._node.read(now))
+        return replace(current, unseen=current.unseen or self._node.is_old(now, old_after_s))
 
     def inputs(
         self,
@@ -203,16 +202,16 @@ class Sources:
         is_held: bool = False,
     ) -> Inputs:
         """The inputs of a cycle at this moment."""
-        node, gaps = self._node.read(now)
-        namespaces, more_gaps = self._namespaces.read(now)
+        node, node_gaps = self._node.read(now)
+        namespaces, namespace_gaps = self._namespaces.read(now)
         if self._namespaces.is_old(now, policy.stale_after_s):
             namespaces = {}  # rules that match by their labels can't be determined then, and their pods are left alone
         pods = self._pods.read(now)
-        marked = self._terminating.with_first_seen(pods.pods, now)
+        with_times = self._terminating.with_first_seen(pods.pods, now)
         return Inputs(
             policy=policy,
             node=node,
-            pods=replace(pods, pods=marked, gaps=(*pods.gaps, *gaps, *more_gaps)),
+            pods=replace(pods, pods=with_times, gaps=(*pods.gaps, *node_gaps, *namespace_gaps)),
             own=self._own,
             namespaces=namespaces,
             pods_stale=is_stale(pods, policy, now),
@@ -230,8 +229,7 @@ class Sources:
         inputs = self.inputs(policy, now)
         if inputs.maintenance:
             return "the GPUs came under maintenance meanwhile"
-        present = {pod.uid: pod for pod in inputs.pods.pods}
-        pod = present.get(entry.account.uid)
+        pod = next((pod for pod in inputs.pods.pods if pod.uid == entry.account.uid), None)
         if pod is None and inputs.pods.synced is not None:
             return "the pod had gone from the list of this node's pods by then"
         pod = pod or entry.assessment.pod
