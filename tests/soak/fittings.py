@@ -48,6 +48,10 @@ class _Pods:
         """Nobody asks."""
         return False
 
+    def is_old(self, now: Now, limit_s: float) -> bool:
+        """Nobody asks."""
+        return False
+
 
 class _Node:
     def __init__(self, around: Around) -> None:

@@ -400,7 +400,7 @@ FAULTS: Final = (
         "point 36",
         (
             Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
-            Edit("daemon/last_look.py", "if again.mps_hazard is not None:", "if False:"),
+            Edit("daemon/last_look.py", "if updated.mps_hazard is not None:", "if False:"),
         ),
     ),
     Fault(

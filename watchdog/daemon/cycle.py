@@ -228,25 +228,25 @@ class Cycle:
 
     def _begin(
         self,
-        again: PlanEntry | Outcome | str,
+        justified: PlanEntry | Outcome | str,
         entry: PlanEntry,
         number: int,
         opened: OpenCycle,
         last_look: LastLook | None,
     ) -> Outcome | PlanEntry:
         """Begin an action whose intention is on disk, if the last look still justifies it."""
-        if last_look is None or not isinstance(again, PlanEntry):
-            return self._withdraw(entry, number, again.reason if isinstance(again, Outcome) else str(again))
+        if last_look is None or not isinstance(justified, PlanEntry):
+            return self._withdraw(entry, number, justified.reason if isinstance(justified, Outcome) else str(justified))
         match entry.do:
             case Do.KILL:
                 self._settled.add(number)
-                return self._kill(again, number, opened.inputs, last_look)
+                return self._kill(justified, number, opened.inputs, last_look)
             case Do.EVICT:
-                why = last_look.refusal(again)
+                why = last_look.refusal(justified)
                 if why is not None:
                     return self._withdraw(entry, number, why)
                 self._settled.add(number)
-                return self._evict(again, number, opened, last_look)
+                return self._evict(justified, number, opened, last_look)
             case Do.WARN:
                 raise AssertionError("a warning has no intention")
             case _:
@@ -254,22 +254,22 @@ class Cycle:
 
     def _retry(
         self,
-        again: PlanEntry | Outcome | str,
+        justified: PlanEntry | Outcome | str,
         entry: PlanEntry,
         opened: OpenCycle,
         last_look: LastLook | None,
         now: Now,
     ) -> PlanEntry | None:
         """Try a pending eviction again, if the last look still justifies it."""
-        if isinstance(again, Outcome):
-            self._evictions.give_up(entry.account, again.result, again.reason, now)
-        if last_look is None or not isinstance(again, PlanEntry):
+        if isinstance(justified, Outcome):
+            self._evictions.give_up(entry.account, justified.result, justified.reason, now)
+        if last_look is None or not isinstance(justified, PlanEntry):
             return None
-        self._evictions.try_again(again, opened.attribution, opened.inputs, last_look.fresh_until_s)
+        self._evictions.try_again(justified, opened.attribution, opened.inputs, last_look.fresh_until_s)
         pending = self._evictions.pending.get(entry.account)
         if pending is None:
             return None  # it was given up while the driver was queried again
-        return replace(again, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
+        return replace(justified, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
 
     def _evict(self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook) -> PlanEntry:
         reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"

@@ -121,7 +121,7 @@ def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, 
         attribution = attribute(snapshot, inputs.pods.pods)
         pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
         given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=opened.inputs.overdue)
-        return {each.account: each for each in assess(attribution, snapshot, given)}
+        return {assessment.account: assessment for assessment in assess(attribution, snapshot, given)}
 
     return reassess
 
@@ -139,10 +139,10 @@ def refuse(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: Last
     is_same = inputs.node == before.node and inputs.namespaces == before.namespaces
     if is_same and pod in inputs.pods.pods:
         return None
-    again = justify(entry, reassess(inputs), inputs, last_look, last_look.at)
-    if not isinstance(again, PlanEntry):
-        return again.reason if isinstance(again, Outcome) else again
-    has_same = again.assessment.pod.containers == pod.containers
+    justified = justify(entry, reassess(inputs), inputs, last_look, last_look.at)
+    if not isinstance(justified, PlanEntry):
+        return justified.reason if isinstance(justified, Outcome) else justified
+    has_same = justified.assessment.pod.containers == pod.containers
     return None if has_same else "the containers of the pod had changed since the last look"
 
 
@@ -193,10 +193,10 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its GPU was no longer short of memory")
     changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
     targets = targets_of(assessment, victim, step, entry.card)
-    again = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
-    if again.mps_hazard is not None:
+    updated = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
+    if updated.mps_hazard is not None:
         return changed or "it would have broken the work of other pods: a process had become an MPS client"
-    return changed or again
+    return changed or updated
 
 
 def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:

@@ -57,17 +57,13 @@ class Source(Protocol[T_co]):
     def has_changed(self) -> bool:
         """Whether `read` would return something new."""
 
-
-class AgingSource(Source[T_co], Protocol[T_co]):
-    """A source whose age counts only while it can't be updated; the pod list has its own age."""
-
     def is_old(self, now: Now, limit_s: float) -> bool:
         """Whether it can't be updated, and was last known to be current longer ago than this."""
 
 
-# What is known, and the gaps in it.
-NodeSource = AgingSource[tuple[Node, tuple[Gap, ...]]]
-NamespaceSource = AgingSource[tuple[Namespaces, tuple[Gap, ...]]]
+# What is known, and the gaps in it; the pod list has its own gaps, and its own age.
+NodeSource = Source[tuple[Node, tuple[Gap, ...]]]
+NamespaceSource = Source[tuple[Namespaces, tuple[Gap, ...]]]
 
 
 class NoSource(Generic[T]):
