@@ -33,16 +33,11 @@ def short_for(policy: Policy, gpus: Iterable[Gpu]) -> frozenset[str]:
     return short_cards(gpus, policy.pressure.free_below) if any(rule.uses_pressure for rule in policy.rules) else _NONE
 
 
-def allowed_under_pressure(assessment: Assessment) -> int | None:
-    """The bytes that an account may use for steps under pressure; None if no declaration counts."""
-    return assessment.allowed if assessment.allowed_by_request is None else assessment.allowed_by_request
-
-
 def card_of(assessment: Assessment) -> str | None:
     """The short card on which an account uses the most; None if it uses no short card."""
     if not assessment.short:
         return None
-    return min(assessment.short, key=lambda gpu: (-_used_on(assessment, gpu), gpu))
+    return min(assessment.short, key=lambda gpu: (-assessment.used_on(gpu), gpu))
 
 
 def rank(assessment: Assessment, card: str) -> Rank:
@@ -52,12 +47,8 @@ def rank(assessment: Assessment, card: str) -> Rank:
     """
     requested = assessment.declared if assessment.requested is None else assessment.requested
     over = assessment.used_at_least - (requested or 0)
-    excess = min(over, _used_on(assessment, card))
+    excess = min(over, assessment.used_on(card))
     return (over <= 0, assessment.pod.priority or 0, -excess, *assessment.account.sort_key)
-
-
-def _used_on(assessment: Assessment, card: str) -> int:
-    return sum(use.used or 0 for use in assessment.uses if use.gpu == card)
 
 
 _NO_RULE = Rule(name="")
@@ -215,14 +206,10 @@ def _scale(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Scale
         container=key.container,
         gpu=key.gpu,
         cards=coverage.cards,
-        uses=tuple(use for use in uses if _belongs(use, key)),
+        uses=tuple(use for use in uses if key.covers(use)),
         pod_uses=uses,
         hidden=coverage.hides_contexts(key.gpu, uses),
     )
-
-
-def _belongs(use: AttributedUse, key: AccountKey) -> bool:
-    return key.container in (None, use.container) and key.gpu in (None, use.gpu)
 
 
 def _shares(uses: Uses, granted: Budget) -> tuple[ContainerShare, ...]:
@@ -233,8 +220,8 @@ def _shares(uses: Uses, granted: Budget) -> tuple[ContainerShare, ...]:
         ContainerShare(
             container=name,
             used_at_least=used[name],
-            declared=granted.of.get(name, 0),
-            requested=granted.requests.get(name, 0),
+            declared=granted.by_container.get(name, 0),
+            requested=granted.requests_by_container.get(name, 0),
         )
         for name in sorted(used)
     )

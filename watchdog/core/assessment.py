@@ -95,6 +95,10 @@ class AccountKey:
         """A total order in which None comes first."""
         return (self.uid, self.container or "", self.gpu or "")
 
+    def covers(self, use: AttributedUse) -> bool:
+        """Whether a use of its pod counts for the account."""
+        return self.container in (None, use.container) and self.gpu in (None, use.gpu)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerShare:
@@ -170,6 +174,15 @@ class Assessment:
     short: frozenset[str] = frozenset()
     rule_gap: Gap | None = None
     mps: tuple[MpsHazard, ...] = ()
+
+    def used_on(self, card: str, container: str | None = None) -> int:
+        """The known bytes in use on one GPU, by one container or by all (None)."""
+        return sum(use.used or 0 for use in self.uses if use.gpu == card and container in (None, use.container))
+
+    @property
+    def allowed_under_pressure(self) -> int | None:
+        """The bytes that it may use for steps under pressure; None if no declaration counts."""
+        return self.allowed if self.allowed_by_request is None else self.allowed_by_request
 
     @property
     def is_conclusive(self) -> bool:

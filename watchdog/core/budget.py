@@ -18,17 +18,17 @@ Phase = tuple[Container, ...]
 class Budget:
     """What an account declares and may use, in bytes, each at most the largest Kubernetes quantity.
 
-    `of` is what each container declares, including those that do not count now; `requests` is what it requests.
-    `requested` and `allowed_by_request` are set if the tenant has set a limit above the request; `declared` is then the
-    limit. `misdeclared`: the pod declares, but no declaration is valid.
+    `by_container` has what each container declares, including those that do not count now, and `requests_by_container`
+    what it requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
+    `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid.
     """
 
     declared: int | None = None
     declared_by: str | None = None
     allowed: int | None = None
     misdeclared: bool = False
-    of: Mapping[str, int] = field(default_factory=dict)
-    requests: Mapping[str, int] = field(default_factory=dict)
+    by_container: Mapping[str, int] = field(default_factory=dict)
+    requests_by_container: Mapping[str, int] = field(default_factory=dict)
     requested: int | None = None
     allowed_by_request: int | None = None
 
@@ -89,22 +89,15 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale:
         return Budget(declared_by=_sources(amounts.values()))
     # A container whose own amount can't be determined must not seem to be above it.
     idle = {name: (_sizes({name: each}, scale) or {name: LARGEST})[name] for name, each in others.items()}
-    granted = Budget(
+    requested = _sizes(amounts, scale, by_request=True) if any(a.limit is not None for a in amounts.values()) else None
+    return Budget(
         declared=min(sum(declared.values()), LARGEST),
         declared_by=_sources(amounts.values()),
         allowed=_allowed(amounts, declared, scale, policy),
-        of={**idle, **declared},
-        requests={**idle, **declared},
-    )
-    requested = _sizes(amounts, scale, by_request=True) if any(a.limit is not None for a in amounts.values()) else None
-    if requested is None:
-        return granted
-    allowed = _allowed(amounts, requested, scale, policy)
-    return replace(
-        granted,
-        requested=min(sum(requested.values()), LARGEST),
-        allowed_by_request=allowed,
-        requests={**idle, **requested},
+        by_container={**idle, **declared},
+        requested=None if requested is None else min(sum(requested.values()), LARGEST),
+        allowed_by_request=None if requested is None else _allowed(amounts, requested, scale, policy),
+        requests_by_container={**idle, **(declared if requested is None else requested)},
     )
 
 
@@ -137,11 +130,12 @@ def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = Fa
     sizes: dict[str, int] = {}
     is_behind = any(not use.container for use in scale.pod_uses)
     for name, amount in amounts.items():
-        uses = _uses_of(scale.pod_uses, name)
-        placement = Placement(_most_used(uses), scale.gpu, scale.cards)
+        uses = tuple(use for use in scale.pod_uses if name in ("", use.container))
+        most_used = _most_used(uses)
         if is_behind and name:
             # An unlisted container may be this one, so it is not known which cards it uses.
-            placement = Placement([] if scale.gpu is None else [scale.gpu], scale.gpu, scale.cards)
+            most_used = [] if scale.gpu is None else [scale.gpu]
+        placement = Placement(most_used, scale.gpu, scale.cards)
         is_anywhere = is_behind and name != "" and scale.gpu is None and not isinstance(amount.size, int)
         if (is_anywhere and not scale.cards.have_one_size) or _is_undecided(amount, placement, uses):
             return None
@@ -207,10 +201,6 @@ def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Sca
         by_allowance[of.get(use.container, fallback)].append(use)
     every = declared.keys() | by_allowance.keys() | ({fallback} if scale.hidden else set())
     return min(sum(each.allowed(declared[each], scale.contexts(by_allowance[each])) for each in every), LARGEST)
-
-
-def _uses_of(uses: tuple[AttributedUse, ...], container: str) -> tuple[AttributedUse, ...]:
-    return uses if container == "" else tuple(use for use in uses if use.container == container)
 
 
 def _sources(amounts: Iterable[Amount]) -> str:

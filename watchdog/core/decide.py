@@ -28,15 +28,11 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
         return assessment.account.container
     excess: list[tuple[int, int, str]] = []
     for share in assessment.shares:
-        used = share.used_at_least if card is None else _used_on(assessment, share.container, card)
+        used = share.used_at_least if card is None else assessment.used_on(card, share.container)
         own = share.declared if card is None else share.requested
         if share.container and used > own:
             excess.append((own - used, -used, share.container))
     return min(excess)[2] if excess else ""
-
-
-def _used_on(assessment: Assessment, container: str, card: str) -> int:
-    return sum(use.used or 0 for use in assessment.uses if use.container == container and use.gpu == card)
 
 
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:

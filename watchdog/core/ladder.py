@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from watchdog.core.assess import allowed_under_pressure
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.ledger import AccountState, Ledger, StepKey, Stretch
 from watchdog.core.model import Now
@@ -34,7 +33,7 @@ class StepReading:
 def step_readings(assessment: Assessment, *, stale: bool, rule: Rule | None = None) -> tuple[StepReading, ...]:
     """Compare an assessment with each step of its rule, or of another; empty if what is allowed is unknown."""
     rule = rule or assessment.rule
-    allowed, by_request = assessment.allowed, allowed_under_pressure(assessment)
+    allowed, by_request = assessment.allowed, assessment.allowed_under_pressure
     if rule is None or allowed is None or by_request is None:
         return ()
     found = []

@@ -260,7 +260,7 @@ class Ledger:
 def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:
     """An assessment of an account that the current rule does not have: its use, without anything to compare it with."""
     every = (use for each in others for use in each.uses)
-    uses = tuple(use for use in every if key.container in (None, use.container) and key.gpu in (None, use.gpu))
+    uses = tuple(use for use in every if key.covers(use))
     used_at_least = sum(use.used or 0 for use in uses)
     return replace(
         others[0],

@@ -1,5 +1,6 @@
 """Quantities, durations and percentages: parsed as a policy or a pod writes them, and formatted."""
 
+import math
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -8,18 +9,7 @@ from typing import Final
 # The largest Kubernetes quantity and SQLite integer, and the most that readers of JSON accept as bytes.
 LARGEST: Final = 2**63 - 1
 _BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_DECIMAL: Final = {
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
-    "": Fraction(1),
-    "k": Fraction(10**3),
-    "M": Fraction(10**6),
-    "G": Fraction(10**9),
-    "T": Fraction(10**12),
-    "P": Fraction(10**15),
-    "E": Fraction(10**18),
-}
+_DECIMAL: Final = {suffix: Fraction(1000) ** power for power, suffix in enumerate(("n", "u", "m", "", *"kMGTPE"), -3)}
 # The grammar of k8s.io/apimachinery/pkg/api/resource.Quantity. The exponent is bounded here: "1e999999999" is
 # a legal text whose value would take the daemon's memory.
 _QUANTITY: Final = re.compile(
@@ -46,8 +36,8 @@ def parse_number(text: str) -> Fraction:
     """Read a Kubernetes quantity exactly, negative and fractional ones too; ValueError on anything else."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        said = brief(text)
-        raise ValueError(f'{said!r} is not a quantity; write a number with an optional suffix, like "500Mi" or "24Gi"')
+        hint = 'write a number with an optional suffix, like "500Mi" or "24Gi"'
+        raise ValueError(f"{brief(text)!r} is not a quantity; {hint}")
     number = Fraction(Decimal(match["number"]))
     if match["exponent"]:
         return number * Fraction(10) ** int(match["exponent"])
@@ -60,7 +50,7 @@ def parse_quantity(text: str) -> int:
     number = parse_number(text)
     if number < 0:
         raise ValueError(f"{brief(text)!r} is negative; an amount is 0 or more")
-    return -(-number.numerator // number.denominator)
+    return math.ceil(number)
 
 
 def format_quantity(amount: int) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from watchdog.core.assess import allowed_under_pressure, assess
+from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
@@ -181,7 +181,7 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     if assessment is None or assessment.allowed is None:
         return "its use or its limit was unknown at the last look"
     step = entry.definition
-    allowed = allowed_under_pressure(assessment) if step.under_pressure else assessment.allowed
+    allowed = assessment.allowed_under_pressure if step.under_pressure else assessment.allowed
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
     if assessment.used_at_least <= threshold_bytes and assessment.used is None:
         return "part of its use was unknown at the last look"
