@@ -4,7 +4,7 @@ Times are seconds of CLOCK_BOOTTIME in this boot; actions of earlier boots have 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -105,20 +105,14 @@ class BrakeMemory:
         A breaker that really opened takes precedence over one that was only observed, for instance while another
         daemon held the lock.
         """
-        planned = {
-            scope: tuple(each for each in actions if each.observed)
-            for scope, actions in self.begun.items()
-            if _is_owner(scope)
-        }
-        both = [
-            (scope, each)
-            for memory in (journal.begun, planned)
-            for scope, actions in memory.items()
-            for each in actions
-        ]
-        owned = [(scope, each) for scope, each in both if _is_owner(scope)]
+        planned = (by_owner for by_owner in self._by_owner() if by_owner[1].observed)
         opened = self.opened if self.opened is not None and self.opened.observed else None
-        return replace(BrakeMemory.of(owned), opened=journal.opened or opened, lost_s=journal.lost_s)
+        memory = BrakeMemory.of((*journal._by_owner(), *planned))
+        return replace(memory, opened=journal.opened or opened, lost_s=journal.lost_s)
+
+    def _by_owner(self) -> Iterator[tuple[BrakeScope, Begun]]:
+        """Each action with its owner; those of namespaces and the node are the same actions."""
+        return ((scope, each) for scope, actions in self.begun.items() if _is_owner(scope) for each in actions)
 
     def last_s(self, scope: BrakeScope) -> float | None:
         """When the last action began; None if none is remembered."""

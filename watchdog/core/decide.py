@@ -71,11 +71,10 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     assessments = tuple(assessments)
     policy, hidden = inputs.policy, inputs.hidden
     is_whole = not inputs.is_inconclusive and hidden is None and all(each.used is not None for each in assessments)
-    # An action in progress is remembered even if its account is not seen any more.
-    states = {key: state for key, state in ledger.accounts.items() if state.has_action}
     # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
-    states |= {key: state for key, state in ledger.accounts.items() if key.uid in unseen}
+    # An action in progress is remembered even if its account is not seen any more.
+    states = {key: state for key, state in ledger.accounts.items() if state.has_action or key.uid in unseen}
     missing = ledger.missing_accounts(assessments)
     candidates: list[_Candidate] = []
     for assessment in sorted((*assessments, *missing), key=urgency):
@@ -93,14 +92,13 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     ledger = replace(ledger, accounts=states, last_cycle=now if is_whole else ledger.last_cycle)
     ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
     gate = Gate(inputs, ledger, now)
-    observed = (
-        entry
-        for account in candidates
-        for entry in account
-        if entry.assessment.observes in ledger.accounts[entry.account].observed
+    gate.reserve(
+        entry.card
+        for candidate in candidates
+        for entry in candidate
+        if entry.card is not None and entry.assessment.observes in ledger.accounts[entry.account].observed
     )
-    gate.reserve(entry.card for entry in observed if entry.card is not None)
-    entries = [entry for account in _in_order(candidates, ledger) for entry in gate.pass_through(account)]
+    entries = [entry for candidate in _in_order(candidates, ledger) for entry in gate.pass_through(candidate)]
     return Plan(
         entries=tuple(sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step))),
         ledger=replace(ledger, accounts=gate.states),
@@ -156,7 +154,8 @@ def _update_breakers(
 
     Also the owners that the former counted; None if there was no reason to count.
     """
-    enforcing = [entry for account in candidates for entry in account if _counts(entry)]
+    entries = (entry for candidate in candidates for entry in candidate)
+    enforcing = [entry for entry in entries if entry.do.enforces and not entry.definition.under_pressure]
     due = {entry.account for entry in enforcing if entry.due_in_s <= 0 and _is_first(entry, ledger)}
     above = {entry.account for entry in enforcing}
     breaker = policy.brakes.breaker
@@ -166,13 +165,8 @@ def _update_breakers(
     owners = BreakerOwners.of((each for each in assessments if not each.observes), above, due)
     trial = BreakerOwners.of((each for each in assessments if each.observes), above, due)
     brakes = update_breaker(ledger.brakes, breaker, owners, now.boottime_s, blind=blind)
-    return replace(
-        ledger, brakes=brakes, trial=update_breaker(ledger.trial, breaker, trial, now.boottime_s, blind=blind)
-    ), owners
-
-
-def _counts(entry: PlanEntry) -> bool:
-    return entry.do.enforces and not entry.definition.under_pressure
+    tried = update_breaker(ledger.trial, breaker, trial, now.boottime_s, blind=blind)
+    return replace(ledger, brakes=brakes, trial=tried), owners
 
 
 def _is_first(entry: PlanEntry, ledger: Ledger) -> bool:

@@ -186,8 +186,7 @@ class Gate:
         why = entry.assessment.protected or self._against_evicting(entry)
         if why is not None:
             return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_acted_on(entry) else Brake.PROTECTED
-        needs_victim = entry.do is Do.KILL and not entry.victim
-        if needs_victim:
+        if entry.do is Do.KILL and not entry.victim:
             return Brake.UNKNOWN_CONTAINER
         return Brake.MPS if entry.mps_hazard is not None else None
 

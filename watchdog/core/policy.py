@@ -42,13 +42,17 @@ def _default(value: _T, meaning: str, name: str = "") -> _T:
 
 
 class Verb(NamedTuple):
-    """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`."""
+    """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`.
+
+    `first_effect` is the moment from which its release is counted, as in "free 3s after ...".
+    """
 
     base: str
     does: str
     doing: str
     done: str
     noun: str
+    first_effect: str
 
     @property
     def an_action(self) -> str:
@@ -68,24 +72,11 @@ class Do(StrEnum):
         """Its forms for use in sentences."""
         match self:
             case Do.WARN:
-                return Verb("warn", "warns", "warning", "warned", "warning")
+                return Verb("warn", "warns", "warning", "warned", "warning", "the warning")
             case Do.KILL:
-                return Verb("kill", "kills", "killing", "killed", "kill")
+                return Verb("kill", "kills", "killing", "killed", "kill", "the first signal")
             case Do.EVICT:
-                return Verb("evict", "evicts", "evicting", "evicted", "eviction")
-            case _:
-                assert_never(self)
-
-    @property
-    def first_effect(self) -> str:
-        """The moment from which its release is counted, as in "free 3s after ..."."""
-        match self:
-            case Do.WARN:
-                return "the warning"
-            case Do.KILL:
-                return "the first signal"
-            case Do.EVICT:
-                return "the eviction was accepted"
+                return Verb("evict", "evicts", "evicting", "evicted", "eviction", "the eviction was accepted")
             case _:
                 assert_never(self)
 

@@ -184,7 +184,7 @@ def release_note(outcome: Outcome) -> str:
 
 
 def _freed_after(outcome: Outcome) -> str:
-    return f"{span(outcome.release_s or 0.0)} after {outcome.entry.do.first_effect}"
+    return f"{span(outcome.release_s or 0.0)} after {outcome.entry.do.verb.first_effect}"
 
 
 def _reason(outcome: Outcome) -> str:
