@@ -209,7 +209,7 @@ FAULTS: Final = (
             ),
             Edit(
                 "core/plan.py",
-                "is_on_disk = any(each.done() and each.exception() is None for each in futures)",
+                "is_on_disk = any(future.done() and future.exception() is None for future in futures)",
                 "is_on_disk = any(True for _ in futures)",
             ),
         ),

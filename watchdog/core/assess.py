@@ -121,7 +121,7 @@ class PodTerms:
 def assess_pod(
     pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, coverage: Coverage, inputs: Inputs
 ) -> tuple[Assessment, ...]:
-    """Assess the accounts of one pod; none where it neither uses GPU memory nor declares it.
+    """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
 
     Of the snapshot only the GPUs' names and sizes count, and the time, for terminating pods and rules with hours.
     """
@@ -131,7 +131,7 @@ def assess_pod(
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     short = short_for(inputs.policy, snapshot.gpus)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
-    found: list[Assessment] = []
+    assessments: list[Assessment] = []
     behind = any(not use.container for use in uses)
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
         scale = _scale(key, rule or _NO_RULE, coverage, uses)
@@ -146,7 +146,7 @@ def assess_pod(
             # Within only if that also holds when only the contexts that were seen count.
             seen = _budget(pod, declaration, replace(scale, hidden=False), inputs, behind=behind)
             is_clear = known and used_at_least <= (seen.allowed or 0)
-        found.append(
+        assessments.append(
             Assessment(
                 account=key,
                 pod=pod,
@@ -170,7 +170,7 @@ def assess_pod(
                 mps=hazards,
             )
         )
-    return tuple(found)
+    return tuple(assessments)
 
 
 def _lags(use: AttributedUse, inputs: Inputs) -> bool:
@@ -182,8 +182,8 @@ def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, inputs: Inputs,
     """The budget of an account in the current phase, or the largest of all phases if the list is behind."""
     if not behind:
         return budget(active_containers(pod), declaration, scale, inputs.policy)
-    found = [(each, declare(pod, inputs.policy, inputs.node, scale.cards, each)) for each in phases(pod)]
-    return largest_budget(found, scale, inputs.policy)
+    declared = [(phase, declare(pod, inputs.policy, inputs.node, scale.cards, phase)) for phase in phases(pod)]
+    return largest_budget(declared, scale, inputs.policy)
 
 
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
@@ -275,11 +275,11 @@ class Assessor:
                 assessed = _AssessedPod(pod=pod, terms=PodTerms.of(pod, coverage.cards, inputs, mps))
             own_inputs = uses, None if pod.deletion_deadline_s is None else snapshot.at
             if assessed.inputs != own_inputs:
-                found = assess_pod(pod, uses, assessed.terms, snapshot, coverage, inputs)
-                assessed = replace(assessed, inputs=own_inputs, assessments=found)
+                assessments = assess_pod(pod, uses, assessed.terms, snapshot, coverage, inputs)
+                assessed = replace(assessed, inputs=own_inputs, assessments=assessments)
             self._assessed[uid] = assessed
-        assessments = (each for pod in self._assessed.values() for each in pod.assessments)
-        return tuple(sorted(assessments, key=lambda each: (each.account.sort_key, each.pod.title)))
+        every = (assessment for assessed in self._assessed.values() for assessment in assessed.assessments)
+        return tuple(sorted(every, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
 
     def _forget_if_changed(self, snapshot: Snapshot, coverage: Coverage, mps: Mps, inputs: Inputs) -> None:
         """Forget every pod if something that all of them depend on has changed."""
@@ -289,7 +289,7 @@ class Assessor:
         sources = (inputs.node, inputs.own, inputs.namespaces, inputs.overdue, hours_at(inputs.policy, snapshot.at))
         short = short_for(inputs.policy, snapshot.gpus)
         common = (cards, hidden, sources, short, coverage.everywhere, coverage.unlisted, mps)
-        # An equal policy after a reload has other rules: they are told apart by identity.
+        # A reloaded policy may be equal, but its rules are other objects, and rules are compared by identity.
         if self._common is None or self._common[0] is not inputs.policy or self._common[1] != common:
             self._common, self._assessed = (inputs.policy, common), {}
 

@@ -40,7 +40,7 @@ class Unlisted:
         new = {(use.uid, use.unlisted) for use in attribution.attributed if not use.container}
         if not new and not self.seen:
             return self
-        listed = {(pod.uid, each) for pod in pods for container in pod.containers for each in container.ids}
+        listed = {(pod.uid, known) for pod in pods for container in pod.containers for known in container.ids}
         kept = {key: seen for key, seen in self.seen.items() if key not in listed and seen.is_fresh(at)}
         return Unlisted(kept | {key: _Seen(kept[key].first if key in kept else at, at) for key in new})
 
@@ -58,12 +58,12 @@ class Unlisted:
 
 def overdue_gaps(assessments: Iterable[Assessment], overdue: frozenset[ContainerKey]) -> tuple[Gap, ...]:
     """One gap for each container that should be in the list by now."""
-    found: dict[Gap, None] = {}
+    gaps: dict[Gap, None] = {}
     for assessment in assessments:
         for use in assessment.uses:
             if not use.container and (use.uid, use.unlisted) in overdue:
-                found[_gap(assessment, use.unlisted)] = None
-    return tuple(found)
+                gaps[_gap(assessment, use.unlisted)] = None
+    return tuple(gaps)
 
 
 def _gap(assessment: Assessment, container_id: str) -> Gap:
@@ -108,7 +108,7 @@ class _PodIndex:
             for container in pod.containers:
                 for container_id in container.ids:
                     by_container[container_id].append((pod, container))
-        return cls(by_key, {key: tuple(found) for key, found in by_container.items()})
+        return cls(by_key, {key: tuple(claims) for key, claims in by_container.items()})
 
     def find(self, place: Place) -> tuple[Pod, str] | Reason:
         """The pod and the name of the container ("" if unknown) that a claim refers to, or why it is rejected."""
@@ -131,12 +131,12 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
     unattributed: list[Unattributed] = []
     for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):
         process = snapshot.processes.get(use.pid)
-        found = _find(process, index)
-        if isinstance(found, Reason) or process is None or process.key is None:
-            reason = found if isinstance(found, Reason) else Reason.GONE
+        place = _find(process, index)
+        if isinstance(place, Reason) or process is None or process.key is None:
+            reason = place if isinstance(place, Reason) else Reason.GONE
             unattributed.append(_unattributed(use, reason, process))
             continue
-        pod, container = found
+        pod, container = place
         if is_trusted_server(process, pod):
             server = _unattributed(use, Reason.MPS_SERVER, process)
             unattributed.append(replace(server, uid=pod.uid, container=container))

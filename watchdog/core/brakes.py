@@ -81,7 +81,7 @@ class BrakeMemory:
         for owner, action in sorted(actions, key=lambda each: (each[1].at_s, each[0])):
             for scope in (NODE, owner[:1], owner):
                 begun[scope].append(action)
-        return cls(begun={scope: tuple(found[-MOST_REMEMBERED:]) for scope, found in begun.items()})
+        return cls(begun={scope: tuple(actions_of[-MOST_REMEMBERED:]) for scope, actions_of in begun.items()})
 
     def note(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
         """The memory with one more action on a pod of this owner."""
@@ -199,11 +199,11 @@ class BreakerOwners:
         cls, assessments: Iterable[Assessment], above: AbstractSet[AccountKey], due: AbstractSet[AccountKey]
     ) -> "BreakerOwners":
         """Collect the owners of accounts; `above` and `due` name the accounts."""
-        counted = [each for each in assessments if _counts(each)]
+        owners = {assessment.account: owner_of(assessment.pod) for assessment in assessments if _counts(assessment)}
         return cls(
-            known=frozenset(owner_of(each.pod) for each in counted),
-            above=frozenset(owner_of(each.pod) for each in counted if each.account in above),
-            due=frozenset(owner_of(each.pod) for each in counted if each.account in due),
+            known=frozenset(owners.values()),
+            above=frozenset(owner for account, owner in owners.items() if account in above),
+            due=frozenset(owner for account, owner in owners.items() if account in due),
         )
 
 

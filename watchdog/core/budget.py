@@ -45,14 +45,14 @@ def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], scale: "Scale
     It can't be determined if that of one phase can't, or if one phase has none: the pod would be left alone in that.
     """
     budgets = [budget(phase, declaration, scale, policy) for phase, declaration in phases]
-    bounded = [each for each in budgets if each.allowed is not None]
+    bounded = [one for one in budgets if one.allowed is not None]
     if not bounded:
         return budgets[-1]
     if len(bounded) < len(budgets):
-        return Budget(declared_by=next((each.declared_by for each in budgets if each.declared_by), None))
+        return Budget(declared_by=next((one.declared_by for one in budgets if one.declared_by), None))
     by_request = max(bounded, key=_by_request)
     requested = by_request.declared if by_request.requested is None else by_request.requested
-    largest = max(bounded, key=lambda each: each.allowed or 0)
+    largest = max(bounded, key=lambda one: one.allowed or 0)
     return replace(largest, requested=requested, allowed_by_request=_by_request(by_request))
 
 
@@ -200,7 +200,7 @@ def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Sca
     for use in scale.uses:
         by_allowance[of.get(use.container, fallback)].append(use)
     every = declared.keys() | by_allowance.keys() | ({fallback} if scale.hidden else set())
-    return min(sum(each.allowed(declared[each], scale.contexts(by_allowance[each])) for each in every), LARGEST)
+    return min(sum(one.allowed(declared[one], scale.contexts(by_allowance[one])) for one in every), LARGEST)
 
 
 def _sources(amounts: Iterable[Amount]) -> str:

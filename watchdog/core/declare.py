@@ -37,14 +37,14 @@ def phases(pod: Pod) -> tuple[tuple[Container, ...], ...]:
     the sidecars (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
     """
     before: list[Container] = []
-    found: list[tuple[Container, ...]] = []
+    init: list[tuple[Container, ...]] = []
     for container in pod.containers:
         if container.kind is ContainerKind.SIDECAR:
             before.append(container)
         elif container.kind is ContainerKind.INIT:
-            found.append((*before, container))
+            init.append((*before, container))
     main = tuple(c for c in pod.containers if c.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
-    return (*found, main)
+    return (*init, main)
 
 
 def active_containers(pod: Pod) -> tuple[Container, ...]:
@@ -97,28 +97,28 @@ class _Reader:
     invalid: set[str] = field(default_factory=set)
 
     def read(self) -> PodDeclaration:
-        found: dict[str, tuple[int, Amount]] = {}
+        by_container: dict[str, tuple[int, Amount]] = {}
         for container in self.pod.containers:
             first = self._first_of_container(container)
             if first is not None:
-                found[container.name] = first
-        first_of_pod = self._first_of_pod(min((order for order, _ in found.values()), default=self._last))
+                by_container[container.name] = first
+        of_pod = self._first_of_pod(min((order for order, _ in by_container.values()), default=self._last))
         return PodDeclaration(
-            amounts=self._with_limits({"": first_of_pod} if first_of_pod is not None else found),
+            amounts=self._with_limits({"": of_pod} if of_pod is not None else by_container),
             remarks=tuple(self.remarks),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
         )
 
-    def _with_limits(self, found: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
+    def _with_limits(self, ordered: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
         """The amounts, given with their positions in the policy, with the limits that annotations set.
 
         An annotation that does not name a container is shared by all active ones, in proportion to their requests.
         """
-        amounts = {name: amount for name, (_, amount) in found.items()}
+        amounts = {name: amount for name, (_, amount) in ordered.items()}
         active = {container.name for container in self.phase} | {""}
         for order, declaration in enumerate(self.policy.declarations):
-            own = [name for name, (position, _) in found.items() if position == order]
+            own = [name for name, (position, _) in ordered.items() if position == order]
             if not declaration.limit_annotation:
                 continue
             if CONTAINER in declaration.limit_annotation:
@@ -199,7 +199,7 @@ class _Reader:
             if amount is not None:
                 counts = [_count(container.resources, "") or 0 for container in self.phase]
                 annotated = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
-                return order, replace(amount, count=sum(counts) or next((each for each in annotated if each), None))
+                return order, replace(amount, count=sum(counts) or next(filter(None, annotated), None))
         if self._skipped > tried:
             self.misdeclared.add("")
         return None
@@ -344,7 +344,7 @@ def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
 
 def _count(resources: Mapping[str, str], source: str) -> int | None:
     counts = (_positive(resources.get(key)) for key in _COUNT_RESOURCES if key != source)
-    return next((count for count in counts if count), None)
+    return next(filter(None, counts), None)
 
 
 def _positive(text: str | None) -> int | None:

@@ -47,7 +47,7 @@ class Hours:
                 return float(at)
         return math.inf
 
-    def say(self, wall_s: float) -> str:
+    def describe(self, wall_s: float) -> str:
         """A Unix time as people in the zone write it: `Mon 08:00 Europe/Berlin`."""
         day, minute = divmod(self._local_s(wall_s) // 60, DAY_MINUTES)
         zone = self.text.rpartition(" ")[2]

@@ -36,15 +36,17 @@ def step_readings(assessment: Assessment, *, stale: bool, rule: Rule | None = No
     allowed, by_request = assessment.allowed, assessment.allowed_under_pressure
     if rule is None or allowed is None or by_request is None:
         return ()
-    found = []
+    readings = []
     for index, step in enumerate(rule.steps):
         threshold_bytes = step.above.threshold_bytes(by_request if step.under_pressure else allowed, step.do)
         used = _compared(assessment, step)
         reading = Comparison.ABOVE if used > threshold_bytes else Comparison.BELOW
         if stale or (reading is Comparison.BELOW and not _is_sure(assessment, step)):
             reading = Comparison.INCONCLUSIVE
-        found.append(StepReading(index=index, step=step, threshold_bytes=threshold_bytes, used=used, reading=reading))
-    return tuple(found)
+        readings.append(
+            StepReading(index=index, step=step, threshold_bytes=threshold_bytes, used=used, reading=reading)
+        )
+    return tuple(readings)
 
 
 def _compared(assessment: Assessment, step: Step) -> int:
@@ -73,7 +75,7 @@ def climb(
     # Below every threshold of the current rule, a reading starts no stretch.
     if not is_blind and (stretches or any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)):
         by_rule = (_of_rule(rule, assessment, ladder, state, policy, now) for rule in rules)
-        stretches = {key: stretch for found in by_rule for key, stretch in found}
+        stretches = {key: stretch for of_rule in by_rule for key, stretch in of_rule}
     elif is_blind and assessment.used is not None and not stale:
         stretches = dict(_lowered(stretches, assessment.used))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
@@ -105,8 +107,8 @@ def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepR
     )
     return all(
         step_reading.step.under_pressure or step_reading.reading is Comparison.BELOW
-        for each in ladders
-        for step_reading in each
+        for steps in ladders
+        for step_reading in steps
     )
 
 

@@ -259,18 +259,17 @@ class Ledger:
 
 def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:
     """An assessment of an account that the current rule does not have: its use, without anything to compare it with."""
-    every = (use for each in others for use in each.uses)
-    uses = tuple(use for use in every if key.covers(use))
+    uses = tuple(use for other in others for use in other.uses if key.covers(use))
     used_at_least = sum(use.used or 0 for use in uses)
     return replace(
         others[0],
         account=key,
         rule=None,
-        used=None if any(each.used is None for each in others) else used_at_least,
+        used=None if any(other.used is None for other in others) else used_at_least,
         used_at_least=used_at_least,
         declared=None,
         allowed=None,
         verdict=Verdict.UNDECLARED,
         uses=uses,
-        short=frozenset[str]().union(*(each.short for each in others)) & {use.gpu for use in uses},
+        short=frozenset[str]().union(*(other.short for other in others)) & {use.gpu for use in uses},
     )

@@ -49,21 +49,20 @@ class Mps:
     @classmethod
     def of(cls, snapshot: Snapshot, attribution: Attribution) -> "Mps":
         """Find the servers and clients that the driver lists."""
-        outside = [each for each in attribution.unattributed if each.reason not in _ENDED]
+        outside = [use for use in attribution.unattributed if use.reason not in _ENDED]
         inside = attribution.attributed
         servers = [use for use in inside if use.mps_server]
-        clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(each.gpu, "") for each in outside if each.mps}
-        if not servers and not clients and not any(each.mps_server for each in outside):
+        outside_servers = [use for use in outside if use.mps_server]
+        clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(use.gpu, "") for use in outside if use.mps}
+        if not servers and not clients and not outside_servers:
             return cls()  # without any sign of MPS on the node, a hidden GPU is no reason to spare every pod
-        shared = {each.gpu for each in outside if each.mps_server} | {
-            each.gpu for each in servers if each.serves_others
-        }
+        shared = {use.gpu for use in outside_servers} | {use.gpu for use in servers if use.serves_others}
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
         return cls(
             shared=frozenset(shared),
             orphans=frozenset(client for client in clients - explained if client[0] not in shared),
-            trusted=frozenset((each.uid, each.container) for each in outside if each.mps_server and each.uid),
+            trusted=frozenset((server.uid, server.container) for server in outside_servers if server.uid),
             hidden=bool(snapshot.unseen) or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
         )
 
@@ -75,13 +74,17 @@ class Mps:
         if self == _NO_MPS:
             return ()
         uses = tuple(uses)
-        found = [MpsHazard(role=MpsRole.SERVER, container=name) for uid, name in sorted(self.trusted) if uid == pod.uid]
+        hazards = [
+            MpsHazard(role=MpsRole.SERVER, container=name) for uid, name in sorted(self.trusted) if uid == pod.uid
+        ]
         served = {use.gpu for use in uses if use.mps_server and not self._is_shared(use.gpu, pod)}
-        found += [_hazard(MpsRole.SERVER, use) for use in uses if use.mps_server and self._may_be_needed(use.gpu, pod)]
+        hazards += [
+            _hazard(MpsRole.SERVER, use) for use in uses if use.mps_server and self._may_be_needed(use.gpu, pod)
+        ]
         if not accepts_clients:
-            found += [_hazard(MpsRole.CLIENT, use) for use in uses if self._is_foreign(use, served)]
-            found += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
-        return tuple(dict.fromkeys(found))
+            hazards += [_hazard(MpsRole.CLIENT, use) for use in uses if self._is_foreign(use, served)]
+            hazards += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
+        return tuple(dict.fromkeys(hazards))
 
     def _is_shared(self, gpu: str, pod: Pod) -> bool:
         """Whether the pod's clients on a GPU may use a server outside it, or its server may have clients outside."""
@@ -105,8 +108,8 @@ def _hazard(role: MpsRole, use: AttributedUse) -> MpsHazard:
 
 def mps_gpus(attribution: Attribution) -> set[str]:
     """The GPUs on which MPS servers or clients are listed."""
-    found = {use.gpu for use in attribution.attributed if use.mps or use.mps_server}
-    return found | {use.gpu for use in attribution.unattributed if use.mps or use.mps_server}
+    inside = {use.gpu for use in attribution.attributed if use.mps or use.mps_server}
+    return inside | {use.gpu for use in attribution.unattributed if use.mps or use.mps_server}
 
 
 def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
@@ -115,5 +118,5 @@ def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: It
         return next(iter(hazards), None)
     if step.scope == "process":
         keys = set(targets)
-        return next((each for each in hazards if each.key in keys), None)
-    return next((each for each in hazards if each.container in (None, victim)), None)
+        return next((hazard for hazard in hazards if hazard.key in keys), None)
+    return next((hazard for hazard in hazards if hazard.container in (None, victim)), None)

@@ -241,13 +241,13 @@ class OpenCycle:
     @property
     def is_written(self) -> bool:
         """Whether every intention is on disk or has ended."""
-        return all(isinstance(each, Outcome) or each.done() for each in self.intentions.values())
+        return all(isinstance(intention, Outcome) or intention.done() for intention in self.intentions.values())
 
     @property
     def needs_last_look(self) -> bool:
         """Whether any action of the plan needs a last look."""
-        futures = (each for each in self.intentions.values() if not isinstance(each, Outcome))
-        is_on_disk = any(each.done() and each.exception() is None for each in futures)
+        futures = (intention for intention in self.intentions.values() if not isinstance(intention, Outcome))
+        is_on_disk = any(future.done() and future.exception() is None for future in futures)
         return is_on_disk or any(entry.pending_eviction is not None for entry in self.plan.taken)
 
 

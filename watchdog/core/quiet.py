@@ -1,4 +1,4 @@
-"""Quiet ticks: a cycle that equal readings and equal inputs can only repeat, and what repeating it comes to."""
+"""Quiet ticks: a cycle that equal readings and equal inputs can only repeat, and the result of repeating it."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEn
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MOST_TERMINATING_S
 
-# The loop looks at its inputs after so long in any case.
+# The longest rest: after it the loop checks its inputs in any case.
 MOST_S: Final = 10.0
 # Moments are recorded to the millisecond, and what ends at one has ended just after it.
 LEAST_S: Final = 0.001
@@ -70,13 +70,13 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     for state in plan.ledger.accounts.values():  # a plan leaves out a warning that would come after an action
         waits += [for_s - stretch.counted_s for (_, (_, for_s, _, _)), stretch in state.stretches.items()]
         waits += [failures.retry_at_s - at.boottime_s for failures in state.failures.values()]
-        waits += [warned_s + each_s - at.boottime_s for warned_s in state.warned_s.values() for each_s in repeats_s]
+        waits += [warned_s + repeat_s - at.boottime_s for warned_s in state.warned_s.values() for repeat_s in repeats_s]
     for pod in pods:
         since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
         ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
         waits += [end_s - at.wall_s + LEAST_S for end_s in ends]
     hours = (rule.active for rule in policy.rules if rule.active is not None)
-    waits += [each.next_change_s(at.wall_s) - at.wall_s for each in hours]
+    waits += [span.next_change_s(at.wall_s) - at.wall_s for span in hours]
     return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)
 
 

@@ -149,7 +149,7 @@ def _hours_at(hours: Hours, wall_s: float) -> HoursStatus:
         hours=hours.text,
         now=hours.holds(wall_s),
         changes_at=Moment(changes_s) if changes else None,
-        changes=hours.say(changes_s) if changes else None,
+        changes=hours.describe(changes_s) if changes else None,
     )
 
 
