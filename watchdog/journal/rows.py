@@ -120,7 +120,8 @@ def released_sentence(context: Row, release_s: float | None, reason: str) -> str
     """The sentence about when the memory was seen free."""
     do = action_of(context.get("do"))
     if release_s is not None:
-        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {do.verb.first_effect}."
+        since = do.verb.first_effect
+        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {since}."
     if do is Do.EVICT:
         return f"{_title(context)}: its memory is no longer waited for{_because(reason)}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{_because(reason)}."
