@@ -10,7 +10,7 @@ import msgspec
 from watchdog.core.assess import short_cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution
 from watchdog.core.ladder import step_readings
-from watchdog.core.model import Gpu, Node, PlaceKind, Pod, PodList, Snapshot
+from watchdog.core.model import Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 
@@ -115,13 +115,10 @@ class RecordedProcesses:
         """The fields `gone`, `processes` and `used` of a frame.
 
         All amounts of a pod are recorded exactly if one of its processes has changed, started or ended, or if its UID
-        is in `exact`: their sum is then exact.
+        is in `exact` (which this extends): their sum is then exact.
         """
-        exact = set(exact)
-        seen: dict[_Place, AttributedUse] = {}
-        for use in uses:
-            place = _place(use)
-            seen[place] = use
+        seen = {_place(use): use for use in uses}
+        for place, use in seen.items():
             slot = self._slots.get(place)
             if slot is None or has_moved(slot.used, use.used):
                 exact.add(use.uid)
@@ -216,14 +213,14 @@ class FrameEncoder:
         self._fields = {}
         self._compare_basics(report)
         self._compare_gpus(report)
-        entries = report.plan.entries
-        decides = bool(entries) and any(entry.taken or entry.is_new for entry in entries)
         self._compare_pods(report)
         self._compare_namespaces(report)
-        self._compare_uses(report, self._crossed(report))
-        if decides:
+        exact, entries = self._crossed(report), report.plan.entries
+        if any(entry.taken or entry.is_new for entry in entries):
             # With exact bytes a replay finds the same victim, and the same order among several.
-            self._compare_uses(report, {entry.account.uid for entry in entries})
+            exact |= {entry.account.uid for entry in entries}
+        uses = self._processes.encode(report.attribution.attributed, exact)
+        self._fields |= {name: values for name, values in uses.items() if values}
         return self._fields
 
     def _set(self, name: str, value: object) -> None:
@@ -235,7 +232,7 @@ class FrameEncoder:
         self._set("interval_ms", round(report.policy.interval_s * 1000))
         self._set("node", report.node)
         self._set("hidden", _hidden(report.snapshot, report.attribution))
-        self._set("synced_ms", _synced_ms(report.pods, report))
+        self._set("synced_ms", _synced_ms(report))
 
     def _compare_gpus(self, report: CycleReport) -> None:
         gpus = report.snapshot.gpus
@@ -289,27 +286,20 @@ class FrameEncoder:
         """
         crossed: set[str] = set()
         assessed: dict[AccountKey, Assessment] = {}
-        for each in report.assessments:
-            assessed[each.account] = each
-            if each is self._assessed.get(each.account):
+        for assessment in report.assessments:
+            account = assessment.account
+            assessed[account] = assessment
+            if assessment is self._assessed.get(account):
                 continue
-            sides = (
-                each.verdict,
-                each.used is None,
-                tuple(step_reading.reading for step_reading in step_readings(each, stale=False)),
-            )
-            if self._sides.get(each.account) != sides:
-                self._sides[each.account] = sides
-                crossed.add(each.account.uid)
+            readings = tuple(step.reading for step in step_readings(assessment, stale=False))
+            sides = assessment.verdict, assessment.used is None, readings
+            if self._sides.get(account) != sides:
+                self._sides[account] = sides
+                crossed.add(account.uid)
         if assessed.keys() != self._assessed.keys():
             self._sides = {account: sides for account, sides in self._sides.items() if account in assessed}
         self._assessed = assessed
         return crossed
-
-    def _compare_uses(self, report: CycleReport, exact: set[str]) -> None:
-        for name, values in self._processes.encode(report.attribution.attributed, exact).items():
-            if values:
-                self._fields[name] = (*self._fields.get(name, ()), *values)
 
 
 def _hidden(snapshot: Snapshot, attribution: Attribution) -> Hidden:
@@ -323,8 +313,8 @@ def _hidden(snapshot: Snapshot, attribution: Attribution) -> Hidden:
     )
 
 
-def _synced_ms(pods: PodList, report: CycleReport) -> int:
-    synced = pods.synced
+def _synced_ms(report: CycleReport) -> int:
+    synced = report.pods.synced
     if synced is None or synced.boot_id != report.at.boot_id:
         return NEVER
     fresh_s = min(_FRESH_S, report.policy.stale_after_s / 2)
