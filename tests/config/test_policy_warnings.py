@@ -56,7 +56,7 @@ def rule(name: str, match: str) -> str:
         ('[[declaration]]\nannotation = "a.b/mig-x"\nunit = "mig"\n', "declaration[0].unit: is for resources named"),
         (
             '[[declaration]]\nresource = "a.b/mig-*"\nunit = "mig"\nlimit_annotation = "a.b/limit"\n',
-            "declaration[0].limit_annotation: says nothing",
+            "declaration[0].limit_annotation: is ignored",
         ),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
         ('stale_after = "2m"\n', "stale_after: is shorter than 2m40s: on a quiet cluster"),
@@ -72,7 +72,7 @@ def rule(name: str, match: str) -> str:
             '[protect]\nnamespaces = ["a", "gpu-*"]\n',
             "protect.namespaces[1]: protects everyone who can create a namespace",
         ),
-        ("[pressure]\n", "pressure: is for steps with under_pressure = true, and there is none"),
+        ("[pressure]\n", "pressure: applies only to steps with under_pressure = true, and there is none"),
         (
             f'{SOURCE}{RULE}mode = "enforce"\n',
             "rule[0].mode: is enforce, but the policy observes, and so does the rule",
@@ -81,7 +81,7 @@ def rule(name: str, match: str) -> str:
         ('[capacity]\nresource = "a.b/c"\n', "capacity.resource: is read by no [[declaration]]"),
         (
             f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\namount = "4Gi"\nreserve = "1Gi"\n',
-            "capacity.reserve: says nothing where amount is a quantity",
+            "capacity.reserve: is ignored if amount is a quantity",
         ),
         (
             '[[declaration]]\nresource = "a.b/c*"\nunit = "percent"\n[capacity]\nresource = "a.b/c"\n',
@@ -89,7 +89,7 @@ def rule(name: str, match: str) -> str:
         ),
         (
             '[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n',
-            "capacity.resource: is what NVIDIA's device plugin offers",
+            "capacity.resource: is what NVIDIA's device plugin advertises",
         ),
         (
             SOURCE + rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2],

@@ -207,7 +207,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
     text = render_policy(load_policy(WHOLE))
     for words in (
         "Mode enforce: acts",
-        "listed every 2s at least; no enforcement on a pod list older than 2m; release timeout 45s",
+        "listed at least every 2s; no enforcement on a pod list older than 2m; release timeout 45s",
         "resource example.com/gpu-memory: unit 1Mi, for each GPU, on nodes with example.com/pool=gpu-*, unless ",
         ", unless example.com/cores is 100 or more, limit in annotation example.com/limit, own allowance 5%",
         "own allowance 5% of declared + 1Mi for each of at most 7 contexts",

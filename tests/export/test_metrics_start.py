@@ -49,7 +49,7 @@ def recalled(path: Path, second: float) -> Metrics:
     for action in journal.unfinished():
         if action.result is None:
             journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    metrics.recall(journal.lately(now), now.wall_s)
+    metrics.recall(journal.last_actions(now), now.wall_s)
     journal.close()
     return metrics
 

@@ -133,7 +133,7 @@ FAULTS: Final = (
     Fault(
         "a journal that is lost under the daemon and gets nothing back",
         BRAKES,
-        (Edit("journal/actions.py", "lacked = self.give_back(connection)", "lacked = 0"),),
+        (Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0"),),
     ),
     Fault(
         "a journal lost between two daemons that counts as a new node's",

@@ -221,14 +221,14 @@ def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mis
         what = 'is for resources named after a MIG profile, like "nvidia.com/mig-*"; here 1 stands for a whole card'
         yield Mistake((*at, "unit"), what)
     if declaration.limit_annotation:
-        yield Mistake((*at, "limit_annotation"), 'says nothing with unit = "mig": an instance is its own limit')
+        yield Mistake((*at, "limit_annotation"), 'is ignored with unit = "mig": an instance is its own limit')
 
 
 def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -> Iterator[Mistake]:
     name = capacity.resource
     readers = [each for each in declarations if fnmatchcase(name, each.resource or "")]
     if capacity.amount is not None and capacity.reserve:
-        yield Mistake(("capacity", "reserve"), 'says nothing where amount is a quantity, only with amount = "cards"')
+        yield Mistake(("capacity", "reserve"), 'is ignored if amount is a quantity; it goes with amount = "cards"')
     if not readers:
         what = "is read by no [[declaration]]: what pods request of it is not enforced"
         yield Mistake(("capacity", "resource"), what)
@@ -236,7 +236,7 @@ def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
         what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'
         yield Mistake(("capacity", "amount"), what)
     if name.startswith(_PLUGIN_DOMAIN) and (name == GPU_RESOURCE or name.endswith(".shared") or profile_of(name)):
-        what = "is what NVIDIA's device plugin offers: its number is put over this one"
+        what = "is what NVIDIA's device plugin advertises: its number replaces this one"
         yield Mistake(("capacity", "resource"), what)
 
 
@@ -255,7 +255,7 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
         yield Mistake(("stale_after",), what)
     waits = any(step.under_pressure for rule in policy.rules for step in rule.steps)
     if "pressure" in document and not waits:
-        yield Mistake(("pressure",), "is for steps with under_pressure = true, and there is none")
+        yield Mistake(("pressure",), "applies only to steps with under_pressure = true, and there is none")
     enforces = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
     if policy.mode == "enforce" and enforces and policy.brakes == Brakes():
         yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")

@@ -26,16 +26,16 @@ def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
     yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
     yield (
-        f"Processes are listed every {format_duration(policy.interval_s)} at least; no enforcement on a pod list older "
+        f"Processes are listed at least every {format_duration(policy.interval_s)}; no enforcement on a pod list older "
         f"than {format_duration(policy.stale_after_s)}; release timeout {format_duration(policy.release_timeout_s)}"
     )
     yield ""
-    yield "Declarations, the first that a container has counts:" if policy.declarations else "No declarations."
+    yield "Declarations (the first that a container has applies):" if policy.declarations else "No declarations."
     for declaration in policy.declarations:
         yield f"  {_declaration(declaration)}"
     yield f"Allowance: {_allowance(policy.allowance)}"
     yield ""
-    yield "Rules, the first that matches a pod is its rule:" if policy.rules else "No rules: every pod is left alone."
+    yield "Rules (the first that matches a pod applies):" if policy.rules else "No rules: every pod is left alone."
     for rule in policy.rules:
         yield from _rule(rule)
     yield from _jobs(policy.rules)
@@ -165,7 +165,7 @@ def _capacity(capacity: Capacity | None) -> str:
     unit = f", in units of {format_quantity(capacity.unit)}" if capacity.unit != 1 else ""
     if capacity.amount is not None:
         return f"Advertised on the node: {format_quantity(capacity.amount)} as {capacity.resource}{unit}"
-    return f"Advertised on the node: what its cards have{less}, as {capacity.resource}{unit}"
+    return f"Advertised on the node: the memory of its cards{less}, as {capacity.resource}{unit}"
 
 
 def _brakes(brakes: Brakes) -> Iterator[str]:

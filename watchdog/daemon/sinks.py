@@ -97,7 +97,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     for action in unfinished:
         if action.result is None:
             journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    return Restored(unfinished=unfinished, brakes=journal.brakes(now), recent=journal.lately(now))
+    return Restored(unfinished=unfinished, brakes=journal.brakes(now), recent=journal.last_actions(now))
 
 
 class JournalKeeper:

@@ -156,7 +156,7 @@ class RestoredActions:
         if self._opened is None:
             for boot_id, boottime_s, wall_s in connection.execute("SELECT boot_id, boottime_s, wall_s FROM breaker"):
                 self._opened = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
-        lacked = self.give_back(connection)
+        lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
         return lacked
@@ -172,7 +172,7 @@ class RestoredActions:
                 for table, column in (("deed", "id"), ("begun", "deed"), ("occurrence", "deed")):
                     connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (self._last, number))
 
-    def give_back(self, connection: sqlite3.Connection) -> int:
+    def write_missing(self, connection: sqlite3.Connection) -> int:
         """Write the rows of brakes and unfinished actions that a journal lacks; return how many those were."""
         lacked = sum([action.insert(connection) for action in self._open.values()])
         lacked += sum([row.insert(connection, number) for number, row in self._begun.items()])

@@ -77,10 +77,10 @@ _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WI
 class Journal:
     """The journal of one node, made by `open`.
 
-    Only `open`, `intend`, `presume`, `unfinished` and `lately` raise (JournalError). What the other methods can't write
-    is kept in memory, up to a limit, and written once the disk can be written again. `recent` has the last actions.
-    `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever been written to it
-    when it was opened.
+    Only `open`, `intend`, `presume`, `unfinished` and `last_actions` raise (JournalError). What the other methods can't
+    write is kept in memory, up to a limit, and written once the disk can be written again. `recent` has the recent
+    actions. `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever been written
+    to it when it was opened.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Journal:
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""
         self.kept.lose(now)
-        self._file.transaction(self.kept.give_back)
+        self._file.transaction(self.kept.write_missing)
 
     def brakes(self, now: Now) -> BrakeMemory:
         """What the brakes remember from earlier daemons, in the time of this boot."""
@@ -247,7 +247,7 @@ class Journal:
         """
         return self._file.use(self._read_unfinished)
 
-    def lately(self, now: Now) -> tuple[LastAction, ...]:
+    def last_actions(self, now: Now) -> tuple[LastAction, ...]:
         """The actions on pods in the last 15 minutes, oldest first; JournalError."""
         values = {"since": now.wall_s - LAST_KEPT_S, "now": now.wall_s, "most": MOST}
         rows = self._file.use(lambda connection: connection.execute(_SELECT_LATELY, values).fetchall())
@@ -272,7 +272,7 @@ class Journal:
             if self._changed:
                 self._merge()
             elif not was_writable:
-                self._file.transaction(self.kept.give_back)
+                self._file.transaction(self.kept.write_missing)
             self._queue.flush()
         return self.writable
 

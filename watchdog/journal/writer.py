@@ -159,7 +159,7 @@ class JournalWriter:
             return
         self._put(Journal.probe)
         if prune:
-            self._put(lambda each: each.prune(now))
+            self._put(lambda journal: journal.prune(now))
 
     def check(self) -> None:
         """Raise, once, an unexpected error of an earlier write."""

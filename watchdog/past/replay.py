@@ -62,7 +62,7 @@ class Incidents:
         """Add the plan of one cycle."""
         above = {entry.account for entry in plan.entries}
         if not stale and (self._open or self._warned) and not (self._open.keys() | self._warned) <= above:
-            self._close(above, {each.account: each for each in assessments})
+            self._close(above, {assessment.account: assessment for assessment in assessments})
         for entry in plan.entries:
             if entry.do.enforces:
                 self._take_action(entry, at)
@@ -311,31 +311,31 @@ class ReplayReport:
         return tuple(each for each in self.replayed.found if not each.entry.do.enforces)
 
 
-def replay_document(story: ReplayReport) -> dict[str, Any]:
+def replay_document(report: ReplayReport) -> dict[str, Any]:
     """A replay as JSON."""
-    record = story.record
+    counts = report.record
     return {
-        "policy": {"source": story.policy.source, "sha256": story.policy.sha256, "mode": story.policy.mode},
-        "since": rfc3339(story.since_s),
-        "seen_s": round(story.replayed.seen_s, 3),
-        "deeds": [_document(each, story.policy) for each in story.actions],
-        "warnings": [_document(each, story.policy) for each in story.warnings],
-        "summary": summary(story),
-        "then": {"begun": record.begun, "would_act": record.observed, "withheld": record.withheld},
+        "policy": {"source": report.policy.source, "sha256": report.policy.sha256, "mode": report.policy.mode},
+        "since": rfc3339(report.since_s),
+        "seen_s": round(report.replayed.seen_s, 3),
+        "deeds": [_document(action, report.policy) for action in report.actions],
+        "warnings": [_document(warning, report.policy) for warning in report.warnings],
+        "summary": summary(report),
+        "then": {"begun": counts.begun, "would_act": counts.observed, "withheld": counts.withheld},
     }
 
 
-def summary(story: ReplayReport) -> dict[str, Any]:
+def summary(report: ReplayReport) -> dict[str, Any]:
     """The counts: actions let through by kind, incidents, workloads, and actions withheld to the end by brake."""
-    through = [action for action in story.actions if action.at is not None]
-    held = [action for action in story.actions if action.at is None]
+    through = [action for action in report.actions if action.at is not None]
+    held = [action for action in report.actions if action.at is None]
     return {
-        **{plural: sum(each.entry.do is do for each in through) for do, plural in TOTALS.items()},
-        "observed_by_rule": sum(each.entry.assessment.observes for each in through),
-        "incidents": len(story.actions),
-        "workloads": len(_workloads(story.actions)),
-        "withheld": dict(sorted(Counter(_brake(each) for each in held).items())),
-        "warnings": len(story.warnings),
+        **{plural: sum(action.entry.do is do for action in through) for do, plural in TOTALS.items()},
+        "observed_by_rule": sum(action.entry.assessment.observes for action in through),
+        "incidents": len(report.actions),
+        "workloads": len(_workloads(report.actions)),
+        "withheld": dict(sorted(Counter(_last_brake(action) for action in held).items())),
+        "warnings": len(report.warnings),
     }
 
 
@@ -365,20 +365,19 @@ def _document(found: Found, policy: Policy) -> dict[str, Any]:
         "processes": [{"pid": key.pid, "start_ticks": key.start_ticks} for key in entry.targets],
         "withheld": [
             {
-                "by": each.entry.withheld_by,
-                "because": withheld_because(each.entry, policy),
-                "at": rfc3339(each.at.wall_s),
-                "lets_go_at": None if each.lets_go_s is None else rfc3339(each.lets_go_s),
+                "by": withholding.entry.withheld_by,
+                "because": withheld_because(withholding.entry, policy),
+                "at": rfc3339(withholding.at.wall_s),
+                "lets_go_at": None if withholding.lets_go_s is None else rfc3339(withholding.lets_go_s),
             }
-            for each in found.withheld
+            for withholding in found.withheld
         ],
-        "withheld_by": None if found.at is not None else _brake(found),
+        "withheld_by": None if found.at is not None else _last_brake(found),
         "goes_on": found.goes_on,
     }
 
 
-def _brake(found: Found) -> str:
-    """The last brake that withheld it."""
+def _last_brake(found: Found) -> str:
     brake = found.withheld[-1].entry.withheld_by if found.withheld else None
     return "" if brake is None else brake.value
 
