@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from watchdog.cli.demo.pods import key_of
+from watchdog.cli.demo.sim import key_of
 from watchdog.core.model import ProcessKey
 
 REPOSITORY: Final = Path(__file__).parents[2]

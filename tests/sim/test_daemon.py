@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.cli.demo.daemon import DemoDaemon, FastClock
-from watchdog.cli.demo.pods import SimNode
+from watchdog.cli.demo.sim import SimNode
 from watchdog.core.plan import Result
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.support import need_root, wait_until
 from tests.sim.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
-from watchdog.cli.demo.pods import is_alive
+from watchdog.cli.demo.sim import is_alive
 
 pytestmark = pytest.mark.slow
 

@@ -14,21 +14,8 @@ from hypothesis import strategies as st
 
 from tests.node.support import run_python, sleeper, wait_until
 from watchdog import clock
-from watchdog.cli.demo.driver import SimDriver, SimProcfs
-from watchdog.cli.demo.pods import (
-    CARD,
-    NODE,
-    PODS,
-    POLICY,
-    RunningPod,
-    SimNode,
-    SimPod,
-    SimProcess,
-    UsageCurve,
-    is_alive,
-    key_of,
-    pod_list,
-)
+from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, SimPod, SimProcess, UsageCurve, pod_list
+from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs, is_alive, key_of
 from watchdog.config.load import load_policy
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Place, PlaceKind, ProcessKey
@@ -47,7 +34,6 @@ POD = SimPod(
     uid="aaaaaaaa-0000-4000-8000-000000000001",
     container="main",
     container_id="ab" * 32,
-    resource="veriff.com/gpu-memory",
     declared="4Gi",
     processes=(
         SimProcess(name="first", curve=LEVEL),
@@ -86,26 +72,19 @@ def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> No
         assert min(gib for _, gib in points) * GI - 2 * 2**20 <= held <= max(gib for _, gib in points) * GI
 
 
-@pytest.mark.parametrize("points", [(), ((1, 1), (1, 2)), ((2, 1), (1, 1)), ((0, -1),)])
-def test_curve_refuses(points: tuple[tuple[float, float], ...]) -> None:
-    """A curve without points, with seconds that do not rise, or below zero is a mistake of whoever wrote it."""
-    with pytest.raises(ValueError, match="a curve needs points"):
-        UsageCurve(points)
-
-
 def test_node_is_real(running: RunningPod) -> None:
     """A pod's processes are real: named, forks of their leader, in a session of their own."""
-    for process in running.processes:
-        assert Path(f"/proc/{process.key.pid}/comm").read_text(encoding="ascii") == f"{process.spec.name}\n"
-        assert os.getsid(process.key.pid) == running.session != os.getsid(0)
-    assert sorted(children(running.session)) == sorted(process.key.pid for process in running.processes[1:])
+    for process, key in zip(POD.processes, running.keys, strict=True):
+        assert Path(f"/proc/{key.pid}/comm").read_text(encoding="ascii") == f"{process.name}\n"
+        assert os.getsid(key.pid) == running.session != os.getsid(0)
+    assert sorted(children(running.session)) == sorted(key.pid for key in running.keys[1:])
 
 
 def test_node_leaves_nobody() -> None:
     """Leaving the node ends and reaps each process: the leaders, their forks, and those that ignore SIGTERM."""
     with SimNode() as node:
         pods = [node.start(POD), node.start(POD)]
-        keys = [process.key for pod in pods for process in pod.processes]
+        keys = [key for pod in pods for key in pod.keys]
         assert all(is_alive(key) for key in keys)
         os.kill(pods[0].session, signal.SIGTERM)
         wait_until(lambda: not is_alive(keys[0]))
@@ -116,7 +95,7 @@ def test_node_leaves_nobody() -> None:
 def test_node_ends_those_who_will_not_leave() -> None:
     """A process that is stopped, and so does not see the end of its input, is killed when the node is left."""
     with SimNode() as node:
-        keys = [process.key for process in node.start(POD).processes]
+        keys = node.start(POD).keys
         os.kill(keys[1].pid, signal.SIGSTOP)
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
 
@@ -124,9 +103,9 @@ def test_node_ends_those_who_will_not_leave() -> None:
 def test_node_dies_with_its_owner() -> None:
     """After a SIGKILL of the process that started them, all processes exit by themselves."""
     code = (
-        "import sys, time; from watchdog.cli.demo.pods import SimNode; from tests.sim.test_sim import POD\n"
+        "import sys, time; from watchdog.cli.demo.sim import SimNode; from tests.sim.test_sim import POD\n"
         "with SimNode() as node:\n"
-        "    print(*(process.key.pid for process in node.start(POD).processes), flush=True)\n"
+        "    print(*(key.pid for key in node.start(POD).keys), flush=True)\n"
         "    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
@@ -142,7 +121,7 @@ def test_node_that_can_not_start() -> None:
     code = """
         import os, sys
         from tests.sim.test_sim import POD, children
-        from watchdog.cli.demo.pods import SimNode
+        from watchdog.cli.demo.sim import SimNode
         sys.executable = "/bin/true"
         try:
             with SimNode() as node:
@@ -157,29 +136,27 @@ def test_driver(running: RunningPod) -> None:
     """Memory is listed under its PID while the process lives and for a while after its death, then it is free."""
     seconds = [0.0]
     card = Gpu(uuid="GPU-1", index=0, name="Sim", total=24 * GI, reserved=GI)
-    driver = SimDriver(card, lambda: seconds[0], release_s=1.0)
-    for process in running.processes:
-        driver.allocate(process.key, process.spec.curve)
-    first, deaf = (process.key.pid for process in running.processes[:2])
+    driver = SimDriver(card, lambda: seconds[0])
+    for process, key in zip(POD.processes, running.keys, strict=True):
+        driver.allocate(key, process.curve)
+    first, deaf = (key.pid for key in running.keys[:2])
     assert {use.pid for use in driver.read().uses} == {first, deaf}
     os.kill(first, signal.SIGTERM)
     os.kill(deaf, signal.SIGTERM)
-    wait_until(lambda: not is_alive(running.processes[0].key))
-    for second, holders in ((10.0, {first, deaf}), (10.9, {first, deaf}), (11.0, {deaf}), (99.0, {deaf})):
+    wait_until(lambda: not is_alive(running.keys[0]))
+    for second, holders in ((10.0, {first, deaf}), (10.5, {first, deaf}), (10.7, {deaf}), (99.0, {deaf})):
         seconds[0] = second
         reading = driver.read()
         assert {use.pid: use.used for use in reading.uses} == dict.fromkeys(holders, 2 * GI)
         assert reading.gpus[0].used == GI + 2 * GI * len(holders)
     assert driver.read(frozenset({"GPU-2"})).gpus == ()
     assert driver.read(frozenset({"GPU-1"})).uses == reading.uses
-    driver.close()
-    assert driver.read().uses == ()
 
 
 def test_driver_knows_a_recycled_pid(running: RunningPod) -> None:
     """The memory of a process goes when it has ended, though its PID may belong to another by then."""
     driver = SimDriver(CARD, lambda: 0.0)
-    key = running.processes[0].key
+    key = running.keys[0]
     driver.allocate(ProcessKey(pid=key.pid, start_ticks=key.start_ticks - 1), LEVEL)
     assert driver.read().uses == ()
 
@@ -188,14 +165,14 @@ def test_procfs(running: RunningPod, tmp_path: Path) -> None:
     """A simulated /proc shows the real processes of a session, forks included, in the cgroup of their pod."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(running.session, POD.cgroup)
-    pids = sorted(process.key.pid for process in running.processes)
+    pids = sorted(key.pid for key in running.keys)
     assert procfs.pids() == pids
     place = Place(kind=PlaceKind.POD, pod=POD.uid, container=POD.container_id)
-    for process in running.processes:
-        pid = process.key.pid
+    for process, key in zip(POD.processes, running.keys, strict=True):
+        pid = key.pid
         assert parse_cgroup(procfs.cgroup_text(pid)) == parse_cgroup(procfs.cgroup_text(pid, pid)) == place
-        assert procfs.stat(pid).start_ticks == process.key.start_ticks
-        assert procfs.stat(pid).comm.decode() == process.spec.name
+        assert procfs.stat(pid).start_ticks == key.start_ticks
+        assert procfs.stat(pid).comm.decode() == process.name
     assert procfs.in_host_pid_namespace() == Procfs().in_host_pid_namespace()
 
 
@@ -203,7 +180,7 @@ def test_procfs_lets_go(running: RunningPod, tmp_path: Path) -> None:
     """A process that has ended and been reaped is not shown any more."""
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(running.session, POD.cgroup)
-    gone = running.processes[2].key
+    gone = running.keys[2]
     os.kill(gone.pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(gone))
     os.kill(running.session, signal.SIGKILL)  # its parent, so that it comes to this process
@@ -232,7 +209,7 @@ def test_procfs_never_shows_a_stranger(running: RunningPod, tmp_path: Path) -> N
         (tmp_path / "proc" / str(stranger.pid)).unlink()
         table = ProcessTable(procfs)
         members, gaps = table.container_members(frozenset({POD.container_id}), frozenset({POD.uid}))
-        assert sorted(handle.key.pid for handle in members) == sorted(process.key.pid for process in running.processes)
+        assert sorted(handle.key.pid for handle in members) == sorted(key.pid for key in running.keys)
         assert gaps == ()
         for handle in members:
             handle.close()
@@ -243,15 +220,15 @@ def test_scan_of_the_simulated_node(running: RunningPod, tmp_path: Path) -> None
     procfs = SimProcfs(tmp_path / "proc")
     procfs.admit(running.session, POD.cgroup)
     driver = SimDriver(CARD, lambda: 0.0)
-    for process in running.processes:
-        driver.allocate(process.key, process.spec.curve)
+    for process, key in zip(POD.processes, running.keys, strict=True):
+        driver.allocate(key, process.curve)
     pods, gaps = parse_pods(json.dumps(pod_list((POD,), NODE)).encode(), NODE)
     assert gaps == ()
     scanner = Scanner(ProcessTable(procfs))
     found = attribute(scanner.snapshot(driver.read(), clock.now()), pods)
     scanner.close()
     assert {(use.uid, use.container, use.key) for use in found.attributed} == {
-        (POD.uid, "main", process.key) for process in running.processes[:2]
+        (POD.uid, "main", key) for key in running.keys[:2]
     }
     assert found.unattributed == ()
 
@@ -269,7 +246,7 @@ def test_demo_pods() -> None:
 
 def test_is_alive(running: RunningPod) -> None:
     """A zombie does not live, and a PID with another start time is another process."""
-    key = running.processes[0].key
+    key = running.keys[0]
     assert is_alive(key)
     assert not is_alive(ProcessKey(pid=key.pid, start_ticks=key.start_ticks + 1))
     os.close(open_pidfd(key.pid))

@@ -6,13 +6,12 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Final, TextIO
 
 from watchdog.cli.client import program_name
 from watchdog.cli.demo.daemon import DemoDaemon, FastClock
-from watchdog.cli.demo.pods import SimNode
 from watchdog.cli.demo.screen import Screen, screen_for
+from watchdog.cli.demo.sim import SimNode
 from watchdog.clock import Waiter
 from watchdog.report.sentences.action import explanation
 
@@ -33,7 +32,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, contact: str = "") -> int:
     if problem:
         return _fail(problem)
     try:
-        with _EndSignals() as signals:
+        with contextlib.closing(_EndSignals()) as signals:
             return _run(out, FastClock(speed), signals, contact)
     except BrokenPipeError:
         raise
@@ -95,36 +94,25 @@ def _fail(reason: str) -> int:
     return 1
 
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class _EndSignals:
-    """Handles SIGINT, SIGTERM and SIGHUP inside its context: they end a `wait`."""
+    """Makes SIGINT, SIGTERM and SIGHUP end a `wait`."""
 
     def __init__(self) -> None:
         self.has_ended = False
-
-    def __enter__(self) -> Self:
-        self._before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
         self._waiter = Waiter()
-        for number in _SIGNALS:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
-            if self._before[number] is not signal.SIG_IGN:
-                self._waiter.on(number, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            if handler is not None:
-                signal.signal(number, handler)
-        self._waiter.close()
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._waiter.on(number, self._end)
 
     def wait(self, seconds: float) -> None:
         """Sleep for at most this long, less if a signal arrives."""
         if not self.has_ended:
             self._waiter.wait(seconds)
 
-    def _note(self) -> None:
+    def close(self) -> None:
+        """Close the waiter."""
+        self._waiter.close()
+
+    def _end(self) -> None:
         self.has_ended = True

@@ -6,31 +6,27 @@ from pathlib import Path
 from typing import Final
 
 from watchdog import clock
-from watchdog.cli.demo.driver import SimDriver, SimProcfs
 from watchdog.cli.demo.events import DemoEvents
-from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, RELEASE_S, SimNode, pod_list
+from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, pod_list
 from watchdog.cli.demo.screen import DemoView
+from watchdog.cli.demo.sim import SimDriver, SimNode, SimProcfs
 from watchdog.config.load import parse_policy
 from watchdog.core.assessment import Inputs
 from watchdog.core.model import Node, Now
-from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
+from watchdog.core.plan import CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Policy
-from watchdog.core.rules import Switches
 from watchdog.core.units import format_duration
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.enforcement import REMEDIES, Environment, judge
+from watchdog.daemon.enforcement import REMEDIES
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kill import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
-from watchdog.daemon.sources import is_stale
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
-from watchdog.journal.lock import NodeLock
 from watchdog.kube.files import PodFile
 from watchdog.node.process import pidfd_supported
 from watchdog.node.process_table import ProcessTable
-from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.report.changes import Changes
 from watchdog.report.status import Status
@@ -72,25 +68,20 @@ class DemoDaemon:
     def __init__(self, folder: Path, sim_node: SimNode, clock: FastClock, contact: str = "") -> None:
         self.policy = _policy(contact)
         self._clock = clock
-        pods = {pod.uid: sim_node.start(pod) for pod in PODS}
-        procfs = SimProcfs(folder / "proc")
-        missing = pidfd_supported()
-        self._environment = Environment(in_host_pid_namespace=Procfs().in_host_pid_namespace(), pidfd_missing=missing)
-        self._journal_path = folder / "journal.db"
-        self._lock = NodeLock(self._journal_path)
-        self._lock.acquire()
-        self._journal = _open_journal(self._journal_path, self.policy)
+        running = [sim_node.start(pod) for pod in PODS]
+        self._journal = _open_journal(folder / "journal.db", self.policy)
         self._changes = Changes()
-        self._pods = PodFile(folder / "pods.json", NODE)
         (folder / "pods.json").write_text(json.dumps(pod_list(PODS, NODE)), encoding="utf-8")
+        self._pods = PodFile(folder / "pods.json", NODE)
         self._begin = clock.now()
-        self._driver = SimDriver(CARD, lambda: clock.now().boottime_s, release_s=RELEASE_S)
-        self._events = DemoEvents(self._journal, pods, self._begin)
-        for pod in pods.values():
+        self._events = DemoEvents(self._journal, running, self._begin)
+        self._driver = SimDriver(CARD, lambda: clock.now().boottime_s)
+        procfs = SimProcfs(folder / "proc")
+        for pod in running:
             procfs.admit(pod.session, pod.spec.cgroup)
-            for process in pod.processes:
-                self._driver.allocate(process.key, process.spec.curve)
-        self._scanner = Scanner(ProcessTable(procfs, pidfds=missing is None))
+            for process, key in zip(pod.spec.processes, pod.keys, strict=True):
+                self._driver.allocate(key, process.curve)
+        self._scanner = Scanner(ProcessTable(procfs, pidfds=pidfd_supported() is None))
         kills = Kills(self._scanner, self._events, clock.now)
         self._cycle = Cycle(self._scanner, kills, Evictions(None, self._events, clock.now))
         self._pace = Pace(_CYCLE_EVERY_S)
@@ -144,10 +135,8 @@ class DemoDaemon:
         """Stop what is in progress, and release everything."""
         self._cycle.interrupt("the demo was stopped", self._clock.now())
         self._scanner.close()
-        self._driver.close()
         if self._journal is not None:
             self._journal.close()
-        self._lock.release()
 
     def _run_cycle(self) -> tuple[Status, Now]:
         """One cycle, as the daemon runs it: the status, and when the node was read."""
@@ -155,11 +144,26 @@ class DemoDaemon:
         self._pace.begin(asked)
         reading = self._driver.read()
         now = self._clock.now()
-        opened = self._cycle.intend(self._cycle.open(reading, self._inputs(now), asked, now))
-        finish = self._cycle.close(opened, self._last_look(opened), self._clock.now())
-        self._pace.plan(finish.plan, self._clock.now())
-        self._events.add_cycle(opened.assessments, finish.outcomes, now)
-        report = self._report(opened, finish)
+        inputs = Inputs(policy=self.policy, node=Node(name=NODE), pods=self._pods.read(now), enforcing=True)
+        opened = self._cycle.intend(self._cycle.open(reading, inputs, asked, now))
+        closed = self._cycle.close(opened, self._last_look(opened), self._clock.now())
+        self._pace.plan(closed.plan, self._clock.now())
+        self._events.add_cycle(opened.assessments, closed.outcomes, now)
+        report = CycleReport(
+            node=inputs.node,
+            at=opened.snapshot.at,
+            policy=self.policy,
+            policy_loaded_at_s=self._begin.wall_s,
+            enforcing=True,
+            suspended=(),
+            snapshot=opened.snapshot,
+            pods=inputs.pods,
+            attribution=opened.attribution,
+            assessments=opened.assessments,
+            plan=closed.plan,
+            began=closed.began,
+            outcomes=closed.outcomes,
+        )
         if self._journal is not None:
             self._journal.record(report, self._changes.since(report))
         return status_of(report), report.at
@@ -168,49 +172,12 @@ class DemoDaemon:
         if not opened.only:
             return None
         asked = self._clock.now()
-        reading = self._driver.read(opened.only)
         return LastLook(
-            reading=reading,
+            reading=self._driver.read(opened.only),
             at=asked,
             fresh_until_s=asked.boottime_s + FRESH_S,
             refusal=lambda _entry: None,
             inputs=lambda: opened.inputs,
-        )
-
-    def _inputs(self, now: Now) -> Inputs:
-        pods = self._pods.read(now)
-        enforcement = judge(
-            self.policy,
-            self._environment,
-            self._journal_path,
-            Switches(),
-            has_lock=self._lock.held,
-            # Where SQLite is too old for the journal, the events are the only record: the processes are our own.
-            has_journal=True,
-        )
-        return Inputs(
-            policy=self.policy,
-            node=Node(name=NODE),
-            pods=pods,
-            pods_stale=is_stale(pods, self.policy, now),
-            enforcing=enforcement.enforcing,
-        )
-
-    def _report(self, opened: OpenCycle, finish: ClosedCycle) -> CycleReport:
-        return CycleReport(
-            node=opened.inputs.node,
-            at=opened.snapshot.at,
-            policy=self.policy,
-            policy_loaded_at_s=self._begin.wall_s,
-            enforcing=opened.inputs.enforcing,
-            suspended=(),
-            snapshot=opened.snapshot,
-            pods=opened.inputs.pods,
-            attribution=opened.attribution,
-            assessments=opened.assessments,
-            plan=finish.plan,
-            began=finish.began,
-            outcomes=finish.outcomes,
         )
 
 

@@ -1,10 +1,10 @@
 """What happens on the simulated node, as lines to print; as the record of the actions it also writes the journal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from watchdog.cli.demo.pods import RunningPod, is_alive
+from watchdog.cli.demo.sim import RunningPod, is_alive
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
@@ -43,8 +43,8 @@ class _DemoKill:
 class DemoEvents:
     """Collects the events, and passes what is done to the journal, if there is one; implements `ActionRecord`."""
 
-    def __init__(self, journal: Journal | None, pods: Mapping[str, RunningPod], start: Now) -> None:
-        """`pods` are the running pods by UID, `start` is when the demo began."""
+    def __init__(self, journal: Journal | None, pods: Sequence[RunningPod], start: Now) -> None:
+        """`start` is when the demo began."""
         self.events: list[DemoEvent] = []
         self._journal = journal
         self._pods = pods
@@ -52,9 +52,11 @@ class DemoEvents:
         self._kills: dict[int, _DemoKill] = {}
         self._signalled: set[ProcessKey] = set()
         self._over: set[str] = set()
-        for pod in pods.values():
-            names = self._names(process.key for process in pod.processes)
-            self._add(start, "started", f"{pod.spec.name}: {names}")
+        self._process_names = {
+            key: process.name for pod in pods for process, key in zip(pod.spec.processes, pod.keys, strict=True)
+        }
+        for pod in pods:
+            self._add(start, "started", f"{pod.spec.name}: {self._names(pod.keys)}")
 
     @property
     def outcome(self) -> Outcome | None:
@@ -162,7 +164,7 @@ class DemoEvents:
     def check_others(self, now: Now) -> bool:
         """Report whether the pods that were not killed run on, and return that."""
         killed = {kill.entry.assessment.pod.uid for kill in self._kills.values()}
-        others = [each.key for uid, pod in self._pods.items() if uid not in killed for each in pod.processes]
+        others = [key for pod in self._pods if pod.spec.uid not in killed for key in pod.keys]
         if all(is_alive(key) and key not in self._signalled for key in others):
             self._add(now, "alive", f"{self._names(others)} still up, never signalled", _GOOD)
             return True
@@ -170,8 +172,8 @@ class DemoEvents:
         return False
 
     def _names(self, keys: Iterable[ProcessKey], *, with_pid: bool = True) -> str:
-        known = {process.key: process.spec.name for pod in self._pods.values() for process in pod.processes}
-        return ", ".join(known.get(key, "process") + f" {key.pid}" * with_pid for key in sorted(keys))
+        names = self._process_names
+        return ", ".join(names.get(key, "process") + f" {key.pid}" * with_pid for key in sorted(keys))
 
     def _add(self, now: Now, word: str, text: str, style: str = "") -> None:
         second = now.boottime_s - self._start.boottime_s

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from rich.text import Text
 
@@ -87,30 +87,6 @@ def _plain_row(row: TopRow, elapsed_s: float) -> str:
     return f"{account.pod} {used}/{allowed} {account.verdict}{f', {following}' if following != '-' else ''}"
 
 
-class Screen(Protocol):
-    """Shows one view after the other, the last of them to stay, and then texts."""
-
-    def show(self, view: DemoView) -> None:
-        """Show a view."""
-
-    def finish(self, view: DemoView) -> None:
-        """Show the last view, with all events."""
-
-    def say(self, title: str, body: str) -> None:
-        """Write a text below."""
-
-    def close(self) -> None:
-        """Restore the terminal."""
-
-
-def screen_for(out: TextIO) -> Screen:
-    """Frames on a terminal that is large enough and has colour, otherwise lines."""
-    columns, rows = size_of(out)
-    if has_colour(out) and columns >= _LEAST_COLUMNS and rows >= _LEAST_ROWS:
-        return FrameScreen(out)
-    return LineScreen(out)
-
-
 class LineScreen:
     """Writes a line per event and one per second for the whole node, without control codes."""
 
@@ -184,3 +160,14 @@ class FrameScreen:
         self._out.write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
         self._out.flush()
         self._drawn = len(lines)
+
+
+Screen = FrameScreen | LineScreen
+
+
+def screen_for(out: TextIO) -> Screen:
+    """Frames on a terminal that is large enough and has colour, otherwise lines."""
+    columns, rows = size_of(out)
+    if has_colour(out) and columns >= _LEAST_COLUMNS and rows >= _LEAST_ROWS:
+        return FrameScreen(out)
+    return LineScreen(out)
