@@ -1,1 +1,1 @@
-"""What comes from Kubernetes, or from files of its objects."""
+"""Kubernetes objects, from the API or from files, and requests to the API."""

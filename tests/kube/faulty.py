@@ -48,7 +48,7 @@ def certificate(kind: str = "good") -> Pair:
 
 
 def answers(text: str) -> Handler:
-    """Take a request, and answer with this text, whatever it is."""
+    """Accept a request, and answer with this text, whatever the request is."""
 
     def handle(connection: socket.socket) -> None:
         connection.recv(65536)

@@ -1,4 +1,4 @@
-"""What is to be told, made by hand."""
+"""Events made by hand."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ T0 = 1_800_000_000.25
 
 
 def pod_event(second: float = 0.0, **more: object) -> PodEvent:
-    """A warning on pod a/trainer, so many seconds after the test began."""
+    """A warning on pod a/trainer, this many seconds after the test began."""
     made = PodEvent(
         namespace="a",
         pod="trainer",

@@ -44,13 +44,13 @@ def answer(status: int, body: bytes = b"{}", **headers: str) -> ApiResponse:
         ),
     ],
 )
-def test_a_patch_is_for_the_node_as_it_was_seen(change: dict[str, object], patch: list[dict[str, object]]) -> None:
-    """It tests the UID of the object and what stood there, and touches one entry (RFC 6901 escapes in its path)."""
+def test_a_patch_tests_what_was_seen(change: dict[str, object], patch: list[dict[str, object]]) -> None:
+    """It tests the object's UID and the former entry, and changes one entry (RFC 6901 escapes in its path)."""
     assert replace(CHANGE, **change).patch() == [UID, *patch]  # type: ignore[arg-type]
 
 
-def test_a_change_knows_what_it_changes() -> None:
-    """What people read is a quantity; a node without any capacity is told from one without this entry."""
+def test_the_former_amount_in_readable_form() -> None:
+    """People read a quantity; a node without any capacity differs from one without this entry."""
     node = Node(name="n", uid="u", capacity={"example.com/gpu-memory": "85899345920"})
     assert CapacityChange.of(node, "example.com/gpu-memory", 1).before == "80Gi"
     assert CapacityChange.of(node, "example.com/other", 1).before == "nothing"
@@ -60,7 +60,7 @@ def test_a_change_knows_what_it_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "outrun"),
+    ("status", "body", "outdated"),
     [
         (422, b'{"message": "the server rejected our request due to an error in our request"}', True),
         (422, b'{"details": {"causes": [{"reason": "FieldValueInvalid", "message": "must be an integer"}]}}', False),
@@ -70,13 +70,13 @@ def test_a_change_knows_what_it_changes() -> None:
         (500, b"{}", False),
     ],
 )
-def test_a_patch_that_came_too_late_is_told_from_a_refused_one(status: int, body: bytes, *, outrun: bool) -> None:
-    """Only where the node has changed is there something to wait for: an invalid amount or a missing right stays."""
-    assert is_outdated(answer(status, body)) is outrun
+def test_an_outdated_patch_differs_from_a_refused_one(status: int, body: bytes, *, outdated: bool) -> None:
+    """Waiting helps only if the node has changed: an invalid amount or a missing right stays."""
+    assert is_outdated(answer(status, body)) is outdated
 
 
-def test_nothing_is_asked_again_before_the_watch_can_have_shown_it() -> None:
-    """Right after a change the node is still known as it was; that is not taken for a reason to make it again."""
+def test_a_change_is_not_repeated_before_the_watch_shows_it() -> None:
+    """Right after a change the node is still known as it was before; that is no reason to make the change again."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     pace.made(CHANGE, 0.0)
@@ -85,32 +85,32 @@ def test_nothing_is_asked_again_before_the_watch_can_have_shown_it() -> None:
     assert not pace.awaits_echo(replace(CHANGE, written="7"), 1.0)
 
 
-def undone(pace: CapacityPace, second: float, change: CapacityChange = CHANGE) -> str | None:
-    """A change is made, and some seconds later the node differs again; what there is to say."""
+def reverted(pace: CapacityPace, second: float, change: CapacityChange = CHANGE) -> str | None:
+    """Make a change, and revert it some seconds later; the message, if there is one."""
     pace.made(change, second)
     return pace.consider(change, second + 8)
 
 
-def test_who_is_overruled_again_and_again_gives_way() -> None:
-    """A device plugin with the same resource writes every 10 s: after a few times it is said, and waits grow."""
+def test_a_contested_change_backs_off() -> None:
+    """A device plugin with the same resource writes every 10 s: after a few times it is reported, and waits grow."""
     pace = CapacityPace()
     assert pace.consider(CHANGE, 0.0) is None
-    said = [undone(pace, 10.0 * number) for number in range(PATIENCE)]
+    said = [reverted(pace, 10.0 * number) for number in range(PATIENCE)]
     assert said[:-1] == [None] * (PATIENCE - 1)
     assert said[-1] is not None
     assert "does not stay at 80Gi" in said[-1]
     waits = []
     for number in range(200):
         begun = 1000.0 + 10 * number
-        undone(pace, begun)
+        reverted(pace, begun)
         waits.append(pace.not_before_s - begun - 8)
     assert max(waits) <= 600
     assert max(waits[20:]) > 120  # full jitter: some of them are short, and some are not
     assert sum(waits[20:]) / 180 > 120
 
 
-def test_what_stays_for_long_or_is_another_object_is_no_contest() -> None:
-    """Kubelets that start every other hour, and nodes that are made again, are what the keeper is there for."""
+def test_a_lasting_change_or_another_object_is_no_contest() -> None:
+    """The keeper exists for kubelets that restart every other hour and for nodes that are recreated."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     for hour in range(20):
@@ -124,7 +124,7 @@ def test_what_stays_for_long_or_is_another_object_is_no_contest() -> None:
 
 
 def test_another_amount_is_no_contest() -> None:
-    """Cards that come and go change what is to be advertised: nobody has undone anything."""
+    """Cards that come and go change the amount to advertise: nothing has been reverted."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     for number in range(20):
@@ -138,7 +138,7 @@ def test_another_amount_is_no_contest() -> None:
     [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)],
 )
 def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: float) -> None:
-    """A server that may be back at any moment is asked within 30 s, one that refuses less often, both with jitter."""
+    """A server that may be back at any moment is tried within 30 s, one that refuses less often, both with jitter."""
     pace = CapacityPace()
     waits = []
     for number in range(100):
@@ -152,15 +152,15 @@ def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: f
     assert pace.not_before_s <= 2
 
 
-def test_retry_after_is_heeded() -> None:
-    """The server's own word comes on top of the jitter: many others were told the same."""
+def test_retry_after_is_respected() -> None:
+    """Retry-After is added to the jitter: many other clients got the same one."""
     pace = CapacityPace()
     pace.failed(answer(429, Retry_After="7"), 0.0)
     assert 7 <= pace.not_before_s <= 9
 
 
-def test_an_object_made_anew_is_not_kept_waiting() -> None:
-    """Whatever was refused before was refused of another object: the new one is back within seconds."""
+def test_a_recreated_object_does_not_wait() -> None:
+    """Earlier refusals were about another object: the new one gets its capacity within seconds."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     for _ in range(10):

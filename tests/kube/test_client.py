@@ -1,4 +1,4 @@
-"""The way to the API: what a kubeconfig or a service account lacks is said before anything is sent."""
+"""The client's configuration: what a kubeconfig or a service account lacks is reported before anything is sent."""
 
 import contextlib
 import json
@@ -43,30 +43,30 @@ def _problem(kubeconfig: Path | None) -> str:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_kubeconfig_that_is_none(tmp_path: Path, name: str) -> None:
-    """What is wrong with the file is said, and how one sees that it is mended."""
+def test_an_unusable_kubeconfig(tmp_path: Path, name: str) -> None:
+    """The error says what is wrong with the file, and how to check that it is fixed."""
     text, said = CONFIGS[name]
     path = tmp_path / "config"
     path.write_text(text)
     assert _problem(path) == f"the kubeconfig {path} {said.format(path=path)}"
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
-    """A file that is not there, or is a folder, is told as that."""
+def test_a_missing_kubeconfig(tmp_path: Path) -> None:
+    """A missing file and a folder have their own messages."""
     remedy = "; name the right file with --kubeconfig, and let this account read it"
     path = tmp_path / "config"
     assert _problem(path) == f"the kubeconfig {path} can't be read: No such file or directory{remedy}"
     assert _problem(tmp_path) == f"the kubeconfig {tmp_path} can't be read: Is a directory{remedy}"
 
 
-def test_an_authority_that_is_not_there(tmp_path: Path) -> None:
-    """A file that the kubeconfig names and that is missing is named."""
+def test_a_missing_authority_file(tmp_path: Path) -> None:
+    """The error names the missing file that the kubeconfig refers to."""
     config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=tmp_path / "ca.crt", token="t")
     assert f"is not usable: File does not exist: {tmp_path / 'ca.crt'}; correct it" in _problem(config)
 
 
 def test_an_address_without_a_scheme(tmp_path: Path) -> None:
-    """The library would go on without TLS."""
+    """The library would continue without TLS."""
     config = write_kubeconfig(tmp_path / "config", server="10.0.0.1:6443", ca=None, token="t")
     assert "is not usable: its server '10.0.0.1:6443' does not begin with https://; " in _problem(config)
 
@@ -75,8 +75,8 @@ def test_an_address_without_a_scheme(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "proxy", ["proxy.local:3128", "ftp://me:secret@proxy:1", "http://me:secret@[::1", "socks5://p:1"]
 )
-def test_a_proxy_that_is_none(tmp_path: Path, proxy: str) -> None:
-    """The thread that follows the pods would end by the library's own exception, and the log have the password."""
+def test_an_invalid_proxy(tmp_path: Path, proxy: str) -> None:
+    """The library's exception would end the thread that watches the pods, and put the password into the log."""
     config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
     document = yaml.safe_load(config.read_text())
     document["clusters"][0]["cluster"]["proxy-url"] = proxy
@@ -87,7 +87,7 @@ def test_a_proxy_that_is_none(tmp_path: Path, proxy: str) -> None:
 
 
 def test_the_end_does_not_wait_for_a_plugin(tmp_path: Path) -> None:
-    """An `exec` plugin that hangs holds up its own thread alone: the daemon ends within a second all the same."""
+    """An `exec` plugin that hangs delays only its own thread: the daemon still ends within a second."""
     config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
     document = yaml.safe_load(config.read_text())
     begun = tmp_path / "begun"
@@ -114,16 +114,16 @@ def _ask_in_vain(api: Api) -> None:
 
 
 @pytest.mark.parametrize("token", ["two\nlines", "tökén", "\x1b[2Jx", "\x00"])
-def test_a_token_that_can_not_be_sent(tmp_path: Path, token: str) -> None:
-    """It is refused here, and never stands in a sentence: the transport's own exception would quote it."""
+def test_an_invalid_token(tmp_path: Path, token: str) -> None:
+    """It is rejected here, and never quoted in a message: the transport's own exception would quote it."""
     config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token=token)
     said = _problem(config)
     assert "its token contains characters that no token has" in said
     assert token not in said
 
 
-def test_a_line_break_after_a_token_is_no_part_of_it(tmp_path: Path) -> None:
-    """Whoever writes a token into a file with an editor has one there."""
+def test_a_line_break_after_a_token_is_ignored(tmp_path: Path) -> None:
+    """An editor adds one to a token file."""
     seen: list[bytes] = []
 
     def answer(connection: socket.socket) -> None:
@@ -138,7 +138,7 @@ def test_a_line_break_after_a_token_is_no_part_of_it(tmp_path: Path) -> None:
     assert b"\r\nauthorization: Bearer secret\r\n" in seen[0]
 
 
-def test_a_way_that_is_mended_is_taken(tmp_path: Path) -> None:
+def test_a_fixed_configuration_is_used(tmp_path: Path) -> None:
     """A configuration that could not be read is read again at the next request."""
     path = tmp_path / "config"
     with Api(path) as api:
@@ -175,8 +175,8 @@ def test_a_way_that_is_mended_is_taken(tmp_path: Path) -> None:
         (ConfigException("of another version"), "the service account of this pod can't be used: of another version; "),
     ],
 )
-def test_what_a_pod_can_lack(error: Exception, said: str) -> None:
-    """Each thing that the library says of a pod's service account has its own sentence and remedy."""
+def test_problems_of_a_service_account(error: Exception, said: str) -> None:
+    """Each of the library's errors about a pod's service account has its own message and remedy."""
     problem = configuration_problem(error, None)
     assert said in str(problem)
     assert problem.remedy

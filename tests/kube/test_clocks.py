@@ -1,4 +1,4 @@
-"""The server's clock beside ours: the Date of an answer is enough."""
+"""The server's clock compared with ours, by the Date of a response."""
 
 import pytest
 
@@ -19,24 +19,24 @@ NOW_S = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
     ],
 )
 def test_how_far_the_server_is_ahead(date: str, sent_s: float, received_s: float, expected: float) -> None:
-    """Half a second is added, for a Date is cut to whole ones, and half the way of the answer is taken off."""
+    """Half a second is added because a Date is truncated, and half the response time is subtracted."""
     assert offset_s({"Date": date}, sent_s, received_s) == expected
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Fri, 99 Jan 2027 08:00:00 GMT", "\0", "1" * 5000])
-def test_no_date_is_no_offset(date: str) -> None:
-    """A header that says nothing of time is no reason for anything."""
+def test_no_offset_without_a_date(date: str) -> None:
+    """A header without a time gives no offset."""
     assert offset_s({"Date": date}, NOW_S, NOW_S) is None
     assert offset_s({}, NOW_S, NOW_S) is None
 
 
-def test_what_is_bearable() -> None:
-    """A minute is, either way; unknown is nothing to complain about."""
+def test_the_tolerance() -> None:
+    """A minute is tolerated in both directions; an unknown offset is not reported."""
     assert [exceeds_tolerance(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
 
 
-def test_the_log_hears_of_it_once() -> None:
-    """A clock that is off is told when it begins, with the remedy, and when it is over; a border is none."""
+def test_the_log_reports_it_once() -> None:
+    """A clock that is off is reported when it begins, with the remedy, and when it is over, without flapping."""
     notes = ClockMessages()
     said = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
     assert [len(each) for each in said] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
@@ -52,5 +52,5 @@ def test_the_log_hears_of_it_once() -> None:
     [(61.0, "1 min behind"), (3599.6, "1 h behind"), (-5400.0, "1.5 h ahead of"), (-2 * 86400.0, "2 d ahead of")],
 )
 def test_how_far_apart_they_are(offset: float, said: str) -> None:
-    """In the unit that people would take; a clock that is an hour off is not sixty minutes off."""
+    """In a readable unit: a clock is an hour off, not sixty minutes."""
     assert ClockMessages().take(offset)[0].text.startswith(f"this node's clock is about {said} the API server's: ")

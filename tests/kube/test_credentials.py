@@ -1,4 +1,4 @@
-"""What an account shows, read without its secret: names and dates of real certificates and of tokens."""
+"""Credentials without their secret: names and dates of real certificates and of tokens."""
 
 import base64
 import datetime as dt
@@ -43,8 +43,8 @@ def test_the_validity_of_a_certificate(begin: str, end: str) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
-def test_what_is_no_certificate_has_no_validity(noise: bytes, at: int) -> None:
-    """Nothing that stands in a file can do more than be unreadable."""
+def test_an_unreadable_certificate_has_no_validity(noise: bytes, at: int) -> None:
+    """Any bytes in a file are at worst unreadable."""
     der = _authority_der()
     for data in (noise, der[:at] + noise, der[:at] + noise + der[at:]):
         validity = validity_of(data)
@@ -57,8 +57,8 @@ def _authority_der() -> bytes:
     return base64.b64decode("".join(line for line in pem.splitlines() if not line.startswith("-")))
 
 
-def test_what_a_token_says() -> None:
-    """A service account's token has its account and its dates in it; the token itself is not kept."""
+def test_the_claims_of_a_token() -> None:
+    """A service account's token contains its account and its dates; the token itself is not kept."""
     token = _token(sub="system:serviceaccount:gpu:watchdog", nbf=1000, exp=2000)
     shown = _shown(token)
     assert shown == Credentials(
@@ -71,14 +71,14 @@ def test_what_a_token_says() -> None:
     "token",
     ["x", "a.b.c", "a.é.c", "..", _token(exp="soon", nbf=True), _token(exp=-1), _token(exp=1e300), "a.W10.c", "a.MQ.c"],
 )
-def test_a_token_that_says_nothing(token: str) -> None:
-    """A token can be anything that the server understands; then it only is one."""
+def test_an_opaque_token(token: str) -> None:
+    """A token can be anything that the server understands: then nothing but its presence is known."""
     assert _shown(token).validity == Validity()
     assert _shown(token).kind == "token"
 
 
 def test_a_certificate_is_shown(tmp_path: Path) -> None:
-    """A client certificate of the configuration is one; a file that is gone has no dates; nothing is nothing."""
+    """A client certificate has its dates, one whose file is missing has none, and there may be no credentials."""
     configuration = Configuration()
     configuration.api_key.clear()
     assert credentials_of(configuration) == Credentials()
@@ -88,8 +88,8 @@ def test_a_certificate_is_shown(tmp_path: Path) -> None:
     assert credentials_of(configuration) == Credentials(kind="certificate")
 
 
-def test_a_server_is_looked_at_without_trust() -> None:
-    """Of a server whose certificate has expired the dates and the clock are known; one that is away has neither."""
+def test_a_server_is_probed_without_trust() -> None:
+    """Even a server with an expired certificate shows its dates and clock; an unreachable one shows neither."""
     text = "HTTP/1.1 401 Unauthorized\r\nDate: Fri, 15 Jan 2027 08:00:00 GMT\r\nContent-Length: 0\r\n\r\n"
     seen: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Events before they are sent: how many, under which names, and which of them are one series."""
+"""Events before they are sent: how many, under which names, and which of them form a series."""
 
 import re
 
@@ -17,33 +17,33 @@ pod_names = st.from_regex(_SUBDOMAIN, fullmatch=True) | st.text(max_size=300)
 
 
 def is_valid(name: str) -> bool:
-    """Whether the API server takes it as the name of an Event."""
+    """Whether the API server accepts it as the name of an Event."""
     return len(name) <= 253 and _SUBDOMAIN.fullmatch(name) is not None
 
 
 @given(pod_names, st.floats(0, 4e9), st.booleans())
 def test_a_name_is_valid_for_any_pod(pod: str, at_s: float, once: bool) -> None:
-    """Law: whatever the pod is called, the API server takes the Event's name."""
+    """Law: whatever the pod is called, the API server accepts the Event's name."""
     assert is_valid(event_name(pod_event(pod=pod, at_s=at_s, once=once)))
 
 
 @pytest.mark.parametrize("pod", ["p" * 253, "a" * 224 + "." + "b" * 28, "a" * 225 + "-" + "b" * 27, "web-7d4b9c-x2x4z"])
 def test_a_long_name_is_cut_where_a_name_may_end(pod: str) -> None:
-    """A pod's name may be as long as an Event's: it is cut, and not in the middle of a dot or a dash."""
+    """A pod's name may be as long as an Event's: it is truncated, without a trailing dot or dash."""
     name = event_name(pod_event(pod=pod))
     assert is_valid(name)
     assert name.startswith(pod[:16])
 
 
 def test_the_same_occurrence_has_the_same_name() -> None:
-    """A request that is repeated because its answer got lost makes no second Event; another occurrence does."""
+    """A request repeated because its response was lost creates no second Event; another occurrence does."""
     assert event_name(pod_event(3)) == event_name(pod_event(3))
     other = [pod_event(4), pod_event(3, key=("u1", "other")), pod_event(3, pod="trainer-2")]
     assert len({event_name(each) for each in (pod_event(3), *other)}) == 4
 
 
-def test_what_is_told_once_has_one_name_whenever_it_is_told() -> None:
-    """A daemon that starts again finds its wrong declarations again; their Events are there already."""
+def test_an_event_reported_once_always_has_the_same_name() -> None:
+    """A restarted daemon finds the same wrong declarations again; their Events exist already."""
     assert event_name(pod_event(3, once=True)) == event_name(pod_event(900, once=True))
 
 
@@ -53,8 +53,8 @@ def test_names_sort_by_time() -> None:
     assert names == sorted(names)
 
 
-def test_the_object_is_what_the_api_takes() -> None:
-    """Every field that events.k8s.io/v1 wants, and none that it refuses: it says on which pod, who, where and when."""
+def test_the_object_is_what_the_api_accepts() -> None:
+    """Every field that events.k8s.io/v1 requires and none that it refuses: which pod, who, where and when."""
     made = pod_event(annotations={"gpu-memory-watchdog/used": "1"}, is_normal=True)
     series = SeriesCache().following(made)
     event = event_object(made, series, "n" * 200)
@@ -71,11 +71,11 @@ def test_the_object_is_what_the_api_takes() -> None:
     assert event.keys().isdisjoint({"series", "deprecatedCount", "deprecatedFirstTimestamp", "deprecatedSource"})
 
 
-def test_a_repetition_goes_on_with_its_series() -> None:
-    """Told again soon enough it counts under the first name; the part that is sent has nothing else in it."""
-    memory, first, again = SeriesCache(), pod_event(0), pod_event(SERIES_GAP_S)
-    memory.remember(first, memory.following(first))
-    series = memory.following(again)
+def test_a_repetition_continues_its_series() -> None:
+    """Repeated soon enough it counts under the first name, and the patch contains nothing but the count and time."""
+    cache, first, again = SeriesCache(), pod_event(0), pod_event(SERIES_GAP_S)
+    cache.remember(first, cache.following(first))
+    series = cache.following(again)
     assert (series.name, series.count) == (event_name(first), 2)
     assert series_part(series) == {"series": {"count": 2, "lastObservedTime": micro_time(T0 + SERIES_GAP_S)}}
 
@@ -84,35 +84,35 @@ def test_a_repetition_goes_on_with_its_series() -> None:
     "again",
     [pod_event(SERIES_GAP_S + 1), pod_event(10, key=("u2", "GPUMemoryOverLimit")), pod_event(10, once=True)],
 )
-def test_what_is_no_repetition_begins_anew(again: object) -> None:
-    """Too late, of another pod, or told once in any case."""
-    memory, first = SeriesCache(), pod_event(0)
-    memory.remember(first, memory.following(first))
-    series = memory.following(again)  # type: ignore[arg-type]
+def test_another_occurrence_begins_a_series(again: object) -> None:
+    """Too late, of another pod, or reported only once anyway."""
+    cache, first = SeriesCache(), pod_event(0)
+    cache.remember(first, cache.following(first))
+    series = cache.following(again)  # type: ignore[arg-type]
     assert (series.count, series.name) == (1, event_name(again))  # type: ignore[arg-type]
 
 
-def test_what_the_server_has_not_got_is_not_counted() -> None:
-    """A series counts what has been written, so an Event that was dropped leaves no hole in it."""
-    memory = SeriesCache()
+def test_only_written_events_count() -> None:
+    """A series counts what has been written, so a dropped Event leaves no hole in it."""
+    cache = SeriesCache()
     for _ in range(3):
-        assert memory.following(pod_event()).count == 1
+        assert cache.following(pod_event()).count == 1
 
 
 def test_the_memory_of_series_is_bounded() -> None:
-    """A node on which pods come and go for months keeps the latest; the one that was quiet for longest goes."""
-    memory = SeriesCache(most=10)
+    """A node on which pods come and go for months remembers the latest; the longest idle one is forgotten."""
+    cache = SeriesCache(most=10)
     for number in range(30):
         each = pod_event(key=(str(number),))
-        memory.remember(each, memory.following(each))
-        memory.remember(pod_event(key=("0",)), memory.following(pod_event(key=("0",))))
-    assert len(memory) == 10
-    assert memory.following(pod_event(key=("0",))).count > 20
-    assert memory.following(pod_event(key=("5",))).count == 1
+        cache.remember(each, cache.following(each))
+        cache.remember(pod_event(key=("0",)), cache.following(pod_event(key=("0",))))
+    assert len(cache) == 10
+    assert cache.following(pod_event(key=("0",))).count > 20
+    assert cache.following(pod_event(key=("5",))).count == 1
 
 
 def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:
-    """What client-go allows one source about one object; other objects are not held up by it."""
+    """What client-go allows one source about one object; other objects are not affected."""
     limits = ObjectRateLimits()
     admitted = [limits.admit("u1", 100.0 + second) for second in range(300)]
     assert admitted.count(True) == OBJECT_BURST == 25
@@ -130,7 +130,7 @@ def test_the_memory_of_objects_is_bounded() -> None:
 
 @given(st.lists(st.floats(0, 30), max_size=60))
 def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
-    """Law: in any time no more requests are made than the burst and what has come since."""
+    """Law: in any period no more requests are made than the burst and the tokens added since."""
     bucket, now_s, taken = TokenBucket(REQUEST_BURST, REQUEST_PER_S, 0.0), 0.0, 0
     for wait_s in waits:
         now_s += wait_s
@@ -141,8 +141,8 @@ def test_requests_never_exceed_the_rate(waits: list[float]) -> None:
         assert 0 < bucket.wait_s(now_s) <= 1 / REQUEST_PER_S
 
 
-def test_a_clock_that_stands_still_fills_nothing() -> None:
-    """A moment that lies before the last one is none at which tokens have come."""
+def test_an_earlier_time_adds_no_tokens() -> None:
+    """A time before the last one adds no tokens."""
     bucket = TokenBucket(1, 1.0, 50.0)
     bucket.take(50.0)
     assert bucket.wait_s(40.0) == 1.0
@@ -161,7 +161,7 @@ def test_the_same_problem_is_logged_once_an_hour() -> None:
 
 
 def test_messages_are_bounded() -> None:
-    """Whatever a server answers, the log gets a bounded number of lines and the memory stays small."""
+    """Whatever a server responds, the log gets a bounded number of lines and the memory stays small."""
     messages = MessageQueue()
     for number in range(1000):
         messages.add(str(number), "trouble", 0.0)

@@ -1,4 +1,4 @@
-"""The writer of Events when nothing answers: nobody waits for it, and it holds no more than it may.
+"""The writer of Events when nothing answers: nothing waits for it, and its queue is bounded.
 
 What it does with a real API server is in tests/cluster.
 """
@@ -21,7 +21,7 @@ from watchdog.kube.events import MOST_WAITING, EventWriter
 
 @contextmanager
 def silence() -> Iterator[str]:
-    """The address of a server that takes connections and never says a word."""
+    """The address of a server that accepts connections and stays silent."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -44,7 +44,7 @@ def hanging_up() -> Iterator[tuple[str, list[float]]]:
 
 
 def refusal() -> str:
-    """The address of a port on which nobody listens."""
+    """The address of a port on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -55,7 +55,7 @@ def writer(folder: Path, server: str) -> EventWriter:
 
 
 def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
-    """Whatever the API does, a cycle hands its Events over and goes on; what is too much is counted, not kept."""
+    """Whatever the API does, a cycle hands its Events over and continues; excess ones are counted, not kept."""
     with silence() as server:
         events = writer(tmp_path, server)
         began = time.monotonic()
@@ -71,7 +71,7 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
 
 
 def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
-    """Events are kept, the log says once why, and the tries are few: the pauses grow."""
+    """Events are kept, the log gives the reason once, and attempts are few: the pauses grow."""
     with hanging_up() as (server, taken):
         events = writer(tmp_path, server)
         events.offer(pod_event(number) for number in range(50))
@@ -99,7 +99,7 @@ def test_the_end_interrupts_a_pause(tmp_path: Path) -> None:
 
 
 def test_no_event_no_thread(tmp_path: Path) -> None:
-    """A daemon that only observes has nothing to tell: no thread, no connection, and its end waits for nothing."""
+    """A daemon without Events has no thread and no connection, and its end waits for nothing."""
     before = set(threading.enumerate())
     events = writer(tmp_path, refusal())
     events.offer(())
@@ -107,8 +107,8 @@ def test_no_event_no_thread(tmp_path: Path) -> None:
     events.stop(0.3)
 
 
-def test_after_its_end_nothing_is_taken(tmp_path: Path) -> None:
-    """What comes after the end is counted as dropped: no thread begins again."""
+def test_after_its_end_nothing_is_accepted(tmp_path: Path) -> None:
+    """Events after the end are counted as dropped: no thread starts again."""
     before = set(threading.enumerate())
     events = writer(tmp_path, refusal())
     events.stop(0.3)

@@ -1,4 +1,4 @@
-"""What each answer of the API server to an eviction means: bodies as kube-apiserver 1.34 gives them."""
+"""What each response of the API server to an eviction means: bodies as kube-apiserver 1.34 returns them."""
 
 import json
 from datetime import UTC, datetime
@@ -80,7 +80,7 @@ CONFLICTS = FAILED + (
 
 
 def attempt(**more: Any) -> EvictionRequest:
-    """A try to evict pod a/p with UID u."""
+    """An attempt to evict pod a/p with UID u."""
     given = {"ticket": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
     calls = {"objection": against_evicting, "is_wanted": lambda: True}
     return EvictionRequest(**{**given, **calls, **more})
@@ -129,10 +129,10 @@ def attempt(**more: Any) -> EvictionRequest:
         (418, b"[" * 100_000, {}, EvictionAnswer.REFUSED, "418"),
     ],
 )
-def test_what_an_answer_means(
+def test_what_a_response_means(
     status: int, body: bytes, headers: dict[str, str], answer: EvictionAnswer, reason: str
 ) -> None:
-    """Each answer has its meaning, with the server's own words in the reason; the ticket comes back."""
+    """Each response has its meaning, with the server's own words in the reason; the result has the ticket."""
     reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert (reply.ticket, reply.answer) == (3, answer)
     assert reason in reply.reason
@@ -144,7 +144,7 @@ def test_what_an_answer_means(
     ("status", "body", "is_ours"),
     [(403, NO_RIGHT, True), (401, EXPIRED, True), (403, WEBHOOK, False), (422, DENIED, False)],
 )
-def test_what_the_account_may_not_is_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
+def test_missing_rights_are_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
     """Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does."""
     reply = read_response(attempt(), ApiResponse(status, body, {}))
     assert reply.for_owner == (FORBIDDEN if is_ours else "")
@@ -152,14 +152,14 @@ def test_what_the_account_may_not_is_no_matter_for_the_owner(status: int, body: 
 
 @pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])
 def test_gone_after_a_lost_answer_is_evicted(status: int, body: bytes) -> None:
-    """An earlier try may have been carried out: then it was, and its memory is waited for."""
+    """An earlier attempt may have been carried out: then it was, and its memory is awaited."""
     reply = read_response(attempt(is_unsure=True), ApiResponse(status, body, {}))
     assert reply.answer is EvictionAnswer.ACCEPTED
     assert reply.reason.startswith("the API server's answer was lost, and ")
 
 
 def test_the_pauses_have_full_jitter_below_a_ceiling_that_doubles() -> None:
-    """5 s, 10 s, 20 s, 40 s, then 60 s at most; a second at least; spread over the whole of it."""
+    """At most 5 s, 10 s, 20 s, 40 s, then 60 s; at least a second; spread over the whole range."""
     for number, ceiling_s in ((1, FIRST_WAIT_S), (2, 10.0), (4, 40.0), (5, LONGEST_WAIT_S), (25, LONGEST_WAIT_S)):
         waits = [read_response(attempt(number=number), ApiResponse(429, BUDGET, {})).wait_s for _ in range(300)]
         assert LEAST_WAIT_S <= min(waits) < LEAST_WAIT_S + ceiling_s / 5
@@ -177,16 +177,14 @@ def test_the_pauses_have_full_jitter_below_a_ceiling_that_doubles() -> None:
         (503, b"", {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, 0.0),
     ],
 )
-def test_a_pause_that_the_server_asks_for_is_kept(
-    status: int, body: bytes, headers: dict[str, str], least_s: float
-) -> None:
-    """Retry-After, in the header or in the Status, comes before the jitter; five minutes of it at most."""
+def test_a_requested_pause_is_kept(status: int, body: bytes, headers: dict[str, str], least_s: float) -> None:
+    """Retry-After, in the header or in the Status, is added to the jitter, up to five minutes."""
     reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert least_s + LEAST_WAIT_S <= reply.wait_s <= least_s + FIRST_WAIT_S
 
 
 def found(**more: Any) -> bytes:
-    """A pod as the API answers for it."""
+    """A pod as the API returns it."""
     return json.dumps(pod_object("p", "u", **more)).encode()
 
 
@@ -195,8 +193,8 @@ TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 OF_DAEMONSET = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
 
 
-def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
-    """Point 28: an eviction with less grace shortens a deletion; one that has changed since is somebody else's."""
+def test_a_known_deletion_can_be_shortened() -> None:
+    """Point 28: an eviction with less grace shortens a deletion; a deadline that has changed since is not ours."""
     known_s = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
     body = found(metadata=TERMINATING)
     for deadline_s, answer in ((known_s, None), (known_s + 1, EvictionAnswer.GONE), (None, EvictionAnswer.GONE)):
@@ -232,8 +230,8 @@ def test_a_deletion_that_is_to_end_sooner_is_gone_on_with() -> None:
         (503, b"", EvictionAnswer.LATER, "503"),
     ],
 )
-def test_what_the_fresh_look_means(status: int, body: bytes, answer: EvictionAnswer | None, reason: str) -> None:
-    """Only the very pod, alive, unprotected and readable, is gone on with."""
+def test_what_the_fresh_pod_means(status: int, body: bytes, answer: EvictionAnswer | None, reason: str) -> None:
+    """Only the same pod, alive, unprotected and readable, may be evicted."""
     reply = read_pod(attempt(), ApiResponse(status, body, {}))
     assert (reply.answer if reply is not None else None) is answer
     assert reply is None or reason in reply.reason
@@ -243,15 +241,15 @@ def test_what_the_fresh_look_means(status: int, body: bytes, answer: EvictionAns
     ("body", "answer"),
     [(found(metadata=TERMINATING), EvictionAnswer.ACCEPTED), (found(metadata={"uid": "v"}), EvictionAnswer.ACCEPTED)],
 )
-def test_the_look_after_a_lost_answer_tells(body: bytes, answer: EvictionAnswer) -> None:
-    """Being deleted, or another pod by now: the earlier try has come about."""
+def test_the_fresh_pod_after_a_lost_response(body: bytes, answer: EvictionAnswer) -> None:
+    """If it is being deleted or replaced, the earlier attempt was carried out."""
     reply = read_pod(attempt(is_unsure=True), ApiResponse(200, body, {}))
     assert reply is not None
     assert reply.answer is answer
 
 
-def test_without_a_way_to_the_api_it_is_tried_later(tmp_path: Path) -> None:
-    """A kubeconfig that is missing for a moment, as while it is replaced: nothing was asked for."""
+def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
+    """A kubeconfig may be missing for a moment while it is replaced: nothing was requested."""
     reply = evict(Api(tmp_path / "config"), attempt())
     assert reply.answer is EvictionAnswer.LATER
     assert "there is no way to the API server" in reply.reason
@@ -268,5 +266,5 @@ def test_without_a_way_to_the_api_it_is_tried_later(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_leads_nowhere_else(name: str, path: str) -> None:
-    """Names come from outside: none of them leads to another object."""
+    """Names come from outside: none of them addresses another object."""
     assert path_of(attempt(name=name)) == path

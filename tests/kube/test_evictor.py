@@ -1,4 +1,4 @@
-"""Evictions on threads of their own."""
+"""Evictions on their own threads."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from watchdog.kube.evict import MOST_AT_ONCE, ApiEvictor
 
 
 class Hanging(Api):
-    """An API server that answers nothing until it is let go."""
+    """An API server that answers nothing until it is released."""
 
     def __init__(self, config: Path) -> None:
         super().__init__(config)
@@ -41,8 +41,8 @@ def _threads() -> int:
     return sum(each.name == "api-evict" for each in threading.enumerate())
 
 
-def test_so_many_tries_hang_at_once_and_the_others_follow(tmp_path: Path) -> None:
-    """Law 10: an API server that hangs costs a bounded number of threads, and none of the tries is lost."""
+def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
+    """Law 10: an API server that hangs costs a bounded number of threads, and no attempt is lost."""
     api, bell = Hanging(tmp_path / "config"), Bell()
     evictor = ApiEvictor(api, bell)
     for ticket in range(MOST_AT_ONCE + 2):

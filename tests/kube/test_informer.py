@@ -1,4 +1,4 @@
-"""Whatever comes on a watch: no exception but the two that are meant, and never a pod that nobody wrote."""
+"""Any input on a watch: no exception but the two intended ones, and never a pod that was not written."""
 
 import contextlib
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def pods(store: Store[Pod]) -> dict[str, str]:
 
 
 def expected(steps: Sequence[Step]) -> dict[str, str]:
-    """What is there after these, by the plainest reading: a name has one pod, and a UID belongs to who came first."""
+    """The pods after these steps, by a plain model: a name has one pod, and the first one keeps its UID."""
     known: dict[str, tuple[str, bool]] = {}
     for kind, name, uid in steps:
         if kind in ("ADDED", "MODIFIED", "SPOILT"):
@@ -70,10 +70,8 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from([b"", *GARBAGE]), st.data())
-def test_what_stands_before_garbage_counts_and_nothing_after_it(
-    before: list[Step], odd: bytes, data: st.DataObject
-) -> None:
-    """However the bytes are cut: the pods and the version are those of the last line that could be read."""
+def test_lines_before_garbage_count_and_none_after_it(before: list[Step], odd: bytes, data: st.DataObject) -> None:
+    """However the bytes are split, the pods and the version are those of the last line that could be read."""
     store, reflector, reader = fresh()
     lines = [written(step, 10 + number) for number, step in enumerate(before)]
     whole = b"".join(lines) + (odd + written(("ADDED", "z", "9"), 99) if odd else b"")
@@ -93,7 +91,7 @@ def test_what_stands_before_garbage_counts_and_nothing_after_it(
 
 @given(st.lists(st.binary() | st.sampled_from([written(("ADDED", "x", "1"), 5), bookmark("6"), error(410), *GARBAGE])))
 def test_any_bytes(chunks: list[bytes]) -> None:
-    """Any bytes at all lead to no other exception, and to no pod but the one that was written."""
+    """Any bytes lead to no other exception, and to no pod but the one that was written."""
     store, _, reader = fresh()
     with contextlib.suppress(BrokenStreamError, EndedByServerError):
         for chunk in chunks:
@@ -103,7 +101,7 @@ def test_any_bytes(chunks: list[bytes]) -> None:
 
 @given(st.data())
 def test_an_event_with_any_bytes_in_it(data: st.DataObject) -> None:
-    """One event with some bytes replaced: the pod is as it was written, or another's place is not touched by it."""
+    """An event with some bytes replaced never affects another pod."""
     store, _, reader = fresh()
     reader.take(written(("ADDED", "y", "2"), 5))
     text = written(("ADDED", "x", "1"), 6)
@@ -128,7 +126,7 @@ def test_what_a_chunk_has_brought() -> None:
 
 
 def test_an_error_ends_it() -> None:
-    """The server's own error comes out as the answer that it would have been; what came before it counts."""
+    """The server's error is raised as the response that it would have been; what came before it counts."""
     store, _, reader = fresh()
     with pytest.raises(EndedByServerError, match="Expired it is") as raised:
         reader.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))

@@ -30,7 +30,7 @@ TWO = list_of(namespace("a", {"team": "ml"}), namespace("b", {"team": "web", "x"
 
 @pytest.mark.parametrize("kind", ["List", "NamespaceList"])
 def test_a_list(kind: str) -> None:
-    """A list is read under both names, and a namespace without labels is one whose labels are known: none."""
+    """A list has two possible kinds, and a namespace without labels has known labels: none."""
     text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("c", {}), kind=kind)
     assert parse_namespaces(text) == ({"a": {"team": "ml"}, "b": {}, "c": {}}, ())
     assert parse_namespaces(list_of(kind=kind)) == ({}, ())
@@ -64,8 +64,8 @@ def test_a_broken_namespace_among_good_ones(broken: Object, what: str, words: st
     assert "not known" in str(gap.problem)
 
 
-def test_a_namespace_twice() -> None:
-    """Of two with one name neither is believed, wherever they stand and however often."""
+def test_a_duplicate_namespace() -> None:
+    """Of several with one name none counts, wherever they are."""
     text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("a", {"team": "web"}), namespace("a"))
     found, (gap,) = parse_namespaces(text)
     assert (found, gap.what, "twice" in str(gap.problem)) == ({"b": {}}, "namespace a", True)
@@ -83,21 +83,21 @@ def test_a_namespace_twice() -> None:
         (b'{"x":' * 5000, "kubectl get"),
     ],
 )
-def test_what_is_no_list_of_namespaces(text: bytes, words: str) -> None:
-    """What is not whole, or not of namespaces, is refused as a whole, in a sentence."""
+def test_not_a_list_of_namespaces(text: bytes, words: str) -> None:
+    """Text that is incomplete, or not about namespaces, is rejected as a whole with a message."""
     with pytest.raises(ValueError, match=words):
         parse_namespaces(text)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes(text: bytes) -> None:
-    """The parser refuses what is no list in one way."""
+    """The parser rejects everything but a list with one kind of error."""
     with pytest.raises(ValueError, match="it is no"):
         parse_namespaces(text)
 
 
 def test_it_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """A file that is rewritten, or comes only later, is read as soon as it is there."""
+    """A file that is rewritten, or created later, is read as soon as it exists."""
     path = tmp_path / "namespaces.json"
     file = NamespaceFile(path)
     found, (gap,) = file.read(now())
@@ -110,8 +110,8 @@ def test_it_is_read_again_when_it_changes(tmp_path: Path) -> None:
         assert (list(found), gaps) == (names, ())
 
 
-def test_what_stands_still_is_not_read_again(tmp_path: Path) -> None:
-    """The very labels are given again while the file is as it was, so that a cycle has nothing new to look at."""
+def test_an_unchanged_file_gives_the_same_object(tmp_path: Path) -> None:
+    """The identical labels are returned while the file is unchanged, so that a cycle has nothing new."""
     path = tmp_path / "namespaces.json"
     path.write_bytes(TWO)
     os.utime(path, (time.time() - 100, time.time() - 100))
@@ -124,7 +124,7 @@ def test_what_stands_still_is_not_read_again(tmp_path: Path) -> None:
     ("spoil", "words"), [*SPOILED, (lambda path: path.write_bytes(b'{"kind": "PodList"}'), "List")]
 )
 def test_spoiled_file(tmp_path: Path, spoil: Callable[[Path], None], words: str) -> None:
-    """While the file is half-written or worse, what was read last holds, and a gap says why, at each read."""
+    """While the file is half-written or worse, the last content holds, and each read has a gap with the reason."""
     path = tmp_path / "namespaces.json"
     path.write_bytes(TWO)
     file = NamespaceFile(path)
@@ -142,8 +142,8 @@ def test_spoiled_file(tmp_path: Path, spoil: Callable[[Path], None], words: str)
     assert file.read(now()) == ({"a": {"team": "ml"}}, ())
 
 
-def test_broken_namespaces_are_told_each_time(tmp_path: Path) -> None:
-    """The gap of a namespace stays as long as the file is as it is, and beside the file's own once that is gone."""
+def test_broken_namespaces_are_reported_each_time(tmp_path: Path) -> None:
+    """The gap of a namespace stays while the file is unchanged, and beside the file's own gap once that is missing."""
     path = tmp_path / "namespaces.json"
     path.write_bytes(list_of(namespace("a"), namespace("x", {"team": 1})))
     file = NamespaceFile(path)

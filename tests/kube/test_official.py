@@ -8,18 +8,18 @@ UNUSED: Final = ("oauthlib", "pydantic", "pydantic_core", "requests", "requests_
 
 
 def run(code: str) -> str:
-    """What Python prints in a process of its own."""
+    """What a new Python process prints."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_it_comes_without_the_libraries_that_are_not_used() -> None:
-    """A daemon with the API does not carry a WebSocket library, pydantic or requests: 13 MiB on every node."""
+    """A daemon with the API does not load a WebSocket library, pydantic or requests: 16 MiB on every node."""
     code = f"import sys, watchdog.daemon.cluster; print(sorted({set(UNUSED)} & set(sys.modules)))"
     assert run(code) == "[]"
 
 
 def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
-    """What refreshes the token of an `auth-provider: oidc` is loaded when it is used, with its errors."""
+    """The libraries that refresh the token of an `auth-provider: oidc` are loaded on use, with their errors."""
     code = (
         "import watchdog.kube.official, kubernetes.config.kube_config as used\n"
         "session = used.OAuth2Session(client_id='a')\n"
@@ -33,7 +33,7 @@ def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
 
 
 def test_the_whole_client_can_be_imported_afterwards() -> None:
-    """Somebody else in the process, a plug-in or a test, gets the client's other parts as usual."""
+    """Other code in the process, a plug-in or a test, can use the client's other parts as usual."""
     code = (
         "import watchdog.kube.official, kubernetes.watch, kubernetes.client as client, pydantic\n"
         "print(kubernetes.watch.Watch, isinstance(client.ApiClient(), client.ApiClient), pydantic.BaseModel)"

@@ -1,4 +1,4 @@
-"""Which failures of a feed are worth a word, and how long it waits after them."""
+"""Which failures of a watch are reported, and how long it waits after them."""
 
 import math
 
@@ -11,42 +11,42 @@ from watchdog.kube.reflector import PATIENCE_S, Outage
 
 
 def test_a_short_interruption() -> None:
-    """What is back within a few seconds is never due."""
-    trouble = Outage()
-    trouble.failed(100.0, Problem("refused"), was_accepted=False)
-    assert trouble.due_in_s(101.0) == PATIENCE_S - 1
-    trouble.accepted()
-    assert (trouble.is_over, trouble.due_in_s(999.0)) == (True, math.inf)
+    """An interruption of a few seconds is never due to be reported."""
+    outage = Outage()
+    outage.failed(100.0, Problem("refused"), was_accepted=False)
+    assert outage.due_in_s(101.0) == PATIENCE_S - 1
+    outage.accepted()
+    assert (outage.is_over, outage.due_in_s(999.0)) == (True, math.inf)
 
 
 def test_a_long_one() -> None:
-    """It counts from the first failure on, with the latest sentence."""
-    trouble = Outage()
-    trouble.failed(100.0, Problem("refused"), was_accepted=False)
-    trouble.failed(104.0, Problem("silent"), was_accepted=False)
-    assert (trouble.due_in_s(105.0), trouble.problem) == (0.0, Problem("silent"))
+    """It counts from the first failure, with the latest problem."""
+    outage = Outage()
+    outage.failed(100.0, Problem("refused"), was_accepted=False)
+    outage.failed(104.0, Problem("silent"), was_accepted=False)
+    assert (outage.due_in_s(105.0), outage.problem) == (0.0, Problem("silent"))
 
 
 def test_watches_that_end_at_once() -> None:
     """A server that accepts and hangs up, repeatedly, does not end the outage; a stable watch does."""
-    trouble = Outage()
-    trouble.failed(90.0, Problem("ended"), was_accepted=True)
-    trouble.accepted()
-    assert trouble.is_over
-    trouble.failed(100.0, Problem("ended"), was_accepted=True)
-    trouble.accepted()
-    trouble.failed(103.0, Problem("refused"), was_accepted=False)
-    trouble.accepted()
-    assert (trouble.is_over, trouble.due_in_s(105.0)) == (False, 0.0)
-    trouble.stable()
-    trouble.failed(200.0, Problem("refused"), was_accepted=False)
-    trouble.accepted()
-    assert trouble.is_over
+    outage = Outage()
+    outage.failed(90.0, Problem("ended"), was_accepted=True)
+    outage.accepted()
+    assert outage.is_over
+    outage.failed(100.0, Problem("ended"), was_accepted=True)
+    outage.accepted()
+    outage.failed(103.0, Problem("refused"), was_accepted=False)
+    outage.accepted()
+    assert (outage.is_over, outage.due_in_s(105.0)) == (False, 0.0)
+    outage.stable()
+    outage.failed(200.0, Problem("refused"), was_accepted=False)
+    outage.accepted()
+    assert outage.is_over
 
 
 @given(st.integers(1, 40), st.none() | st.floats(0, 1e9))
 def test_pauses(failures: int, retry_after_s: float | None) -> None:
-    """Each pause is between nothing and a ceiling that doubles up to 30 s, on top of what the server asked for."""
+    """Each pause is between 0 and a ceiling that doubles up to 30 s, on top of what the server asked for."""
     backoff = RequestBackoff()
     pauses = [backoff.next_s(retry_after_s) for _ in range(failures)]
     asked_s = min(retry_after_s or 0.0, 300.0)
@@ -57,7 +57,7 @@ def test_pauses(failures: int, retry_after_s: float | None) -> None:
 
 
 def test_pauses_are_spread() -> None:
-    """A thousand that failed as often as each other come back over all of the ceiling."""
+    """A thousand clients with equally many failures are spread over the whole range."""
     pauses = []
     for _ in range(1000):
         backoff = RequestBackoff()

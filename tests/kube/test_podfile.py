@@ -1,4 +1,4 @@
-"""The files that stand in for the API: followed through every way in which others rewrite them."""
+"""Files used instead of the API, through every way in which others rewrite them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ONE, TWO = list_of(pod_object("x", "1")), list_of(pod_object("x", "1"), pod_obje
 
 
 def settle(path: Path) -> None:
-    """Make it a file of old, whose times can be trusted."""
+    """Make it an old file, whose times can be trusted."""
     os.utime(path, (time.time() - 100, time.time() - 100))
 
 
@@ -27,7 +27,7 @@ def names(pods: PodList) -> list[str]:
 
 
 def test_pods_of_a_file(tmp_path: Path) -> None:
-    """A good file gives its pods, known to be true now, at every read."""
+    """Every read of a good file returns its pods, synced now."""
     path = tmp_path / "pods.json"
     path.write_bytes(ONE)
     file = PodFile(path)
@@ -65,7 +65,7 @@ def test_changes_are_seen(tmp_path: Path) -> None:
 
 
 def test_change_long_after(tmp_path: Path) -> None:
-    """A file whose times could be trusted is read again when they move."""
+    """A file whose times could be trusted is read again when they change."""
     path = tmp_path / "pods.json"
     path.write_bytes(ONE)
     file = PodFile(path)
@@ -151,7 +151,7 @@ def test_spoiled_file(tmp_path: Path, spoil: Callable[[Path], None], words: str)
     assert (names(mended), mended.synced, mended.gaps) == (["x", "y"], moment, ())
 
 
-def test_broken_pods_are_told_each_time(tmp_path: Path) -> None:
+def test_broken_pods_are_reported_each_time(tmp_path: Path) -> None:
     """The gaps of a list stay as long as the list does, while the list itself counts as read."""
     path = tmp_path / "pods.json"
     path.write_bytes(
@@ -167,7 +167,7 @@ def test_broken_pods_are_told_each_time(tmp_path: Path) -> None:
 
 
 def test_a_change_shows_before_it_is_read(tmp_path: Path) -> None:
-    """The loop learns of new pods without reading the file at every beat."""
+    """The loop notices new pods without reading the file every time."""
     path = tmp_path / "pods.json"
     file = PodFile(path)
     assert not file.has_changed()
@@ -180,8 +180,8 @@ def test_a_change_shows_before_it_is_read(tmp_path: Path) -> None:
     assert file.has_changed()
 
 
-def test_a_wrong_node_name_is_said_and_drops_nobody(tmp_path: Path) -> None:
-    """Where no pod at all is on a node of that name, the name is wrong: all pods stay, and a gap has the remedy."""
+def test_a_wrong_node_name_is_reported_and_drops_no_pod(tmp_path: Path) -> None:
+    """If no pod at all is on a node of that name, the name is wrong: all pods stay, and a gap has the remedy."""
     path = tmp_path / "pods.json"
     elsewhere = pod_object(spec={"nodeName": "n1"})
     path.write_bytes(list_of(elsewhere))
@@ -214,7 +214,7 @@ def _node(name: str, labels: dict[str, str]) -> Node:
 
 
 def test_node_of_a_file(tmp_path: Path) -> None:
-    """Labels and capacity come from the node's object, of a file that holds it alone or in a list."""
+    """Labels and capacity come from the node's object, alone in the file or in a list."""
     path = tmp_path / "node.json"
     path.write_text(json.dumps(node_object("n1", zone="a")), encoding="utf-8")
     file = NodeFile(path, "n1")
@@ -237,7 +237,7 @@ def test_node_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_broken_node(tmp_path: Path, text: bytes, name: str, words: str) -> None:
-    """The labels of another node are nobody's: what can't be read keeps the last good object, and says so."""
+    """Another node's labels are never used: the last good object is kept, and a gap says so."""
     with pytest.raises(ValueError, match=words):
         parse_node(text, name)
     path = tmp_path / "node.json"

@@ -1,4 +1,4 @@
-"""Pods as the API writes them: each is read on its own, and none is guessed."""
+"""Pods as the API writes them: each is decoded on its own, and nothing is guessed."""
 
 import json
 from typing import Any
@@ -13,14 +13,14 @@ from watchdog.kube.objects import parse_pods
 
 
 def read(pod: Object) -> Pod:
-    """The pod as the core has it."""
+    """The core's pod."""
     (found,), gaps = parse_pods(list_of(pod))
     assert gaps == ()
     return found
 
 
 def test_a_pod() -> None:
-    """Everything that the core knows of a pod is where the API has it."""
+    """Every field of the core's pod comes from its place in the API's object."""
     assert read(pod_object()) == Pod(
         namespace="a",
         name="trainer",
@@ -45,7 +45,7 @@ def test_a_pod() -> None:
 
 @pytest.mark.parametrize("kind", ["List", "PodList"])
 def test_a_list(kind: str) -> None:
-    """A list is read under both names that kubectl and the API give it."""
+    """A list has the kind that kubectl or the API gives it."""
     pods, gaps = parse_pods(list_of(pod_object("x", "1"), pod_object("y", "2"), kind=kind))
     assert ([pod.title for pod in pods], gaps) == (["a/x", "a/y"], ())
     assert parse_pods(list_of(kind=kind)) == ((), ())
@@ -57,7 +57,7 @@ def test_a_single_pod() -> None:
     assert (pod.title, gaps) == ("a/trainer", ())
 
 
-def test_least_of_a_pod() -> None:
+def test_a_minimal_pod() -> None:
     """A pod that was just created has no status, no labels and no owner, or has them as null."""
     least: Object = {
         "kind": "Pod",
@@ -109,7 +109,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("changes", "name", "path"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_pod_among_good_ones(changes: dict[str, Any], name: str, path: str) -> None:
-    """A pod that can't be read is a gap that names it and the place in it; the others go on."""
+    """A pod that can't be read is a gap with its name and the place in it; the others count."""
     text = list_of(pod_object("x", "1"), pod_object(**changes), pod_object("y", "2"))
     pods, (gap,) = parse_pods(text)
     assert [pod.name for pod in pods] == ["x", "y"]
@@ -131,20 +131,20 @@ def test_a_broken_pod_among_good_ones(changes: dict[str, Any], name: str, path: 
         (b'{"x":' * 5000, "kubectl get"),
     ],
 )
-def test_what_is_no_list_of_pods(text: bytes, words: str) -> None:
-    """What is not whole, or not of pods, is refused as a whole, in a sentence."""
+def test_not_a_list_of_pods(text: bytes, words: str) -> None:
+    """Text that is incomplete, or not about pods, is rejected as a whole with a message."""
     with pytest.raises(ValueError, match=words.replace("$", r"\$")):
         parse_pods(text)
 
 
 def test_deeply_nested_pod() -> None:
-    """A pod nested a thousand deep is a gap like any other broken one."""
+    """A pod nested a thousand levels deep is a gap like any other broken one."""
     text = b'{"kind": "List", "items": [' + b'{"metadata":' * 900 + b"1" + b"}" * 900 + b"]}"
     assert [gap.what for gap in parse_pods(text)[1]] == ["pod without a name"]
 
 
 def test_same_uid_twice() -> None:
-    """Two pods with one UID can't be told apart by a cgroup: the first stands, and a gap names the other."""
+    """A cgroup can't distinguish two pods with one UID: the first counts, and a gap names the other."""
     pods, (gap,) = parse_pods(list_of(pod_object("x"), pod_object("y")))
     assert [pod.name for pod in pods] == ["x"]
     assert (gap.what, UID in str(gap.problem), "a/x" in str(gap.problem)) == ("pod a/y", True, True)
@@ -180,13 +180,13 @@ def test_every_phase_is_kept(phase: str) -> None:
     ],
 )
 def test_static_pods(metadata: Object, *, static: bool, config_hash: str | None) -> None:
-    """Point 35: static and mirror pods are known by their owner or by the annotations of the kubelet."""
+    """Point 35: static and mirror pods are recognized by their owner or by the kubelet's annotations."""
     pod = read(pod_object(metadata=metadata))
     assert (pod.static, pod.config_hash) == (static, config_hash)
 
 
 def test_no_controller() -> None:
-    """An owner that is no controller is not the one that recreates the pod."""
+    """An owner that is no controller does not recreate the pod."""
     pod = read(pod_object(metadata={"ownerReferences": [{"kind": "ConfigMap", "name": "c"}]}))
     assert (pod.owner, pod.workload) == (None, Owner(kind="Pod", name="trainer"))
 
@@ -211,8 +211,8 @@ def test_no_controller() -> None:
         ("StatefulSet", "db", {"apps.kubernetes.io/pod-index": "0"}, ("StatefulSet", "db")),
     ],
 )
-def test_who_stands_behind_a_pod(kind: str, name: str, labels: dict[str, str], expected: tuple[str, str]) -> None:
-    """A ReplicaSet is followed to its Deployment where the pod's own label tells it; nothing else is guessed."""
+def test_the_controller_of_a_pod(kind: str, name: str, labels: dict[str, str], expected: tuple[str, str]) -> None:
+    """A ReplicaSet is followed to its Deployment if the pod's own label shows it; nothing else is guessed."""
     reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "2", "controller": True}
     pod = read(pod_object(metadata={"ownerReferences": [reference], "labels": labels or None}))
     assert pod.owner == pod.workload == Owner(kind=expected[0], name=expected[1])
@@ -227,7 +227,7 @@ def test_who_stands_behind_a_pod(kind: str, name: str, labels: dict[str, str], e
     ],
 )
 def test_deletion_deadline(text: str, unix: float) -> None:
-    """Point 28: the deletion timestamp is the end of the grace already, and is not added to."""
+    """Point 28: the deletion timestamp includes the grace period already."""
     changes = {"deletionTimestamp": text, "deletionGracePeriodSeconds": 30}
     assert read(pod_object(metadata=changes)).deletion_deadline_s == unix
 
@@ -241,7 +241,7 @@ JSON = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> Object:
-    """A pod with something else in one place."""
+    """A pod with another value in one place."""
     pod = pod_object()
     place: Any = pod
     while True:
@@ -254,8 +254,8 @@ def damaged(draw: st.DrawFn) -> Object:
 
 
 @given(damaged())
-def test_any_damage_stays_in_its_pod(pod: Object) -> None:
-    """Whatever one pod holds, the pod beside it is read, and it is itself read or a gap."""
+def test_any_damage_affects_only_its_pod(pod: Object) -> None:
+    """Whatever one pod contains, the other one is read, and the first is either read or a gap."""
     pods, gaps = parse_pods(list_of(pod, pod_object("y", "2")))
     assert "y" in [pod.name for pod in pods]
     assert len(pods) + len(gaps) == 2
@@ -263,6 +263,6 @@ def test_any_damage_stays_in_its_pod(pod: Object) -> None:
 
 @given(st.binary(max_size=100))
 def test_any_bytes(text: bytes) -> None:
-    """The parser refuses what is no list in one way."""
+    """The parser rejects everything but a list with one kind of error."""
     with pytest.raises(ValueError, match="it is no"):
         parse_pods(text)

@@ -1,4 +1,4 @@
-"""What a feed asks next, after each answer that an API server can give."""
+"""The next request of a reflector, after each possible response."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def reflector(*, heartbeat: bool = True, version: str = "") -> Reflector:
 
 
 def watching(*, heartbeat: bool = True) -> Reflector:
-    """One that has listed at version 5."""
+    """A reflector that has listed at version 5."""
     found = reflector(heartbeat=heartbeat)
     found.listed("5")
     return found
@@ -36,7 +36,7 @@ def end(
     bookmarked: bool = True,
     silent: bool = False,
 ) -> tuple[NextRequest, RequestOutcome]:
-    """Request, and let the watch end; after its full length if nothing else is said."""
+    """Request a watch and let it end, after its full length by default."""
     ask = found.next_request()
     lasted_s = ask.length_s if lasted_s is None else lasted_s
     return ask, found.ended(ask, lasted_s, why, bookmarked=bookmarked, silent=silent)
@@ -49,7 +49,7 @@ TOO_NEW = answer(
 
 
 def test_the_first_requests() -> None:
-    """First a list from the server's memory, then a watch from its version with bookmarks and a random end."""
+    """First a list from the server's cache, then a watch from its version with bookmarks and a random end."""
     found = reflector()
     assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "0"})
     assert found.listed("5").problem is None
@@ -61,8 +61,8 @@ def test_the_first_requests() -> None:
 
 
 @pytest.mark.parametrize("why", [None, Problem("it broke")])
-def test_a_watch_is_resumed_from_what_was_seen_last(why: Problem | None) -> None:
-    """However a watch ends, the next one goes on from the last version, and no list is made."""
+def test_a_watch_is_resumed_from_the_last_version(why: Problem | None) -> None:
+    """However a watch ends, the next one continues from the last version, without a list."""
     found = watching()
     found.advance("8")
     found.advance("")  # one that could not be read
@@ -70,8 +70,8 @@ def test_a_watch_is_resumed_from_what_was_seen_last(why: Problem | None) -> None
     assert (found.next_request().watch, found.next_request().query["resourceVersion"]) == (True, "8")
 
 
-def test_a_true_410_lists_once_from_where_it_stood() -> None:
-    """The history is gone: one list, at once, that is not older than what was seen; then a watch from there."""
+def test_410_lists_once_from_the_last_version() -> None:
+    """The history is gone: one immediate list, not older than what was seen, then a watch from there."""
     found = watching()
     found.advance("8")
     assert found.refused(EXPIRED, WHAT).problem is None
@@ -81,8 +81,8 @@ def test_a_true_410_lists_once_from_where_it_stood() -> None:
 
 
 @pytest.mark.parametrize("again", [answer(410, "Gone"), answer(410), answer(500, "Expired")])
-def test_410_again_and_again_has_pauses(again: ApiResponse) -> None:
-    """A server that refuses the version it returned is not asked again at once, until a watch was stable."""
+def test_repeated_410_has_pauses(again: ApiResponse) -> None:
+    """A server that refuses the version it returned is not retried at once until a watch was stable."""
     found = watching()
     found.refused(EXPIRED, WHAT)
     found.listed("20")
@@ -94,8 +94,8 @@ def test_410_again_and_again_has_pauses(again: ApiResponse) -> None:
 
 
 @pytest.mark.parametrize("refusal", [EXPIRED, TOO_NEW])
-def test_a_list_that_this_server_can_not_give(refusal: ApiResponse) -> None:
-    """Where the last version can't be listed the newest is, by a read that etcd confirms; it fails with a pause."""
+def test_a_version_that_this_server_lacks(refusal: ApiResponse) -> None:
+    """If the last version can't be listed, the newest is, by a consistent read; its failures have pauses."""
     found = watching()
     found.refused(EXPIRED, WHAT)
     assert found.refused(refusal, WHAT).problem is None
@@ -106,21 +106,21 @@ def test_a_list_that_this_server_can_not_give(refusal: ApiResponse) -> None:
     assert found.next_request().query["resourceVersion"] == "3"
 
 
-def test_a_first_list_is_never_from_the_newest() -> None:
-    """A server that refuses the first list is asked the same again, after a pause."""
+def test_a_first_list_is_never_a_consistent_read() -> None:
+    """A server that refuses the first list gets the same request again, after a pause."""
     found = reflector()
     assert found.refused(EXPIRED, WHAT).problem is not None
     assert found.next_request().query["resourceVersion"] == "0"
 
 
-def test_a_course_that_goes_on_from_an_earlier_one() -> None:
-    """A feed that starts over lists, and not from before what it had seen."""
+def test_a_reflector_that_continues_an_earlier_one() -> None:
+    """A restarted watch lists, and nothing older than what it had seen."""
     found = reflector(version="8")
     assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "8"})
 
 
 def test_401_is_tried_once_with_new_credentials() -> None:
-    """A rotated token costs no pause; refused again, it does, and the sentence says what to look at."""
+    """A rotated token costs no pause; refused again it does, and the problem is reported."""
     found = watching()
     assert found.refused(answer(401, "Unauthorized"), WHAT).problem is None
     again = found.refused(answer(401, "Unauthorized"), WHAT)
@@ -143,10 +143,10 @@ def test_401_is_tried_once_with_new_credentials() -> None:
     ],
 )
 @pytest.mark.parametrize("listing", [False, True])
-def test_every_other_refusal_waits_and_asks_the_same(
+def test_every_other_refusal_waits_and_repeats_the_request(
     refusal: ApiResponse, retry_after_s: float | None, listing: bool
 ) -> None:
-    """No list, no other version; the pause that the server names is passed on."""
+    """No list and no other version; the server's Retry-After is passed on."""
     found = reflector() if listing else watching()
     before = found.next_request().query["resourceVersion"]
     outcome = found.refused(refusal, WHAT)
@@ -156,7 +156,7 @@ def test_every_other_refusal_waits_and_asks_the_same(
 
 
 def test_an_error_within_a_watch() -> None:
-    """The error of a stable watch begins a new count of failures; another one continues the count."""
+    """The error of a stable watch starts a new count of failures; any other continues the count."""
     outcomes = [watching().refused(answer(500), WHAT, lasted_s) for lasted_s in (3, 300)]
     assert [(each.accepted, each.is_stable) for each in outcomes] == [(True, False), (True, True)]
     assert watching().refused(answer(500), WHAT).accepted is False
@@ -174,13 +174,13 @@ def test_an_error_within_a_watch() -> None:
     ],
 )
 def test_ends_of_a_watch(lasted_s: float | None, why: Problem | None, problem: bool, is_stable: bool) -> None:
-    """Only an end in its time is none worth a pause; one that came soon does not begin a new count of failures."""
+    """Only an end on time needs no pause; an early one does not start a new count of failures."""
     _, outcome = end(watching(), lasted_s, why=why)
     assert (outcome.problem is not None, outcome.is_stable, outcome.in_time) == (problem, is_stable, not problem)
 
 
-def test_a_server_that_says_nothing() -> None:
-    """With no bookmark after more than a minute, the watch is renewed at once, with ends that show that it is there."""
+def test_a_watch_without_bookmarks() -> None:
+    """Without a bookmark for more than a minute, short watches show by their ends that the server is there."""
     found = watching()
     ask = found.next_request()
     assert 65 < ask.silence_s < 85
@@ -194,7 +194,7 @@ def test_a_server_that_says_nothing() -> None:
 
 
 def test_silence_after_bookmarks() -> None:
-    """Bookmarks that stop coming, and a short watch that does not end, are connections that nothing comes through."""
+    """If bookmarks stop coming, or a short watch does not end, nothing gets through the connection."""
     found = watching()
     assert end(found, 200, bookmarked=True, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
     end(found, 75, bookmarked=False, why=Problem("silence"), silent=True)
@@ -202,7 +202,7 @@ def test_silence_after_bookmarks() -> None:
 
 
 def test_without_heartbeat() -> None:
-    """What nothing urgent hangs on is never renewed early for want of words; silence beyond its end is a failure."""
+    """A watch without heartbeat is never renewed early because of silence; silence beyond its end is a failure."""
     found = watching(heartbeat=False)
     ask, _ = end(found, bookmarked=False)
     assert ask.silence_s > ask.length_s

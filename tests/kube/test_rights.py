@@ -43,12 +43,12 @@ EVERYTHING: Final = {
 
 
 def parse(text: str) -> Policy:
-    """The policy of a text."""
+    """Parse a policy."""
     return parse_policy(text, "policy.toml")
 
 
 def objects(text: str) -> dict[tuple[str, str], Any]:
-    """The objects of a YAML text by kind and name, each once."""
+    """The objects of a YAML text by kind and name, each of them unique."""
     documents = list(yaml.safe_load_all(text))
     found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
     assert len(found) == len(documents)
@@ -56,7 +56,7 @@ def objects(text: str) -> dict[tuple[str, str], Any]:
 
 
 def granted(text: str) -> dict[tuple[str, str], set[str]]:
-    """What the roles of a YAML text allow: verbs by API group and resource."""
+    """What the roles in a YAML text allow: verbs by API group and resource."""
     verbs: dict[tuple[str, str], set[str]] = {}
     for (kind, _), each in objects(text).items():
         for rule in each["rules"] if kind == "ClusterRole" else ():
@@ -66,22 +66,22 @@ def granted(text: str) -> dict[tuple[str, str], set[str]]:
     return verbs
 
 
-def test_a_policy_that_observes_needs_to_see_its_pods_and_its_node_and_no_more() -> None:
-    """The smallest of all: it can change nothing; the node says when the driver is to be let go, to whoever looks."""
+def test_an_observing_policy_reads_pods_and_its_node_only() -> None:
+    """It can change nothing; even an observing daemon releases the driver when the node's object requests that."""
     assert granted(render(parse(OBSERVE), ACCOUNT)) == {("", each): {"list", "watch"} for each in ("pods", "nodes")}
     assert not [kind for kind, _ in objects(render(parse(OBSERVE), ACCOUNT)) if "Admission" in kind]
 
 
-def test_a_policy_that_uses_everything_needs_all_of_it() -> None:
-    """Every right there is, and nothing with a star in it."""
+def test_a_policy_that_uses_everything_needs_every_right() -> None:
+    """Every right, and none with a wildcard."""
     text = render(parse(WHOLE), ACCOUNT)
     assert granted(text) == EVERYTHING
     assert {right.piece for right in rights_of(parse(WHOLE))} == set(Piece)
 
 
 @pytest.mark.parametrize("text", [OBSERVE, WHOLE, WHOLE.replace("enforce", "observe")])
-def test_each_role_is_bound_to_the_account_and_to_nobody_else(text: str) -> None:
-    """A role that nobody has is of no use, and one that somebody else has is a hole."""
+def test_each_role_is_bound_to_the_account_only(text: str) -> None:
+    """A role without a subject is useless, and one with another subject is a hole."""
     account = ServiceAccount(namespace="gpu", name="watch.dog")
     found = objects(render(parse(text), account))
     roles = {name for kind, name in found if kind == "ClusterRole"}
@@ -100,8 +100,8 @@ def test_each_role_is_bound_to_the_account_and_to_nobody_else(text: str) -> None
         (WHOLE.partition("[capacity]")[0], {"gpu-watchdog-evict"}),
     ],
 )
-def test_what_changes_something_is_tied_down(text: str, tied: set[str]) -> None:
-    """No right to change a node's status or to evict is given without the admission policy that narrows it."""
+def test_rights_to_change_something_are_limited(text: str, tied: set[str]) -> None:
+    """A right to change a node's status or to evict always comes with the admission policy that limits it."""
     found = objects(render(parse(text), ACCOUNT))
     policies = {name: each["spec"] for (kind, name), each in found.items() if kind == "ValidatingAdmissionPolicy"}
     bound = {
@@ -118,14 +118,14 @@ def test_what_changes_something_is_tied_down(text: str, tied: set[str]) -> None:
         assert {each["reason"] for each in spec["validations"]} == {"Forbidden"}
 
 
-def test_namespaces_that_the_policy_protects_are_kept_out_of_evictions() -> None:
-    """Those that are named stand in the admission policy beside kube-system; patterns can't."""
+def test_protected_namespaces_are_excluded_from_evictions() -> None:
+    """The admission policy lists the named ones beside kube-system; patterns can't be listed."""
     spec = objects(render(parse(WHOLE), ACCOUNT))["ValidatingAdmissionPolicy", "gpu-watchdog-evict"]["spec"]
     assert spec["validations"][1]["expression"] == "!(request.namespace in ['gpu-operator', 'kube-system'])"
 
 
-def test_the_resource_that_may_be_changed_is_that_of_the_policy() -> None:
-    """The admission policy lets one entry of the capacity change, and it is the one that is advertised."""
+def test_the_admission_policy_names_the_advertised_resource() -> None:
+    """The admission policy allows changes of one entry of the capacity: the advertised one."""
     policy = parse(WHOLE)
     assert policy.capacity is not None
     other = replace(policy, capacity=replace(policy.capacity, resource="a.b/c"))
@@ -142,7 +142,7 @@ def command(tmp_path: Path, text: str, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_the_command_prints_what_can_be_applied(tmp_path: Path) -> None:
-    """Its output is YAML as it is; what an observing policy will need later is said beside it, and printed if asked."""
+    """Its stdout is plain YAML; what an observing policy will need later is on stderr, and printed on request."""
     text = WHOLE.replace("enforce", "observe")
     code, out, said = command(tmp_path, text)
     assert code == 0
@@ -157,15 +157,15 @@ def test_the_command_prints_what_can_be_applied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--namespace", "A"), ("--namespace", "a\nb"), ("--service-account", "a'b")])
-def test_names_that_are_none_are_wrong_use(tmp_path: Path, arguments: tuple[str, str]) -> None:
-    """What is printed is applied by an administrator: nothing but a name gets into it."""
+def test_invalid_names_are_usage_errors(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    """An administrator applies the output: nothing but a valid name gets into it."""
     code, out, said = command(tmp_path, OBSERVE, *arguments)
     assert (code, out) == (2, "")
     assert "is not a " in said
 
 
 def test_an_invalid_policy_is_reported(tmp_path: Path) -> None:
-    """No rights are printed for a policy that is not understood."""
+    """No rights are printed for an invalid policy."""
     code, out, said = command(tmp_path, "mode = 3")
     assert (code, out) == (1, "")
     assert "mode" in said

@@ -1,4 +1,4 @@
-"""Why no answer comes from the API server, said in a sentence with its remedy; each cause is made for real."""
+"""Why the API server does not answer, with the remedy; each cause is produced for real."""
 
 import os
 import socket
@@ -94,8 +94,8 @@ def _problem(tmp_path: Path, url: str) -> str:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "silent before TLS")) for name in ROWS]
 )
-def test_each_cause_has_its_sentence(tmp_path: Path, name: str) -> None:
-    """Whoever is paged reads what is wrong and what to do, in one sentence with one semicolon."""
+def test_each_cause_has_its_message(tmp_path: Path, name: str) -> None:
+    """The message says what is wrong and what to do, in one sentence with one semicolon."""
     make, expected = ROWS[name]
     with make() as port:
         said = _problem(tmp_path, f"https://127.0.0.1:{port}")
@@ -105,7 +105,7 @@ def test_each_cause_has_its_sentence(tmp_path: Path, name: str) -> None:
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
-    """A port on which nobody listens is refused at once."""
+    """A connection to a port without a listener is refused at once."""
     expected = (
         "Connection refused: nothing listens there; check that the API server is up, and that its address is right"
     )
@@ -113,7 +113,7 @@ def test_nothing_listens(tmp_path: Path) -> None:
 
 
 def test_a_name_without_an_address(tmp_path: Path) -> None:
-    """A name that no name server knows, or that none could be asked for: RFC 6761 keeps `.invalid` free."""
+    """A name that no name server knows, or without a name server: RFC 6761 reserves `.invalid`."""
     said = _problem(tmp_path, "https://no-such-host.invalid:6443")
     assert said.startswith("its name can't be resolved: ")
     assert said.endswith(
@@ -124,16 +124,16 @@ def test_a_name_without_an_address(tmp_path: Path) -> None:
     )
 
 
-def test_a_client_certificate_that_the_server_wants(tmp_path: Path) -> None:
-    """What the server says in TLS of our certificate is put in words, and not as a connection that broke."""
+def test_a_missing_client_certificate(tmp_path: Path) -> None:
+    """A TLS alert about our certificate has its own message, not that of a broken connection."""
     with faulty.server(faulty.answers(""), faulty.certificate(), wants_client=True) as port:
         said = _problem(tmp_path, f"https://127.0.0.1:{port}")
     # The server's alert comes after our request (TLS 1.3), so the reset may be quicker than it.
     assert said.startswith(("it wants a client certificate, and this account has none", "the connection broke"))
 
 
-def test_a_proxy_that_does_not_lead_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That a proxy of the environment is asked is said: the API server itself may be well."""
+def test_a_proxy_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the proxy of the environment: the API server itself may be fine."""
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
@@ -153,28 +153,28 @@ def test_a_proxy_that_does_not_lead_there(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_errors_of_the_kernel(number: int, start: str) -> None:
-    """What can't be made on loopback: the transport hands these on as OSError with their number."""
+    """Errors that can't be produced on loopback: the transport passes them on as OSError with their number."""
     error = OSError(number, os.strerror(number))
     assert str(explain(error, "x")).startswith(f"x: {start}")
 
 
 def test_no_answer_to_a_connection() -> None:
-    """A connection that nobody answers is told from one that is taken and then silent."""
+    """A connection that is not accepted differs from one that is accepted and then silent."""
     timeout = urllib3.exceptions.ConnectTimeoutError(None, "Connection to 10.0.0.1 timed out. (connect timeout=5.0)")
     timeout.__cause__ = TimeoutError("timed out")
     assert str(explain(timeout, "x")).startswith("x: it can't be connected to: no answer; check what is in between")
 
 
-def test_only_certificates_are_certificates() -> None:
-    """Whether it is the certificate that is not accepted is known through every wrapping."""
+def test_certificate_errors_are_recognized() -> None:
+    """A rejected certificate is recognized through every wrapping."""
     inner = ssl.SSLCertVerificationError(1, "x")
     assert is_certificate(urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.SSLError(inner)))  # type: ignore[arg-type]
     assert not is_certificate(ssl.SSLError(1, "x"))
     assert not is_certificate(socket.gaierror(-2, "x"))
 
 
-def test_what_nobody_foresaw_keeps_its_name() -> None:
-    """An error of another kind is named as it is, on one line and with a place to go on."""
+def test_an_unknown_error_keeps_its_name() -> None:
+    """Any other error is quoted on one line, with a way to continue."""
     problem = explain(RuntimeError("odd"), "x")
     assert str(problem) == "x: RuntimeError: odd; run `gpu-watchdog doctor` on this node"
 
@@ -192,13 +192,13 @@ def test_what_nobody_foresaw_keeps_its_name() -> None:
         (404, b"", "404"),
     ],
 )
-def test_answers_that_are_refusals(status: int, body: bytes, said: str) -> None:
-    """What the server refuses is said in its words, with what helps where that is known."""
+def test_refusals(status: int, body: bytes, said: str) -> None:
+    """A refusal is reported in the server's words, with the remedy if it is known."""
     assert said in str(ApiResponse(status, body, {}).problem("pods"))
 
 
-def test_what_helps_against_an_admission_policy_is_up_to_who_asks() -> None:
-    """More rights don't move an admission policy: whoever knows what it asks for says so, and no word of rights."""
+def test_the_caller_knows_the_remedy_for_an_admission_policy() -> None:
+    """More rights don't help against an admission policy: the caller's remedy is used instead."""
     body = b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}'
     said = str(ApiResponse(403, body, {}).problem("taking x back", against_policy="run it elsewhere"))
     assert said.endswith("denied request; run it elsewhere")

@@ -1,4 +1,4 @@
-"""Bytes of a LIST and a WATCH, cut into lines and read."""
+"""Bytes of a LIST and a WATCH, split into lines and parsed."""
 
 import json
 
@@ -20,8 +20,8 @@ from watchdog.kube.store import (
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda text: b"\n" not in text and text.strip())), st.data())
-def test_lines_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> None:
-    """Lines come out whole and in order, wherever the network cuts them; a last one without an end does not."""
+def test_lines_however_they_are_split(texts: list[bytes], data: st.DataObject) -> None:
+    """Lines come out complete and in order, wherever the network splits them; an unfinished last one does not."""
     whole = b"".join(text + b"\n" for text in texts) + b"half"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)))))
     pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
@@ -31,7 +31,7 @@ def test_lines_however_they_are_cut(texts: list[bytes], data: st.DataObject) -> 
 
 @pytest.mark.parametrize("cut", [3, 1000])
 def test_a_line_that_is_too_long(cut: int) -> None:
-    """A line without an end is refused before more than the longest is kept, and the lines before it count."""
+    """A line without an end is rejected before more than the limit is buffered, and the lines before it count."""
     text = b"one\n" + b"x" * 1000
     lines = LineSplitter(longest=100)
     found: list[bytes] = []
@@ -45,8 +45,8 @@ def test_a_line_that_is_too_long(cut: int) -> None:
     assert found == [b"one"]
 
 
-def test_empty_lines_say_nothing() -> None:
-    """Blank lines, as some proxies send them to keep a connection up, are passed over."""
+def test_empty_lines_are_ignored() -> None:
+    """Blank lines, which some proxies send to keep a connection up, are skipped."""
     assert list(LineSplitter().feed(b"\n\r\n  \nx\n")) == [b"x"]
 
 
@@ -68,7 +68,7 @@ def test_empty_lines_say_nothing() -> None:
     ],
 )
 def test_events(text: bytes, kind: EventKind, identity: Identity) -> None:
-    """An event says its type, and how its object names itself, as far as that can be read."""
+    """An event has its type, and its object's identity as far as that can be read."""
     event = read_event(text.strip())
     assert (event.kind, event.identity) == (kind, identity)
 
@@ -88,14 +88,14 @@ def test_events(text: bytes, kind: EventKind, identity: Identity) -> None:
         b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"0"}}}',
     ],
 )
-def test_what_is_no_event(text: bytes) -> None:
-    """What is no event is refused: what it should have said is not known."""
+def test_invalid_events(text: bytes) -> None:
+    """Anything but an event is rejected: its meaning is not known."""
     with pytest.raises(BrokenStreamError):
         read_event(text)
 
 
 def test_the_status_of_an_error() -> None:
-    """An error within a watch reads like the answer that it would have been; one that can't be read is the server's."""
+    """An error within a watch is the response that it would have been; an unreadable one counts as 500."""
     expired = read_status(read_event(error(410, "Expired", details={"retryAfterSeconds": 3})).item)
     assert (expired.status, expired.reason, expired.message) == (410, "Expired", "Expired it is")
     assert expired.retry_after_s == 3
@@ -103,15 +103,15 @@ def test_the_status_of_an_error() -> None:
         assert read_status(odd).status == 500
 
 
-def test_the_title_of_what_is_hardly_legible() -> None:
-    """People are told as much of a name as there is."""
+def test_the_title_of_a_hardly_readable_object() -> None:
+    """The title has as much of the name as there is."""
     titles = [Identity(namespace="a", name="x").title, Identity(name="x").title, Identity(uid="1").title]
     assert titles == ["a/x", "x", "without a name"]
     assert read_identity(b"no JSON") == Identity()
 
 
 def test_a_list() -> None:
-    """A list gives its items as they were written, and the version from which a watch goes on."""
+    """A list gives its items as they were written, and the version to watch from."""
     body = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}, "items": [{"x": 1}, 2]}
     items, version = read_list(json.dumps(body).encode(), "PodList")
     assert ([bytes(item) for item in items], version) == ([b'{"x": 1}', b"2"], "12")
@@ -128,8 +128,8 @@ def test_a_list() -> None:
         ({"items": {}}, "not a list"),
     ],
 )
-def test_what_is_no_list(changes: dict[str, object], why: str) -> None:
-    """Whatever else answers 200 is refused with a sentence; so is a list from which no watch can go on."""
+def test_invalid_lists(changes: dict[str, object], why: str) -> None:
+    """Any other response with 200 is rejected with a message; so is a list that can't be watched from."""
     body = {"kind": "PodList", "metadata": {"resourceVersion": "12"}, "items": [], **changes}
     with pytest.raises(ValueError, match=why):
         read_list(json.dumps(body).encode(), "PodList")

@@ -18,7 +18,7 @@ def pod(name: str, uid: str, version: str = "9", **changes: Any) -> Object:
 
 
 def unreadable(name: str, uid: str, version: str = "9") -> Object:
-    """A pod that says who it is, and has something in it that no pod has."""
+    """A pod with a readable identity and an invalid spec."""
     return pod(name, uid, version, spec={"containers": "none"})
 
 
@@ -35,6 +35,6 @@ def error(code: int, reason: str = "", **more: Any) -> bytes:
 
 
 def status(code: int, reason: str = "", message: str = "no", **details: Any) -> bytes:
-    """The body of an answer that refuses."""
+    """The body of a response that refuses."""
     found = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return json.dumps({**found, "message": message, "details": details}).encode()
