@@ -11,7 +11,7 @@ from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.daemon.rig import Direct
 from tests.export.build import quiet, record, status_document
 from tests.worlds import NODE, at, container, owner, pod, policy, rule
-from watchdog.cli.explain_past import action_sentences, told
+from watchdog.cli.explain_past import action_sentences, last_occurrences
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
 from watchdog.core.ledger import PendingEviction
 from watchdog.core.plan import CycleReport, Outcome, Result
@@ -194,7 +194,7 @@ def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
     assert by_event["intended"].sentence.endswith("Evicting the pod with a grace period of 30s.")
     assert {row.deed for row in rows if row.event != "policy_loaded"} == {1}
     assert by_event["intended"].container is None
-    assert [row.event for row in told(rows, 10)] == ["evict_blocked", "explained"]
+    assert [row.event for row in last_occurrences(rows, 10)] == ["evict_blocked", "explained"]
 
 
 def story(path: Path) -> list[HistoryRow]:

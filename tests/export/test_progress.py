@@ -10,7 +10,8 @@ from tests.export.page_reader import WELL, action
 from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
-from watchdog.report.progress import Level, planned_short, result_short, standings, under_way_short
+from watchdog.report.progress import Level, planned_short, standings, under_way_short
+from watchdog.report.sentences.action import result_short
 from watchdog.report.status import Moment, PlanStatus, Status, TryingStatus, UnderWayStatus
 from watchdog.report.status_build import status_of
 

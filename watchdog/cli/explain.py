@@ -1,9 +1,10 @@
-"""`explain`: what was done to a pod or would be, and why; from the daemon, or from the journal where none answers."""
+"""`explain`: what was or would be done to a pod, and why; by the daemon, or by the journal if none answers."""
 
 import difflib
 import json
 import shutil
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,17 +16,16 @@ import click
 from watchdog import clock
 from watchdog.cli.client import QueryError, help_lines, query_status, to_run_inside
 from watchdog.cli.explain_past import (
+    account_sentences,
     action_sentences,
-    earlier_sentences,
     last_accounts,
-    lead_sentences,
-    past_sentences,
-    told,
+    last_actions,
+    last_occurrences,
 )
 from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.journal.errors import JournalError
-from watchdog.journal.playback import RecordedNode, recorded_cycles
+from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.node import (
@@ -39,7 +39,7 @@ from watchdog.report.sentences.node import (
 )
 from watchdog.report.sentences.usage import amount_used
 from watchdog.report.status import GapStatus, Status, encode
-from watchdog.report.text import clock_time, date_time, inert, rfc3339
+from watchdog.report.text import capital, clock_time, date_time, inert, rfc3339
 
 _LONGEST: Final = 600
 _CHECK_DRIVER: Final = (
@@ -48,7 +48,7 @@ _CHECK_DRIVER: Final = (
 
 
 def out_of_sight(status: Status) -> tuple[str, ...]:
-    """All that keeps the daemon from knowing its node; nothing: what it does not know of is not there."""
+    """What keeps the daemon from seeing its whole node; if nothing does, what it does not know is not there."""
     found = (*_hung(status), under_maintenance(status), *_unanswered(status))
     return tuple(filter(None, found)) or tuple(_unlisted(status))
 
@@ -65,28 +65,26 @@ def _hung(status: Status) -> tuple[str, ...]:
 
 
 def _unlisted(status: Status) -> Iterator[str]:
-    """Cards that answer, and whose processes are not all told."""
+    """GPUs that respond but do not list all of their processes."""
     for gpu in status.gpus:
         if gpu.up and not gpu.listed:
-            uuid = gpu.uuid or ""
-            gap = next((each for each in status.gaps if (each.what or "").startswith(uuid)), GapStatus())
-            since, at = gap.since, status.at
-            lasting = f", since {clock_time(since, at)}" if since is not None and at is not None else ""
+            gap = next((gap for gap in status.gaps if gap.what.startswith(gpu.uuid)), GapStatus())
+            lasting = f", since {clock_time(gap.since, status.at)}" if gap.since is not None else ""
             why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
-            yield f"The list of processes on {inert(uuid)} is incomplete{lasting}: {why}."
+            yield f"The list of processes on {inert(gpu.uuid)} is incomplete{lasting}: {why}."
 
 
-LATELY: Final = "7 days"
-LATELY_S: Final = 7 * 86400.0
+_LATELY: Final = "7 days"
+_LATELY_S: Final = 7 * 86400.0
 _MOST_LINES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A paragraph for each account of a pod and one for the node, and what was done lately.
+    """Paragraphs about a pod and its node, and what was done recently.
 
-    `source` is `daemon` or `journal`; `at_s` is the moment it is true of (Unix time). `no_past` says why what was done
-    lately is not known; empty where it is. `hints` are lines to be printed as they are: commands.
+    `source` is `daemon` or `journal`; `at_s` is the moment it describes (Unix time). `no_past` is why recent actions
+    are not known (empty: they are). `hints` are commands, to be printed without wrapping.
     """
 
     pod: str
@@ -121,54 +119,53 @@ class Explanation:
         yield f"Pod {inert(self.pod)} on node {inert(self.node)}, {date_time(self.at_s)}"
         for paragraph in self.paragraphs:
             if paragraph:
-                # Names have hyphens, and whoever copies one must get it whole.
+                # Names have hyphens, and must stay whole to be copied.
                 yield from ("", *wrap(" ".join(paragraph), width, break_on_hyphens=False))
         if self.hints:
             yield from ("", *self.hints)
         if self.past:
-            yield from ("", f"What was decided and done in the last {LATELY}, from the journal:")
+            yield from ("", f"What was decided and done in the last {_LATELY}, from the journal:")
         for row in self.past:
             line = f"- {date_time(row.wall_s)}: {inert(row.sentence, 4000)}"
             yield from wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanation | None:
-    """By what the daemon says now; None where it knows nothing of the pod."""
-    accounts = tuple(each for each in status.accounts if each.title == pod)
-    now_s, (namespace, _, name) = status.at or 0.0, pod.partition("/")
-    node = status.node or ""
+    """By the daemon's current status; None if it does not know the pod."""
+    accounts = tuple(account for account in status.accounts if account.title == pod)
+    now_s, node, (namespace, _, name) = status.at, status.node, pod.partition("/")
     here = [row for row in rows if row.node == node]
-    lead = lead_sentences(status, here, namespace, name, now_s)
+    lead, earlier = last_actions(status, here, namespace, name, now_s)
     if not accounts and (here or not lead):
         return None
     if lead and not accounts:
         lead = (*lead, "It uses and declares no GPU memory on this node now.")
-    is_unknown = any(each.used is None for each in accounts)
-    unanswered, told_of = (_unanswered(status), without_unanswered(status)) if is_unknown else ((), status)
+    is_unknown = any(account.used is None for account in accounts)
+    no_answer, rest = (_unanswered(status), without_unanswered(status)) if is_unknown else ((), status)
     return Explanation(
         pod=pod,
         node=node,
         source="daemon",
         at_s=now_s,
-        accounts=tuple(encode(each) for each in accounts),
-        plan=tuple(encode(each) for each in status.plan if each.title == pod),
+        accounts=tuple(encode(account) for account in accounts),
+        plan=tuple(encode(entry) for entry in status.plan if entry.title == pod),
         paragraphs=(
             lead,
-            (*_hung(status), *unanswered, *_idle(status)),
-            *(p for each in accounts for p in account_paragraphs(each, told_of)),
-            earlier_sentences(status, here, namespace, name, now_s),
+            (*_hung(status), *no_answer, *_idle(status)),
+            *(paragraph for account in accounts for paragraph in account_paragraphs(account, rest)),
+            earlier,
             _of_node(status),
         ),
-        past=told(here, _MOST_LINES),
+        past=last_occurrences(here, _MOST_LINES),
     )
 
 
 def by_journal(
     pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float, hints: tuple[str, ...] = ()
 ) -> Explanation:
-    """By what the journal last had of it; `why_not` says why the daemon is not the source, `hints` what helps."""
+    """By the last rows of the journal; `why_not` says why the daemon is not the source, `hints` what helps."""
     last, accounts = rows[-1], last_accounts(rows)
-    source = f"{why_not[:1].upper()}{why_not[1:]}; this is from the journal, as of {clock_time(last.wall_s, now_s)}."
+    source = f"{capital(why_not)}; this is from the journal, as of {clock_time(last.wall_s, now_s)}."
     return Explanation(
         pod=pod,
         node=last.node,
@@ -179,123 +176,32 @@ def by_journal(
         paragraphs=(
             action_sentences(rows, now_s),
             (source,),
-            *(past_sentences(each, last.node, now_s) for each in accounts),
+            *(account_sentences(account, last.node, now_s) for account in accounts),
         ),
-        past=told(rows, _MOST_LINES),
+        past=last_occurrences(rows, _MOST_LINES),
         hints=hints,
     )
 
 
 def _idle(status: Status) -> tuple[str, ...]:
-    """Why nothing is done on the whole node: it comes first, since all that would follow does not."""
-    sentences = []
-    suspended, node = status.suspended, inert(status.node or "")
-    if suspended:
-        why = "; ".join(remedy_on(reason, node) or inert(reason) for reason in suspended)
-        sentences.append(f"Enforcement is suspended on this node, although the policy says enforce: {why}.")
+    """Why no action is taken on the whole node."""
+    idle = ""
+    if status.suspended:
+        why = "; ".join(remedy_on(reason, inert(status.node)) or inert(reason) for reason in status.suspended)
+        idle = f"Enforcement is suspended on this node, although the policy says enforce: {why}."
     elif not status.enforcing:
-        sentences.append("The watchdog only observes on this node: it records what it would do and takes no action.")
-    return tuple(filter(None, (*sentences, under_maintenance(status))))
+        idle = "The watchdog only observes on this node: it records what it would do and takes no action."
+    return tuple(filter(None, (idle, under_maintenance(status))))
 
 
 def _of_node(status: Status) -> tuple[str, ...]:
-    """What else holds for everybody on the node, and whom to ask."""
+    """What else affects every pod on the node, and who can be asked."""
     ask = f"Questions: ask {inert(status.contact, 600)}." if status.contact else ""
     return tuple(filter(None, (breaker_open(status, status.at), pods_stale(status, status.at), ask)))
 
 
-_MOST_MISSES: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnansweredQuery:
-    """What was asked about a pod, and in vain.
-
-    `status` is the daemon's (None: it was not asked, or could not be), `why_not` why it says nothing, `hints` what
-    helps. `no_journal` says why the journal can't be read, `before` what its past has of the pod; they may be empty.
-    """
-
-    pod: str
-    status: Status | None
-    why_not: str
-    hints: tuple[str, ...]
-    journal: Path
-    no_journal: str
-    before: str
-
-
-def say_unknown(asked: UnansweredQuery) -> str:
-    """Say that nothing is known of a pod, what was asked, what can be done, and which pods may have been meant."""
-    pod, status, no_journal = asked.pod, asked.status, asked.no_journal
-    known = {each.title for each in status.accounts} if status is not None else set()
-    if not no_journal:
-        try:
-            known |= set(pods_in(asked.journal))
-        except JournalError as error:
-            no_journal = str(error)
-    lines = [f"nothing {'was decided about' if asked.before else 'is known of'} pod {inert(pod)}"]
-    lines += [asked.why_not] if asked.why_not else []
-    lines += asked.hints
-    lines.append(no_journal or f"the journal {asked.journal} has nothing about it in the last {LATELY}")
-    lines += [asked.before] if asked.before else []
-    lines += _places(status) if status is not None else []
-    misses = near_misses(pod, known)
-    lines += [f"did you mean {' or '.join(inert(each) for each in misses)}?"] if misses else []
-    return "\n  ".join(lines)
-
-
-def _places(status: Status) -> list[str]:
-    """Where a pod may be of which the daemon knows nothing."""
-    if out_of_sight(status):
-        places = [
-            "so it may be here and use GPU memory all the same, or be on another node: ask again when that is over"
-        ]
-    else:
-        places = ["it may be on another node, or it neither uses GPU memory nor declares any"]
-    if any(use.reason == "unknown_pod" for use in status.unattributed):
-        places.append("processes of pods that the pod list does not have use GPU memory here: it may be one of them")
-    return places
-
-
-def near_misses(pod: str, known: Iterable[str]) -> list[str]:
-    """Pods of the same name in another namespace, and then those with a name much like it."""
-    _, _, name = pod.partition("/")
-    candidates = sorted(known)
-    same = [each for each in candidates if each.partition("/")[2] == name]
-    alike = difflib.get_close_matches(pod, candidates, n=_MOST_MISSES)
-    return list(dict.fromkeys([*same, *alike]))[:_MOST_MISSES]
-
-
-_HAS_PAST: Final = "SELECT count(*) FROM sqlite_schema WHERE name = 'past_span'"
-_LAST: Final = "SELECT max(until_wall_s) FROM past_span"
-
-
-def last_seen(journal: Path, pod: str, now_s: float) -> str:
-    """What a pod (`namespace/name`) used at the last recorded pass, as a clause; empty where that is not known."""
-    try:
-        last_s, scene = _last_scene(journal)
-    except JournalError:
-        return ""
-    for known in scene.pods.values():
-        if known.title == pod:
-            amounts = [use.used for use in scene.uses_of(known.uid)]
-            at_least = sum(amount or 0 for amount in amounts)
-            used = f"{amount_used(None if None in amounts else at_least, at_least)} of GPU memory"
-            return f"when the daemon last recorded the node, at {clock_time(last_s, now_s)}, {inert(pod)} used {used}"
-    return ""
-
-
-def _last_scene(journal: Path) -> tuple[float, RecordedNode]:
-    """The node as it stood when the record ends; JournalError where there is none."""
-    with reading(journal) as connection:
-        has_past = connection.execute(_HAS_PAST).fetchone()[0]
-        last_s = connection.execute(_LAST).fetchone()[0] if has_past else None
-    if last_s is None:
-        raise JournalError(f"journal {journal} holds no past")
-    scene = RecordedNode()
-    for cycle in recorded_cycles(journal, last_s):
-        scene = cycle.node
-    return last_s, scene
+class UnexplainedError(WatchdogError):
+    """Nothing is known of a pod; the text has what was asked, and which pods may have been meant."""
 
 
 _WIDTH: Final = 100
@@ -305,7 +211,7 @@ _NARROWEST: Final = 40
 def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool, from_afar: bool = False) -> None:
     """Explain a pod (`namespace/name`) by the daemon at `url`, or else by the journal; None: by the journal alone.
 
-    `from_afar`: the daemon is another node's, maybe, and the journal that lies here is not its own.
+    `from_afar`: the daemon may be another node's, whose journal is not the one here.
     """
     try:
         explanation = explain_pod(pod, url, journal, clock.now().wall_s, from_afar=from_afar)
@@ -320,66 +226,88 @@ def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool
     click.echo("\n".join(explanation.lines(max(width, _NARROWEST))))
 
 
-class UnexplainedError(WatchdogError):
-    """Nothing is known of a pod; the text says what was asked and which pods may have been meant."""
-
-
 def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_afar: bool = False) -> Explanation:
-    """Find out why a pod was or was not acted on, as of now (Unix time); UnexplainedError where nothing is known."""
-    status, silent = _ask(url) if url is not None else (None, None)
-    rows, no_journal = _read(journal, pod, now_s)
-    if from_afar and not rows and not journal.exists():
-        no_journal = "it stands in the journal of the daemon's own node, and none is kept here"
-        if status is not None:
-            no_journal = f"it stands in the journal of the daemon's own node: {to_run_inside('explain', pod)}"
-    found = by_daemon(pod, status, rows) if status is not None else None
-    if found is not None:
-        return replace(found, no_past=no_journal)
+    """Why a pod was or was not acted on, as of now (Unix time); UnexplainedError if nothing is known of it."""
+    status: Status | None = None
+    rows: list[HistoryRow] = []
     hints: tuple[str, ...] = ()
-    if status is not None:
-        why_not = _nothing(status, pod, now_s)
-    elif silent is not None:
-        why_not, hints = str(silent), help_lines(silent, "explain", pod)
-    else:
-        why_not = "no daemon was asked (--journal); --url asks one"
+    no_journal, why_not = "", "no daemon was asked (--journal); --url asks one"
+    if url is not None:
+        try:
+            status = query_status(url)
+            why_not = _not_in_status(status, pod, now_s)
+        except QueryError as error:
+            why_not, hints = str(error), help_lines(error, "explain", pod)
+    try:
+        rows = history(journal, pod, now_s - _LATELY_S)
+    except JournalError as error:
+        no_journal = str(error)
+    if from_afar and not rows and not journal.exists():
+        where = ", and none is kept here" if status is None else f": {to_run_inside('explain', pod)}"
+        no_journal = f"it stands in the journal of the daemon's own node{where}"
+    if status is not None and (explanation := by_daemon(pod, status, rows)) is not None:
+        return replace(explanation, no_past=no_journal)
     if rows:
         return by_journal(pod, rows, why_not, now_s, hints)
-    before = "" if no_journal or status is not None else last_seen(journal, pod, now_s)
-    raise UnexplainedError(
-        say_unknown(
-            UnansweredQuery(
-                pod=pod,
-                status=status,
-                why_not=why_not,
-                hints=hints,
-                journal=journal,
-                no_journal=no_journal,
-                before=before,
-            )
-        )
-    )
+    before = "" if no_journal or status is not None else _last_recorded(journal, pod, now_s)
+    lines = [f"nothing {'was decided about' if before else 'is known of'} pod {inert(pod)}", why_not, *hints]
+    lines += _unknown_here(pod, journal, no_journal, status, before)
+    raise UnexplainedError("\n  ".join(filter(None, lines)))
 
 
-def _nothing(status: Status, pod: str, now_s: float) -> str:
-    """Why the daemon that answers has nothing about a pod: what it can't see comes first."""
-    node, at = inert(status.node or ""), clock_time(status.at or now_s, now_s)
-    blind = out_of_sight(status)
-    if blind:
-        return f"the daemon of node {node} does not see all of its node at {at}. {' '.join(blind).rstrip('.')}"
+def _not_in_status(status: Status, pod: str, now_s: float) -> str:
+    """Why a daemon that answers knows nothing of a pod; first what it can't see."""
+    node, at = inert(status.node), clock_time(status.at or now_s, now_s)
+    if unseen := out_of_sight(status):
+        return f"the daemon of node {node} does not see all of its node at {at}. {' '.join(unseen).rstrip('.')}"
     return f"the daemon of node {node} knew of no GPU memory of pod {inert(pod)} at {at}"
 
 
-def _ask(url: str) -> tuple[Status | None, QueryError | None]:
-    """The status of the daemon there, or why there is none."""
-    try:
-        return query_status(url), None
-    except QueryError as error:
-        return None, error
+def _unknown_here(pod: str, journal: Path, no_journal: str, status: Status | None, before: str) -> Iterator[str]:
+    """What the journal has, where the pod may be, and which pods may have been meant."""
+    known = {account.title for account in status.accounts} if status is not None else set()
+    if not no_journal:
+        try:
+            known |= set(pods_in(journal))
+        except JournalError as error:
+            no_journal = str(error)
+    yield no_journal or f"the journal {journal} has nothing about it in the last {_LATELY}"
+    yield before
+    if status is not None:
+        yield (
+            "so it may be here and use GPU memory all the same, or be on another node: ask again when that is over"
+            if out_of_sight(status)
+            else "it may be on another node, or it neither uses GPU memory nor declares any"
+        )
+        if any(use.reason == "unknown_pod" for use in status.unattributed):
+            yield "processes of pods that the pod list does not have use GPU memory here: it may be one of them"
+    if misses := near_misses(pod, known):
+        yield f"did you mean {' or '.join(map(inert, misses))}?"
 
 
-def _read(journal: Path, pod: str, now_s: float) -> tuple[list[HistoryRow], str]:
-    """What the journal has about a pod, or why it can't be read."""
+_MOST_MISSES: Final = 3
+
+
+def near_misses(pod: str, known: Iterable[str]) -> list[str]:
+    """Pods of the same name in another namespace, and then those with a similar name."""
+    candidates = sorted(known)
+    same = [title for title in candidates if title.partition("/")[2] == pod.partition("/")[2]]
+    alike = difflib.get_close_matches(pod, candidates, n=_MOST_MISSES)
+    return list(dict.fromkeys([*same, *alike]))[:_MOST_MISSES]
+
+
+def _last_recorded(journal: Path, pod: str, now_s: float) -> str:
+    """What a pod (`namespace/name`) used in the last recorded cycle, as a clause; empty if that is not known."""
     try:
-        return history(journal, pod, now_s - LATELY_S), ""
-    except JournalError as error:
-        return [], str(error)
+        with reading(journal) as connection:
+            last_s = connection.execute("SELECT max(until_wall_s) FROM past_span").fetchone()[0] or 0.0
+        (last,) = deque(recorded_cycles(journal, last_s), maxlen=1)
+    except JournalError:  # one of an older version has no recording
+        return ""
+    recorded = next((known for known in last.node.pods.values() if known.title == pod), None)
+    if recorded is None:
+        return ""
+    amounts = [use.used for use in last.node.uses_of(recorded.uid)]
+    at_least = sum(amount or 0 for amount in amounts)
+    used = f"{amount_used(None if None in amounts else at_least, at_least)} of GPU memory"
+    return f"when the daemon last recorded the node, at {clock_time(last_s, now_s)}, {inert(pod)} used {used}"

@@ -18,8 +18,9 @@ from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import PageInput, headline
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
-from watchdog.report.progress import Level, Standing, result_short
+from watchdog.report.progress import Level, Standing
 from watchdog.report.recent import is_action
+from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.node import unlisted
 from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
 from watchdog.report.text import count, inert, span

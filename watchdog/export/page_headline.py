@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Final
 
 from watchdog.core.model import GapReason
-from watchdog.report.progress import Level, Standing, result_short, standings
+from watchdog.report.progress import Level, Standing, standings
 from watchdog.report.recent import is_action
+from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.brakes import suspended_because
 from watchdog.report.sentences.node import breaker_open, gpu_label, gpu_labels, pods_stale, unlisted
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status

@@ -8,11 +8,10 @@ from math import ceil
 from typing import Final, assert_never
 
 from watchdog.core.assessment import Verdict
-from watchdog.core.plan import Result
 from watchdog.core.policy import Do
-from watchdog.report.sentences.action import ENDINGS, under_way_sentence
+from watchdog.report.sentences.action import under_way_sentence
 from watchdog.report.sentences.following import coming, is_enforced
-from watchdog.report.status import AccountStatus, PlanStatus, RecentStatus, Status, TryingStatus, UnderWayStatus
+from watchdog.report.status import AccountStatus, PlanStatus, Status, TryingStatus, UnderWayStatus
 from watchdog.report.text import span
 
 _NEVER_S: Final = 1e9
@@ -184,18 +183,6 @@ def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) 
     if left_s - elapsed_s > 0:
         return f"being killed, SIGKILL in {_left(left_s - elapsed_s)}"
     return "killed, memory not freed yet"
-
-
-def result_short(action: RecentStatus) -> str:
-    """The result of a recent action: `was killed`, `kill is in progress`, `would have been evicted`."""
-    verb = action.do.verb
-    if action.result is None:
-        return f"{verb.noun} is in progress"
-    if action.result == Result.OBSERVED.value:
-        return f"would have been {verb.done}"
-    if action.result == Result.DONE.value:
-        return f"was {verb.done}"
-    return f"{verb.noun} {ENDINGS.get(action.result, 'ended')}"
 
 
 def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:

@@ -11,7 +11,7 @@ from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import RETRIED, observing_because
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
-from watchdog.report.status import AccountStatus, Status, StepStatus, UnderWayStatus
+from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
 from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, said, span
 
 _LONGEST_REASON: Final = 600
@@ -24,6 +24,7 @@ ENDINGS: Final[dict[str, str]] = {
     Result.WITHDRAWN: "was withdrawn",
     Result.OBSERVED: "was only observed",
 }
+HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
 
 
 def acted(verb: str, entry: PlanEntry, processes: int | None = None) -> str:
@@ -189,6 +190,83 @@ def _freed_after(outcome: Outcome) -> str:
 
 def _reason(outcome: Outcome) -> str:
     return f": {said(outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+
+
+def result_short(action: RecentStatus) -> str:
+    """The result of a recent action: `was killed`, `kill is in progress`, `would have been evicted`."""
+    verb = action.do.verb
+    if action.result is None:
+        return f"{verb.noun} is in progress"
+    if action.result == Result.OBSERVED:
+        return f"would have been {verb.done}"
+    if action.result == Result.DONE:
+        return f"was {verb.done}"
+    return f"{verb.noun} {ENDINGS.get(action.result, 'ended')}"
+
+
+def recent_action(
+    action: RecentStatus, now_s: float, *, is_live: bool = False, is_earlier: bool = False
+) -> tuple[str, ...]:
+    """A recent kill or eviction of a pod: when and why, what delayed it, its signals, and its memory.
+
+    `is_live`: by the daemon, so one without an end is in progress. `is_earlier`: of an earlier pod of the same name.
+    """
+    sentences = (
+        _when_and_why(action, now_s, is_live=is_live, is_earlier=is_earlier),
+        _obstacle(action, now_s),
+        _signals_at(action, now_s),
+        _release(action, now_s),
+    )
+    return tuple(filter(None, sentences))
+
+
+def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earlier: bool) -> str:
+    verb, result = action.do.verb, action.result
+    limit = f", its limit was {format_bytes(action.allowed)}" if action.allowed is not None else ""
+    ruled = f", and rule {inert(action.rule)} {verb.does} {inert(action.mark)}" if action.rule and action.mark else ""
+    why = f"it used {amount_used(action.used, action.used_at_least or 0)} of GPU memory{limit}{ruled}"
+    whom = f" (container {inert(action.container)})" if action.container and action.do is not Do.EVICT else ""
+    at = f"{clock_time(action.effect_at or 0.0, now_s)}{whom}"
+    if result == Result.DONE:
+        return f"{'An earlier pod of this name' if is_earlier else 'It'} was {verb.done} at {at}: {why}."
+    started = f"{capital(verb.an_action)} of {'an earlier pod of this name' if is_earlier else 'this pod'} started"
+    if result is None and is_live:
+        return f"{started} at {at} and is in progress: {why}."
+    if result == Result.BLOCKED:
+        return f"{started} at {at}: {why}."  # the next sentence has the obstacle
+    end = "its end is not in the journal" if result is None else f"it {ENDINGS.get(result, 'has ended')}"
+    return f"{started} at {at}: {why}. Result: {end}."
+
+
+def _obstacle(action: RecentStatus, now_s: float) -> str:
+    """Why an eviction was delayed or failed, or a kill was no longer needed."""
+    explained = {Result.GONE, Result.WITHDRAWN, *HALF_DONE} if action.do is Do.EVICT else {Result.GONE}
+    if action.result in explained and action.reason:
+        return f"The reason: {said(action.reason, _LONGEST_REASON)}."
+    if action.blocked_at is None or not action.blocked_by:
+        return ""
+    return f"It was blocked at {clock_time(action.blocked_at, now_s)}: {said(action.blocked_by, _LONGEST_REASON)}."
+
+
+def _signals_at(action: RecentStatus, now_s: float) -> str:
+    first: dict[str, float] = {}
+    for sent in action.signals:
+        first.setdefault(inert(sent.signal or "a signal", 20), sent.at or 0.0)
+    if not first:
+        return ""
+    got = " and ".join(f"{name} at {clock_time(first[name], now_s)}" for name in sorted(first, key=first.__getitem__))
+    because = f": {said(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
+    spared = ", and no SIGKILL was sent" if action.result == Result.INTERRUPTED and "SIGKILL" not in first else ""
+    return f"Its processes got {got}{spared}{because}."
+
+
+def _release(action: RecentStatus, now_s: float) -> str:
+    if action.released_at is None or action.result != Result.DONE:
+        return ""
+    at = clock_time(action.released_at, now_s)
+    if action.unreleased is None:
+        return f"Its memory was confirmed free at {at}."
+    return f"Its memory was not confirmed free by {at}: {said(action.unreleased, _LONGEST_REASON)}."
 
 
 def explanation(outcome: Outcome, policy: Policy) -> str:
