@@ -1,4 +1,4 @@
-"""Recent actions: the last of each kind, and those that every surface shows."""
+"""Recent actions: the last one by labels, for metrics, and the last day's, for every other surface."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,15 @@ from watchdog.report.changes import ChangeKind
 from watchdog.report.status import Moment, RecentStatus, SignalStatus
 from watchdog.report.text import elapsed_s
 
-LAST_KEPT_S: Final = 900.0  # after the pod has gone
-# Each is a series. The brakes of a policy bound kills and evictions, and nothing bounds warnings: a pod that comes back
-# each second under another name, over its limit, would be 900 of them.
+LAST_KEPT_S: Final = 900.0  # after the pod is gone
+# Each is a series. The brakes of a policy bound kills and evictions, but nothing bounds warnings: a pod that returns
+# every second under another name, over its limit, would be 900 of them.
 MOST: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastAction:
-    """What was last done to a pod in this way: labels namespace, pod, container, action, result, rule."""
+    """The last action with these labels: namespace, pod, container, action, result, rule."""
 
     labels: tuple[str, ...]
     uid: str
@@ -37,7 +37,7 @@ class LastAction:
 
     @property
     def result(self) -> str:
-        """What came of it."""
+        """The result, by its name."""
         return self.labels[4]
 
     @property
@@ -45,14 +45,9 @@ class LastAction:
         """The name of the rule."""
         return self.labels[5]
 
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """What is kept rather than another one: kills and evictions before warnings, then the newer one."""
-        return self.action != Do.WARN, self.wall_s
-
 
 def last_action(outcome: Outcome) -> LastAction:
-    """What an outcome leaves behind."""
+    """The last action that an outcome makes."""
     entry = outcome.entry
     pod = entry.assessment.pod
     container = entry.victim or entry.account.container or ""
@@ -61,9 +56,10 @@ def last_action(outcome: Outcome) -> LastAction:
 
 
 def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[LastAction, ...]:
-    """Both together: of the same labels the one that comes last, and in all no more than MOST.
+    """Both together: with the same labels the one that comes last, and no more than MOST in all.
 
-    Their stamps don't tell which one that is: between two of them the clock may have been set back.
+    Times do not decide which one that is: the clock may have been set back in between. Kills and evictions are kept
+    rather than warnings, and then the newer ones.
     """
     added = tuple(more)
     if not added:
@@ -71,37 +67,34 @@ def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[L
     latest = {action.labels: action for action in (*before, *added)}
     if len(latest) <= MOST:
         return tuple(latest.values())
-    return tuple(sorted(latest.values(), key=lambda action: action.rank, reverse=True)[:MOST])
+    ranked = sorted(latest.values(), key=lambda action: (action.action != Do.WARN, action.wall_s), reverse=True)
+    return tuple(ranked[:MOST])
 
 
 def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastAction, ...]:
     """Those that still count at a cycle: their pods are listed, or have not been gone for long.
 
-    None is later than the end of the cycle: a stamp that is was written by a clock that has been set back since. An
-    alert that asks how long ago it was would hold until the clock gets there.
+    None is later than the end of the cycle: a clock that has been set back since wrote such a time, and an alert on how
+    long ago it was would fire until the clock gets there.
     """
     if not actions:
         return ()
     listed, ends_s = {pod.uid for pod in report.pods.pods}, report.at.wall_s + report.duration_s
-    found = (_age(_clamped(action, ends_s), report.at, is_listed=action.uid in listed) for action in actions)
-    return tuple(action for action in found if action is not None)
+    kept = []
+    for action in actions:
+        gone_since = None if action.uid in listed else action.gone_since or report.at
+        if gone_since is None or elapsed_s(gone_since, report.at) <= LAST_KEPT_S:
+            kept.append(_changed(action, min(action.wall_s, ends_s), gone_since))
+    return tuple(kept)
 
 
-def _clamped(action: LastAction, most_s: float) -> LastAction:
-    return action if action.wall_s <= most_s else replaced(action, wall_s=most_s)
-
-
-def _age(action: LastAction, now: Now, *, is_listed: bool) -> LastAction | None:
-    if is_listed:
-        return replaced(action, gone_since=None) if action.gone_since is not None else action
-    gone_since = action.gone_since or now
-    return None if elapsed_s(gone_since, now) > LAST_KEPT_S else replaced(action, gone_since=gone_since)
+def _changed(action: LastAction, wall_s: float, gone_since: Now | None) -> LastAction:
+    is_same = (wall_s, gone_since) == (action.wall_s, action.gone_since)
+    return action if is_same else replaced(action, wall_s=wall_s, gone_since=gone_since)
 
 
 MOST_ACTIONS: Final = 20
 KEPT_S: Final = 86400.0
-# Whatever there are more of: neither do warnings drive out the kills, nor kills the warnings.
-_LEAST_OF_A_KIND: Final = MOST_ACTIONS // 2
 _MOST_SIGNALS: Final = 10
 INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
@@ -109,7 +102,7 @@ _KNOWN: Final = frozenset(Do)
 _BLOCKED: Final = ChangeKind.EVICT_BLOCKED.value
 _ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, _BLOCKED})
 _RELEASED: Final = ChangeKind.RELEASED.value
-# Without a number there is only one row: of a warning, of what observe mode would do, of what could not even begin.
+# Of an action without a number there is one row: of a warning, of observe mode, of an action that could not begin.
 _ALONE: Final = frozenset(
     {ChangeKind.WARNED.value, ChangeKind.WOULD_ACT.value, ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value}
 )
@@ -117,7 +110,7 @@ EVENTS: Final = (INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
 
 
 def is_action(recent: RecentStatus) -> bool:
-    """Whether it was a kill or an eviction that was really begun, and not a warning or what observe mode would do."""
+    """Whether it was a kill or an eviction that really began, not a warning or what observe mode would do."""
     return recent.do.enforces and recent.result != Result.OBSERVED.value
 
 
@@ -135,44 +128,42 @@ class Recent:
         """Take in a row of the journal; most are not about an action."""
         event, number = row["event"], row.get("deed")
         is_begun = event == INTENDED or (number is None and event in _ALONE)
-        if is_begun and row.get("do") in _KNOWN:  # a later version may have written of others
+        if is_begun and row.get("do") in _KNOWN:  # a later version may have written others
             self._numbered = _kept(((number, _begun(row)), *self._numbered))
         elif number is not None and event in EVENTS:
-            self._numbered = tuple((n, _told(each, row) if n == number else each) for n, each in self._numbered)
+            self._numbered = tuple(
+                (n, _continued(action, row) if n == number else action) for n, action in self._numbered
+            )
         else:
             return
-        self.actions = tuple(each for _, each in self._numbered)
+        self.actions = tuple(action for _, action in self._numbered)
 
 
 _Numbered = tuple[int | None, RecentStatus]
 
 
+# The columns of the journal that an action takes over.
+_COLUMNS: Final = (
+    *("namespace", "pod", "uid", "container", "gpu", "scope", "rule", "step", "used", "used_at_least", "allowed"),
+    *("declared", "mark"),
+)
+
+
 def _begun(row: Mapping[str, Any]) -> RecentStatus:
     is_whole, at = row["event"] != INTENDED, Moment(row["wall_s"])
+    columns: dict[str, Any] = {column: row.get(column) for column in _COLUMNS}
     return RecentStatus(
         at=at,
-        namespace=row.get("namespace"),
-        pod=row.get("pod"),
-        uid=row.get("uid"),
-        container=row.get("container"),
-        gpu=row.get("gpu"),
         do=Do(row["do"]),
-        scope=row.get("scope"),
-        rule=row.get("rule"),
-        step=row.get("step"),
-        used=row.get("used"),
-        used_at_least=row.get("used_at_least"),
-        allowed=row.get("allowed"),
-        declared=row.get("declared"),
         why=row["sentence"],
         result=row.get("result") if is_whole else None,
         reason=row.get("reason") if is_whole else None,
-        mark=row.get("mark"),
         ended_at=at if is_whole else None,
+        **columns,
     )
 
 
-def _told(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
+def _continued(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
     event, at = row["event"], Moment(row["wall_s"])
     if event == _SIGNALLED:
         return replace(action, signals=_kept_signals((*action.signals, _signal(row))))
@@ -198,18 +189,19 @@ def _kept_signals(signals: tuple[SignalStatus, ...]) -> tuple[SignalStatus, ...]
     """The first of each signal and the newest: a container may fork all through its grace period."""
     if len(signals) <= _MOST_SIGNALS:
         return signals
-    names = [each.signal for each in signals]
+    names = [sent.signal for sent in signals]
     oldest = next(number for number, name in enumerate(names) if name in names[:number])
     return (*signals[:oldest], *signals[oldest + 1 :])
 
 
 def _kept(actions: tuple[_Numbered, ...]) -> tuple[_Numbered, ...]:
-    """At most so many, the newest of each kind."""
+    """At most MOST_ACTIONS of the last day."""
     newest = actions[0][1].at or 0.0
-    actions = tuple(each for each in actions if (each[1].at or 0.0) > newest - KEPT_S)
+    actions = tuple(numbered for numbered in actions if (numbered[1].at or 0.0) > newest - KEPT_S)
     if len(actions) <= MOST_ACTIONS:
         return actions
-    # There is one too many: of which kind there are more than half, its oldest goes.
-    is_hit = sum(is_action(each) for _, each in actions) > _LEAST_OF_A_KIND
-    last = max(number for number, (_, each) in enumerate(actions) if is_action(each) is is_hit)
+    # One too many: the oldest of the kind that makes up more than half is dropped, so that neither warnings
+    # displace kills, nor kills warnings.
+    is_hit = [is_action(action) for _, action in actions]
+    last = max(number for number, each in enumerate(is_hit) if each is (sum(is_hit) > MOST_ACTIONS // 2))
     return (*actions[:last], *actions[last + 1 :])

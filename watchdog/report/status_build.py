@@ -6,25 +6,24 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from watchdog.core.assessment import Assessment, AttributedUse, Misdeclaration, Unattributed, Verdict
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.hours import Hours
 from watchdog.core.ladder import Comparison, StepReading, step_readings
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
-from watchdog.core.model import Gap, Gpu, Snapshot
+from watchdog.core.model import Gap, Gpu, Now, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.core.policy import Allowance, Do, Policy, Step
+from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.changes import Change, ChangeKind
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import detail, forecast
-from watchdog.report.sentences.node import breaker_times
+from watchdog.report.sentences.node import breaker_status
 from watchdog.report.status import (
     AccountPart,
     AccountStatus,
     AllowanceStatus,
-    BreakerStatus,
     ChangeStatus,
     GapStatus,
     GpuMemory,
@@ -57,8 +56,9 @@ _STATES: Final[Mapping[Comparison, str]] = {
 def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) -> AccountStatus:
     """An account with its processes and every step of its rule; `bounds` are those of the report."""
     state = report.plan.ledger.accounts.get(assessment.account)
-    over_since = state.over_since if state is not None else None
     workload = assessment.pod.workload
+    # The owner of a pod on which no action is ever taken has nothing to change.
+    is_advised = assessment.verdict is Verdict.OVER and assessment.protected is None
     return AccountStatus(
         namespace=assessment.pod.namespace,
         pod=assessment.pod.name,
@@ -74,67 +74,56 @@ def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) 
         verdict=assessment.verdict.value,
         rule=assessment.rule.name if assessment.rule is not None else None,
         protected=assessment.protected,
-        over_since=Moment(over_since.wall_s) if over_since is not None else None,
-        processes=tuple(_process(use) for use in assessment.uses),
+        over_since=_moment(state.over_since if state is not None else None),
+        processes=tuple(
+            ProcessStatus(
+                pid=use.key.pid,
+                start_ticks=use.key.start_ticks,
+                container=use.container,
+                gpu=use.gpu,
+                used=_bytes(use.used),
+                name=inert(use.name),
+            )
+            for use in assessment.uses
+        ),
         owner=OwnerStatus(kind=workload.kind, name=workload.name),
         requested=assessment.requested,
         allowed_by_request=assessment.allowed_by_request,
         allowance=_allowance(assessment, report.policy),
-        misdeclarations=tuple(_misdeclared(each) for each in assessment.misdeclarations),
+        misdeclarations=tuple(
+            MisdeclarationStatus(source=inert(skipped.source), why=inert(skipped.why, 600), counts=skipped.counts)
+            for skipped in assessment.misdeclarations
+        ),
         behind=assessment.behind,
         rule_unknown=inert(str(assessment.rule_gap.problem), 600) if assessment.rule_gap is not None else None,
         observes=assessment.observes,
         active=_active(assessment, report),
         under_way=_under_way(assessment, state, report),
         ladder=_ladder(assessment, state),
-        advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if _can_heed(assessment) else None,
+        advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if is_advised else None,
         declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
     )
 
 
-def _misdeclared(found: Misdeclaration) -> MisdeclarationStatus:
-    return MisdeclarationStatus(source=inert(found.source), why=inert(found.why, 600), counts=found.counts)
-
-
-def _can_heed(assessment: Assessment) -> bool:
-    """Whether its owner has to change anything: a pod that is never acted on has not."""
-    return assessment.verdict is Verdict.OVER and assessment.protected is None
-
-
-def _process(use: AttributedUse) -> ProcessStatus:
-    return ProcessStatus(
-        pid=use.key.pid,
-        start_ticks=use.key.start_ticks,
-        container=use.container,
-        gpu=use.gpu,
-        used=_bytes(use.used),
-        name=inert(use.name),
-    )
-
-
 def _allowance(assessment: Assessment, policy: Policy) -> AllowanceStatus | None:
-    """How what is allowed adds up; null where several allowances have a part in it, or none."""
+    """How what is allowed adds up; None if there is no allowance, or several have a part in it."""
     allowed, declared = assessment.allowed, assessment.declared
     if allowed is None or declared is None or allowed == declared:
         return None
-    seen = len({(use.key, use.gpu) for use in assessment.uses})
-    for each in _allowances(policy):
-        # Which one it was is not kept, nor whether a card is out of sight; what gives the very same sum explains it.
-        for contexts in (min(seen, each.max_contexts), each.max_contexts):
-            if each.allowed(declared, contexts) == allowed:
-                return AllowanceStatus(
-                    percent=format_percent(each.percent), per_context=each.per_context, contexts=contexts
-                )
+    known = len({(use.key, use.gpu) for use in assessment.uses})
+    for allowance in (policy.allowance, *(declaration.allowance for declaration in policy.declarations)):
+        if allowance is None:
+            continue
+        # Which one it was is not kept, nor whether a card is out of sight; what gives the same sum explains it.
+        for contexts in (min(known, allowance.max_contexts), allowance.max_contexts):
+            if allowance.allowed(declared, contexts) == allowed:
+                percent = format_percent(allowance.percent)
+                return AllowanceStatus(percent=percent, per_context=allowance.per_context, contexts=contexts)
     return None
 
 
-def _allowances(policy: Policy) -> tuple[Allowance, ...]:
-    own = (declaration.allowance for declaration in policy.declarations)
-    return (policy.allowance, *(each for each in own if each is not None))
-
-
 def _active(assessment: Assessment, report: CycleReport) -> HoursStatus | None:
-    """The hours of the rule, whether they hold, and when that changes; null: it has none, or never enforces."""
+    """The hours of the rule; None if it has none, or never enforces."""
     rule = assessment.rule
     hours = rule.active if rule is not None and rule.mode != "observe" else None
     return None if hours is None else _hours_at(hours, report.at.wall_s)
@@ -142,7 +131,6 @@ def _active(assessment: Assessment, report: CycleReport) -> HoursStatus | None:
 
 @lru_cache(maxsize=16)
 def _hours_at(hours: Hours, wall_s: float) -> HoursStatus:
-    """The same for every account of the rule."""
     changes_s = hours.next_change_s(wall_s)
     changes = math.isfinite(changes_s)  # hours that cover the whole week never end
     return HoursStatus(
@@ -160,7 +148,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     steps = rule.steps if rule is not None else ()
     number = under_way.step_of(rule) if rule is not None else None
     step = steps[number] if number is not None else None
-    killed_s = sigkill_s(under_way, step, report)
+    killed_s = _sigkill_s(under_way, step, report)
     is_to_come = "SIGKILL" in under_way.sent or not under_way.ended
     return UnderWayStatus(
         step=number,
@@ -174,44 +162,43 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
     )
 
 
-def sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> float | None:
-    """When what is left gets SIGKILL, or got it (Unix time): a `release_timeout` before its memory is given up."""
+def _sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> float | None:
+    """When the processes still running get or got SIGKILL (Unix time): a `release_timeout` before the wait ends."""
     if step is None or step.do is not Do.KILL or under_way.until_s is None:
         return None
     return report.at.wall_s + under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
 
 
 def _ladder(assessment: Assessment, state: AccountState | None) -> tuple[StepStatus, ...]:
-    if assessment.rule is None:
-        return ()
-    known = {step_reading.index: step_reading for step_reading in step_readings(assessment, stale=False)}
-    stretches = state.stretches if state is not None else {}
     rule = assessment.rule
+    if rule is None:
+        return ()
+    known = {reading.index: reading for reading in step_readings(assessment, stale=False)}
+    stretches = state.stretches if state is not None else {}
     return tuple(
         _step(number, step, known.get(number), stretches.get((rule.name, step.signature)))
         for number, step in enumerate(rule.steps)
     )
 
 
-def _step(number: int, step: Step, step_reading: StepReading | None, stretch: Stretch | None) -> StepStatus:
-    is_kill = step.do is Do.KILL
+def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch | None) -> StepStatus:
     return StepStatus(
         step=number,
         do=step.do,
-        scope=step.scope if is_kill else None,
+        scope=step.scope if step.do is Do.KILL else None,
         above=str(step.above),
-        height=step_reading.threshold_bytes if step_reading is not None else None,
+        height=reading.threshold_bytes if reading is not None else None,
         for_s=json_seconds(step.for_s),
         grace_s=json_seconds(step.grace_s) if step.do.enforces else None,
         repeat_s=json_seconds(step.repeat_s) if not step.do.enforces else None,
         under_pressure=step.under_pressure,
-        state=_STATES[step_reading.reading] if step_reading is not None else "unknown",
+        state=_STATES[reading.reading] if reading is not None else "unknown",
         counted_s=json_seconds(stretch.counted_s) if stretch is not None else 0,
-        since=Moment(stretch.since.wall_s) if stretch is not None else None,
+        since=_moment(stretch.since if stretch is not None else None),
     )
 
 
-_PUT_OFF: Final = "No cycle has completed since then: no action starts until one does."
+_POSTPONED: Final = "No cycle has completed since then: no action starts until one does."
 
 
 def status_of(
@@ -223,12 +210,12 @@ def status_of(
 ) -> Status:
     """The status of a finished cycle, with the control characters of process names escaped.
 
-    `recent` and `changes` are newest first; `gaps_since` gives for each gap since when it lasts (Unix time). `scan` has
-    none of these.
+    `recent` and `changes` are newest first; `gaps_since` has the beginning of each gap (Unix time). `scan` has none of
+    these.
     """
-    residual, strangers, seen = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
+    residual, unattributed, snapshot = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
     hangs = health is not None and health.hangs_since is not None
-    synced, stale, bounds = report.pods.synced, pods_stale(report), Bounds.of(report)
+    stale, bounds = pods_stale(report), Bounds.of(report)
     return Status(
         node=inert(report.node.name),
         at=Moment(report.at.wall_s),
@@ -236,18 +223,23 @@ def status_of(
         enforcing=report.enforcing,
         suspended=report.suspended,
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
-        gpus=tuple(_gpu(gpu, residual[gpu.uuid], strangers[gpu.uuid], seen) for gpu in seen.gpus),
+        gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], snapshot) for gpu in snapshot.gpus),
         accounts=tuple(account_status(assessment, report, bounds) for assessment in report.assessments),
-        unattributed=tuple(_unattributed(use) for use in report.attribution.unattributed),
+        unattributed=tuple(
+            UnattributedStatus(
+                pid=use.pid, gpu=use.gpu, used=_bytes(use.used), reason=use.reason.value, name=inert(use.name)
+            )
+            for use in report.attribution.unattributed
+        ),
         gaps=tuple(_gap(gap, gaps_since.get(gap.what)) for gap in all_gaps(report)),
         plan=tuple(_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries),
         contact=inert(report.policy.events.contact, 600),
         free_below=format_percent(report.policy.pressure.free_below),
         release_timeout_s=json_seconds(report.policy.release_timeout_s),
-        pods_synced_at=Moment(synced.wall_s) if synced is not None else None,
+        pods_synced_at=_moment(report.pods.synced),
         pods_stale=stale,
         stale_after_s=json_seconds(report.policy.stale_after_s),
-        breaker=_breaker(report),
+        breaker=breaker_status(report),
         maintenance=inert(report.maintenance, 600) if report.maintenance is not None else None,
         recent=tuple(recent),
         changes=tuple(changes),
@@ -264,15 +256,17 @@ _BEGUN: Final = (ChangeKind.KILL_BEGUN, ChangeKind.EVICT_BEGUN)
 
 
 def changes_status(changes: Iterable[Change]) -> tuple[ChangeStatus, ...]:
-    """The changes that log and status have; what only the journal or a pod's owner is told of is left out."""
-    return tuple(_change(each) for each in changes if each.event is not ChangeKind.EXPLAINED and not each.is_repeated)
+    """The changes as log and status have them, without those for the journal or a pod's owner alone."""
+    return tuple(
+        _change(change) for change in changes if change.event is not ChangeKind.EXPLAINED and not change.is_repeated
+    )
 
 
 def _change(change: Change) -> ChangeStatus:
     entry, outcome = change.entry, change.outcome
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     if (assessment := entry.assessment if entry is not None else change.assessment) is not None:
-        found |= {
+        values |= {
             "namespace": assessment.pod.namespace,
             "pod": assessment.pod.name,
             "uid": assessment.pod.uid,
@@ -285,7 +279,7 @@ def _change(change: Change) -> ChangeStatus:
         }
     if entry is not None:
         container = entry.victim or entry.account.container or ""
-        found |= {"container": container, "action": entry.do, "step": entry.step}
+        values |= {"container": container, "action": entry.do, "step": entry.step}
     if outcome is not None:
         known = {
             "result": outcome.result.value if change.event not in _BEGUN else None,  # it has only begun
@@ -293,39 +287,31 @@ def _change(change: Change) -> ChangeStatus:
             "deed": outcome.number,
             "pids": tuple(key.pid for key in outcome.signalled) or None,
             "victims": tuple(inert(victim, 300) for victim in outcome.victims) or None,
-            "reaction_s": _milliseconds(outcome.reaction_s),
-            "release_s": _milliseconds(outcome.release_s),
+            "reaction_s": round(outcome.reaction_s, 3) if outcome.reaction_s is not None else None,
+            "release_s": round(outcome.release_s, 3) if outcome.release_s is not None else None,
         }
-        found |= {key: value for key, value in known.items() if value is not None}
+        values |= {key: value for key, value in known.items() if value is not None}
     if change.gpu:
-        found["gpu"] = change.gpu
+        values["gpu"] = change.gpu
     if change.detail:
-        found[_DETAILS.get(change.event, "reason")] = change.detail
-    texts = {key: inert(value, 4096) if type(value) is str else value for key, value in found.items()}
+        values[_DETAILS.get(change.event, "reason")] = change.detail
+    texts = {key: inert(value, 4096) if type(value) is str else value for key, value in values.items()}
     message, at = inert(change.sentence, 4096), Moment(change.at.wall_s)
     return ChangeStatus(at=at, event=change.event.value, message=message, **texts)  # type: ignore[arg-type]
 
 
-def _milliseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds, 3)
-
-
 def _gap(gap: Gap, since_s: float | None) -> GapStatus:
-    since = Moment(since_s) if since_s is not None else None
-    why, remedy = inert(gap.problem.cause, 1000), inert(gap.problem.remedy, 1000) or None
-    reason = gap.reason.value
-    return GapStatus(what=inert(gap.what), why=why, remedy=remedy, since=since, reason=reason, gpu=gap.gpu)
+    return GapStatus(
+        what=inert(gap.what),
+        why=inert(gap.problem.cause, 1000),
+        remedy=inert(gap.problem.remedy, 1000) or None,
+        since=Moment(since_s) if since_s is not None else None,
+        reason=gap.reason.value,
+        gpu=gap.gpu,
+    )
 
 
-def _breaker(report: CycleReport) -> BreakerStatus:
-    times = breaker_times(report)
-    if times is None:
-        return BreakerStatus(open=False, since=None, until=None)
-    until = Moment(times.until_s) if times.until_s is not None else None
-    return BreakerStatus(open=True, since=Moment(times.since_s), until=until)
-
-
-def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapshot) -> GpuStatus:
+def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, snapshot: Snapshot) -> GpuStatus:
     return GpuStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -338,24 +324,21 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, seen: Snapsho
         memory=GpuMemory(
             total=_bytes(gpu.total), used=_bytes(gpu.used), reserved=_bytes(gpu.reserved), residual=_bytes(residual)
         ),
-        listed=is_listed(gpu, seen),
+        listed=is_listed(gpu, snapshot),
         unattributed=_bytes(unattributed),
     )
 
 
 def _bytes(amount: int | None) -> int | None:
-    """An amount as the status can have it: NVML's counters are unsigned, and a broken driver fills them."""
+    """An amount within the bounds of the status: NVML's counters are unsigned, and a broken driver fills them."""
     return None if amount is None else max(-LARGEST, min(amount, LARGEST))
 
 
-def _unattributed(use: Unattributed) -> UnattributedStatus:
-    return UnattributedStatus(
-        pid=use.pid, gpu=use.gpu, used=_bytes(use.used), reason=use.reason.value, name=inert(use.name)
-    )
+def _moment(now: Now | None) -> Moment | None:
+    return Moment(now.wall_s) if now is not None else None
 
 
 def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
-    """An eviction that has not come about yet."""
     trying, now_s = entry.pending_eviction, report.at.boottime_s
     if trying is None:
         return None
@@ -370,16 +353,15 @@ def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
 
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
-    held = entry.withheld_by is not None
-    sentence = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
-    told = detail(entry, report.at, report.policy, report.suspended, stale=stale)
+    due = (entry, report.at, report.policy, report.suspended)
+    postponed = f" {_POSTPONED}" if hangs else ""
     return PlanStatus(
         namespace=pod.namespace,
         pod=pod.name,
-        uid=entry.account.uid,
-        container=entry.victim or entry.account.container,
+        uid=account.uid,
+        container=entry.victim or account.container,
         do=entry.do,
-        scope=entry.definition.scope if entry.do is Do.KILL else None,
+        scope=step.scope if entry.do is Do.KILL else None,
         pids=tuple(key.pid for key in entry.targets),
         rule=entry.rule.name,
         step=entry.step,
@@ -392,8 +374,8 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         card=entry.card,
         observes=entry.assessment.observes,
         lets_go_in_s=json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
-        held_because=withheld_because(entry, report.policy) if held else None,
+        held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,
         trying=_trying(entry, report),
-        sentence=f"{sentence} {_PUT_OFF}" if hangs else sentence,
-        detail=f"{told} {_PUT_OFF}" if hangs else told,
+        sentence=forecast(*due, stale=stale) + postponed,
+        detail=detail(*due, stale=stale) + postponed,
     )

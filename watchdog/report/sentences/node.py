@@ -1,25 +1,24 @@
 """The node's condition in words: what keeps the watchdog from acting there, and what it can't see.
 
-Each is one sentence or more, empty where it is not the case. `now_s` is the Unix time at which it is read.
+Each text has one sentence or more and is empty if it does not apply. `now_s` is the Unix time at which it is read.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.brakes import BrakeMemory, breaker_wait_s
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import Brakes, Breaker
+from watchdog.core.policy import Brakes
 from watchdog.core.units import format_duration, format_percent
 from watchdog.report.sentences.brakes import until
-from watchdog.report.status import GpuStatus, Status
+from watchdog.report.status import BreakerStatus, GpuStatus, Moment, Status
 from watchdog.report.text import clock_time, count, inert
 
 TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
 _LONGEST: Final = 600
 _MOST_NAMED: Final = 3
-_NVML: Final = "NVML"  # what the gap is about that leaves nothing known
+_NVML: Final = "NVML"  # the subject of the gap that leaves every GPU unknown
 _NO_OWNER: Final = ("", "", "")
 
 
@@ -37,7 +36,7 @@ def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
 
 
 def hung(status: Status, now_s: float) -> str:
-    """That the daemon answers while no cycle completes: what it says is of an earlier moment."""
+    """That the daemon answers while no cycle completes, so its data is old."""
     if status.hangs_since is None:
         return ""
     return (
@@ -47,9 +46,9 @@ def hung(status: Status, now_s: float) -> str:
 
 
 def actions_continue(status: Status) -> str:
-    """That actions in progress need no cycle to go on, with the pods of which that is known."""
-    titles = [each.title for each in status.accounts if each.under_way is not None]
-    titles += [each.title for each in status.plan if each.trying is not None]
+    """That actions in progress continue without a cycle, with the pods concerned."""
+    titles = [account.title for account in status.accounts if account.under_way is not None]
+    titles += [entry.title for entry in status.plan if entry.trying is not None]
     pods = sorted({inert(title) for title in titles})
     more = f" and {count(len(pods) - _MOST_NAMED, 'more pod')}" if len(pods) > _MOST_NAMED else ""
     known = f"; in progress: {', '.join(pods[:_MOST_NAMED])}{more}" if pods else ""
@@ -67,7 +66,7 @@ def under_maintenance(status: Status) -> str:
 
 
 def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
-    """That NVML does not answer, or which GPUs do not; under maintenance that is intended, and said elsewhere."""
+    """That NVML does not answer, or which GPUs do not; not during maintenance, when that is intended."""
     if status.maintenance is not None:
         return ()
     if no_answer := _blind(status, now_s):
@@ -128,7 +127,7 @@ def pods_stale(status: Status, now_s: float) -> str:
 
 
 def breaker_open(status: Status, now_s: float) -> str:
-    """That the breaker is open, since when, why, and what it still lets through."""
+    """That the breaker is open, since when, why, and what it lets through."""
     breaker = status.breaker
     if not breaker.open:
         return ""
@@ -139,37 +138,35 @@ def breaker_open(status: Status, now_s: float) -> str:
     return f"The breaker {state}, because so many workloads were over their limits at once: {then}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerTimes:
-    """Since when the breaker is open, and when it lets the next one through (None: now); Unix times."""
-
-    since_s: float
-    until_s: float | None
-
-
-def breaker_times(report: CycleReport) -> BreakerTimes | None:
-    """How the breaker stands at a cycle; None: it is closed."""
+def breaker_status(report: CycleReport) -> BreakerStatus:
+    """Whether the breaker is open at a cycle, since when, and when it lets the next one through (None: now)."""
     memory, now = report.plan.ledger.brakes, report.at
     if memory.opened is None:
-        return None
+        return BreakerStatus()
     wait_s = breaker_wait_s(memory, report.policy.brakes.breaker, now.boottime_s)
-    since_s = now.wall_s - (now.boottime_s - memory.opened.at_s)
-    return BreakerTimes(since_s=since_s, until_s=now.wall_s + wait_s if wait_s > 0 else None)
+    since = Moment(now.wall_s - (now.boottime_s - memory.opened.at_s))
+    return BreakerStatus(open=True, since=since, until=Moment(now.wall_s + wait_s) if wait_s > 0 else None)
 
 
 def breaker_note(report: CycleReport) -> str:
-    """Say that the breaker has opened, or was open before, why, and what follows; or that it has closed."""
-    times, breaker, opened = breaker_times(report), report.policy.brakes.breaker, report.plan.ledger.brakes.opened
-    if times is None or opened is None:
+    """That the breaker has opened, or was open before, why, and what follows; or that it has closed."""
+    breaker, opened, now = report.policy.brakes.breaker, report.plan.ledger.brakes.opened, report.at
+    if opened is None:
         return "The breaker has closed: it no longer holds back kills and evictions."
     if breaker is None:
         return "The breaker is open."
-    if opened.at_s < report.at.boottime_s:
-        return _still_open(times, breaker, report.at.wall_s)
-    crowd, hold = report.plan.breaker_owners, format_duration(breaker.hold_s)
-    many = (
-        "" if crowd is None or not crowd.due else f": {len(crowd.due)} of {len(crowd.known)} workloads were due at once"
-    )
+    hold = format_duration(breaker.hold_s)
+    if opened.at_s < now.boottime_s:  # found open in the journal: this daemon has not counted anything yet
+        status = breaker_status(report)
+        then = f"one workload is killed or evicted every {hold} until fewer are over"
+        if status.until:
+            then = f"no pod is killed or evicted until {clock_time(status.until, now.wall_s)}, then {then}"
+        since = clock_time(status.since or now.wall_s, now.wall_s)
+        return f"The breaker has been open since {since}: {then}. Check `gpu-watchdog scan` and recent changes."
+    crowd = report.plan.breaker_owners
+    many = ""
+    if crowd is not None and crowd.due:
+        many = f": {len(crowd.due)} of {len(crowd.known)} workloads were due at once"
     limit = f"{format_percent(breaker.offenders)} of at least {breaker.of_at_least}"
     return (
         f"The breaker is open{many} (it opens at {limit}). No pod is killed or evicted for {hold}, "
@@ -178,18 +175,8 @@ def breaker_note(report: CycleReport) -> str:
     )
 
 
-def _still_open(times: BreakerTimes, breaker: Breaker, wall_s: float) -> str:
-    """What a daemon says of a breaker that it found open in the journal: nothing has been counted by it yet."""
-    hold = format_duration(breaker.hold_s)
-    then = f"one workload is killed or evicted every {hold} until fewer are over"
-    if times.until_s:
-        then = f"no pod is killed or evicted until {clock_time(times.until_s, wall_s)}, then {then}"
-    since = clock_time(times.since_s, wall_s)
-    return f"The breaker has been open since {since}: {then}. Check `gpu-watchdog scan` and recent changes."
-
-
 def presumed_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
-    """Say which brakes count as full because the journal was lost, and until when; empty where none does."""
+    """Which brakes are treated as full because the journal was lost, and until when; empty if none is."""
     waits = memory.waits(_NO_OWNER, brakes, now.boottime_s)
     if memory.lost_s is None or not waits:
         return ""
