@@ -1,10 +1,10 @@
-"""Figures that several surfaces show: sums by GPU and namespace, and bounds of what is allowed."""
+"""Figures that several surfaces show: sums by GPU, and bounds of use that is not known."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from watchdog.core.assessment import Assessment, Reason
+from watchdog.core.assessment import Assessment, AttributedUse, Reason, Unattributed
 from watchdog.core.model import Gap, Gpu, Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.report.text import elapsed_s
@@ -29,49 +29,41 @@ class Sum:
 
 
 def pods_stale(report: CycleReport) -> bool:
-    """Whether the pod list was too old to act on at the cycle, or has never been there."""
+    """Whether the pod list was too old to act on at the cycle, or has never arrived."""
     synced = report.pods.synced
     return synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s
 
 
-def _by_gpu(parts: Iterable[tuple[str, int | None]]) -> Mapping[str, Sum]:
-    sums: defaultdict[str, Sum] = defaultdict(Sum)
-    for gpu, used in parts:
-        sums[gpu].add(used)
-    return sums
-
-
-def is_listed(gpu: Gpu, seen: Snapshot) -> bool:
-    """Whether all processes of a GPU are known: on WSL a list that came need not be whole."""
-    return gpu.listed and gpu.uuid not in seen.unseen
+def is_listed(gpu: Gpu, snapshot: Snapshot) -> bool:
+    """Whether all processes of a GPU are known: on WSL a list can be incomplete."""
+    return gpu.listed and gpu.uuid not in snapshot.unseen
 
 
 def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
-    """What the listed processes of no known pod use on each GPU; None where its processes are not all known."""
-    sums = _by_gpu((use.gpu, use.used) for use in report.attribution.unattributed)
-    return {gpu.uuid: _total(gpu, sums, report.snapshot) for gpu in report.snapshot.gpus}
+    """What unattributed processes use on each GPU; None if its processes are not all known."""
+    return _total_by_gpu(report.snapshot, report.attribution.unattributed)
 
 
 def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """Used minus reserved minus all processes of each GPU, never clamped: what the driver itself or UVM holds.
 
-    None where any of the three is unknown. It can be negative, since the numbers are read one after the other.
+    None if any of the three is unknown. It can be negative, since the numbers are read one after the other.
     """
-    theirs = [(use.gpu, use.used) for use in report.attribution.attributed]
-    sums = _by_gpu([*theirs, *((use.gpu, use.used) for use in report.attribution.unattributed)])
-    return {gpu.uuid: _residual(gpu, _total(gpu, sums, report.snapshot)) for gpu in report.snapshot.gpus}
+    attribution = report.attribution
+    totals = _total_by_gpu(report.snapshot, (*attribution.attributed, *attribution.unattributed))
+    residual: dict[str, int | None] = {}
+    for gpu in report.snapshot.gpus:
+        total = totals[gpu.uuid]
+        is_known = gpu.used is not None and gpu.reserved is not None and total is not None
+        residual[gpu.uuid] = (gpu.used or 0) - (gpu.reserved or 0) - (total or 0) if is_known else None
+    return residual
 
 
-def _total(gpu: Gpu, sums: Mapping[str, Sum], seen: Snapshot) -> int | None:
-    if not is_listed(gpu, seen):
-        return None
-    return sums[gpu.uuid].total if gpu.uuid in sums else 0
-
-
-def _residual(gpu: Gpu, processes: int | None) -> int | None:
-    if gpu.used is None or gpu.reserved is None or processes is None:
-        return None
-    return gpu.used - gpu.reserved - processes
+def _total_by_gpu(snapshot: Snapshot, uses: Iterable[AttributedUse | Unattributed]) -> dict[str, int | None]:
+    sums: defaultdict[str, Sum] = defaultdict(Sum)
+    for use in uses:
+        sums[use.gpu].add(use.used)
+    return {gpu.uuid: sums[gpu.uuid].total if is_listed(gpu, snapshot) else None for gpu in snapshot.gpus}
 
 
 def all_gaps(report: CycleReport) -> tuple[Gap, ...]:
@@ -81,10 +73,10 @@ def all_gaps(report: CycleReport) -> tuple[Gap, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What bounds the accounts of one report: worked out once, so that asking for every account stays cheap.
+    """What bounds the use of a report's accounts, calculated once for all of them.
 
-    `known` is what is known to be used on each GPU, by any account or by the host itself; `hiding` are the GPUs on
-    which anybody may use more than is known. Without `gpus` nothing is bounded.
+    `known` is the known use of each GPU by accounts and by the host; `hiding` are the GPUs on which any account may use
+    more than is known. Without `gpus` nothing is bounded.
     """
 
     gpus: tuple[Gpu, ...]
@@ -101,20 +93,20 @@ class Bounds:
         for stray in attribution.unattributed:
             if stray.reason is Reason.HOST:
                 known[stray.gpu] += stray.used or 0
-        # Whose pod is not known may be of anyone.
-        strange = {use.gpu for use in attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
+        # A process whose pod is unknown may belong to any account.
+        unknown = {use.gpu for use in attribution.unattributed if use.reason is Reason.UNKNOWN_POD}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if not gpu.listed}
         return cls(
             gpus=() if snapshot.blind else snapshot.gpus,
             known=dict(known),
-            hiding=frozenset(strange | unlisted | snapshot.unseen) & {gpu.uuid for gpu in snapshot.gpus},
+            hiding=frozenset(unknown | unlisted | snapshot.unseen) & {gpu.uuid for gpu in snapshot.gpus},
         )
 
     def used_at_most(self, assessment: Assessment) -> int | None:
-        """Bytes that an account of the report uses at most; None where its use is known, or nothing bounds it.
+        """Bytes that an account of the report uses at most; None if its use is known, or nothing bounds it.
 
         On each GPU it can use what is in use there, less what is reserved and what others are known to use. It is for
-        people alone: nobody is acted on by it, and it may be the use of another whose amount is not known either.
+        people only, and leads to no action: it may be the use of another account that is not known either.
         """
         if assessment.used is not None or not self.gpus:
             return None
@@ -127,7 +119,7 @@ class Bounds:
             if possible is None or gpu.uuid in possible:
                 if gpu.used is None:
                     return None
-                # `known` has the account's own part in it.
+                # `known` includes the account's own part.
                 bound += max(gpu.used - (gpu.reserved or 0) - self.known.get(gpu.uuid, 0), 0)
         return bound
 
@@ -137,5 +129,5 @@ class Bounds:
             return frozenset({assessment.account.gpu})
         silent = {use.gpu for use in assessment.uses if use.used is None}
         found = self.hiding | (silent & {gpu.uuid for gpu in self.gpus})
-        # Of one that the pod list lags behind all bytes may be known, and only whose they are is not.
+        # If the pod list lags behind, all bytes may be known, but not which account they belong to.
         return found if found or (assessment.behind and not silent) else None

@@ -1,8 +1,7 @@
 """The status of a node as typed values: built by the daemon, encoded as JSON, decoded by the commands.
 
-Bytes are integers and spans are seconds; what is unknown is None. Every key but the few that say what kind of document
-this is has a default, so that a command also reads the status of an older daemon; keys that it does not know are
-skipped.
+Bytes are integers and spans are seconds; what is unknown is None. All keys but a few that identify the document have a
+default, so that a command can also read the status of an older daemon; unknown keys are skipped.
 """
 
 import math
@@ -68,7 +67,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def number(self) -> str:
-        """Its short name in a column: `3`, of a MIG instance `3/1`."""
+        """Its short name in a column: `3`, or `3/1` for a MIG instance."""
         shown = inert(self.uuid or "unknown", 16) if self.index is None else str(self.index)
         return shown if self.gi is None else f"{shown}/{self.gi}"
 
@@ -102,7 +101,7 @@ class OwnerStatus(Struct, frozen=True, kw_only=True):
 
 
 class AllowanceStatus(Struct, frozen=True, kw_only=True):
-    """How the allowance of an account adds up."""
+    """The parts of an account's allowance."""
 
     percent: str | None = None
     per_context: Bytes | None = None
@@ -140,7 +139,7 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
 
 
 class StepStatus(Struct, frozen=True, kw_only=True):
-    """A step of an account's rule: where its threshold lies, on which side of it the account is, and since when."""
+    """A step of an account's rule: its threshold, on which side of it the account is, and since when."""
 
     step: int
     do: Do
@@ -201,7 +200,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
 
 
 class GapStatus(Struct, frozen=True, kw_only=True):
-    """Something that could not be learned; `reason` is its kind, `gpu` the UUID of the GPU that it is about."""
+    """Something that could not be determined; `reason` is its kind, `gpu` the UUID of the GPU concerned."""
 
     what: str = ""
     why: str = ""
@@ -212,7 +211,7 @@ class GapStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Why, and what helps, in one line."""
+        """The cause and the remedy, in one line."""
         return f"{self.why}; {self.remedy}" if self.remedy else self.why
 
 
@@ -227,14 +226,14 @@ class TryingStatus(Struct, frozen=True, kw_only=True):
 
 
 class AccountPart(Struct, frozen=True, kw_only=True):
-    """Which account of a pod an entry of the plan is about."""
+    """The account of a pod that an entry of the plan is about."""
 
     container: str | None = None
     gpu: str | None = None
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):
-    """A step that is due or will be, and what holds it back; `detail` is `sentence` without whom and when."""
+    """A step that is due or will be, and the brake on it; `detail` is `sentence` without the account and the time."""
 
     namespace: str = ""
     pod: str = ""
@@ -266,7 +265,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_now(self) -> bool:
-        """Whether it is due, and nothing holds it back."""
+        """Whether it is due and not withheld."""
         return self.due_in_s <= 0 and self.withheld_by is None
 
     def is_of(self, account: AccountStatus) -> bool:
@@ -325,17 +324,17 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def effect_at(self) -> Moment | None:
-        """When the first signal was sent, or the eviction accepted; where neither is known, when the action began."""
+        """When the first signal was sent or the eviction accepted; if neither is known, when the action began."""
         if self.signals:
             return self.signals[0].at
         return self.ended_at if self.do is Do.EVICT and self.result == "done" else self.at
 
 
 class ChangeStatus(Struct, frozen=True, kw_only=True):
-    """What a cycle has changed, as a line of the log has it; what such a change does not have is left out.
+    """What is new in a cycle, as in a line of the log; keys that do not apply are left out.
 
-    `deed` is the number of an action in the journal; `victims` describe its processes. `brake` is what holds a step
-    back, `reason` why an action ended so, enforcement is suspended or data is missing, and `sha256` that of a policy.
+    `deed` is the number of an action in the journal; `victims` describe its processes. `brake` is what withholds a
+    step, `reason` why an action ended this way, enforcement is suspended or data is missing; `sha256` is a policy's.
     """
 
     at: Moment
@@ -364,13 +363,13 @@ class ChangeStatus(Struct, frozen=True, kw_only=True):
 
 
 class HealthStatus(Struct, frozen=True, kw_only=True):
-    """How the watchdog itself is.
+    """The health of the watchdog itself.
 
-    `unready` says why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it. `policy_error` has
-    the errors of a policy file that was refused. `api` is `ok`, or what is missing of what the API server tells; None:
-    it is not asked. `blind_since` is when NVML last began not to answer, `hangs_since` when the last cycle ended while
-    the loop does not turn. `stop_file` is the path at which the daemon looks for it. `pulse` is `on`, `expensive`
-    where the pulse is off because of what it costs on this driver, or None; `pulse_s` is the median time of one read.
+    `unready` has the reasons why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it.
+    `policy_error` has the errors of a rejected policy file. `api` is `ok`, or what the API server has not delivered;
+    None if it is not used. `blind_since` is when NVML stopped answering, `hangs_since` when the last cycle ended if the
+    loop is hung. `stop_file` is the path of the stop file. `pulse` is `on`, `expensive` if it is off because of its
+    cost on this driver, or None; `pulse_s` is the median time of one read.
     """
 
     version: str = ""
@@ -394,12 +393,12 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def turns(self) -> bool:
-        """Whether cycles end, so that what is known is of now."""
+        """Whether cycles complete, so that the data is current."""
         return self.hangs_since is None
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """All that the daemon says of its node; `scan` has neither `recent` nor `changes` nor `health`."""
+    """The status of a node; that of `scan` has no `recent`, `changes` or `health`."""
 
     node: str
     at: Moment
@@ -426,12 +425,12 @@ class Status(Struct, frozen=True, kw_only=True):
 
     @property
     def hangs_since(self) -> float | None:
-        """Since when no cycle has ended, so that everything else is as old as that; None: the loop turns."""
+        """When the last cycle ended if the loop is hung, so everything else is that old; None if it is not."""
         return self.health.hangs_since if self.health is not None else None
 
     @property
     def blind(self) -> GapStatus | None:
-        """The gap that leaves nothing known about any GPU: NVML as a whole; None: there is none."""
+        """The gap that leaves every GPU unknown, NVML as a whole; None if there is none."""
         return next((gap for gap in self.gaps if gap.what == "NVML"), None)
 
     def without_gaps(self, things: Collection[str]) -> "Status":
@@ -440,7 +439,7 @@ class Status(Struct, frozen=True, kw_only=True):
 
     @property
     def free_share(self) -> float:
-        """Below which free share of its memory a card is short."""
+        """The free share of its memory below which a card is short."""
         return float(parse_percent(self.free_below)) if self.free_below is not None else 0.0
 
 
@@ -451,7 +450,7 @@ def encode(value: Struct) -> dict[str, Any]:
 
 
 def decode(body: bytes) -> Status:
-    """The status that a JSON document has; StatusError names the first place that does not fit."""
+    """The status in a JSON document; StatusError names the first place that does not fit."""
     try:
         return msgspec.json.decode(body, type=Status, dec_hook=_moment)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -472,6 +471,6 @@ def _moment(_type: type, value: object) -> Moment:
 
 
 def json_seconds(seconds: float) -> float:
-    """A span as JSON has it: to the millisecond, an integer where it is whole."""
+    """A span for JSON, in milliseconds' precision; an integer if it is whole."""
     rounded = round(seconds, 3)
     return int(rounded) if math.isfinite(rounded) and rounded == int(rounded) else rounded
