@@ -365,7 +365,7 @@ FAULTS: Final = (
     Fault(
         "the phase of an old list",
         "law 4",
-        (Edit("core/assess.py", "    if not behind:\n", "    if True:\n"),),
+        (Edit("core/assess.py", "    if not account.is_behind:\n", "    if True:\n"),),
     ),
     Fault(
         "a single process that gave enough back and is killed",

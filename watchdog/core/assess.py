@@ -4,33 +4,34 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Final
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
-from watchdog.core.budget import Budget, Scale, budget, is_per_gpu, largest_budget
+from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
 from watchdog.core.model import Gap, Gpu, Node, Now, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import hours_at, observes, protection, rule_of
 
-_NONE: Final[frozenset[str]] = frozenset()
 Rank = tuple[bool, int, int, str, str, str]
 
 
 def short_cards(gpus: Iterable[Gpu], free_below: Fraction) -> frozenset[str]:
     """The GPUs of which less than this share is free; a GPU with unknown figures is never short."""
-    # `used` includes what the driver reserves.
-    known = ((gpu.uuid, gpu.total, gpu.used) for gpu in gpus)
+    part, whole = free_below.as_integer_ratio()
+    known = ((gpu.uuid, gpu.total, gpu.used) for gpu in gpus)  # `used` includes what the driver reserves
     return frozenset(
-        uuid for uuid, total, used in known if not (total is None or used is None) and total - used < total * free_below
+        uuid
+        for uuid, total, used in known
+        if not (total is None or used is None) and (total - used) * whole < total * part
     )
 
 
 def short_for(policy: Policy, gpus: Iterable[Gpu]) -> frozenset[str]:
     """The GPUs that are short of memory; none if no rule of the policy has a step under pressure."""
-    return short_cards(gpus, policy.pressure.free_below) if any(rule.uses_pressure for rule in policy.rules) else _NONE
+    matters = any(step.under_pressure for rule in policy.rules for step in rule.steps)
+    return short_cards(gpus, policy.pressure.free_below) if matters else frozenset()
 
 
 def card_of(assessment: Assessment) -> str | None:
@@ -132,19 +133,18 @@ def assess_pod(
     short = short_for(inputs.policy, snapshot.gpus)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     assessments: list[Assessment] = []
-    behind = any(not use.container for use in uses)
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
-        scale = _scale(key, rule or _NO_RULE, coverage, uses)
-        own = scale.uses
-        granted = _budget(pod, declaration, scale, inputs, behind=behind)
+        account = _account(key, rule or _NO_RULE, coverage, uses)
+        own = account.uses
+        granted = _budget(pod, declaration, account, inputs)
         # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
         lags = key.container is None and any(_lags(use, inputs) for use in own)
         used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, inputs))
         known = all(use.used is not None for use in own) and not coverage.hides(key.gpu, uses) and not lags
         is_clear = known
-        if scale.hidden and used_at_least <= (granted.allowed or 0):
+        if account.hidden and used_at_least <= (granted.allowed or 0):
             # Within only if that also holds when only the contexts that were seen count.
-            seen = _budget(pod, declaration, replace(scale, hidden=False), inputs, behind=behind)
+            seen = _budget(pod, declaration, replace(account, hidden=False), inputs)
             is_clear = known and used_at_least <= (seen.allowed or 0)
         assessments.append(
             Assessment(
@@ -166,7 +166,7 @@ def assess_pod(
                 uses=own,
                 shares=_shares(own, granted),
                 misdeclarations=declaration.remarks,
-                behind=behind,
+                behind=account.is_behind,
                 mps=hazards,
             )
         )
@@ -178,12 +178,12 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
     return not use.container and (use.uid, use.unlisted) not in inputs.overdue
 
 
-def _budget(pod: Pod, declaration: PodDeclaration, scale: Scale, inputs: Inputs, *, behind: bool) -> Budget:
+def _budget(pod: Pod, declaration: PodDeclaration, account: Account, inputs: Inputs) -> Budget:
     """The budget of an account in the current phase, or the largest of all phases if the list is behind."""
-    if not behind:
-        return budget(active_containers(pod), declaration, scale, inputs.policy)
-    declared = [(phase, declare(pod, inputs.policy, inputs.node, scale.cards, phase)) for phase in phases(pod)]
-    return largest_budget(declared, scale, inputs.policy)
+    if not account.is_behind:
+        return budget(active_containers(pod), declaration, account, inputs.policy)
+    declared = [(phase, declare(pod, inputs.policy, inputs.node, account.cards, phase)) for phase in phases(pod)]
+    return largest_budget(declared, account, inputs.policy)
 
 
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
@@ -200,8 +200,8 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
     return keys
 
 
-def _scale(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Scale:
-    return Scale(
+def _account(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Account:
+    return Account(
         rule=rule,
         container=key.container,
         gpu=key.gpu,

@@ -33,18 +33,47 @@ class Budget:
     allowed_by_request: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An account with what its budget depends on: its rule, and the node's cards. None: all containers, all GPUs.
+
+    `uses` are those of the account; `hidden`: it may have more contexts. `pod_uses` are those of the whole pod, which
+    show on which GPUs a container uses the most.
+    """
+
+    rule: Rule
+    container: str | None
+    gpu: str | None
+    cards: Cards
+    uses: tuple[AttributedUse, ...]
+    pod_uses: tuple[AttributedUse, ...]
+    hidden: bool = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the pod list lacks a container in which the pod runs."""
+        return any(not use.container for use in self.pod_uses)
+
+    def contexts(self, uses: Iterable[AttributedUse]) -> int:
+        """The number of contexts for the allowance: one per process and GPU, or the maximum if some may be hidden.
+
+        A card that drops out hides its contexts, which must not put any account over its limit.
+        """
+        return LARGEST if self.hidden else len({(use.key, use.gpu) for use in uses})
+
+
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     """Whether a container (None: the pod) declares an amount per GPU; a default is a total."""
     is_own = (amount for name, amount in declaration.amounts.items() if container is None or name in ("", container))
     return any(amount.per == "gpu" for amount in is_own)
 
 
-def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], scale: "Scale", policy: Policy) -> Budget:
+def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
     """The largest budget of an account in any phase, used when the current phase is unknown.
 
     It can't be determined if that of one phase can't, or if one phase has none: the pod would be left alone in that.
     """
-    budgets = [budget(phase, declaration, scale, policy) for phase, declaration in phases]
+    budgets = [budget(phase, declaration, account, policy) for phase, declaration in phases]
     bounded = [one for one in budgets if one.allowed is not None]
     if not bounded:
         return budgets[-1]
@@ -60,84 +89,60 @@ def _by_request(granted: Budget) -> int:
     return (granted.allowed if granted.allowed_by_request is None else granted.allowed_by_request) or 0
 
 
-def budget(phase: Phase, declaration: PodDeclaration, scale: "Scale", policy: Policy) -> Budget:
-    """The budget of one account of a pod in a phase, for the containers and GPUs that `scale` names."""
-    if scale.container == "":
+def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: Policy) -> Budget:
+    """The budget of one account of a pod in a phase."""
+    if account.container == "":
         return Budget()  # processes of containers that are not listed yet: measured, never acted on
     active = [container.name for container in phase]
-    is_split = "" in declaration.amounts and scale.container is not None and active != [scale.container]
+    is_split = "" in declaration.amounts and account.container is not None and active != [account.container]
     # A total and an amount per GPU cannot be added.
     if is_split or {"total", "gpu"} <= {amount.per for amount in declaration.amounts.values()}:
         return Budget(misdeclared=True)
-    amounts = _amounts_of(active, declaration, scale)
-    asked = {*(active if scale.container is None else [scale.container]), *([] if amounts else [""])}
-    has_tried = not amounts and scale.rule.default is None
+    amounts = _amounts_of(active, declaration, account)
+    asked = {*(active if account.container is None else [account.container]), *([] if amounts else [""])}
+    has_tried = not amounts and account.rule.default is None
     if declaration.invalid & asked or (has_tried and declaration.misdeclared & asked):
         return Budget(misdeclared=True)
     if not amounts:
         # In the init phase the containers that declare may not run yet.
-        declares_later = scale.container is None and declaration.amounts
-        return Budget() if declares_later else _default(scale, policy)
+        declares_later = account.container is None and declaration.amounts
+        return Budget() if declares_later else _default(account, policy)
     others = {name: amount for name, amount in declaration.amounts.items() if name not in amounts}
-    return _granted(amounts, {} if scale.container is not None else others, scale, policy)
+    return _granted(amounts, {} if account.container is not None else others, account, policy)
 
 
-def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], scale: "Scale", policy: Policy) -> Budget:
+def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:
     """The budget from the amounts that count now; `others` are those of containers that do not."""
-    declared = _sizes(amounts, scale)
+    declared = _sizes(amounts, account)
     if declared is None:
         return Budget(declared_by=_sources(amounts.values()))
     # A container whose own amount can't be determined must not seem to be above it.
-    idle = {name: (_sizes({name: each}, scale) or {name: LARGEST})[name] for name, each in others.items()}
-    requested = _sizes(amounts, scale, by_request=True) if any(a.limit is not None for a in amounts.values()) else None
+    idle = {name: (_sizes({name: each}, account) or {name: LARGEST})[name] for name, each in others.items()}
+    has_limit = any(amount.limit is not None for amount in amounts.values())
+    requested = _sizes(amounts, account, by_request=True) if has_limit else None
     return Budget(
         declared=min(sum(declared.values()), LARGEST),
         declared_by=_sources(amounts.values()),
-        allowed=_allowed(amounts, declared, scale, policy),
+        allowed=_allowed(amounts, declared, account, policy),
         by_container={**idle, **declared},
         requested=None if requested is None else min(sum(requested.values()), LARGEST),
-        allowed_by_request=None if requested is None else _allowed(amounts, requested, scale, policy),
+        allowed_by_request=None if requested is None else _allowed(amounts, requested, account, policy),
         requests_by_container={**idle, **(declared if requested is None else requested)},
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """The account that a budget is computed for, its rule and the node's cards. None: all containers, all GPUs.
-
-    `uses` are those of the account; `hidden`: it may have more contexts. `pod_uses` are those of the whole pod, which
-    show on which GPUs a container uses the most.
-    """
-
-    rule: Rule
-    container: str | None
-    gpu: str | None
-    cards: Cards
-    uses: tuple[AttributedUse, ...]
-    pod_uses: tuple[AttributedUse, ...]
-    hidden: bool = False
-
-    def contexts(self, uses: Iterable[AttributedUse]) -> int:
-        """The number of contexts for the allowance: one per process and GPU, or the maximum if some may be hidden.
-
-        A card that drops out hides its contexts, which must not put any account over its limit.
-        """
-        return LARGEST if self.hidden else len({(use.key, use.gpu) for use in uses})
-
-
-def _sizes(amounts: Mapping[str, Amount], scale: Scale, *, by_request: bool = False) -> dict[str, int] | None:
+def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool = False) -> dict[str, int] | None:
     """Each container's amount in bytes; None if one depends on a card of unknown size."""
     sizes: dict[str, int] = {}
-    is_behind = any(not use.container for use in scale.pod_uses)
     for name, amount in amounts.items():
-        uses = tuple(use for use in scale.pod_uses if name in ("", use.container))
+        uses = tuple(use for use in account.pod_uses if name in ("", use.container))
         most_used = _most_used(uses)
-        if is_behind and name:
+        if account.is_behind and name:
             # An unlisted container may be this one, so it is not known which cards it uses.
-            most_used = [] if scale.gpu is None else [scale.gpu]
-        placement = Placement(most_used, scale.gpu, scale.cards)
-        is_anywhere = is_behind and name != "" and scale.gpu is None and not isinstance(amount.size, int)
-        if (is_anywhere and not scale.cards.have_one_size) or _is_undecided(amount, placement, uses):
+            most_used = [] if account.gpu is None else [account.gpu]
+        placement = Placement(most_used, account.gpu, account.cards)
+        is_anywhere = account.is_behind and name != "" and account.gpu is None and not isinstance(amount.size, int)
+        if (is_anywhere and not account.cards.have_one_size) or _is_undecided(amount, placement, uses):
             return None
         size = bytes_of(amount, placement, by_request=by_request)
         if size is None:
@@ -170,26 +175,26 @@ def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
     return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
 
 
-def _amounts_of(active: list[str], declaration: PodDeclaration, scale: Scale) -> dict[str, Amount]:
+def _amounts_of(active: list[str], declaration: PodDeclaration, account: Account) -> dict[str, Amount]:
     """The amounts that count for an account, by container; "" is that of the whole pod."""
-    names = ["", *(active if scale.container is None else [scale.container])]
+    names = ["", *(active if account.container is None else [account.container])]
     return {name: declaration.amounts[name] for name in names if name in declaration.amounts}
 
 
-def _default(scale: Scale, policy: Policy) -> Budget:
-    default = scale.rule.default
+def _default(account: Account, policy: Policy) -> Budget:
+    default = account.rule.default
     if default is None:
         return Budget()
     allowance = policy.allowance if default else NO_ALLOWANCE
-    allowed = min(allowance.allowed(default, scale.contexts(scale.uses)), LARGEST)
+    allowed = min(allowance.allowed(default, account.contexts(account.uses)), LARGEST)
     return Budget(declared=default, declared_by="default", allowed=allowed)
 
 
-def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Scale, policy: Policy) -> int:
+def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], account: Account, policy: Policy) -> int:
     """The sum that all allowances give; processes of containers that declare nothing count under the policy's own."""
     first, *others = (amount.allowance for amount in amounts.values())
     if all(other is first for other in others):
-        return min(first.allowed(sum(known.values()), scale.contexts(scale.uses)), LARGEST)
+        return min(first.allowed(sum(known.values()), account.contexts(account.uses)), LARGEST)
     declared: defaultdict[Allowance, int] = defaultdict(int)
     of: dict[str, Allowance] = {}
     for name, amount in amounts.items():
@@ -197,10 +202,10 @@ def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], scale: Sca
         of[name] = amount.allowance
     fallback = of.get("") or (next(iter(declared)) if len(declared) == 1 else policy.allowance)
     by_allowance: defaultdict[Allowance, list[AttributedUse]] = defaultdict(list)
-    for use in scale.uses:
+    for use in account.uses:
         by_allowance[of.get(use.container, fallback)].append(use)
-    every = declared.keys() | by_allowance.keys() | ({fallback} if scale.hidden else set())
-    return min(sum(one.allowed(declared[one], scale.contexts(by_allowance[one])) for one in every), LARGEST)
+    every = declared.keys() | by_allowance.keys() | ({fallback} if account.hidden else set())
+    return min(sum(one.allowed(declared[one], account.contexts(by_allowance[one])) for one in every), LARGEST)
 
 
 def _sources(amounts: Iterable[Amount]) -> str:

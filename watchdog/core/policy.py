@@ -185,11 +185,6 @@ class Rule:
     active: Hours | None = _default(None, "Outside these hours the rule only observes, by the clock of that time zone.")
     steps: tuple[Step, ...] = _default((), "The ladder.", "step")
 
-    @property
-    def uses_pressure(self) -> bool:
-        """Whether any step of the rule counts only under pressure."""
-        return any(step.under_pressure for step in self.steps)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
