@@ -265,7 +265,7 @@ class Cycle:
             self._evictions.give_up(entry.account, justified.result, justified.reason, now)
         if last_look is None or not isinstance(justified, PlanEntry):
             return None
-        self._evictions.try_again(justified, opened.attribution, opened.inputs, last_look.fresh_until_s)
+        self._evictions.try_again(justified, opened, last_look.fresh_until_s)
         pending = self._evictions.pending.get(entry.account)
         if pending is None:
             return None  # it was given up while the driver was queried again
@@ -274,7 +274,7 @@ class Cycle:
     def _evict(self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook) -> PlanEntry:
         reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
         self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, last_look.at)
-        self._evictions.begin(entry, number, opened.attribution, opened.inputs, last_look.fresh_until_s)
+        self._evictions.begin(entry, number, opened, last_look.fresh_until_s)
         pending = self._evictions.pending[entry.account]
         # An action that has begun counts, whatever its result.
         self.ledger = self.ledger.note_begun(entry.assessment, pending, last_look.at)

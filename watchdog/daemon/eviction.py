@@ -26,7 +26,7 @@ from watchdog.core.eviction import (
 from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
 from watchdog.daemon.kill import ActionRecord, reaction_s
 
@@ -268,24 +268,22 @@ class Evictions:
         """Write down the intention of an eviction: its number once that is on disk."""
         return self._record.intend(entry, sorted(_keys_of(entry.account.uid, attribution)), self._clock())
 
-    def begin(
-        self, entry: PlanEntry, number: int, attribution: Attribution, inputs: Inputs, fresh_until_s: float
-    ) -> None:
+    def begin(self, entry: PlanEntry, number: int, opened: OpenCycle, fresh_until_s: float) -> None:
         """Begin an eviction whose intention is on disk and that a last look has justified since then.
 
         After `fresh_until_s` (boot time) that look is too old, and the API server is not asked to evict.
         """
         self._tickets += 1
-        timeout_s = inputs.policy.release_timeout_s
+        timeout_s = opened.inputs.policy.release_timeout_s
         eviction = Eviction(entry, number, self._tickets, self._clock(), timeout_s, self._record)
         self._all[self._tickets] = eviction
-        self._submit(eviction, entry, attribution, inputs, fresh_until_s)
+        self._submit(eviction, entry, opened, fresh_until_s)
 
-    def try_again(self, entry: PlanEntry, attribution: Attribution, inputs: Inputs, fresh_until_s: float) -> None:
+    def try_again(self, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
         """Try the eviction of this account again, after a last look at the pod and its use."""
         for eviction in self._pending_of(entry.account):
             if not eviction.is_awaited:
-                self._submit(eviction, entry, attribution, inputs, fresh_until_s)
+                self._submit(eviction, entry, opened, fresh_until_s)
 
     def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
         """Stop trying to evict for this account; an accepted eviction goes on."""
@@ -342,21 +340,19 @@ class Evictions:
         self._accepted, self._outcomes = [], []
         return progress
 
-    def _submit(
-        self, eviction: Eviction, entry: PlanEntry, attribution: Attribution, inputs: Inputs, fresh_until_s: float
-    ) -> None:
+    def _submit(self, eviction: Eviction, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
         if self._evictor is None:
             return
 
         def objection(pod: Pod) -> str | None:
             # The API does not report when the pod was first seen terminating.
             known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
-            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
+            return objection_to_evicting(known, entry.definition.grace_s, opened.inputs, self._clock())
 
         def is_fresh() -> bool:
             return self._clock().boottime_s <= fresh_until_s
 
-        keys = _keys_of(entry.account.uid, attribution)
+        keys = _keys_of(entry.account.uid, opened.attribution)
         self._evictor.begin(eviction.next_request(entry, keys, objection, is_fresh))
 
     def _pending_of(self, account: AccountKey) -> list[Eviction]:
