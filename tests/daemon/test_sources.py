@@ -17,7 +17,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.policy import Match, Policy
 from watchdog.core.rules import protection
-from watchdog.daemon.sources import Sources, missing_sources, namespace_source, node_source, uses_api, with_gaps
+from watchdog.daemon.sources import Sources, missing_sources, uses_api, with_gaps
 from watchdog.options import Options
 from watchdog.report.text import rfc3339
 
@@ -30,16 +30,16 @@ ALSO = rule(name="also", match=Match(namespaces=("a",), namespace_labels={"stage
 def test_what_is_not_named_is_not_known() -> None:
     """Without a file the node is known by its name alone, and no namespace is: neither counts as one without labels."""
     options = Options(node="n1")
-    node, gaps = node_source(options).read(now())
+    node, gaps = Sources(options, None).node.read(now())
     assert (node.name, node.known, gaps) == ("n1", False, ())
-    assert namespace_source(options).read(now()) == ({}, ())
+    assert Sources(options, None).namespaces.read(now()) == ({}, ())
 
 
 def test_what_is_named_is_read(tmp_path: Path) -> None:
     """`--namespaces` names the file of the namespaces."""
     path = tmp_path / "namespaces.json"
     path.write_text(json.dumps({"kind": "Namespace", "metadata": {"name": "a", "labels": {"team": "ml"}}}))
-    assert namespace_source(Options(node="n1", namespaces=path)).read(now()) == ({"a": {"team": "ml"}}, ())
+    assert Sources(Options(node="n1", namespaces=path), None).namespaces.read(now()) == ({"a": {"team": "ml"}}, ())
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ class SimSources(Sources):
 
     def __init__(self, around: Around) -> None:
         self._own = OWN
-        self._pods = _Pods(around)
-        self._node = _Node(around)
-        self._namespaces = NO_NAMESPACES
+        self.pods = _Pods(around)
+        self.node = _Node(around)
+        self.namespaces = NO_NAMESPACES
         self._terminating = TerminatingPods()
 
 

@@ -102,27 +102,6 @@ def open_cluster(options: Options, bell: Bell) -> "Cluster | None":
     return Cluster(options, bell)
 
 
-def pod_source(options: Options, cluster: "Cluster | None" = None) -> Source[PodList]:
-    """The source of pods by the options; without one, every process of a pod is `unknown_pod`."""
-    if options.pods is not None:
-        return PodFile(options.pods, options.node)
-    return NoSource(PodList()) if cluster is None else cluster.pods
-
-
-def node_source(options: Options, cluster: "Cluster | None" = None) -> NodeSource:
-    """The source of the Node object by the options; without one, only its name is known."""
-    if options.node_object is not None:
-        return NodeFile(options.node_object, options.node)
-    return NoSource((Node(name=options.node, known=False), ())) if cluster is None else cluster.node
-
-
-def namespace_source(options: Options, cluster: "Cluster | None" = None) -> NamespaceSource:
-    """The source of namespaces by the options."""
-    if options.namespaces is not None:
-        return NamespaceFile(options.namespaces)
-    return NO_NAMESPACES if cluster is None else cluster.namespaces
-
-
 def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
     """Warnings about what a policy needs and no source provides, one sentence each."""
     if uses_api(options):
@@ -164,29 +143,38 @@ def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
 class Sources:
     """The configured sources, read again on each call; `files` are those that are files.
 
+    Without a source of pods every process of a pod is `unknown_pod`; without the Node object only its name is known.
     `own` is where the daemon itself runs.
     """
 
     def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
         self._own = own
         self.files = tuple(filter(None, (options.pods, options.node_object, options.namespaces)))
-        self._pods = pod_source(options, cluster)
-        self._node = node_source(options, cluster)
-        self._namespaces = namespace_source(options, cluster)
+        self.pods: Source[PodList] = NoSource(PodList())
+        self.node: NodeSource = NoSource((Node(name=options.node, known=False), ()))
+        self.namespaces = NO_NAMESPACES
+        if cluster is not None:
+            self.pods, self.node, self.namespaces = cluster.pods, cluster.node, cluster.namespaces
+        if options.pods is not None:
+            self.pods = PodFile(options.pods, options.node)
+        if options.node_object is not None:
+            self.node = NodeFile(options.node_object, options.node)
+        if options.namespaces is not None:
+            self.namespaces = NamespaceFile(options.namespaces)
         self._terminating = TerminatingPods()
 
     @property
     def have_changed(self) -> bool:
         """Whether the pods, the node or the namespaces have changed since they were last read."""
-        return any(source.has_changed() for source in (self._pods, self._node, self._namespaces))
+        return any(source.has_changed() for source in (self.pods, self.node, self.namespaces))
 
     def switches(self, now: Now, old_after_s: float = math.inf) -> Switches:
         """The switches of the Node object; `unseen` if it is older than this.
 
         Its age counts only while it can't be updated.
         """
-        current = switches(*self._node.read(now))
-        return replace(current, unseen=current.unseen or self._node.is_old(now, old_after_s))
+        current = switches(*self.node.read(now))
+        return replace(current, unseen=current.unseen or self.node.is_old(now, old_after_s))
 
     def inputs(
         self,
@@ -198,11 +186,11 @@ class Sources:
         is_held: bool = False,
     ) -> Inputs:
         """The inputs of a cycle at this moment."""
-        node, node_gaps = self._node.read(now)
-        namespaces, namespace_gaps = self._namespaces.read(now)
-        if self._namespaces.is_old(now, policy.stale_after_s):
+        node, node_gaps = self.node.read(now)
+        namespaces, namespace_gaps = self.namespaces.read(now)
+        if self.namespaces.is_old(now, policy.stale_after_s):
             namespaces = {}  # rules that match by their labels can't be determined then, and their pods are left alone
-        pods = self._pods.read(now)
+        pods = self.pods.read(now)
         with_times = self._terminating.with_first_seen(pods.pods, now)
         return Inputs(
             policy=policy,

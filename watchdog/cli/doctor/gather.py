@@ -40,7 +40,7 @@ from watchdog.core.rules import maintenance_of
 from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
-from watchdog.daemon.sources import namespace_source, node_source, open_cluster, pod_source
+from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.devices import Library, has_capability_devices, inspect_library, windows_sign
 from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.nvml import NvmlDriver
@@ -98,12 +98,13 @@ def _is_there(path: Path) -> bool:
 
 
 def _cluster(options: Options, connection: Cluster | None, now: Now) -> ClusterFacts:
-    node, node_gaps = node_source(options, connection).read(now)
-    namespaces, namespace_gaps = namespace_source(options, connection).read(now)
+    sources = Sources(options, None, connection)
+    node, node_gaps = sources.node.read(now)
+    namespaces, namespace_gaps = sources.namespaces.read(now)
     return ClusterFacts(
         node_name=options.node,
         pods_path=options.pods,
-        pods=pod_source(options, connection).read(now),
+        pods=sources.pods.read(now),
         age_s=_age_s(options.pods, now),
         node_path=options.node_object,
         node=node,
