@@ -6,7 +6,7 @@ import pickle
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -115,10 +115,8 @@ def _decode(data: bytes, source: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise _refuse(
-            source, f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8", line
-        ) from None
+        line, byte = data[: error.start].count(b"\n") + 1, data[error.start]
+        raise _refuse(source, f"the byte 0x{byte:02x} is not UTF-8; save the file as UTF-8", line) from None
 
 
 def _syntax_error(source: str, text: str, message: str) -> PolicyError:
@@ -126,9 +124,7 @@ def _syntax_error(source: str, text: str, message: str) -> PolicyError:
 
     place = _PLACE.search(message)
     what = message[: place.start()] if place else message
-    for pattern, remedy in _REMEDIES:
-        if pattern.match(what):
-            what = remedy
+    what = next((remedy for pattern, remedy in _REMEDIES if pattern.match(what)), what)
     if len(what) > 200:
         what = quote(what)
     if place is None:
@@ -142,21 +138,9 @@ def _refuse(source: str, what: str, line: int | None = None) -> PolicyError:
     return PolicyError([PolicyProblem(source=source, what=what, line=line)])
 
 
-def _is_shallow(document: dict[str, Any]) -> bool:
-    level: list[Any] = [document]
-    for _ in range(MAX_DEPTH):
-        level = list(_children(level))
-        if not level:
-            return True
-    return False
-
-
-def _children(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, dict):
-            yield from value.values()
-        elif isinstance(value, list):
-            yield from value
+def _is_shallow(value: Any, levels: int = MAX_DEPTH) -> bool:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_shallow(child, levels - 1) for child in children)
 
 
 BUILT_IN_FILE: Final = Path(__file__).with_name("built_in.toml")
@@ -179,7 +163,8 @@ def load_in_child(path: Path) -> Callable[[], Policy]:
     if child == 0:
         try:
             os.close(receiver)
-            _send_policy(path, sender)
+            with open(sender, "wb") as pipe:  # noqa: PTH123 - it is open already
+                pickle.dump(_load_or_problems(path), pipe)
         finally:
             os._exit(0)
     os.close(sender)
@@ -200,14 +185,11 @@ def load_in_child(path: Path) -> Callable[[], Policy]:
     return wait
 
 
-def _send_policy(path: Path, sender: int) -> None:
-    loaded: Policy | tuple[PolicyProblem, ...]
+def _load_or_problems(path: Path) -> Policy | tuple[PolicyProblem, ...]:
     try:
-        loaded = load_policy(path)
+        return load_policy(path)
     except PolicyError as error:
-        loaded = error.problems
-    with open(sender, "wb") as pipe:
-        pickle.dump(loaded, pipe)
+        return error.problems
 
 
 def parse_policy(text: str, source: str) -> Policy:

@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 from watchdog import clock
 from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
 from watchdog.journal.rows import INSERT, base_row, bound
-from watchdog.journal.schema import Statement, check_tables, migrate, set_up, write_nothing
+from watchdog.journal.schema import Statement, migrate, set_up, write_nothing
 from watchdog.report.text import rfc3339
 
-_MAGIC: Final = b"SQLite format 3\x00"
+MAGIC: Final = b"SQLite format 3\x00"
 _LEAST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 _BUSY_MS: Final = 1000
 _PROBE_BUSY_MS: Final = 50
@@ -71,10 +71,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)
             on_failure.callback(connection.close)
-            _check(connection, path)
+            if damage := quick_check(connection):
+                raise CorruptError(f"journal {path} is damaged ({damage})")
             set_up(connection, path)
             migrate(connection, path)
-            check_tables(connection)
+            # All tables of this version must exist.
+            connection.execute("SELECT 1 FROM occurrence, deed, begun, breaker, past_span, past LIMIT 0")
         except sqlite3.Error as error:
             raise explain(error, path) from error
         on_failure.pop_all()
@@ -85,25 +87,25 @@ def _check_header(path: Path) -> None:
     """Reject a file that never was a database: it belongs to something else, and must not be moved."""
     with path.open("rb") as file:
         head = file.read(512)
-    if head and not head.startswith(_MAGIC):
+    if head and not head.startswith(MAGIC):
         if head.strip(b"\x00"):
             raise JournalError(f"{path} is not a journal but something else: name another file with `--journal`")
         raise CorruptError(f"journal {path} is damaged (it begins with zeros)")
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def quick_check(connection: sqlite3.Connection) -> str:
+    """What SQLite finds damaged in its file; empty if nothing, or if the check would take too long."""
     calls = iter(range(_CHECK_STEPS // 10_000))
     connection.set_progress_handler(lambda: int(next(calls, None) is None), 10_000)
     try:
-        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        result = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
             raise
-        return
+        return ""
     finally:
         connection.set_progress_handler(None, 0)
-    if result != "ok":
-        raise CorruptError(f"journal {path} is damaged ({result})")
+    return "" if result == "ok" else result
 
 
 T = TypeVar("T")

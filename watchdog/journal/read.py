@@ -5,56 +5,16 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from watchdog.journal.errors import JournalError, NoJournalError, explain, explain_os
-from watchdog.journal.schema import APPLICATION_ID, COLUMNS, check_version
-from watchdog.report.text import rfc3339
+from watchdog.journal.schema import APPLICATION_ID, COLUMNS, HistoryRow, check_version
+
+__all__ = ["HistoryRow", "history", "pods_in", "reading"]
 
 _BUSY_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRow:
-    """One occurrence in the journal; columns that do not apply are None. Bytes are integers."""
-
-    event: str
-    node: str
-    boot_id: str
-    boottime_s: float
-    wall_s: float
-    namespace: str | None
-    pod: str | None
-    uid: str | None
-    container: str | None
-    gpu: str | None
-    owner_kind: str | None
-    owner_name: str | None
-    rule: str | None
-    step: int | None
-    do: str | None
-    scope: str | None
-    mark: str | None
-    used: int | None
-    used_at_least: int | None
-    declared: int | None
-    declared_by: str | None
-    allowed: int | None
-    policy: str | None
-    deed: int | None
-    result: str | None
-    reason: str | None
-    detail: str | None
-    sentence: str
-    account: str | None = None  # missing in journals of older daemons
-
-    @property
-    def at(self) -> str:
-        """The time, as RFC 3339 in UTC."""
-        return rfc3339(self.wall_s)
 
 
 def history(path: Path, pod: str | None, since_s: float) -> list[HistoryRow]:

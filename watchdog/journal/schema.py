@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from watchdog.core.model import Now
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
+from watchdog.report.text import rfc3339
 
 # A span is a time in which one daemon recorded every cycle, until `until_s`. `upto` is the running total of all bodies
 # written, so that the size of those left is a difference of two numbers instead of a sum over all rows.
@@ -92,12 +94,49 @@ def delete_recording(connection: sqlite3.Connection, before_s: float, keep: int,
 
 
 APPLICATION_ID: Final = 0x67707764  # "gpwd"
-COLUMNS: Final = (
-    *("event", "node", "boot_id", "boottime_s", "wall_s", "namespace", "pod", "uid", "container", "gpu"),
-    *("owner_kind", "owner_name", "rule", "step", "do", "scope", "mark", "used", "used_at_least", "declared"),
-    *("declared_by", "allowed", "policy", "deed", "result", "reason", "detail", "sentence"),
-    "account",
-)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRow:
+    """One occurrence in the journal; columns that do not apply are None. Bytes are integers."""
+
+    event: str
+    node: str
+    boot_id: str
+    boottime_s: float
+    wall_s: float
+    namespace: str | None
+    pod: str | None
+    uid: str | None
+    container: str | None
+    gpu: str | None
+    owner_kind: str | None
+    owner_name: str | None
+    rule: str | None
+    step: int | None
+    do: str | None
+    scope: str | None
+    mark: str | None
+    used: int | None
+    used_at_least: int | None
+    declared: int | None
+    declared_by: str | None
+    allowed: int | None
+    policy: str | None
+    deed: int | None
+    result: str | None
+    reason: str | None
+    detail: str | None
+    sentence: str
+    account: str | None = None  # missing in journals of older daemons
+
+    @property
+    def at(self) -> str:
+        """The time, as RFC 3339 in UTC."""
+        return rfc3339(self.wall_s)
+
+
+COLUMNS: Final = tuple(column.name for column in fields(HistoryRow))
 # Each entry takes the file from one user_version to the next; entries that have been released never change.
 MIGRATIONS: Final = (
     """
@@ -147,11 +186,6 @@ def set_up(connection: sqlite3.Connection, path: Path) -> None:
         raise JournalError(f"journal {path} is on a file system without shared memory: choose a local one")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {4 * 2**20}")
-
-
-def check_tables(connection: sqlite3.Connection) -> None:
-    """Check that all tables of this version exist; sqlite3.Error otherwise."""
-    connection.execute("SELECT 1 FROM occurrence, deed, begun, breaker, past_span, past LIMIT 0")
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:

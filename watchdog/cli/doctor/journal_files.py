@@ -13,6 +13,7 @@ from urllib.parse import quote
 from watchdog.cli.doctor.facts import JournalFacts, JournalKind
 from watchdog.daemon.enforcement import stop_file
 from watchdog.journal.errors import CorruptError, JournalError, explain
+from watchdog.journal.file import MAGIC, quick_check
 from watchdog.journal.lock import NodeLock, check_lock
 from watchdog.journal.schema import APPLICATION_ID, check_version
 
@@ -150,8 +151,6 @@ def _size(path: Path) -> int:
     return size
 
 
-_MAGIC: Final = b"SQLite format 3\x00"
-_CHECK_STEPS: Final = 200  # of 10,000 instructions each: a check that would take long is left incomplete
 _BUSY_S: Final = 1.0
 
 
@@ -169,7 +168,7 @@ def journal_kind(path: Path) -> tuple[JournalKind, str]:
         return "unreadable", os_text(error)
     if not head.strip(b"\x00"):
         return ("damaged", "it begins with zeros") if head else ("empty", "")
-    if not head.startswith(_MAGIC):
+    if not head.startswith(MAGIC):
         return "foreign", ""
     is_accessible = os.access(path, os.R_OK | os.W_OK)
     return _database_kind(path) if is_accessible else ("unreadable", "it is read-only for this account")
@@ -202,12 +201,5 @@ def _check_database(connection: sqlite3.Connection, path: Path) -> tuple[Journal
         check_version(connection, path)
     except JournalError as error:
         return "newer", str(error).rpartition(": ")[0]
-    left = iter(range(_CHECK_STEPS))
-    connection.set_progress_handler(lambda: int(next(left, None) is None), 10_000)
-    try:
-        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
-        return "journal", ""
-    return ("journal", "") if result == "ok" else ("damaged", str(result))
+    damage = quick_check(connection)
+    return ("damaged", damage) if damage else ("journal", "")
