@@ -40,13 +40,6 @@ def format_path(location: Location) -> str:
     return path
 
 
-_BY_NAME: Final[dict[str, Any]] = {
-    make.__name__: make
-    for make in (
-        *(kinds.cards_or_quantity, kinds.duration, kinds.key, kinds.labels, kinds.line, kinds.number, kinds.pattern),
-        *(kinds.percent, kinds.quantity, kinds.resource, kinds.shares, kinds.unit, kinds.whole),
-    )
-}
 _BY_TYPE: Final[dict[Any, FieldKind[Any]]] = {
     bool: kinds.flag(),
     Hours: kinds.hours(),
@@ -83,7 +76,7 @@ def kind_of(annotation: Any) -> FieldKind[Any] | None:
     """The kind of values for a type of core.policy; None for tables, lists and optional types."""
     if get_origin(annotation) is Annotated:
         name, *arguments = annotation.__metadata__
-        kind: FieldKind[Any] = _BY_NAME[name](*arguments)
+        kind: FieldKind[Any] = getattr(kinds, name)(*arguments)
         return kind
     if get_origin(annotation) is Literal:
         return kinds.choice(get_args(annotation))
