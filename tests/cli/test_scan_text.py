@@ -14,9 +14,8 @@ from watchdog.cli.scan import WIDTH, bar, scan_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
-from watchdog.export.colour import has_colour
 from watchdog.report.status_build import status_of
-from watchdog.report.text import byte_cell
+from watchdog.report.text import byte_cell, has_colour
 
 PAGE = """\
 Node n1 at 2027-01-15T08:00:09.000Z, policy /etc/gpu-watchdog/policy.toml: enforce.

@@ -121,12 +121,12 @@ def test_what_the_api_server_tells() -> None:
 def test_journal_and_policy_are_told(endpoints: Endpoints) -> None:
     """What is wrong with either stands there until it is mended, and what was done before a journal broke stays."""
     endpoints.set_journal("can't write the journal: no space left", None)
-    endpoints.set_policy_error("policy.toml:3: rule[0].step[0].for: not a duration")
+    endpoints.policy_error = "policy.toml:3: rule[0].step[0].for: not a duration"
     row = encode(endpoints.health_status())
     assert row["journal"] == "can't write the journal: no space left"
     assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
     endpoints.set_journal("", ())
-    endpoints.set_policy_error("")
+    endpoints.policy_error = ""
     row = encode(endpoints.health_status())
     assert (row["journal"], row["policy_ok"], row["policy_error"]) == ("ok", True, None)
 
@@ -135,9 +135,9 @@ def test_hostile_texts_are_inert() -> None:
     """A policy file can be called anything, and so can a journal."""
     evil = "\x1b[2J\u202e\udc80" + "x" * 5000
     endpoints = Endpoints(Metrics(), 1.0)
-    endpoints.set_unready((evil,))
+    endpoints.unready = (evil,)
     endpoints.set_journal(evil, None)
-    endpoints.set_policy_error(evil)
+    endpoints.policy_error = evil
     endpoints.publish(quiet(5, pods=PodList(gaps=(Gap(reason=GapReason.NODE, what=evil, problem=Problem(evil)),))))
     text = json.dumps(encode(endpoints.health_status()), ensure_ascii=False)
     assert text.isprintable()

@@ -117,7 +117,7 @@ def test_health_allows_three_intervals(site: Site) -> None:
 
 def test_readiness_gives_its_reasons(site: Site) -> None:
     """`/readyz` is 503 with one reason a line until a cycle has finished and the daemon has nothing against it."""
-    site.endpoints.set_unready(["the pod list is 4m old", "another watchdog\nholds the lock"])
+    site.endpoints.unready = ("the pod list is 4m old", "another watchdog\nholds the lock")
     response, body = site.get("/readyz")
     assert response.status == 503
     assert body.decode().splitlines() == [
@@ -125,7 +125,7 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
     ]  # fmt: skip
     site.endpoints.publish(quiet())
     assert site.get("/readyz")[1].count(b"\n") == 2
-    site.endpoints.set_unready([])
+    site.endpoints.unready = ()
     response, body = site.get("/readyz")
     assert (response.status, body) == (200, b"ok\n")
     site.clock.second = 60

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
 from tests.export.build import Story, climbing, hostile_pod, killed, trainer
 from tests.export.samples import read
@@ -17,8 +19,6 @@ from watchdog.core.plan import CycleReport
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.web import (
-    CONTENT_TYPE,
-    OPENMETRICS,
     HttpRequest,
     HttpResponse,
     route,
@@ -96,7 +96,7 @@ def test_both_formats_say_what_they_are() -> None:
     """The type names format and version; OpenMetrics ends with its mark, counters end with `_total` in both."""
     metrics = busy()
     rich, plain = (scrape(metrics, accept=accept) for accept in (PROMETHEUS_3, ""))
-    assert (rich.content_type, plain.content_type) == (OPENMETRICS, CONTENT_TYPE)
+    assert (rich.content_type, plain.content_type) == (CONTENT_TYPE_LATEST, CONTENT_TYPE_PLAIN_0_0_4)
     assert rich.body.endswith(b"\n# EOF\n")
     assert b"# EOF" not in plain.body
     for page in (rich, plain):

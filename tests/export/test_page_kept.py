@@ -41,6 +41,11 @@ def endpoints(clock: Clock) -> Endpoints:
     return made
 
 
+def html(endpoints: Endpoints, *, is_still: bool = False) -> bytes:
+    """The page that a reader gets."""
+    return gzip.decompress(endpoints.page(is_still=is_still).packed)
+
+
 def test_within_a_second_it_is_made_once() -> None:
     """A hundred readers cost what one does; another key, another state and another second are made again."""
     making, now = Making(), [0.0]
@@ -64,19 +69,19 @@ def test_the_page_and_the_document_are_of_one_status(endpoints: Endpoints, clock
     clock.second = 9.5
     assert endpoints.page(is_still=False) is page
     assert endpoints.status() is document
-    assert endpoints.page(is_still=True).html != page.html
+    assert html(endpoints, is_still=True) != html(endpoints)
     clock.second = 10.5
-    assert b"kill now" in endpoints.page(is_still=False).html, "the time left goes on between two cycles"
+    assert b"kill now" in html(endpoints), "the time left goes on between two cycles"
 
 
 def test_a_new_cycle_makes_a_new_one() -> None:
     """What is kept never hides what a later cycle has seen."""
     endpoints = Endpoints(Metrics(), 1.0, Clock())
-    assert b"Starting" in endpoints.page(is_still=False).html
+    assert b"Starting" in html(endpoints)
     endpoints.publish(quiet())
-    assert b"All pods are within limits" in endpoints.page(is_still=False).html
+    assert b"All pods are within limits" in html(endpoints)
     endpoints.publish(climbing(9))
-    assert b"1 pod over its limit" in endpoints.page(is_still=False).html
+    assert b"1 pod over its limit" in html(endpoints)
 
 
 def test_many_at_once_wait_for_one() -> None:
@@ -98,9 +103,7 @@ def test_many_at_once_wait_for_one() -> None:
 
 def test_what_is_kept_is_small(endpoints: Endpoints) -> None:
     """It is kept packed: a page takes a fraction of its length in memory."""
-    packed = endpoints.page(is_still=False)
-    assert len(packed.packed) < len(packed.html) / 2
-    assert gzip.decompress(packed.packed) == packed.html
+    assert len(endpoints.page(is_still=False).packed) < len(html(endpoints)) / 2
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/status"])
@@ -135,11 +138,11 @@ def test_what_changes_in_the_status_is_told_at_once(endpoints: Endpoints) -> Non
     assert told(endpoints)["accounts"][0]["verdict"] == "over"
     endpoints.publish(quiet())
     assert told(endpoints)["accounts"][0]["verdict"] == "within"
-    endpoints.set_unready(("no lock",))
+    endpoints.unready = ("no lock",)
     assert told(endpoints)["health"]["unready"] == ["no lock"]
     endpoints.set_journal("the disk is full", None)
     assert told(endpoints)["health"]["journal"] == "the disk is full"
-    endpoints.set_policy_error("no such key")
+    endpoints.policy_error = "no such key"
     assert told(endpoints)["health"]["policy_error"] == "no such key"
 
 

@@ -16,10 +16,9 @@ import click
 from watchdog import clock
 from watchdog.cli.client import without_journal
 from watchdog.core.units import format_duration
-from watchdog.export.colour import BOLD, GREEN, RED, YELLOW, has_colour, paint
 from watchdog.journal.errors import CorruptError, JournalError
 from watchdog.journal.read import HistoryRow, history
-from watchdog.report.text import inert
+from watchdog.report.text import BOLD, GREEN, RED, YELLOW, has_colour, inert, paint
 
 _LONGEST: Final = 4000
 _WIDE: Final = 80  # from this width on the sentence stands beside the event, below it below

@@ -14,7 +14,6 @@ from watchdog.cli.tables import Column, Row, output_width, printed, table
 from watchdog.config.load import built_in_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
-from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import NothingRecordedError, recorded_cycles
 from watchdog.past.recommendation import (
@@ -26,7 +25,7 @@ from watchdog.past.recommendation import (
     advised,
     recommendation_document,
 )
-from watchdog.report.text import byte_cell, count, span
+from watchdog.report.text import byte_cell, count, has_colour, span
 
 
 def print_recommendation(

@@ -14,7 +14,6 @@ from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
 from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, wrapped
 from watchdog.core.policy import Do, Policy
-from watchdog.export.colour import has_colour
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
@@ -23,7 +22,7 @@ from watchdog.report.changes import ChangeKind
 from watchdog.report.sentences.action import victims
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import byte_cell, count, inert, rfc3339, span
+from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339, span
 
 _ENFORCING: Final = frozenset(do for do in Do if do.enforces)
 

@@ -24,7 +24,6 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api, with_gaps
-from watchdog.export.colour import has_colour
 from watchdog.node.driver import released_reading
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
@@ -32,7 +31,7 @@ from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
 from watchdog.report.status import AccountStatus, GpuStatus, Status, encode
 from watchdog.report.status_build import status_of
-from watchdog.report.text import byte_cell, count, inert, rfc3339
+from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339
 
 WIDTH: Final = 100  # of the output if it is not a terminal
 _PATIENCE_S: Final = 30.0

@@ -349,7 +349,7 @@ class Sinks:
 
     def note_pulse(self, cost: PulseCost | None) -> None:
         """Publish what the pulse costs on this driver; log, once, that it is too expensive, or no longer."""
-        self._endpoints.set_pulse(cost)
+        self._endpoints.pulse_cost = cost
         if cost is not None and cost.is_expensive != self._is_pulse_expensive:
             self._is_pulse_expensive = cost.is_expensive
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
@@ -364,7 +364,7 @@ class Sinks:
         """Apply a new policy; the next report brings it to the log and the journal."""
         self.keeper.limits, self.keeper.brakes = policy.journal, policy.brakes
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
-        self._endpoints.set_policy_error("")
+        self._endpoints.policy_error = ""
         self.record.set_limits(policy.journal)
         for warning in (*missing_sources(self._options, policy), *policy.warnings):
             self.daemon_log.warn(warning)
@@ -387,11 +387,11 @@ class Sinks:
             self._refuse(unsettled, unsettled, now)
         elif self._endpoints.policy_error == before:  # not loaded: the file is as it was before
             self._metrics.policy_reload(ok=True, wall_s=now.wall_s)
-            self._endpoints.set_policy_error("")
+            self._endpoints.policy_error = ""
 
     def _refuse(self, policy_error: str, message: str, now: Now) -> None:
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
-        self._endpoints.set_policy_error(policy_error)
+        self._endpoints.policy_error = policy_error
         self.daemon_log.say(ChangeKind.POLICY_REFUSED, message)
         self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
 
@@ -419,5 +419,5 @@ class Sinks:
 
     def _update_health(self) -> None:
         lock = [] if self.has_lock else [self.keeper.lock.problem or "the lock is not held"]
-        self._endpoints.set_unready((*lock, *self._silence, *self._unready))
+        self._endpoints.unready = (*lock, *self._silence, *self._unready)
         self._endpoints.set_journal(self.keeper.problem, self.record.recent)

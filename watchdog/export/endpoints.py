@@ -32,20 +32,13 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cached(Generic[Value]):
-    made_s: float
-    state: object
-    value: Value
-
-
 class SecondCache(Generic[Key, Value]):
-    """Caches a value per key for a second; for any thread."""
+    """Caches a value per key for a second; safe for any thread."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._lock = threading.Lock()
-        self._kept: dict[Key, _Cached[Value]] = {}
+        self._kept: dict[Key, tuple[float, object, Value]] = {}
 
     def get(self, key: Key, state: object, make: Callable[[], Value]) -> Value:
         """The value made under a key less than a second ago in the same state, or a new one.
@@ -53,11 +46,13 @@ class SecondCache(Generic[Key, Value]):
         `state` is compared by `==` and kept, so it must be small. Other threads wait while one makes the value.
         """
         with self._lock:
-            now_s, kept = self._now_s(), self._kept.get(key)
-            if kept is not None and kept.state == state and 0 <= now_s - kept.made_s < _KEPT_S:
-                return kept.value
+            now_s = self._now_s()
+            if key in self._kept:
+                made_s, before, value = self._kept[key]
+                if before == state and 0 <= now_s - made_s < _KEPT_S:
+                    return value
             value = make()
-            self._kept[key] = _Cached(made_s=now_s, state=state, value=value)
+            self._kept[key] = now_s, state, value
             return value
 
 
@@ -67,11 +62,6 @@ class PackedPage:
 
     packed: bytes
     refresh_s: int
-
-    @property
-    def html(self) -> bytes:
-        """The page for a client that does not accept gzip."""
-        return gzip.decompress(self.packed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,28 +97,27 @@ class _Finished:
     resting: Resting | None = None
 
     @property
+    def ticks(self) -> Ticks | None:
+        """The ticks that have repeated the cycle since."""
+        return self.resting.ticks() if self.resting is not None else None
+
+    @property
     def took_s(self) -> tuple[float, ...]:
-        """How long each tick took that has repeated the cycle since."""
-        ticks = self.resting.ticks() if self.resting is not None else None
-        return ticks.took_s if ticks is not None else ()
+        """How long each of these ticks took."""
+        return ticks.took_s if (ticks := self.ticks) is not None else ()
 
     @property
     def ended_s(self) -> float:
         """The boot time at which the cycle, or the last tick that repeated it, was finished."""
-        ticks = self.resting.ticks() if self.resting is not None else None
-        return ticks.ended_s if ticks is not None else self.at_s
-
-    @property
-    def latest(self) -> CycleReport:
-        """The report as of the last tick."""
-        found = self.resting.now() if self.resting is not None else None
-        return found[0] if found is not None else self.report
+        return ticks.ended_s if (ticks := self.ticks) is not None else self.at_s
 
 
 class Endpoints:
     """The current responses. All state is replaced whole and never changed in place.
 
-    `remedies` gives the remedy for each reason of suspension, `stop_file` is the path that the daemon watches.
+    `remedies` gives the remedy for each reason of suspension, `stop_file` is the path that the daemon watches. The loop
+    sets `unready`, the reasons why the daemon is not ready; `policy_error`, why the policy file was rejected, or empty;
+    and `pulse_cost`, None while the pulse is off or not measured yet.
     """
 
     def __init__(
@@ -140,19 +129,19 @@ class Endpoints:
         stop_file: str = "",
     ) -> None:
         self.metrics = metrics
+        self.unready: tuple[str, ...] = ()
+        self.policy_error = ""
+        self.pulse_cost: PulseCost | None = None
         self._remedies: Mapping[str, str] = remedies or {}
         self._stop_file = stop_file
         self._now = now
         self._interval_s = interval_s
         self._started = now()
         self._finished: _Finished | None = None
-        self._unready: tuple[str, ...] = ()
         self._recent: tuple[RecentStatus, ...] = ()
         self._changes: tuple[ChangeStatus, ...] = ()
         self._durations = Durations()
         self._journal = OK
-        self._policy_error = ""
-        self._pulse_cost: PulseCost | None = None
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
         self._statuses: SecondCache[None, _CachedStatus | None] = SecondCache(lambda: now().boottime_s)
@@ -166,7 +155,7 @@ class Endpoints:
             self._finished = replace(self._finished, resting=resting)
 
     def publish(self, report: CycleReport, changes: Iterable[ChangeStatus] = (), ticks: Ticks | None = None) -> None:
-        """Publish a finished cycle and what it has changed; or, as of the last of these ticks, one that they repeat."""
+        """Publish a finished cycle and what it has changed; or one that these ticks repeat, as of the last of them."""
         self._changes = (*reversed(tuple(changes)), *self._changes)[:_MOST_CHANGES]
         self.metrics.update(report, ticks)
         self._interval_s = report.policy.interval_s
@@ -179,10 +168,6 @@ class Endpoints:
         at_s = self._now().boottime_s if ticks is None else ticks.ended_s
         self._finished = _Finished(report=report, at_s=at_s, number=self._durations.count)
 
-    def set_unready(self, reasons: Iterable[str]) -> None:
-        """Set why the daemon is not ready, one line per reason; none: it is ready."""
-        self._unready = tuple(reasons)
-
     def set_journal(self, problem: str, recent: tuple[RecentStatus, ...] | None) -> None:
         """Set the journal's problem (empty: it works), and its recent actions; None: it is not open.
 
@@ -191,24 +176,14 @@ class Endpoints:
         self._journal = problem or OK
         self._recent = self._recent if recent is None else recent
 
-    def set_policy_error(self, mistakes: str) -> None:
-        """Set why the policy file was rejected; empty: it was accepted."""
-        self._policy_error = mistakes
-
-    def set_pulse(self, cost: PulseCost | None) -> None:
-        """Set what the pulse costs; None: it is off, or not measured yet."""
-        self._pulse_cost = cost
-
-    @property
-    def policy_error(self) -> str:
-        """Why the policy file was rejected; empty: it was accepted."""
-        return self._policy_error
-
     @property
     def report(self) -> CycleReport | None:
-        """The last finished cycle; None before the first."""
+        """The last finished cycle, as of the last tick that repeated it; None before the first."""
         finished = self._finished
-        return finished.latest if finished is not None else None
+        if finished is None:
+            return None
+        latest = finished.resting.now() if finished.resting is not None else None
+        return latest[0] if latest is not None else finished.report
 
     @property
     def recent(self) -> tuple[RecentStatus, ...]:
@@ -226,10 +201,11 @@ class Endpoints:
         The second limits the age of what changes without a cycle: the metrics of the process, the counts of Events, and
         whether the last cycle is too old for its numbers to be shown.
         """
-        return self._expositions.get(openmetrics, self.metrics.revision, lambda: self._expose(openmetrics=openmetrics))
 
-    def _expose(self, *, openmetrics: bool) -> bytes:
-        return gzip.compress(render(self.metrics.registry, openmetrics=openmetrics), compresslevel=_LEVEL, mtime=0)
+        def expose() -> bytes:
+            return gzip.compress(render(self.metrics.registry, openmetrics=openmetrics), compresslevel=_LEVEL, mtime=0)
+
+        return self._expositions.get(openmetrics, self.metrics.revision, expose)
 
     def status(self) -> bytes | None:
         """The JSON of `/api/status`, compressed with gzip, made at most once a second; None before the first cycle."""
@@ -244,15 +220,14 @@ class Endpoints:
         report = self.report
         if report is None:
             return None
-        return _CachedStatus(
-            status=status_of(report, self.recent, self.health_status(), self._changes, self._gaps_since), at=report.at
-        )
+        status = status_of(report, self.recent, self.health_status(), self._changes, self._gaps_since)
+        return _CachedStatus(status=status, at=report.at)
 
     def _state(self) -> tuple[object, ...]:
         """The state that the responses depend on, apart from the time."""
         finished = self._finished
         cycle = (finished.number, len(finished.took_s)) if finished is not None else None
-        return cycle, self._unready, self._journal, self._policy_error, self._recent
+        return cycle, self.unready, self._journal, self.policy_error, self._recent
 
     def _make_page(self, *, is_still: bool) -> PackedPage:
         now, cached = self._now(), self._current()
@@ -285,12 +260,12 @@ class Endpoints:
             pass_p99_s=_seconds(self._durations.p99),
             passes=self._durations.count + len(ticks_s),
             journal=inert(self._journal, _LONGEST),
-            policy_ok=not self._policy_error,
-            policy_error=inert(self._policy_error, _LONGEST) or None,
+            policy_ok=not self.policy_error,
+            policy_error=inert(self.policy_error, _LONGEST) or None,
             api=inert(api, _LONGEST) if api is not None else None,
             blind_since=Moment(self._blind_since.wall_s) if self._blind_since is not None else None,
             hangs_since=None if self.health().ok else Moment(now.wall_s - (now.boottime_s - ended_s)),
-            pulse=None if (cost := self._pulse_cost) is None else "expensive" if cost.is_expensive else "on",
+            pulse=None if (cost := self.pulse_cost) is None else "expensive" if cost.is_expensive else "on",
             pulse_s=None if cost is None else round(cost.seconds, 6),
             stop_file=self._stop_file.encode(errors="replace").decode() or None,
         )
@@ -303,15 +278,13 @@ class Endpoints:
     def health(self) -> ProbeResult:
         """Whether the loop runs: the last cycle completed less than three intervals ago, or 10 s if that is more."""
         finished = self._finished
-        since_s = finished.ended_s if finished is not None else self._started.boottime_s
-        age_s = self._now().boottime_s - since_s
+        age_s = self._now().boottime_s - (finished.ended_s if finished is not None else self._started.boottime_s)
         if age_s <= late_after_s(self._interval_s):
             return ProbeResult(ok=True, lines=("ok",))
         if finished is None:
             return ProbeResult(ok=False, lines=(self.no_cycle,))
-        return ProbeResult(
-            ok=False, lines=(f"the last cycle completed {span(age_s)} ago: the loop or a call to NVML is hung",)
-        )
+        hung = f"the last cycle completed {span(age_s)} ago: the loop or a call to NVML is hung"
+        return ProbeResult(ok=False, lines=(hung,))
 
     def readiness(self) -> ProbeResult:
         """Whether the daemon is ready; reasons why it does not enforce are reported in any case."""
@@ -323,7 +296,7 @@ class Endpoints:
         """Why it is not ready."""
         health = self.health()
         hangs = [] if health.ok else health.lines
-        return [*([] if self._finished is not None else [NO_CYCLE_YET]), *hangs, *self._unready]
+        return [*([] if self._finished is not None else [NO_CYCLE_YET]), *hangs, *self.unready]
 
 
 def _seconds(seconds: float | None) -> float | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from watchdog.export.endpoints import Endpoints
-from watchdog.export.structured import structlog
+from watchdog.export.log import Log
 from watchdog.export.web import respond
 from watchdog.options import explain, parse_listen
 
@@ -129,8 +129,8 @@ class HttpServer:
     def _release(self) -> None:
         for client in self._clients:
             self._drop(client)
-        for each in (self._selector, self._listener, self._alarm, self._bell):
-            each.close()
+        for resource in (self._selector, self._listener, self._alarm, self._bell):
+            resource.close()
 
     def _patience_s(self) -> float | None:
         """How long to wait without any client activity; None: indefinitely, so that idling costs nothing."""
@@ -141,8 +141,9 @@ class HttpServer:
 
     def _drop_late(self) -> None:
         now_s = time.monotonic()
-        for client in [each for each in self._clients if each.until_s <= now_s]:
-            self._drop(client)
+        for client in self._clients:
+            if client.until_s <= now_s:
+                self._drop(client)
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -165,8 +166,8 @@ class HttpServer:
 
     def _admit(self, client: _Client, pool: _Pool, most: int, deadline_s: float) -> None:
         """Move a client into a pool; if it is full, its oldest client is dropped."""
-        for each in (self._reading, self._waiting, self._sending):
-            each.pop(client, None)
+        for other in (self._reading, self._waiting, self._sending):
+            other.pop(client, None)
         if len(pool) >= most:
             self._drop(next(iter(pool)))
         client.until_s = time.monotonic() + deadline_s
@@ -221,8 +222,7 @@ class HttpServer:
         try:
             return respond(self._endpoints, bytes(client.request))
         except Exception as error:  # one request must not end the thread that serves all of them
-            message = f"an HTTP request failed unexpectedly; please report this: {error!r}"
-            structlog.get_logger().error("error", message=message)
+            Log().error(f"an HTTP request failed unexpectedly; please report this: {error!r}")
             return b"", b""
 
     def _drop(self, client: _Client) -> None:
@@ -235,13 +235,13 @@ class HttpServer:
 
 def _listener(host: str, port: int) -> socket.socket:
     """A non-blocking listening socket; OSError if the address can't be bound."""
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    made.settimeout(0)
-    return made
+    listener.settimeout(0)
+    return listener

@@ -7,14 +7,26 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Any, Final, TextIO
 
 from watchdog.core.plan import Result
-from watchdog.export.colour import RED, YELLOW, has_colour, paint
-from watchdog.export.structured import structlog
 from watchdog.report.changes import ChangeKind
 from watchdog.report.status import ChangeStatus, encode
-from watchdog.report.text import inert
+from watchdog.report.text import RED, YELLOW, has_colour, inert, paint
+
+# structlog.dev imports rich, if that is installed, for coloured tracebacks: 2.9 MiB on every node. structlog.stdlib and
+# structlog._native import asyncio for loggers with `await`: 1.3 MiB. (PSS of the daemon's imports, structlog 25.) While
+# structlog is being imported, rich counts as not installed (None in sys.modules: The Python Language Reference, 5.3.1)
+# and asyncio is an empty module; afterwards both can be imported as usual.
+_UNUSED: Final[dict[str, Any]] = {"rich": None, "asyncio": ModuleType("asyncio")}
+_replaced = {name: module for name, module in _UNUSED.items() if name not in sys.modules}
+sys.modules.update(_replaced)
+import structlog  # noqa: E402
+
+for _name in _replaced:
+    del sys.modules[_name]
 
 EVERY_S: Final = 60.0
 _MOST: Final = 50
@@ -66,20 +78,15 @@ class _Stream:
             self._stream.flush()
 
 
-class _TextRenderer:
-    """Renders a line for a terminal: the time, the event, the sentence, and fields that are not in the sentence."""
-
-    def __init__(self, *, is_coloured: bool) -> None:
-        self._is_coloured = is_coloured
-
-    def __call__(self, _logger: Any, _method: str, line: structlog.typing.EventDict) -> str:
-        at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
-        colour = {"warning": YELLOW, "error": RED}.get(level, "")
-        name = f"{event:<14}" if event == level else f"{event:<14} {level}" if colour else f"{event:<14}"
-        shown = " ".join(f"{key}={_plain(line[key])}" for key in _SHOWN_FIELDS if key in line)
-        text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
-        trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
-        return f"{at}Z {paint(name, colour, is_on=self._is_coloured and bool(colour))} {text}{trace}"
+def _render_text(_logger: Any, _method: str, line: structlog.typing.EventDict, *, is_coloured: bool) -> str:
+    """A line for a terminal: the time, the event, the sentence, and fields that are not in the sentence."""
+    at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
+    colour = {"warning": YELLOW, "error": RED}.get(level, "")
+    name = f"{event:<14} {level}" if colour and event != level else f"{event:<14}"
+    shown = " ".join(f"{key}={_plain(line[key])}" for key in _SHOWN_FIELDS if key in line)
+    text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
+    trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
+    return f"{at}Z {paint(name, colour, is_on=is_coloured)} {text}{trace}"
 
 
 def _plain(value: Any) -> str:
@@ -91,7 +98,7 @@ def configure(stream: TextIO | None = None) -> None:
     target = stream if stream is not None else sys.stderr
     renderer: Any = structlog.processors.JSONRenderer(ensure_ascii=False)
     if target.isatty():
-        renderer = _TextRenderer(is_coloured=has_colour(target))
+        renderer = partial(_render_text, is_coloured=has_colour(target))
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

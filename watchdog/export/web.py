@@ -20,10 +20,6 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 from watchdog.export.endpoints import Endpoints, ProbeResult
 from watchdog.export.page import POLICY
 
-CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-OPENMETRICS: Final = CONTENT_TYPE_LATEST
-_OPENMETRICS_KIND: Final = "application/openmetrics-text"
-_TEXT_KIND: Final = "text/plain"
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -79,26 +75,18 @@ def respond(endpoints: Endpoints, request: bytes) -> tuple[bytes, bytes]:
 
 def _metrics(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     openmetrics = wants_openmetrics(request.accept)
-    content_type = OPENMETRICS if openmetrics else CONTENT_TYPE
+    content_type = CONTENT_TYPE_LATEST if openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     return _packed(request, endpoints.exposition(openmetrics=openmetrics), content_type, vary="Accept, Accept-Encoding")
-
-
-def _health(endpoints: Endpoints, _: HttpRequest) -> HttpResponse:
-    return _probe(endpoints.health())
-
-
-def _readiness(endpoints: Endpoints, _: HttpRequest) -> HttpResponse:
-    return _probe(endpoints.readiness())
 
 
 def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
     """The status page; with `?still` it does not refresh itself."""
     is_still = request.query == "still"
-    found = endpoints.page(is_still=is_still)
+    page = endpoints.page(is_still=is_still)
     headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer")]
     if not is_still:
-        headers.append(("Refresh", str(found.refresh_s)))
-    return _packed(request, found.packed, "text/html; charset=utf-8", *headers)
+        headers.append(("Refresh", str(page.refresh_s)))
+    return _packed(request, page.packed, "text/html; charset=utf-8", *headers)
 
 
 def _status(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
@@ -112,8 +100,8 @@ _NOT_FOUND: Final = "not found; there are /, /metrics, /healthz, /readyz and /ap
 _ROUTES: Final[dict[str, Callable[[Endpoints, HttpRequest], HttpResponse]]] = {
     "/": _page,
     "/metrics": _metrics,
-    "/healthz": _health,
-    "/readyz": _readiness,
+    "/healthz": lambda endpoints, _: _probe(endpoints.health()),
+    "/readyz": lambda endpoints, _: _probe(endpoints.readiness()),
     "/api/status": _status,
 }
 
@@ -136,7 +124,7 @@ def _packed(
     return HttpResponse(body=_unpacked(packed), content_type=content_type, headers=headers)
 
 
-# One for the metrics, one for the page or the status: what is asked for together without gzip.
+# One for the metrics, one for the page or the status: what is requested together without gzip.
 _unpacked: Final = lru_cache(maxsize=2)(gzip.decompress)
 
 
@@ -161,8 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         if self.command in ("GET", "HEAD"):
             return True
-        refusal = _text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", ("Allow", "GET, HEAD"))
-        self._send(refusal)
+        self._send(_text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", ("Allow", "GET, HEAD")))
         return False
 
     def do_GET(self) -> None:
@@ -178,14 +165,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_version = self.protocol_version  # a request that could not be parsed has no version
         self._send(_text(HTTPStatus(code), message or explain or HTTPStatus(code).phrase))
 
-    def _send(self, found: HttpResponse) -> None:
-        self.send_response(found.status)
-        headers = (("Content-Type", found.content_type), ("Content-Length", str(len(found.body))), *found.headers)
+    def _send(self, response: HttpResponse) -> None:
+        self.send_response(response.status)
+        length = str(len(response.body))
+        headers = (("Content-Type", response.content_type), ("Content-Length", length), *response.headers)
         for name, value in (*headers, *_HEADERS):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.body = found.body
+            self.body = response.body
 
     def version_string(self) -> str:
         """The Server header, without the version of Python."""
@@ -197,12 +185,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 def wants_openmetrics(accept: str) -> bool:
     """Whether an Accept header prefers OpenMetrics 1.x to the text format, as Prometheus does by default."""
-    offers = list(_offers(accept))
-    openmetrics = max(
-        (q for kind, version, q in offers if kind == _OPENMETRICS_KIND and version in ("", "1")), default=0.0
-    )
+    openmetrics = plain = 0.0
+    for kind, version, quality in _offers(accept):
+        if kind == "application/openmetrics-text" and version in ("", "1"):
+            openmetrics = max(openmetrics, quality)
+        elif kind == "text/plain":
+            plain = max(plain, quality)
     # A named format wins over `*/*`; a tie goes to the richer format.
-    plain = max((q for kind, _, q in offers if kind == _TEXT_KIND), default=0.0)
     return openmetrics > 0 and openmetrics >= plain
 
 
@@ -217,12 +206,8 @@ def _offers(header: str) -> Iterator[tuple[str, str, float]]:
     for offer in header.lower().split(","):
         kind, *parameters = (part.strip() for part in offer.split(";"))
         values = dict(part.partition("=")[::2] for part in parameters)
-        yield kind, values.get("version", "").strip('"').split(".")[0], _weight(values.get("q", "1"))
-
-
-def _weight(text: str) -> float:
-    """A quality value; anything else counts as 1, as if it had been left out."""
-    try:
-        return min(max(float(text), 0.0), 1.0)
-    except ValueError:
-        return 1.0
+        try:
+            quality = min(max(float(values.get("q", "1")), 0.0), 1.0)
+        except ValueError:  # anything else counts as 1, as if it had been left out
+            quality = 1.0
+        yield kind, values.get("version", "").strip('"').split(".")[0], quality

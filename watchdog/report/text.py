@@ -1,8 +1,9 @@
-"""Helpers for text: escaping and shortening names, spans and moments, amounts in columns."""
+"""Helpers for text: escaping and shortening names, spans and moments, amounts in columns, colours."""
 
+import os
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 from watchdog.core.model import Now
 
@@ -139,3 +140,20 @@ def shorten_names(text: str, size: int) -> str:
 def size_of(text: str) -> int:
     """Bytes of a text in UTF-8."""
     return len(text.encode("utf-8", errors="replace"))
+
+
+# Terminal escape sequences for the log and for output without tables.
+RED: Final = "31"
+GREEN: Final = "32"
+YELLOW: Final = "33"
+BOLD: Final = "1"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether to write colour: to a terminal that supports it, unless NO_COLOR is set (no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def paint(text: str, colour: str, *, is_on: bool) -> str:
+    """A text in a colour, or unchanged."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if is_on and colour else text

@@ -12,9 +12,8 @@ from watchdog.cli.tables import Cell, cut, printed, text, wrapped
 from watchdog.cli.terminal import size_of
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import ScreenFrame, account_lines, gpu_lines
-from watchdog.export.colour import has_colour
 from watchdog.report.status import Status
-from watchdog.report.text import byte_cell
+from watchdog.report.text import byte_cell, has_colour
 
 NOTICE: Final = "The GPU is simulated. The processes, the decisions and the signals are real."
 _TITLE: Final = "gpu-watchdog demo: a shared card, three pods, about 20 s"

@@ -9,8 +9,8 @@ import click
 
 from watchdog.cli.doctor.gather import gather
 from watchdog.cli.doctor.report import diagnose, diagnosis_text, document, shortcoming
-from watchdog.export.colour import has_colour
 from watchdog.options import Options
+from watchdog.report.text import has_colour
 
 PATIENCE_S: Final = 30.0
 

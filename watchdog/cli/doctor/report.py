@@ -7,8 +7,7 @@ from typing import Any, Final
 from watchdog.cli.doctor import api, cluster, deployment, driver, journal, system
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Check, Diagnosis, Finding, FindingState, Purpose
-from watchdog.export.colour import BOLD, GREEN, RED, YELLOW, paint
-from watchdog.report.text import count, inert
+from watchdog.report.text import BOLD, GREEN, RED, YELLOW, count, inert, paint
 
 # In the order of their modules and their definitions; docs/doctor.md has the same.
 CHECKS: Final = tuple(
