@@ -82,6 +82,13 @@ def test_a_scan_that_saw_nothing_is_no_success(form: tuple[str, ...], tmp_path: 
     assert (done.returncode, "Error" in done.stderr) == (0, False), "a node without GPUs was seen whole"
 
 
+def test_a_daemon_with_its_output_closed(tmp_path: Path) -> None:
+    """It ends as always: it writes nothing there."""
+    script = f'exec "$0" run --policy {tmp_path}/none >&-'
+    done = subprocess.run(["sh", "-c", script, COMMAND], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path}/none: {BEGINNING}\n")
+
+
 def test_it_names_itself_as_it_was_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By its name alone where the shell finds it so, else by its path: what it prints can be typed."""
     monkeypatch.setattr(sys, "argv", [str(COMMAND), "demo"])

@@ -1,4 +1,4 @@
-"""Querying a daemon for its status, and what to say where none answers."""
+"""Querying a daemon for its status, and what to advise if none answers."""
 
 import contextlib
 import http.client
@@ -7,12 +7,10 @@ import shlex
 import shutil
 import sys
 import time
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from watchdog.core.errors import WatchdogError
 from watchdog.journal.errors import JournalError, NoJournalError
@@ -23,7 +21,7 @@ from watchdog.report.text import inert
 
 
 def program_name() -> str:
-    """`gpu-watchdog` where the shell finds it by that name, or else the path by which it was started."""
+    """`gpu-watchdog` if the shell finds it by that name, or else the path by which it was started."""
     started = sys.argv[0]
     path = Path(started)
     if path.parts[-2:] == ("watchdog", "__main__.py"):
@@ -37,7 +35,7 @@ def program_name() -> str:
     return shlex.quote(started)
 
 
-STATUS_PATH: Final = "/api/status"
+_STATUS_PATH: Final = "/api/status"
 _PATIENCE_S: Final = 5.0
 _LARGEST: Final = 64 * 2**20  # bytes; a node of 250 pods and 1000 processes gives less than one MiB
 
@@ -50,31 +48,18 @@ class NoCycleError(QueryError):
     """The daemon answers but has no data yet: it has just started, or its first driver call hangs."""
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the answer must come from the address that was given."""
-
-    def redirect_request(self, *_arguments: Any, **_more: Any) -> None:
-        """Treat a redirect as the answer."""
-
-
 def status_url(url: str) -> str:
-    """The address of the status for what a user gave: the daemon's address, or that of the status itself.
-
-    ValueError for anything but an HTTP address.
-    """
+    """The address of the status, from the daemon's address or that of the status itself; ValueError if it isn't one."""
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018 - a port that is none is found here
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError as error:
         raise ValueError(f"{url!r} is not an address: {error}") from error
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or not _is_plain(url):
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or not is_plain:
         raise ValueError(f"{url!r} is not an address: write http://HOST:PORT, like http://127.0.0.1:9837")
     path = parts.path.rstrip("/")
-    return parts._replace(path=path if path.endswith(STATUS_PATH) else path + STATUS_PATH, fragment="").geturl()
-
-
-def _is_plain(url: str) -> bool:
-    return url.isascii() and url.isprintable() and " " not in url
+    return parts._replace(path=path if path.endswith(_STATUS_PATH) else path + _STATUS_PATH, fragment="").geturl()
 
 
 def listen_url(listen: str) -> str:
@@ -86,18 +71,18 @@ def listen_url(listen: str) -> str:
 
 
 def query_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
-    """The current status from the daemon at this address; AskError, ValueError.
+    """The current status from the daemon at this address; QueryError, ValueError.
 
-    It may take `patience_s` for each piece, and twice as long altogether.
+    Each piece may take `patience_s`, and all of it twice as long.
     """
     return _status(url, patience_s)[0]
 
 
 def query_json(url: str) -> Any:
-    """The same as the daemon wrote it, including keys of a later version that this one does not read."""
+    """The same as the daemon wrote it, including keys of a later version that this one does not know."""
     try:
         return json.loads(_status(url, _PATIENCE_S)[1])
-    except ValueError as error:  # an integer of more digits than Python takes, under a key that is not read
+    except ValueError as error:  # an integer of more digits than Python takes, under an unknown key
         raise QueryError(
             f"what answers at {inert(status_url(url))} is not gpu-watchdog: {inert(str(error), 300)}"
         ) from error
@@ -113,30 +98,34 @@ def _status(url: str, patience_s: float) -> tuple[Status, bytes]:
 
 
 def _get(address: str, patience_s: float) -> bytes:
-    request = urllib.request.Request(address, headers={"Accept": "application/json"})
-    deadline_s = time.monotonic() + 2 * patience_s
-    where = f"the daemon does not answer at {inert(address)}"
+    parts = urlsplit(address)
+    where, deadline_s = f"the daemon does not answer at {inert(address)}", time.monotonic() + 2 * patience_s
+    # http.client takes no proxy from the environment and follows no redirect: the answer comes from this very address.
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     try:
-        # Without a proxy: `http_proxy` in the environment must not divert a request meant for this node.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
-        with opener.open(request, timeout=patience_s) as answer:
-            body = bytearray()
-            while chunk := answer.read1(1 << 20):
-                body += chunk
-                if len(body) > _LARGEST or time.monotonic() > deadline_s:
-                    raise QueryError(f"{where}: its answer is too long or takes too long")
-            if answer.length:
-                raise QueryError(f"{where}: its answer is cut short")
-            return bytes(body)
-    except urllib.error.HTTPError as error:
-        said = inert(error.read(300).decode("utf-8", errors="replace").strip(), 300)
-        if error.code == HTTPStatus.SERVICE_UNAVAILABLE and said.startswith(NO_CYCLE_YET):
-            raise NoCycleError(f"the daemon at {inert(address)} knows nothing yet: {said}") from error
-        raise QueryError(f"{where}: status {error.code}{f', {said}' if said and '<' not in said else ''}") from error
-    except urllib.error.URLError as error:
-        raise QueryError(f"{where}: {_cause(error.reason, patience_s)}") from error
+        with contextlib.closing(kind(parts.hostname or "", parts.port, timeout=patience_s)) as connection:
+            headers = {"Accept": "application/json", "Connection": "close"}
+            connection.request("GET", urlunsplit(("", "", *parts[2:])), headers=headers)
+            response = connection.getresponse()
+            if response.status // 100 == 2:
+                return _body(response, where, deadline_s)
+            text = inert(response.read(300).decode("utf-8", errors="replace").strip(), 300)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise QueryError(f"{where}: {_cause(error, patience_s)}") from error
+    if response.status == HTTPStatus.SERVICE_UNAVAILABLE and text.startswith(NO_CYCLE_YET):
+        raise NoCycleError(f"the daemon at {inert(address)} knows nothing yet: {text}")
+    raise QueryError(f"{where}: status {response.status}{f', {text}' if text and '<' not in text else ''}")
+
+
+def _body(response: http.client.HTTPResponse, where: str, deadline_s: float) -> bytes:
+    body = bytearray()
+    while chunk := response.read1(1 << 20):
+        body += chunk
+        if len(body) > _LARGEST or time.monotonic() > deadline_s:
+            raise QueryError(f"{where}: its answer is too long or takes too long")
+    if response.length:
+        raise QueryError(f"{where}: its answer is cut short")
+    return bytes(body)
 
 
 def _cause(error: object, patience_s: float) -> str:
@@ -148,7 +137,7 @@ def _cause(error: object, patience_s: float) -> str:
 
 
 _NAMESPACE: Final = "kubectl -n gpu-memory-watchdog"
-# Where it is installed is not known here: a pod knows only its own namespace, and a host none.
+# Where it is installed is unknown here: a pod knows only its own namespace, and a host none.
 _OWN: Final = "`-n`: the namespace it is installed in"
 # After 10 s `/healthz` reports that the loop hangs; the liveness probe restarts the daemon some time later.
 _HANGS: Final = (
@@ -173,23 +162,23 @@ _OTHERWISE: Final = (
 def inside(*arguments: str, terminal: bool = False) -> str:
     """The command line that runs a command of gpu-watchdog in the watchdog's pod of a node."""
     how = "exec -it" if terminal else "exec"
-    return f"{_NAMESPACE} {how} POD -- gpu-watchdog {shlex.join(inert(each) for each in arguments)}"
+    return f"{_NAMESPACE} {how} POD -- gpu-watchdog {shlex.join(map(inert, arguments))}"
 
 
 def to_run_inside(*arguments: str) -> str:
-    """The same command line within a sentence, with what stands for the reader's own in it."""
+    """The same command line within a sentence, with its placeholder explained."""
     return f"`{inside(*arguments)}` ({_OWN})"
 
 
 def help_lines(error: QueryError, *arguments: str, terminal: bool = False) -> tuple[str, ...]:
-    """What to do about a daemon that could not be asked for a command with these arguments, in lines."""
+    """What to do about a daemon that could not be queried by a command with these arguments, in lines."""
     if isinstance(error, NoCycleError):
         return (_HANGS,)
     return (_ELSEWHERE, *_commands(*arguments, terminal=terminal), _OTHERWISE)
 
 
 def without_journal(error: JournalError, *arguments: str) -> str:
-    """Why a journal can't be read, and where one may be that is not there, for a command with these arguments."""
+    """Why a command with these arguments can't read a journal, and where a missing one may be; in lines."""
     lines = (_KEPT, *_commands(*arguments)) if isinstance(error, NoJournalError) else ()
     return "\n  ".join([str(error), *lines])
 

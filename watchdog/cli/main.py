@@ -4,12 +4,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 from watchdog import __version__
 from watchdog.cli.options import (
+    checked,
     duration,
     journal_option,
     json_option,
@@ -26,42 +27,52 @@ from watchdog.cli.options import (
 )
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="gpu-watchdog")
+def main() -> None:
+    """Enforces declared GPU memory: measures what each pod uses, and warns, kills or evicts by a policy."""
+
+
+def _exit_now(code: int) -> NoReturn:
+    """Exit although a driver call may hang on its thread, for which an ordinary exit would wait."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the caller
+        stream.flush()
+    os._exit(code)
+
+
+def _is_policy_named(context: click.Context) -> bool:
+    return context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
+
+
+def _address(url: str | None, listen: str) -> str:
+    from watchdog.cli.client import listen_url
+
+    return url or listen_url(listen)
+
+
 # IsDNS1123Label and IsDNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation.
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def _namespace(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if _LABEL.fullmatch(value) is None:
-        raise click.BadParameter(f"{value!r} is not a namespace name", param=parameter)
-    return value
+def _is_subdomain(name: str) -> bool:
+    return len(name) <= 253 and all(_LABEL.fullmatch(part) for part in name.split("."))
 
 
-def _account(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    if len(value) > 253 or not all(_LABEL.fullmatch(part) for part in value.split(".")):
-        raise click.BadParameter(f"{value!r} is not a service account name", param=parameter)
-    return value
-
-
-def _resource(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and "/" not in value:
-        raise click.BadParameter(f"{value!r} has no domain, so the watchdog never advertised it", param=parameter)
-    return value
-
-
-@click.command(short_help="Print the rights that the policy needs in the cluster.")
+@main.command(short_help="Print the rights that the policy needs in the cluster.")
 @policy_option
 @click.option(
     "--namespace",
     default=DEFAULT_NAMESPACE,
     show_default=True,
-    callback=_namespace,
+    callback=checked(_LABEL.fullmatch, "{!r} is not a namespace name"),
     help="The namespace of the account.",
 )
 @click.option(
     "--service-account",
     default=DEFAULT_SERVICE_ACCOUNT,
     show_default=True,
-    callback=_account,
+    callback=checked(_is_subdomain, "{!r} is not a service account name"),
     help="The account of the daemon.",
 )
 @click.option("--enforce", "enforcing", is_flag=True, help="Include what the policy needs with mode = enforce.")
@@ -77,11 +88,16 @@ def rights(*, policy: Path, namespace: str, service_account: str, enforcing: boo
     print_rights(policy, ServiceAccount(namespace=namespace, name=service_account), enforcing=enforcing)
 
 
-@click.command(short_help="Remove what [capacity] advertised on the node.")
+@main.command(short_help="Remove what [capacity] advertised on the node.")
 @policy_option
 @node_option
 @kubeconfig_option
-@click.option("--resource", metavar="NAME", callback=_resource, help="The resource, if it is no longer in the policy.")
+@click.option(
+    "--resource",
+    metavar="NAME",
+    callback=checked(lambda name: "/" in name, "{!r} has no domain, so the watchdog never advertised it"),
+    help="The resource, if it is no longer in the policy.",
+)
 @click.option("--all-nodes", "everywhere", is_flag=True, help="On all nodes of the cluster, instead of --node.")
 @click.option(
     "--selector",
@@ -118,7 +134,7 @@ _stop_file_option = path_option(
 )
 
 
-@click.command(short_help="Turn enforcement off on this node immediately.")
+@main.command(short_help="Turn enforcement off on this node immediately.")
 @click.option(
     "--why", metavar="TEXT", default="", help="The reason, for people who find the file: whom to ask, until when."
 )
@@ -138,7 +154,7 @@ def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, li
     run_stop(Stop.of(stop_file, journal), _address(url, listen), why)
 
 
-@click.command(short_help="Turn enforcement on again after `stop`.")
+@main.command(short_help="Turn enforcement on again after `stop`.")
 @_stop_file_option
 @journal_option
 @url_option
@@ -154,16 +170,10 @@ def resume(*, stop_file: Path | None, journal: Path, url: str | None, listen: st
     run_resume(Stop.of(stop_file, journal), _address(url, listen))
 
 
-def _address(url: str | None, listen: str) -> str:
-    from watchdog.cli.client import listen_url
-
-    return url or listen_url(listen)
-
-
 _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
 
-@click.command(short_help="Print past decisions and actions.")
+@main.command(short_help="Print past decisions and actions.")
 @click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
 @click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
 @journal_option
@@ -177,7 +187,7 @@ def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> Non
     print_history(journal, pod, duration(since), as_json=as_json)
 
 
-@click.command(short_help="Explain why a pod was or was not acted on.")
+@main.command(short_help="Explain why a pod was or was not acted on.")
 @click.argument("pod", metavar="NS/POD", shell_complete=pod_of_daemon)
 @url_option
 @listen_option
@@ -199,7 +209,7 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
     print_explanation(pod, asked, journal, as_json=as_json, from_afar=url is not None and "journal" not in meant)
 
 
-@click.command(short_help="Show what another policy would have done in the past.")
+@main.command(short_help="Show what another policy would have done in the past.")
 @path_option("--policy", DEFAULT_POLICY, "The policy to try, a TOML file.")
 @since_week
 @journal_option
@@ -214,7 +224,7 @@ def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
     print_replay(journal, policy, duration(since), as_json=as_json)
 
 
-@click.command(short_help="Recommend what each workload should declare.")
+@main.command(short_help="Recommend what each workload should declare.")
 @path_option("--policy", DEFAULT_POLICY, "The policy with the declarations and allowances, a TOML file.")
 @since_week
 @journal_option
@@ -227,19 +237,13 @@ def recommend(context: click.Context, /, *, policy: Path, since: str, journal: P
     """
     from watchdog.cli.recommend import print_recommendation
 
-    named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
-    print_recommendation(journal, policy, duration(since), is_policy_named=named, as_json=as_json)
+    is_named = _is_policy_named(context)
+    print_recommendation(journal, policy, duration(since), is_policy_named=is_named, as_json=as_json)
 
 
 # Of `top`: what pods can be sorted by, and the bounds of the interval (seconds).
 SORTS = ("percent", "used", "declared", "time", "verdict", "name")
 SHORTEST_S, LONGEST_S = 0.2, 3600.0
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="gpu-watchdog")
-def main() -> None:
-    """Enforces declared GPU memory: measures what each pod uses, and warns, kills or evicts by a policy."""
 
 
 @main.command(short_help="Run the daemon on this node until SIGTERM.")
@@ -250,10 +254,7 @@ def run(**options: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT. It reloads the policy on SIGHUP and when the file changes."""
     from watchdog.cli.run import run_daemon
 
-    code = run_daemon(Options(**options))
-    sys.stderr.flush()
-    # A driver call can hang for ever on its thread, and an ordinary exit would wait for it.
-    os._exit(code)
+    _exit_now(run_daemon(Options(**options)))
 
 
 @main.command(short_help="Print the current state and what would happen next; never acts.")
@@ -267,11 +268,7 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     """
     from watchdog.cli.scan import print_scan
 
-    named = context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
-    code = print_scan(Options(**options), is_policy_named=named, as_json=as_json)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    _exit_now(print_scan(Options(**options), is_policy_named=_is_policy_named(context), as_json=as_json))
 
 
 @main.command(short_help="Check what this node lacks, with remedies.")
@@ -287,10 +284,7 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     """
     from watchdog.cli.doctor import run_doctor
 
-    code = run_doctor(Options(**options), as_json=as_json, shows_all=shows_all)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    _exit_now(run_doctor(Options(**options), as_json=as_json, shows_all=shows_all))
 
 
 @main.command(short_help="Validate a policy and print it as understood.")
@@ -340,7 +334,3 @@ def demo() -> None:
     from watchdog.cli.demo import run_demo
 
     sys.exit(run_demo(sys.stdout))
-
-
-for _command in (history, explain, replay, recommend, stop, resume, rights, withdraw):
-    main.add_command(_command)

@@ -5,12 +5,19 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DEFAULT_PROCFS
+from watchdog.options import (
+    DEFAULT_JOURNAL,
+    DEFAULT_LISTEN,
+    DEFAULT_POLICY,
+    DEFAULT_PROCFS,
+    ListenError,
+    parse_listen,
+)
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -72,9 +79,18 @@ def node_options(command: Command) -> Command:
     return command
 
 
-def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
-    from watchdog.options import ListenError, parse_listen
+def checked(is_valid: Callable[[str], object], message: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that refuses an option's value with a message, `{!r}` in it being the value."""
 
+    def check(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        if value is not None and not is_valid(value):
+            raise click.BadParameter(message.format(value), param=parameter)
+        return value
+
+    return check
+
+
+def _listen(_context: click.Context, parameter: click.Parameter, value: str) -> str:
     try:
         parse_listen(value)
     except ListenError as error:
@@ -120,7 +136,7 @@ def duration(text: str, option: str = "--since") -> float:
         raise click.BadParameter(str(error), param_hint=option) from error
 
 
-# The user is waiting for the Tab key: a daemon on the same machine answers within a few hundredths of a second.
+# The user waits after pressing Tab: a daemon on the same machine answers within a few hundredths of a second.
 _PATIENCE_S: Final = 1.5
 # Names as Kubernetes allows them (RFC 1123). Shells split the output at lines, commas and colons.
 _TITLE: Final = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*")
@@ -151,14 +167,14 @@ class LineComplete(BashComplete):
 add_completion_class(LineComplete)
 
 
-def pod_of_daemon(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def pod_of_daemon(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The pods of the node, from the daemon given by the other options."""
-    return _items(_by_daemon(context), incomplete)
+    return _matching(_by_daemon(context), incomplete)
 
 
-def pod_of_journal(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def pod_of_journal(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The pods in the journal, which may be long gone, and those that the daemon knows."""
-    return _items([*_by_journal(context), *_by_daemon(context)], incomplete)
+    return _matching([*_by_journal(context), *_by_daemon(context)], incomplete)
 
 
 def _by_daemon(context: click.Context) -> Iterable[str]:
@@ -169,7 +185,7 @@ def _by_daemon(context: click.Context) -> Iterable[str]:
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
     listen = context.params.get("listen") or os.environ.get("GPU_WATCHDOG_LISTEN") or DEFAULT_LISTEN
     try:
-        return [each.title for each in query_status(url or listen_url(listen), _PATIENCE_S).accounts]
+        return [account.title for account in query_status(url or listen_url(listen), _PATIENCE_S).accounts]
     except (WatchdogError, ValueError):
         return []
 
@@ -184,7 +200,6 @@ def _by_journal(context: click.Context) -> Iterable[str]:
         return []
 
 
-def _items(titles: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _matching(titles: Iterable[str], incomplete: str) -> list[str]:
     """Names in order, without any that no Kubernetes pod can have."""
-    found = sorted({each for each in titles if each.startswith(incomplete) and _TITLE.fullmatch(each)})
-    return [CompletionItem(each) for each in found]
+    return sorted({title for title in titles if title.startswith(incomplete) and _TITLE.fullmatch(title)})

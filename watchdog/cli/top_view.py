@@ -105,7 +105,7 @@ class ScreenFrame:
     """A frame to draw: `rows` are the chosen accounts, in order.
 
     `elapsed_s` is the age of the cycle, so that due times count down. `status` is None before the first answer;
-    `problem` says in lines why there is none or why it is old.
+    `problem` explains in lines why there is none or why it is old.
     """
 
     status: Status | None
@@ -174,7 +174,7 @@ def _gpu_bar(gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], width: int, sign
 def _gpu_cell(
     gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], free_share: float, signs: Signs, *, is_small: bool
 ) -> Text:
-    """A GPU as a short cell, to stand beside others."""
+    """A GPU as a short cell, several per line."""
     used, total = gpu.memory.used, gpu.memory.total
     if is_small:
         share = f"{round(100 * used / total)}%" if used is not None and total else "unknown"
@@ -203,14 +203,14 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
     space = max(room - 2, 1)
     first = max(min(place - space // 2, len(rows) - space), 0)
     shown = range(first, min(first + space, len(rows)))
-    title = _title(shown, frame)
+    title = _accounts_title(shown, frame)
     if not rows:
         return [title, text(_nothing(frame), DIM)][:room]
     cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
     return [title, *table(_ACCOUNTS, cells, frame.width, gap=1, shown=shown)][: max(room, 1)]
 
 
-def _title(shown: range, frame: ScreenFrame) -> Text:
+def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
     choice, whole = frame.selection.choice, len(frame.rows)
     which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
     line = text(f"Pods: {which}", TITLE)
@@ -243,7 +243,7 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
         text(_share_bar(account, wide, signs), style),
         text(percent(account, signs), style),
         text(account.verdict or "-", style),
-        _over_for(account, frame) or "-",
+        _over_for(row, frame) or "-",
         account.rule or "-",
         text(row.next_short(frame.elapsed_s), _next_style(row)),
     )
@@ -260,10 +260,9 @@ def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
     return signs.pods * filled + signs.free * (width - filled)
 
 
-def _over_for(account: AccountStatus, frame: ScreenFrame) -> str:
-    if account.over_since is None or frame.status is None:
-        return ""
-    return span(float(round(max(frame.status.at - account.over_since, 0.0) + frame.elapsed_s)))
+def _over_for(row: TopRow, frame: ScreenFrame) -> str:
+    since_s = row.account.over_since
+    return "" if since_s is None else span(float(round(max(row.status.at - since_s, 0.0) + frame.elapsed_s)))
 
 
 def _next_style(row: TopRow) -> Style:
@@ -276,16 +275,16 @@ def _next_style(row: TopRow) -> Style:
     return BAD if row.next.do.enforces else PLAIN
 
 
-def selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
+def _selected_lines(row: TopRow, frame: ScreenFrame, room: int) -> list[Text]:
     """An account in words, and its processes, the largest first."""
-    first = text(row.title, TITLE)
-    lines = [cut(Text.assemble(first, text(f": {_summary(row, frame)}"), no_wrap=True, end=""), frame.width)]
+    title, summary = text(row.title, TITLE), text(f": {_summary(row, frame)}")
+    lines = [cut(Text.assemble(title, summary, no_wrap=True, end=""), frame.width)]
     if not row.is_unattributed:
         lines.append(cut(text(f"Next: {row.next_full(frame.elapsed_s)}"), frame.width))
     uses = sorted(row.account.processes, key=lambda use: -(use.used or 0))
     space = room - len(lines) - 1
     if uses and space > 0:
-        labels = labels_of(frame.status) if frame.status is not None else {}
+        labels = labels_of(row.status)
         cells = [_process(use, labels.get(use.gpu)) for use in uses]
         hidden = len(uses) - space + 1 if len(uses) > space else 0
         lines += table(_PROCESSES, cells, frame.width, gap=1, shown=range(len(uses) - hidden))
@@ -302,13 +301,10 @@ def _summary(row: TopRow, frame: ScreenFrame) -> str:
     account = row.account
     if row.is_unattributed:
         return f"{used_of(account, frame.signs)} in use; no limit applies and no action is taken"
-    over_for = _over_for(account, frame)
-    parts = (
-        f"declares {format_bytes(account.declared)}" if account.declared is not None else "",
-        f"by {account.declared_by}" if account.declared_by and account.declared is not None else "",
-    )
+    over_for = _over_for(row, frame)
+    by = f" by {account.declared_by}" if account.declared_by else ""
     facts = (
-        " ".join(filter(None, parts)),
+        f"declares {format_bytes(account.declared)}{by}" if account.declared is not None else "",
         f"allowed {format_bytes(account.allowed)}" if account.allowed is not None else "",
         f'rule "{account.rule}"' if account.rule else "no rule",
         f"over for {over_for}" if over_for else "",
@@ -316,8 +312,7 @@ def _summary(row: TopRow, frame: ScreenFrame) -> str:
     return ", ".join(filter(None, facts))
 
 
-def action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
-    """The recent actions, newest first."""
+def _action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     recent = status.recent
     if not recent or room < 2:
         return []
@@ -374,15 +369,15 @@ def draw(frame: ScreenFrame) -> list[Text]:
 def _lines(frame: ScreenFrame) -> list[Text]:
     status, height = frame.status, frame.height
     if frame.selection.help:
-        return help_lines(frame.width)
+        return _help_lines(frame.width)
     if status is None:
-        return [*problem_lines(frame, height - 1), foot(frame)]
+        return [*_problem_lines(frame, height - 1), _foot(frame)]
     rows, gap = frame.rows, [text("")] if height >= _TALL else []
-    top = [*head(status, frame), *problem_lines(frame, 1 if height < _SHORT else 3 if height < _TALL else 5)]
+    top = [*_head(status, frame), *_problem_lines(frame, 1 if height < _SHORT else 3 if height < _TALL else 5)]
     gpus = gpu_lines(status, frame, max(height // 5, 2))
     place, below = frame.selection.place, max(height // 5, 4) if height >= _SHORT else 0
-    panel = selected_lines(rows[place], frame, below) if place < len(rows) and below else []
-    actions = action_lines(status, frame, max(height // 7, 3)) if height >= _SHORT else []
+    panel = _selected_lines(rows[place], frame, below) if place < len(rows) and below else []
+    actions = _action_lines(status, frame, max(height // 7, 3)) if height >= _SHORT else []
     lower = [*(gap + panel if panel else []), *(gap + actions if actions else [])]
     above = [*top, *gap, *gpus, *gap]
     room = height - len(above) - len(lower) - 1
@@ -391,11 +386,10 @@ def _lines(frame: ScreenFrame) -> list[Text]:
         room = height - len(above) - 1
     # The keys stay on the last line, with blank lines above them if there are few rows.
     empty = max(room - max(len(rows) + 2, 2), 0)
-    return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(empty)), foot(frame)]
+    return [*above, *account_lines(frame, room), *lower, *(text("") for _ in range(empty)), _foot(frame)]
 
 
-def head(status: Status, frame: ScreenFrame) -> list[Text]:
-    """The node, whether it enforces, and totals of its GPUs and pods."""
+def _head(status: Status, frame: ScreenFrame) -> list[Text]:
     state = enforcement(status)
     line = text("gpu-watchdog top", TITLE)
     line.append_text(text(f"  node {status.node}", TITLE))
@@ -419,23 +413,24 @@ def _totals(status: Status, frame: ScreenFrame) -> Text:
     verdicts = Counter(account.verdict for account in status.accounts)
     present = [verdict for verdict in VERDICTS if verdicts[verdict]]
     parts.append((f"  {pods}:" if present else f"  {pods}", PLAIN))
-    parts += [(f"{' ' if each == present[0] else ', '}{verdicts[each]} {each}", STYLES[each]) for each in present]
+    numbers = [f"{verdicts[verdict]} {verdict}" for verdict in present]
+    parts += [(f"{', ' if i else ' '}{number}", STYLES[present[i]]) for i, number in enumerate(numbers)]
     line = text("")
-    for words, style in parts:
-        if line.cell_len and line.cell_len + len(words) > frame.width:
+    for part, style in parts:
+        if line.cell_len and line.cell_len + len(part) > frame.width:
             break  # the rest matters less, and half a number would read as another
-        line.append(words, style)
+        line.append(part, style)
     return line
 
 
-def problem_lines(frame: ScreenFrame, room: int) -> list[Text]:
-    """The problems, wrapped, in at most `room` lines."""
-    found = problems(frame.status) if frame.status is not None else ()
+def _problem_lines(frame: ScreenFrame, room: int) -> list[Text]:
+    status_problems = problems(frame.status) if frame.status is not None else ()
     lines = [line for part in frame.problem.splitlines() for line in _wrapped(part, BAD, frame)][:room]
-    for number, problem in enumerate(found):
-        space = room - len(lines) - (0 if number == len(found) - 1 else 1)
+    for number, problem in enumerate(status_problems):
+        is_last = number == len(status_problems) - 1
+        space = room - len(lines) - (0 if is_last else 1)
         if space < 1:
-            left = count(len(found) - number, "more problem")
+            left = count(len(status_problems) - number, "more problem")
             return [*lines, text(f"! {left}: see `gpu-watchdog top --once`", WARN)][:room]
         wrapped_lines = _wrapped(f"! {problem}", WARN, frame)
         if len(wrapped_lines) > space:
@@ -451,16 +446,14 @@ def _wrapped(words: str, style: Style, frame: ScreenFrame) -> list[Text]:
     return lines
 
 
-def foot(frame: ScreenFrame) -> Text:
-    """The keys, or the filter being typed."""
+def _foot(frame: ScreenFrame) -> Text:
     typed = frame.selection.typed
     if typed is None:
         return text(_FOOT, DIM)
     return Text.assemble(text(f"show only: {typed}_", TITLE), ("  (Enter: apply, Esc: cancel)", DIM))
 
 
-def help_lines(width: int) -> list[Text]:
-    """The keys, one per line."""
+def _help_lines(width: int) -> list[Text]:
     lines = [text("Keys", TITLE), *(Text.assemble((f"{key:<16}", TITLE), what) for key, what in HELP)]
     bars = "Bars of GPUs: processes of pods, unattributed processes, the rest in use (driver, residual), free."
     return [*lines, text(""), *wrapped(bars, max(width, 10))]
