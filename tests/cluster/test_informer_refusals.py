@@ -22,8 +22,9 @@ from watchdog.core.model import Pod
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer, pods_of
 from watchdog.kube.rights import Piece, render
-from watchdog.kube.store import Item, Store
+from watchdog.kube.store import Store
 from watchdog.kube.watch import Informer
+from watchdog.kube.wire import Item
 
 pytestmark = pytest.mark.slow
 

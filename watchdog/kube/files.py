@@ -9,8 +9,8 @@ from typing import ClassVar, Final, Generic, TypeVar
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
-from watchdog.kube.objects import decode_node, parse_pods
-from watchdog.kube.wire import DECODE_ERRORS, NAMESPACE_DECODER, name_object, split_items
+from watchdog.kube.objects import decode_namespace, decode_node, parse_pods
+from watchdog.kube.wire import DECODE_ERRORS, name_object, split_items
 
 # A file changed this recently may change again without its times showing it (they have the resolution of a clock tick).
 _SETTLED_AFTER_S: Final = 2.0
@@ -135,13 +135,13 @@ def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
     problems = []
     for item in split_items(text, "Namespace"):
         try:
-            metadata = NAMESPACE_DECODER.decode(item).metadata
+            name, known = decode_namespace(item)
         except DECODE_ERRORS as error:
             problems.append((name_object(item), f"it can't be read, so its labels are not known: {error}"))
             continue
-        if metadata.name in labels:
-            twice.add(metadata.name)
-        labels[metadata.name] = metadata.labels or {}
+        if name in labels:
+            twice.add(name)
+        labels[name] = known
     problems += [(name, "it occurs twice, so its labels are not known") for name in sorted(twice)]
     return {name: known for name, known in labels.items() if name not in twice}, tuple(
         Gap(reason=GapReason.NAMESPACES, what=f"namespace {name}", problem=Problem(cause, "check what writes the file"))

@@ -8,11 +8,11 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
-from watchdog.kube.objects import decode_node, distinct_pods, pod_of
+from watchdog.kube.objects import decode_namespace, decode_node, decode_pod, distinct_pods
 from watchdog.kube.reflector import USUAL, RequestPace
-from watchdog.kube.store import Item, Store
+from watchdog.kube.store import Store
 from watchdog.kube.watch import Informer, Resource
-from watchdog.kube.wire import NAMESPACE_DECODER, POD_DECODER
+from watchdog.kube.wire import Item
 
 _Labelled = tuple[str, Mapping[str, str]]
 _Gaps = tuple[Gap, ...]
@@ -33,7 +33,7 @@ class NamespaceInformer(Informer[_Labelled, Namespaces]):
             list_kind="PartialObjectMetadataList",
             selector={},
             heartbeat=False,
-            make_store=lambda: Store(_decode_namespace, namespaced=False),
+            make_store=lambda: Store(decode_namespace, namespaced=False),
             gather=_gather_namespaces,
             accept=(_PARTIAL.format("PartialObjectMetadataList"), _PARTIAL.format("PartialObjectMetadata")),
         )
@@ -43,11 +43,6 @@ class NamespaceInformer(Informer[_Labelled, Namespaces]):
         """The labels by namespace as known now, and gaps."""
         view = self.take_view()
         return view.objects, view.gaps
-
-
-def _decode_namespace(item: Item) -> _Labelled:
-    metadata = NAMESPACE_DECODER.decode(item).metadata
-    return metadata.name, metadata.labels or {}
 
 
 def _gather_namespaces(store: Store[_Labelled]) -> tuple[Namespaces, _Gaps]:
@@ -125,12 +120,7 @@ def pods_of(node: str, pace: RequestPace = USUAL) -> Resource[Pod, tuple[Pod, ..
 
 def pod_store(node: str) -> Store[Pod]:
     """An empty store for the pods of a node."""
-
-    def decode(item: Item) -> Pod | None:
-        raw = POD_DECODER.decode(item)
-        return pod_of(raw) if raw.spec.node_name in (None, "", node) else None
-
-    return Store(decode, namespaced=True)
+    return Store(lambda item: decode_pod(item, node), namespaced=True)
 
 
 def gather_pods(store: Store[Pod]) -> tuple[tuple[Pod, ...], _Gaps]:

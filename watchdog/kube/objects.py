@@ -1,32 +1,121 @@
-"""Pods and nodes as the API writes them -> `Pod` and `Node` of the core, decoded one by one."""
+"""Pods, nodes and namespaces as the API writes them -> the core's values, decoded one by one.
+
+Only the fields that are read are declared; unknown fields are ignored, known ones must fit.
+"""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from datetime import datetime
+from typing import Annotated, Final
 
 import msgspec
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
-from watchdog.kube.wire import (
-    DECODE_ERRORS,
-    NODE_DECODER,
-    POD_DECODER,
-    RawContainer,
-    RawContainerStatus,
-    RawMetadata,
-    RawNodeStatus,
-    RawPod,
-    RawResources,
-    RawStatus,
-    name_object,
-    split_items,
-)
+from watchdog.kube.wire import DECODE_ERRORS, Item, name_object, split_items
 
 
-def decode_node(item: bytes | msgspec.Raw) -> Node:
+# Quantities are strings, or numbers if something other than the API wrote them.
+class _RawResources(msgspec.Struct, gc=False):
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class _RawContainer(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    resources: _RawResources | None = None
+    restart_policy: str | None = None
+
+
+class _RawSpec(msgspec.Struct, rename="camel", gc=False):
+    containers: list[_RawContainer]
+    init_containers: list[_RawContainer] | None = None
+    ephemeral_containers: list[_RawContainer] | None = None
+    node_name: str | None = None
+    priority: int | None = None
+
+
+class _RawTerminated(msgspec.Struct, gc=False):
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+
+
+class _RawState(msgspec.Struct, gc=False):
+    running: dict[str, msgspec.Raw] | None = None  # only its presence matters
+    terminated: _RawTerminated | None = None
+
+
+class _RawContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+    state: _RawState | None = None
+    last_state: _RawState | None = None
+
+
+class _RawStatus(msgspec.Struct, rename="camel", gc=False):
+    container_statuses: list[_RawContainerStatus] | None = None
+    init_container_statuses: list[_RawContainerStatus] | None = None
+    ephemeral_container_statuses: list[_RawContainerStatus] | None = None
+
+
+class _RawOwnerReference(msgspec.Struct, gc=False):
+    kind: str
+    name: str
+    controller: bool | None = None
+
+
+class _RawMetadata(msgspec.Struct, rename="camel", gc=False):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    namespace: Annotated[str, msgspec.Meta(min_length=1)]
+    uid: Annotated[str, msgspec.Meta(min_length=1)]
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_RawOwnerReference] | None = None
+    deletion_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class _RawPod(msgspec.Struct, gc=False):
+    metadata: _RawMetadata
+    spec: _RawSpec
+    status: _RawStatus | None = None
+
+
+class _RawLabelled(msgspec.Struct, gc=False):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    labels: dict[str, str] | None = None
+
+
+class _RawNodeMetadata(_RawLabelled, gc=False):
+    annotations: dict[str, str] | None = None
+    uid: str = ""
+
+
+class _RawNodeStatus(msgspec.Struct, gc=False):
+    capacity: dict[str, str | int | float] | None = None
+
+
+class _RawNode(msgspec.Struct, gc=False):
+    metadata: _RawNodeMetadata
+    status: _RawNodeStatus | None = None
+
+
+class _RawNamespace(msgspec.Struct, gc=False):
+    metadata: _RawLabelled
+
+
+_POD: Final = msgspec.json.Decoder(_RawPod)
+_NODE: Final = msgspec.json.Decoder(_RawNode)
+_NAMESPACE: Final = msgspec.json.Decoder(_RawNamespace)
+
+
+def decode_namespace(item: Item) -> tuple[str, Mapping[str, str]]:
+    """Decode the name and labels of a namespace; an error of DECODE_ERRORS if it can't be read."""
+    metadata = _NAMESPACE.decode(item).metadata
+    return metadata.name, metadata.labels or {}
+
+
+def decode_node(item: Item) -> Node:
     """Decode one node; an error of DECODE_ERRORS if it can't be read."""
-    raw = NODE_DECODER.decode(item)
-    capacity = (raw.status or RawNodeStatus()).capacity or {}
+    raw = _NODE.decode(item)
+    capacity = (raw.status or _RawNodeStatus()).capacity or {}
     return Node(
         name=raw.metadata.name,
         labels=raw.metadata.labels or {},
@@ -42,24 +131,29 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
 
 
-def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
-    """Decode a list of pods, or one; an unreadable pod becomes a gap, the others count. ValueError as `split_items`.
+def decode_pod(item: Item, node: str | None = None) -> Pod | None:
+    """Decode one pod; with `node`, None if it is bound to another one. An error of DECODE_ERRORS if it can't be read.
 
-    With `node`, pods bound to another node are left out. The phase does not matter: processes can outlive it, and a pod
-    that is kept here explains them.
+    The phase does not matter: processes can outlive it, and a pod that is kept here explains them.
+    """
+    raw = _POD.decode(item)
+    return _pod(raw) if not node or raw.spec.node_name in (None, "", node) else None
+
+
+def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+    """Decode a list of pods, or one, without those of another node than `node`; ValueError as `split_items`.
+
+    An unreadable pod becomes a gap, the others count.
     """
     pods = []
     gaps = []
     for item in split_items(text, "Pod"):
         try:
-            raw = POD_DECODER.decode(item)
+            pods.append(decode_pod(item, node))
         except DECODE_ERRORS as error:
             why = Problem(f"it can't be read: {error}", _CHECK_WRITER)
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", problem=why))
-            continue
-        if not node or raw.spec.node_name in (None, "", node):
-            pods.append(pod_of(raw))
-    distinct, more_gaps = distinct_pods(pods, _CHECK_WRITER)
+    distinct, more_gaps = distinct_pods(filter(None, pods), _CHECK_WRITER)
     return distinct, (*gaps, *more_gaps)
 
 
@@ -75,9 +169,8 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
     return tuple(by_uid.values()), tuple(gaps)
 
 
-def pod_of(raw: RawPod) -> Pod:
-    """The `Pod` of a decoded object."""
-    metadata, spec, status = raw.metadata, raw.spec, raw.status or RawStatus()
+def _pod(raw: _RawPod) -> Pod:
+    metadata, spec, status = raw.metadata, raw.spec, raw.status or _RawStatus()
     annotations = metadata.annotations or {}
     deadline = metadata.deletion_timestamp
     return Pod(
@@ -100,7 +193,7 @@ def pod_of(raw: RawPod) -> Pod:
     )
 
 
-def _owner(metadata: RawMetadata) -> Owner | None:
+def _owner(metadata: _RawMetadata) -> Owner | None:
     """The pod's controller, followed from a ReplicaSet to its Deployment where the pod's own object shows it.
 
     A Deployment names its ReplicaSets after itself and a hash, which its pods carry as a label (getNewReplicaSet in
@@ -140,7 +233,7 @@ def _is_static(annotations: Mapping[str, str]) -> bool:
 
 
 def _containers(
-    declared: list[RawContainer] | None, statuses: list[RawContainerStatus] | None, kind: ContainerKind
+    declared: list[_RawContainer] | None, statuses: list[_RawContainerStatus] | None, kind: ContainerKind
 ) -> list[Container]:
     known = {status.name: status for status in statuses or ()}
     containers = []
@@ -160,7 +253,7 @@ def _containers(
     return containers
 
 
-def _ids(status: RawContainerStatus | None) -> frozenset[str]:
+def _ids(status: _RawContainerStatus | None) -> frozenset[str]:
     """Container IDs without `containerd://`: the current one and the last one, whose processes may still exist."""
     if status is None:
         return frozenset()
@@ -169,7 +262,7 @@ def _ids(status: RawContainerStatus | None) -> frozenset[str]:
     return frozenset(text.partition("://")[2] for text in texts if text) - {""}
 
 
-def _resources(resources: RawResources | None) -> dict[str, str]:
+def _resources(resources: _RawResources | None) -> dict[str, str]:
     """Quantities as written, limits before requests: the API server makes them equal for extended resources."""
     if resources is None:
         return {}

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from watchdog.kube.client import ApiResponse
-from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, Item
 
 # etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
 LONGEST_LINE: Final = 16 * 2**20
@@ -48,7 +48,7 @@ class WatchEvent:
     """One line of a watch; `item` is its raw object."""
 
     kind: EventKind
-    item: bytes | msgspec.Raw
+    item: Item
     identity: Identity
 
 
@@ -115,7 +115,7 @@ def read_event(line: bytes) -> WatchEvent:
     return WatchEvent(kind=raw.type, item=raw.object, identity=identity)
 
 
-def read_identity(item: bytes | msgspec.Raw) -> Identity:
+def read_identity(item: Item) -> Identity:
     """The identity of an object, as far as it can be read."""
     try:
         metadata = _OBJECT.decode(item).metadata
@@ -129,7 +129,7 @@ def read_identity(item: bytes | msgspec.Raw) -> Identity:
     )
 
 
-def read_status(item: bytes | msgspec.Raw) -> ApiResponse:
+def read_status(item: Item) -> ApiResponse:
     """The Status of an ERROR event, as the response that it would have been."""
     try:
         code = _CODE.decode(item).code
@@ -161,7 +161,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-Item = bytes | msgspec.Raw
 Value = TypeVar("Value")
 _Key = tuple[str, str]
 
