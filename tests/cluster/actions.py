@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tests.cluster.accounts import Account, wait_until
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.counting import CountingApi
 from tests.cluster.event_rig import events_of, warning
 from tests.cluster.pods import Pods
 from watchdog import clock
@@ -14,7 +15,6 @@ from watchdog.core.eviction import EvictionAnswer, EvictionRequest
 from watchdog.core.model import Gpu, Snapshot
 from watchdog.core.policy import Capacity, Policy
 from watchdog.kube.capacity import CapacityKeeper
-from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import evict
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
@@ -32,7 +32,7 @@ class Kills:
         self._plane = plane
         self._pods = pods
         self._node = node
-        self._api = Api(account.kubeconfig)
+        self._api = CountingApi(account.kubeconfig)
         self._bell = Bell()
 
     def close(self) -> None:
@@ -125,15 +125,16 @@ class Kills:
         return "; ".join(note.text for note in notes if note.is_problem)
 
     def _follow(self, feed: Informer[Any, Any], change: Callable[[], object]) -> str:
+        self._api.requests.clear()
         feed.start()
         try:
-            wait_until(lambda: bool(feed.view.problem or feed.requests["watch"]), "the list came, or did not")
+            wait_until(lambda: bool(feed.view.problem or self._api.requests["watch"]), "the list came, or did not")
             feed.take_view()
             change()
 
             def is_over() -> bool:
                 # A second list would show the change, too, and is not what the watch is for.
-                return bool(feed.view.problem) or (feed.has_changed() and feed.requests["list"] == 1)
+                return bool(feed.view.problem) or (feed.has_changed() and self._api.requests["list"] == 1)
 
             wait_until(is_over, "the change came, or did not")
         finally:

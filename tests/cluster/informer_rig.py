@@ -11,6 +11,7 @@ from tests.cluster.accounts import Account, with_rights
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.counting import CountingApi
 from tests.cluster.faults import watches
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
@@ -18,7 +19,6 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import PodList
 from watchdog.core.policy import Match, Policy, Rule
-from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer
 from watchdog.kube.reflector import USUAL, RequestPace
 
@@ -60,7 +60,7 @@ class Followed:
         self._account = account
         self._by = by
         self.bell = Bell()
-        self.api = Api(config)
+        self.api = CountingApi(config)
         self.feed = PodInformer(self.api, node, self.bell, pace)
         self._since_s = time.time()
 

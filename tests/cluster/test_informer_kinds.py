@@ -29,7 +29,7 @@ def test_the_own_node(control_plane: ControlPlane, pods: Pods) -> None:
             wait_until(lambda: not feed.read(clock.now())[0].known)
             node, (gap,) = feed.read(clock.now())
             assert (node.name, node.labels, gap.reason) == (name, {}, GapReason.NODE)
-            assert dict(feed.requests) == {"list": 1, "watch": 1}
+            assert dict(followed.api.requests) == {"list": 1, "watch": 1}
         finally:
             feed.stop()
         seen = [one for one in control_plane.requests(user_agent="gpu-memory-watchdog/") if name in one.uri]
@@ -48,6 +48,6 @@ def test_namespaces(control_plane: ControlPlane, namespace: str, pods: Pods) -> 
             control_plane.kubectl("label", "namespace", namespace, "tier=dev")
             wait_until(lambda: feed.read(clock.now())[0][namespace].get("tier") == "dev")
             assert feed.read(clock.now())[1] == ()
-            assert dict(feed.requests) == {"list": 1, "watch": 1}
+            assert dict(followed.api.requests) == {"list": 1, "watch": 1}
         finally:
             feed.stop()

@@ -36,7 +36,7 @@ def test_one_list_and_one_watch(control_plane: ControlPlane, pods: Pods) -> None
         assert found.gaps == ()
         assert found.synced is not None
         assert before.boottime_s <= found.synced.boottime_s <= clock.now().boottime_s
-        assert dict(followed.feed.requests) == {"list": 1, "watch": 1}
+        assert dict(followed.api.requests) == {"list": 1, "watch": 1}
 
 
 def test_a_watch_is_kept_alive(control_plane: ControlPlane, pods: Pods) -> None:

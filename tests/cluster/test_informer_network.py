@@ -28,7 +28,7 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         started = time.monotonic()
         followed.begin(["old"])
         followed.bell.silence()
-        before = followed.feed.requests["watch"]
+        before = followed.api.requests["watch"]
         began = time.monotonic()
         tcp_proxy.refuse()
         tcp_proxy.cut()
@@ -37,7 +37,7 @@ def test_an_outage(control_plane: ControlPlane, pods: Pods, tcp_proxy: TcpProxy)
         assert "nothing listens there" in str(followed.feed.view.problem)
         time.sleep(max(0.0, 12 - (time.monotonic() - began)))
         assert not followed.bell.silence()
-        tries = followed.feed.requests["watch"] - before
+        tries = followed.api.requests["watch"] - before
         assert 3 <= tries <= MOST_IN_12_S * (time.monotonic() - began) / 12
         followed.forget()
         tcp_proxy.heal()
@@ -173,4 +173,4 @@ def test_a_stop_in_every_phase(
         assert time.monotonic() - began < 3
         wait_until(lambda: not has_threads())
         assert (followed.read().pods, followed.read().synced) == ((), None)
-        assert dict(followed.feed.requests) == {"list": 1}
+        assert dict(followed.api.requests) == {"list": 1}

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
@@ -107,7 +106,6 @@ class Watcher(Generic[Value]):
         self._stopped = threading.Event()
         self._backoff = RequestBackoff()
         self._stream: ResponseStream | None = None
-        self.requests: Counter[str] = Counter(list=0, watch=0)  # no new key while another thread reads it
 
     @property
     def version(self) -> str:
@@ -137,7 +135,6 @@ class Watcher(Generic[Value]):
     def run_once(self) -> RequestOutcome:
         """Make one request and process its response to the end."""
         request, requested = self._reflector.next_request(), clock.now()
-        self.requests["watch" if request.watch else "list"] += 1
         try:
             with contextlib.closing(self._open(request)) as stream:
                 return self._watch(stream, request) if request.watch else self._list(stream, requested)
@@ -268,7 +265,6 @@ class Informer(Generic[Value, Objects]):
         self._version = ""
         self._view = self._empty_view()
         self._taken = self._view
-        self._requests: Counter[str] = Counter()
 
     def start(self) -> None:
         """Begin to watch; what was known before no longer counts."""
@@ -284,7 +280,6 @@ class Informer(Generic[Value, Objects]):
         if watcher is not None:
             watcher.stop()
             self._version = watcher.version
-            self._requests += watcher.requests
 
     def forget(self) -> None:
         """Stop and forget all objects: what is no longer watched must not count as true forever."""
@@ -310,12 +305,6 @@ class Informer(Generic[Value, Objects]):
         if problem is not None:
             self._change(watcher, problem=problem)
         self.stop()
-
-    @property
-    def requests(self) -> Counter[str]:
-        """Requests made so far, by `list` and `watch`."""
-        watcher = self._watcher
-        return self._requests + (watcher.requests if watcher is not None else Counter())
 
     @property
     def view(self) -> KnownObjects[Objects]:
