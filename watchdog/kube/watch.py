@@ -248,11 +248,11 @@ class Informer(Generic[Value, Objects]):
     before it has come too. That a watch was accepted shows nothing: what happened meanwhile is still to come, and
     something in between can accept it for a server that is away.
 
-    This only claims that this API server has sent all that it knows. A server that lags behind etcd sends old states for
-    as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that events
-    queue up makes them late, until the server ends the watch of a client that falls behind. What was listed from the
-    server's cache (resourceVersion 0) counts as well: a pod that it does not know yet is unknown here and left alone, a
-    UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
+    This only claims that this API server has sent all that it knows. A server that lags behind etcd reports old states
+    for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
+    events queue up makes them late, until the server ends the watch of a client that falls behind. What was listed from
+    the server's cache (resourceVersion 0) counts as well: a pod that it does not know yet is unknown here and left
+    alone, a UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
     """
 
     def __init__(self, api: Api, resource: Resource[Value, Objects], bell: Bell) -> None:
