@@ -64,8 +64,6 @@ GOOD = Facts(
         free=2**40,
         size=0,
         kind="journal",
-        lock_path=FOLDER / "journal.db.lock",
-        stop_path=FOLDER / "stop",
     ),
     listen=ListenFacts(listen="127.0.0.1:9837", state="free"),
 )

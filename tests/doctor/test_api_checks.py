@@ -21,9 +21,9 @@ from tests.doctor.api_rows import (
     within,
 )
 from tests.doctor.build import GOOD
+from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
-from watchdog.cli.doctor.report import diagnose
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
 DAY_S = 86400.0

@@ -14,9 +14,9 @@ from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.tools.doctor_reference import Case, cases
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
+from watchdog.cli.doctor import CHECKS, diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
-from watchdog.cli.doctor.report import CHECKS, diagnose
 from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.errors import Problem

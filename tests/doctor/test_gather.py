@@ -12,6 +12,7 @@ import pytest
 from tests.doctor.build import GOOD
 from tests.ports import free_port
 from tests.worlds import at
+from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.finding import FindingState
 from watchdog.cli.doctor.gather import probe_listen, read_container
 from watchdog.cli.doctor.journal_files import (
@@ -22,7 +23,6 @@ from watchdog.cli.doctor.journal_files import (
     read_journal,
     write_problem,
 )
-from watchdog.cli.doctor.report import diagnose
 from watchdog.daemon.sampler import read_once
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer

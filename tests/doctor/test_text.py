@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from tests.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
+from watchdog.cli.doctor import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
-from watchdog.cli.doctor.report import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.config.load import PolicyProblem
 from watchdog.core.model import GapReason
 

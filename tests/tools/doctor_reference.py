@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pynvml
 
+from watchdog.cli.doctor import CHECKS
 from watchdog.cli.doctor.finding import Check, Purpose
-from watchdog.cli.doctor.report import CHECKS
 from watchdog.node.nvml_calls import REMEDIES
 
 ROOT: Final = Path(__file__).parents[2]

@@ -200,9 +200,7 @@ class JournalFacts:
     kind: JournalKind = "absent"
     detail: str = ""
     lock: LockState = "free"
-    lock_path: Path
     holder: int | None = None
-    stop_path: Path
     is_stopped: bool = False
     stop_problem: str = ""
 

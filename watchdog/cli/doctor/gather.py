@@ -1,8 +1,8 @@
 """Gathers the facts for doctor, each on its own, so that one failure does not affect the others."""
 
+import contextlib
 import errno
 import http.client
-import json
 import os
 import re
 import socket
@@ -15,8 +15,10 @@ from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from watchdog import clock
+from watchdog.cli.client import QueryError, listen_url, query_status
 from watchdog.cli.doctor.api_query import ApiQuery
 from watchdog.cli.doctor.facts import (
     DEFAULTS,
@@ -286,8 +288,6 @@ def _kernel_text(path: Path) -> str:
 
 
 _LISTEN_PATIENCE_S: Final = 3.0
-_LARGEST_STATUS: Final = 2**26  # a few hundred bytes per process
-_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def probe_listen(listen: str) -> ListenFacts:
@@ -301,36 +301,25 @@ def probe_listen(listen: str) -> ListenFacts:
     except OSError as error:
         problem = str(explain(error, listen))
         if error.errno == errno.EADDRINUSE:
-            return _ask(listen, _ANYWHERE.get(host, host), port, problem)
+            return _ask_daemon(listen, problem)
         return ListenFacts(listen=listen, state="unusable", problem=problem)
     return ListenFacts(listen=listen, state="free")
 
 
-def _ask(listen: str, host: str, port: int, problem: str) -> ListenFacts:
+def _ask_daemon(listen: str, problem: str) -> ListenFacts:
+    url = listen_url(listen)
     try:
-        answer, body = _get(host, port, "/healthz", 1000)
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=_LISTEN_PATIENCE_S)) as connection:
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            text = answer.read(1000).decode("utf-8", errors="replace").strip()
     except (OSError, http.client.HTTPException):
         return ListenFacts(listen=listen, state="taken", problem=problem)
     if answer.headers.get("Server") != "gpu-watchdog":
         return ListenFacts(listen=listen, state="taken", problem=problem)
-    sha256 = _policy_sha256(host, port)
+    sha256 = ""
+    with contextlib.suppress(QueryError):
+        sha256 = query_status(url, _LISTEN_PATIENCE_S).policy.sha256
     if answer.status == HTTPStatus.OK:
         return ListenFacts(listen=listen, state="ours", policy_sha256=sha256)
-    text = body.decode("utf-8", errors="replace").strip()
     return ListenFacts(listen=listen, state="ours_sick", problem=text, policy_sha256=sha256)
-
-
-def _policy_sha256(host: str, port: int) -> str:
-    """The SHA-256 of the daemon's policy, from its status; empty if it does not say."""
-    try:
-        answer, body = _get(host, port, "/api/status", _LARGEST_STATUS)
-        return str(json.loads(body)["policy"]["sha256"]) if answer.status == HTTPStatus.OK else ""
-    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
-        return ""
-
-
-def _get(host: str, port: int, path: str, most: int) -> tuple[http.client.HTTPResponse, bytes]:
-    with closing(http.client.HTTPConnection(host, port, timeout=_LISTEN_PATIENCE_S)) as connection:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer, answer.read(most)

@@ -6,6 +6,8 @@ from typing import Final
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.units import format_bytes
+from watchdog.daemon.enforcement import stop_file as stop_path
+from watchdog.journal.lock import lock_path
 
 _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "afs", "9p", "virtiofs"}
@@ -131,7 +133,7 @@ def journal_file(facts: Facts) -> Iterator[Result]:
 @to_enforce()
 def journal_lock(facts: Facts) -> Iterator[Result]:
     """The lock beside the journal is free, or held by a running daemon, which is as it should be."""
-    path, detail = facts.journal.lock_path, facts.journal.detail
+    path, detail = lock_path(facts.journal.path), facts.journal.detail
     if facts.journal.lock == "free":
         yield ok("no daemon is running with this journal")
     elif facts.journal.lock == "held":
@@ -144,7 +146,7 @@ def journal_lock(facts: Facts) -> Iterator[Result]:
 @to_enforce()
 def stop_file(facts: Facts) -> Iterator[Result]:
     """No file `stop` beside the journal turns enforcement off."""
-    path, problem = facts.journal.stop_path, facts.journal.stop_problem
+    path, problem = stop_path(facts.journal.path), facts.journal.stop_problem
     if problem:
         yield missing(
             f"whether the file {path} exists can't be determined ({problem}), so it counts as present",

@@ -85,9 +85,7 @@ def read_journal(path: Path) -> JournalFacts:
         kind=kind,
         detail=detail or lock_detail,
         lock=state,
-        lock_path=lock.path,
         holder=lock.holder if state == "held" else None,
-        stop_path=stop_file(path),
         is_stopped=is_stopped,
         stop_problem=stop_problem,
     )
