@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.doctor.build import GOOD
+from tests.doctor.build import GOOD, given
 from tests.worlds import container, pod, policy, rule
 from watchdog.cli.doctor.facts import ApiFacts, Facts
 from watchdog.core.errors import Problem
@@ -25,7 +25,6 @@ GOOD_API: Final = replace(
     GOOD,
     api=ApiFacts(
         ended="asked",
-        kubeconfig=Path("admin.conf"),
         host=HOST,
         version="v1.34.4",
         offset_s=0.4,
@@ -35,7 +34,8 @@ GOOD_API: Final = replace(
         rights=dict.fromkeys(ALL_RIGHTS, ()),
         exists=True,
     ),
-    cluster=replace(GOOD.cluster, pods_path=None, age_s=None),
+    options=replace(GOOD.options, pods=None, kubeconfig=Path("admin.conf")),
+    cluster=replace(GOOD.cluster, age_s=None),
 )
 
 
@@ -102,7 +102,7 @@ ELSEWHERE: Final = Place(kind=PlaceKind.POD, pod="elsewhere")
 API: Final[Mapping[str, tuple[Row, ...]]] = {
     "api_config": (
         ("the kubeconfig", GOOD_API),
-        ("this pod's service account is used for", api(kubeconfig=None)),
+        ("this pod's service account is used for", given(GOOD_API, kubeconfig=None)),
         ("there is no way", api(ended="unconfigured", problem=Problem("there is no way", "make one"), host="")),
     ),
     "api": (

@@ -21,10 +21,11 @@ from watchdog.core.model import Gap, GapReason, Node, PodList
 from watchdog.daemon.enforcement import Environment
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
+from watchdog.options import Options
 
-FOLDER = Path("/var/lib/gpu-watchdog")
 READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))
 GOOD = Facts(
+    options=Options(node="n1", policy=Path("policy.toml"), pods=Path("pods.json")),
     driver=DriverFacts(
         library=Library(path="/usr/lib/libnvidia-ml.so.550", version="12.550", entry=24),
         reading=READING,
@@ -40,7 +41,6 @@ GOOD = Facts(
         has_time_zones=True,
     ),
     processes=ProcessFacts(
-        procfs=Path("/proc"),
         procfs_problem="",
         init_problem="",
         environment=Environment(in_host_pid_namespace=True, pidfd_missing=None),
@@ -48,30 +48,31 @@ GOOD = Facts(
         listed={7: process(7)},
         attribution=Attribution(),
     ),
-    policy=PolicyFacts(path=Path("policy.toml"), is_there=True, policy=policy()),
+    policy=PolicyFacts(is_there=True, policy=policy()),
     cluster=ClusterFacts(
-        node_name="n1",
-        pods_path=Path("pods.json"),
         pods=PodList(pods=(pod("a", container(declared="1Gi")),), synced=at(0)),
         age_s=5.0,
-        node_path=None,
         node=Node(name="n1"),
     ),
     journal=JournalFacts(
-        path=FOLDER / "journal.db",
         folder_exists=True,
         file_system="ext4",
         free=2**40,
         size=0,
         kind="journal",
     ),
-    listen=ListenFacts(listen="127.0.0.1:9837", state="free"),
+    listen=ListenFacts(state="free"),
 )
 
 
 def spoilt(part: str, **changes: Any) -> Facts:
     """The good node with some facts of one part changed."""
     return replace(GOOD, **{part: replace(getattr(GOOD, part), **changes)})
+
+
+def given(facts: Facts, **options: Any) -> Facts:
+    """The same with other options."""
+    return replace(facts, options=replace(facts.options, **options))
 
 
 def read(**changes: Any) -> Facts:

@@ -20,7 +20,7 @@ from tests.doctor.api_rows import (
     under,
     within,
 )
-from tests.doctor.build import GOOD
+from tests.doctor.build import GOOD, given
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
@@ -121,7 +121,6 @@ def test_whom_the_rights_are_for() -> None:
 def test_in_a_pod_the_command_is_run_in_it() -> None:
     """Who asks in the daemon's pod reads a command for his own machine, where the pod's policy does not lie."""
     facts = lacking("pods/eviction", "create").api
-    facts = replace(facts, kubeconfig=None)
     name = "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog"
     usual = replace(facts, account=replace(facts.account, name=name))
     nameless = replace(usual, account=replace(usual.account, pod=""))
@@ -132,7 +131,7 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
         (nameless, where, "-n gpu-memory-watchdog exec POD -- gpu-watchdog rights"),
         (facts, Path("policy.toml"), f"-n gpu exec watchdog-x -- gpu-watchdog {other}"),
     ):
-        spoilt = replace(GOOD_API, api=said, policy=replace(GOOD_API.policy, path=path))
+        spoilt = given(replace(GOOD_API, api=said), kubeconfig=None, policy=path)
         (finding,) = [each for each in _wrong(spoilt) if each.name == "right_evict"]
         assert finding.remedy == f"as an administrator: `kubectl {command} | kubectl apply -f -`"
 
@@ -166,14 +165,14 @@ def test_a_right_that_is_missing_is_not_told_twice() -> None:
 
 def test_both_ways_to_pods_are_named() -> None:
     """Outside of a pod, without a kubeconfig and without a file: each of the three is offered."""
-    facts = replace(GOOD, cluster=replace(GOOD.cluster, pods_path=None))
+    facts = given(GOOD, pods=None)
     (finding,) = [each for each in _wrong(facts) if each.name == "pods"]
     assert all(each in finding.remedy for each in ("service account", "--kubeconfig FILE", "--pods FILE"))
 
 
 def test_files_are_looked_at_beside_the_api_too() -> None:
     """A node file that was named counts, whatever the account may list."""
-    facts = within(lacking("nodes", "list"), node_path=GOOD.journal.path)
+    facts = given(lacking("nodes", "list"), node_object=Path("n.json"))
     assert {each.name for each in _wrong(under(facts, BY_NODE))} == {"right_node"}
 
 

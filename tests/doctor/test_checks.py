@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.doctor.api_rows import API, GOOD_API, within
-from tests.doctor.build import GOOD, READING, gap, read, spoilt
+from tests.doctor.build import GOOD, READING, gap, given, read, spoilt
 from tests.doctor.container_rows import CONTAINER
 from tests.doctor.switch_rows import SWITCHES
 from tests.tools.doctor_reference import Case, cases
@@ -282,7 +282,7 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "pods": (
         ("pods in pods.json: 1", GOOD),
-        ("there is no source for the pods", spoilt("cluster", pods_path=None)),
+        ("there is no source for the pods", given(GOOD, pods=None)),
         ("pod list pods.json: No such file", _pods(synced=None, gaps=(PODS_GAP,))),
         ("contains no pods", _pods(pods=())),
     ),
@@ -306,19 +306,19 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "node_object": (
         ("the policy needs no node labels", GOOD),
-        ("the labels of node", spoilt("cluster", node_path=Path("n.json"))),
+        ("the labels of node", given(GOOD, node_object=Path("n.json"))),
         ("unknown, and rules match by them", _under(BY_NODE)),
         ("unknown, and declarations need them", _under(BY_SHARES)),
-        ("node file n.json: No such file", _under(BY_NODE, node_path=Path("n.json"), node_gaps=(NODE_GAP,))),
+        ("node file n.json: No such file", given(_under(BY_NODE, node_gaps=(NODE_GAP,)), node_object=Path("n.json"))),
         (
             "maintenance of the GPUs can't be noticed",
-            spoilt("cluster", node_path=Path("n.json"), node_gaps=(NODE_GAP,)),
+            given(spoilt("cluster", node_gaps=(NODE_GAP,)), node_object=Path("n.json")),
         ),
-        ("from which the declaration", _under(BY_SHARES, node_path=Path("n.json"), node=LABELLED)),
+        ("from which the declaration", given(_under(BY_SHARES, node=LABELLED), node_object=Path("n.json"))),
     ),
     "namespaces": (
         ("the policy needs no namespace labels", GOOD),
-        ("namespaces with known labels", spoilt("cluster", namespaces_path=Path("ns.json"), namespaces={"ns": {}})),
+        ("namespaces with known labels", given(spoilt("cluster", namespaces={"ns": {}}), namespaces=Path("ns.json"))),
         ("the labels of namespaces are unknown", _under(BY_SPACE)),
         (
             "namespaces file ns.json: No such file",
@@ -326,11 +326,11 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
         (
             "namespaces file ns.json: No such file",
-            _under(BY_SPACE, namespaces_path=Path("ns.json"), namespace_gaps=(SPACES_GAP,)),
+            given(_under(BY_SPACE, namespace_gaps=(SPACES_GAP,)), namespaces=Path("ns.json")),
         ),
         (
             "which the policy does not need",
-            spoilt("cluster", namespaces_path=Path("ns.json"), namespace_gaps=(SPACES_GAP,)),
+            given(spoilt("cluster", namespace_gaps=(SPACES_GAP,)), namespaces=Path("ns.json")),
         ),
     ),
 }
@@ -448,7 +448,7 @@ def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
     [
         pytest.param(spoilt("journal", is_stopped=True), True, False, id="stop"),
         pytest.param(spoilt("processes", environment=NO_PIDFD), True, False, id="pidfd"),
-        pytest.param(spoilt("cluster", pods_path=None), False, False, id="pods"),
+        pytest.param(given(GOOD, pods=None), False, False, id="pods"),
         pytest.param(read(gpus=(DOWN, gpu(1)), gaps=(LOST,)), True, True, id="one GPU lost"),
         pytest.param(read(gpus=(DOWN,), gaps=(LOST,)), False, False, id="all GPUs lost"),
         pytest.param(spoilt("cluster", age_s=1e6), True, True, id="old pods"),
@@ -486,7 +486,7 @@ def test_nothing_is_said_of_what_can_not_be_seen() -> None:
     """Without a library there is no word of GPUs, and without a pod list none of its age: one cause, one finding."""
     names = {finding.name for finding in diagnose(_library(problem=NO_LIBRARY)).findings}
     assert names.isdisjoint(DRIVER.keys() - {"nvml_library"})
-    names = {finding.name for finding in diagnose(spoilt("cluster", pods_path=None)).findings}
+    names = {finding.name for finding in diagnose(given(GOOD, pods=None)).findings}
     assert names.isdisjoint({"pods_fresh", "pods_node", "pods_containers", "pods_readable", "pods_known"})
 
 
@@ -500,7 +500,7 @@ def test_what_is_lost_names_the_gpu() -> None:
 
 def test_shares_by_a_label_that_the_node_need_not_have() -> None:
     """A declaration that is for other nodes says nothing about this one's labels."""
-    facts = _under(BY_SHARES, node_path=Path("n.json"), node=Node(name="n1"))
+    facts = given(_under(BY_SHARES, node=Node(name="n1")), node_object=Path("n.json"))
     (found,) = [finding for finding in diagnose(facts).findings if finding.name == "node_object"]
     assert (found.state, found.what) == (FindingState.OK, "the labels of node n1 are known")
 

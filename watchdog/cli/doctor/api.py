@@ -28,7 +28,7 @@ def api_config(facts: Facts) -> Iterator[Result]:
 
     Only checked without `--pods FILE`.
     """
-    path, host, problem = facts.api.kubeconfig, facts.api.host, facts.api.problem
+    path, host, problem = facts.options.kubeconfig, facts.api.host, facts.api.problem
     if facts.api.ended == "unconfigured":
         yield missing(problem.cause, problem.remedy or _SEE_LOG)
     elif host and path is not None:
@@ -272,7 +272,7 @@ def _rights_command(facts: Facts) -> tuple[str, str]:
     It only prints them for service accounts. Files in a pod, the policy above all, are read there; the output is
     applied from elsewhere.
     """
-    account, path, in_pod = facts.api.account, facts.policy.path, facts.api.kubeconfig is None
+    account, path, in_pod = facts.api.account, facts.options.policy, facts.options.kubeconfig is None
     words = ["gpu-watchdog", "rights", *([] if in_pod and path == DEFAULT_POLICY else ["--policy", str(path)])]
     who, _, name = account.name.rpartition(":")
     kind, _, namespace = who.partition(":serviceaccount:")

@@ -28,7 +28,7 @@ class ApiQuery:
         self._options = options
         self._policy = policy
         self._cluster = cluster
-        self._facts = ApiFacts(ended="late", kubeconfig=options.kubeconfig)
+        self._facts = ApiFacts(ended="late")
         self._began_s = clock.now().boottime_s
         self._thread = threading.Thread(target=self._run, name="doctor-api", daemon=True)
         self._thread.start()

@@ -24,21 +24,19 @@ def _was_asked(facts: Facts) -> bool:
 
 def _is_misnamed(facts: Facts) -> bool:
     """Whether `--node` does not name this node."""
-    api, node = facts.api, facts.cluster.node_name
+    api, node = facts.api, facts.options.node
     if api.account.node and api.account.node != node:
         return True
     return api.exists is False or (api.exists is None and bool(api.similar))
 
 
 def _knows_node(facts: Facts) -> bool:
-    return _was_asked(facts) and not (facts.api.ended == "asked" and _is_misnamed(facts))
+    return _was_asked(facts) and not _is_misnamed(facts)
 
 
 def _has_list(facts: Facts) -> bool:
-    cluster = facts.cluster
-    return (
-        _knows_node(facts) and (cluster.pods_path is not None or facts.api.is_used) and cluster.pods.synced is not None
-    )
+    has_source = facts.options.pods is not None or facts.api.is_used
+    return _knows_node(facts) and has_source and facts.cluster.pods.synced is not None
 
 
 def _has_pods(facts: Facts) -> bool:
@@ -54,7 +52,7 @@ def _problem(gaps: Iterable[Gap]) -> Problem:
 @to_observe(given=lambda facts: facts.api.ended == "asked")
 def node_name(facts: Facts) -> Iterator[Result]:
     """The cluster has a node with the name given by `--node`. Its pods are found only by that name."""
-    node, own, similar = facts.cluster.node_name, facts.api.account.node, facts.api.similar
+    node, own, similar = facts.options.node, facts.api.account.node, facts.api.similar
     if own and own != node:
         yield missing(
             f"this pod runs on node {own}, but --node (NODE_NAME) is {node}: no pod on this node is known",
@@ -87,7 +85,7 @@ def node_name(facts: Facts) -> Iterator[Result]:
 @to_observe(given=lambda facts: facts.api.ended == "asked" and facts.cluster.pods.synced is not None)
 def own_pod(facts: Facts) -> Iterator[Result]:
     """The pod that doctor runs in is in the list of the node's pods. The daemon never acts on it."""
-    account, place, node = facts.api.account, facts.processes.environment.own, facts.cluster.node_name
+    account, place, node = facts.api.account, facts.processes.environment.own, facts.options.node
     uid = account.pod_uid or (place.pod if place is not None else None)
     own = [
         pod
@@ -108,7 +106,7 @@ def own_pod(facts: Facts) -> Iterator[Result]:
 @to_observe(given=_knows_node)
 def pods(facts: Facts) -> Iterator[Result]:
     """There is a pod list, and it can be read. Without one, processes of pods count as those of unknown pods."""
-    path, listed, node = facts.cluster.pods_path, facts.cluster.pods, facts.cluster.node_name
+    path, listed, node = facts.options.pods, facts.cluster.pods, facts.options.node
     count = len(listed.pods)
     if path is None and not facts.api.is_used:
         yield missing(
@@ -143,7 +141,7 @@ def pods_fresh(facts: Facts) -> Iterator[Result]:
     The daemon considers an unchanged file current, so a writer that has died would go unnoticed.
     """
     age_s, limit_s = facts.cluster.age_s, facts.known_policy.stale_after_s
-    if facts.cluster.pods_path is None or age_s is None:
+    if facts.options.pods is None or age_s is None:
         return
     age, limit = span(max(age_s, 0)), format_duration(limit_s)
     if age_s < -1:
@@ -174,7 +172,7 @@ def pods_readable(facts: Facts) -> Iterator[Result]:
 @to_observe(given=_has_pods)
 def pods_node(facts: Facts) -> Iterator[Result]:
     """The pod list has pods of this node."""
-    path, node = facts.cluster.pods_path, facts.cluster.node_name
+    path, node = facts.options.pods, facts.options.node
     if path is None:
         return
     gaps = [gap for gap in facts.cluster.pods.gaps if gap.what.startswith(_POD_FILE)]
@@ -190,7 +188,7 @@ def pods_containers(facts: Facts) -> Iterator[Result]:
     count = sum(bool(container.ids) for pod in facts.cluster.pods.pods for container in pod.containers)
     if count:
         yield ok(f"containers with an ID in the pod list: {count}")
-    elif facts.cluster.pods_path is not None:
+    elif facts.options.pods is not None:
         yield missing(
             "no container in the pod list has an ID: no action can be taken",
             "write whole objects (kubectl get pods -A -o json), with `status`; just after a start wait a minute",
@@ -221,17 +219,17 @@ def pods_known(facts: Facts) -> Iterator[Result]:
 @to_enforce(given=_knows_node)
 def node_object(facts: Facts) -> Iterator[Result]:
     """The node object can be read: its labels, if the policy needs any, and whether its GPUs are in maintenance."""
-    cluster, node = facts.cluster, facts.cluster.node_name
+    cluster, node = facts.cluster, facts.options.node
     rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.node_labels)
     declarations = [entry for entry in facts.known_policy.declarations if entry.node_labels or _share_label(entry)]
-    is_by_api = cluster.node_path is None and facts.api.is_used
-    if cluster.node_path is None and rules and "nodes" in facts.api.unlisted:
+    is_by_api = facts.options.node_object is None and facts.api.is_used
+    if facts.options.node_object is None and rules and "nodes" in facts.api.unlisted:
         yield missing(
             "the node's labels are unknown, as this account is not allowed to list nodes, and rules match by them "
             f"({rules}): no action is taken on pods that these may match",
             "have the right granted that right_node names",
         )
-    elif cluster.node.known if is_by_api else cluster.node_path is not None and not cluster.node_gaps:
+    elif cluster.node.known if is_by_api else facts.options.node_object is not None and not cluster.node_gaps:
         yield ok(f"the labels of node {cluster.node.name} are known")
         yield from _missing_labels(cluster.node.labels, declarations)
     elif cluster.node_gaps:
@@ -295,8 +293,8 @@ def capacity(facts: Facts) -> Iterator[Result]:
 @to_enforce(given=_knows_node)
 def node_annotation(facts: Facts) -> Iterator[Result]:
     """No annotation of the node turns enforcement off, and this can be checked."""
-    cluster, node, key = facts.cluster, facts.cluster.node_name, MODE
-    if cluster.node_path is None and "nodes" in facts.api.unlisted:
+    cluster, node, key = facts.cluster, facts.options.node, MODE
+    if facts.options.node_object is None and "nodes" in facts.api.unlisted:
         return  # reported as a missing right
     found = switches(cluster.node, cluster.node_gaps)
     if found.unseen:
@@ -330,11 +328,11 @@ def node_annotation(facts: Facts) -> Iterator[Result]:
 @to_enforce(given=_was_asked)
 def namespaces(facts: Facts) -> Iterator[Result]:
     """The labels of namespaces can be read, if the policy needs them."""
-    cluster, gaps, count = facts.cluster, facts.cluster.namespace_gaps, len(facts.cluster.namespaces)
+    gaps, count = facts.cluster.namespace_gaps, len(facts.cluster.namespaces)
     rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.namespace_labels)
-    if cluster.namespaces_path is None and not rules:
+    if facts.options.namespaces is None and not rules:
         yield ok("the policy needs no namespace labels")
-    elif cluster.namespaces_path is None and "namespaces" in facts.api.unlisted:
+    elif facts.options.namespaces is None and "namespaces" in facts.api.unlisted:
         return  # reported as a missing right
     elif gaps and not rules and not count:
         problem = _problem(gaps)
@@ -345,7 +343,7 @@ def namespaces(facts: Facts) -> Iterator[Result]:
     elif gaps:
         for gap in gaps:
             yield warning(f"{gap.what}: {gap.problem.cause}", _problem([gap]).remedy)
-    elif cluster.namespaces_path is not None or facts.api.is_used:
+    elif facts.options.namespaces is not None or facts.api.is_used:
         yield ok(f"namespaces with known labels: {count}")
     else:
         yield missing(

@@ -55,7 +55,7 @@ def policy_mount(facts: Facts) -> Iterator[Result]:
     The image has one at the same path, which only observes: a daemon uses it if the mount of the ConfigMap is missing.
     A policy that enforces, in an image of your own, counts as intended.
     """
-    folder, policy = facts.policy.path.parent, facts.policy.policy
+    folder, policy = facts.options.policy.parent, facts.policy.policy
     if not facts.container.in_pod:
         yield ok("this does not run in a pod")
     elif facts.container.has_policy_mount:
@@ -108,7 +108,7 @@ def pod_uid(facts: Facts) -> Iterator[Result]:
 @to_observe()
 def policy(facts: Facts) -> Iterator[Result]:
     """There is a policy without mistakes. Without one `run` does not start."""
-    path, mistakes = facts.policy.path, facts.policy.problems
+    path, mistakes = facts.options.policy, facts.policy.problems
     if facts.policy.policy is not None:
         yield ok(f"{path} is a valid policy")
     elif not facts.policy.is_there:
@@ -168,7 +168,7 @@ def mps(facts: Facts) -> Iterator[Result]:
 @to_observe(given=lambda facts: bool(facts.listen.policy_sha256))
 def policy_running(facts: Facts) -> Iterator[Result]:
     """The daemon that answers on `--listen` uses this policy."""
-    listen, path, policy = facts.listen.listen, facts.policy.path, facts.policy.policy
+    listen, path, policy = facts.options.listen, facts.options.policy, facts.policy.policy
     if policy is None:
         yield warning(
             f"the daemon on {listen} keeps using the last valid policy instead of {path}",

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 
 from watchdog.config.load import PolicyProblem
@@ -18,6 +17,7 @@ from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import Right
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
+from watchdog.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,6 @@ class ProcessFacts:
     `procfs_problem` is why it can't be listed, `init_problem` why PID 1 can't be read; both empty if they can.
     """
 
-    procfs: Path
     procfs_problem: str
     init_problem: str
     environment: Environment
@@ -107,7 +106,6 @@ class ContainerFacts:
 class PolicyFacts:
     """The policy, or every mistake in it."""
 
-    path: Path
     is_there: bool
     policy: Policy | None
     problems: tuple[PolicyProblem, ...] = ()
@@ -131,7 +129,6 @@ class ApiFacts:
     """
 
     ended: Ended = "unused"
-    kubeconfig: Path | None = None
     host: str = ""
     problem: Problem = field(default_factory=lambda: Problem(""))
     version: str = ""
@@ -161,19 +158,15 @@ class ApiFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """Kubernetes' objects, from files or the API, as far as the policy needs them; a path is None if none was given.
+    """Kubernetes' objects, from files or the API, as far as the policy needs them.
 
-    `age_s` is how long ago the pod list was written, None if unknown.
+    `age_s` is how long ago the file of the pods was written, None if unknown.
     """
 
-    node_name: str
-    pods_path: Path | None
     pods: PodList
     age_s: float | None
-    node_path: Path | None
     node: Node
     node_gaps: tuple[Gap, ...] = ()
-    namespaces_path: Path | None = None
     namespaces: Namespaces = field(default_factory=dict)
     namespace_gaps: tuple[Gap, ...] = ()
 
@@ -183,14 +176,13 @@ JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFacts:
-    """The location of the journal, and what is there.
+    """The journal's folder, and what is there.
 
     `folder_problem` is why the folder is not writable (or, if it does not exist, why it can't be created). `detail`
     belongs to `kind`. `stop_problem` is why the stop file can't be checked. `free` are the free bytes of the disk,
     `size` those of the journal.
     """
 
-    path: Path
     folder_exists: bool
     folder_problem: str = ""
     file_system: str = ""
@@ -212,7 +204,6 @@ class ListenFacts:
     `policy_sha256` is that of the policy of the daemon that answers; empty if unknown.
     """
 
-    listen: str
     state: Literal["free", "ours", "ours_sick", "taken", "unusable"]
     problem: str = ""
     policy_sha256: str = ""
@@ -223,8 +214,9 @@ DEFAULTS: Final = Policy(sha256="", source="")  # without a valid policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All facts."""
+    """All facts, and the options that say where they were looked for."""
 
+    options: Options
     driver: DriverFacts
     system: SystemFacts
     processes: ProcessFacts

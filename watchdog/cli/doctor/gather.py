@@ -70,6 +70,7 @@ def gather(options: Options, patience_s: float) -> Facts:
     cluster = _cluster(options, connection, now)
     driver = _driver(patience_s, maintenance_of(cluster.node))
     return Facts(
+        options=options,
         driver=driver,
         system=_system(now),
         processes=_processes(options, driver.reading, cluster, now),
@@ -84,9 +85,9 @@ def gather(options: Options, patience_s: float) -> Facts:
 
 def _policy(path: Path) -> PolicyFacts:
     try:
-        return PolicyFacts(path=path, is_there=True, policy=load_policy(path))
+        return PolicyFacts(is_there=True, policy=load_policy(path))
     except PolicyError as error:
-        return PolicyFacts(path=path, is_there=_is_there(path), policy=None, problems=error.problems)
+        return PolicyFacts(is_there=_is_there(path), policy=None, problems=error.problems)
 
 
 def _is_there(path: Path) -> bool:
@@ -104,14 +105,10 @@ def _cluster(options: Options, connection: Cluster | None, now: Now) -> ClusterF
     node, node_gaps = sources.node.read(now)
     namespaces, namespace_gaps = sources.namespaces.read(now)
     return ClusterFacts(
-        node_name=options.node,
-        pods_path=options.pods,
         pods=sources.pods.read(now),
         age_s=_age_s(options.pods, now),
-        node_path=options.node_object,
         node=node,
         node_gaps=node_gaps,
-        namespaces_path=options.namespaces,
         namespaces=namespaces,
         namespace_gaps=namespace_gaps,
     )
@@ -186,7 +183,6 @@ def _processes(options: Options, reading: DriverReading, cluster: ClusterFacts, 
     with closing(scanner):
         snapshot = scanner.snapshot(reading, now)
     return ProcessFacts(
-        procfs=options.procfs,
         procfs_problem=_procfs_problem(procfs),
         init_problem=_init_problem(procfs),
         environment=environment,
@@ -302,8 +298,8 @@ def probe_listen(listen: str) -> ListenFacts:
         problem = str(explain(error, listen))
         if error.errno == errno.EADDRINUSE:
             return _ask_daemon(listen, problem)
-        return ListenFacts(listen=listen, state="unusable", problem=problem)
-    return ListenFacts(listen=listen, state="free")
+        return ListenFacts(state="unusable", problem=problem)
+    return ListenFacts(state="free")
 
 
 def _ask_daemon(listen: str, problem: str) -> ListenFacts:
@@ -314,12 +310,12 @@ def _ask_daemon(listen: str, problem: str) -> ListenFacts:
             answer = connection.getresponse()
             text = answer.read(1000).decode("utf-8", errors="replace").strip()
     except (OSError, http.client.HTTPException):
-        return ListenFacts(listen=listen, state="taken", problem=problem)
+        return ListenFacts(state="taken", problem=problem)
     if answer.headers.get("Server") != "gpu-watchdog":
-        return ListenFacts(listen=listen, state="taken", problem=problem)
+        return ListenFacts(state="taken", problem=problem)
     sha256 = ""
     with contextlib.suppress(QueryError):
         sha256 = query_status(url, _LISTEN_PATIENCE_S).policy.sha256
     if answer.status == HTTPStatus.OK:
-        return ListenFacts(listen=listen, state="ours", policy_sha256=sha256)
-    return ListenFacts(listen=listen, state="ours_sick", problem=text, policy_sha256=sha256)
+        return ListenFacts(state="ours", policy_sha256=sha256)
+    return ListenFacts(state="ours_sick", problem=text, policy_sha256=sha256)

@@ -28,7 +28,7 @@ def _is_writable(facts: Facts) -> bool:
 @to_enforce()
 def journal_folder(facts: Facts) -> Iterator[Result]:
     """The journal's folder is writable or can be created: every action is recorded before it is taken."""
-    folder, kind, problem = facts.journal.path.parent, facts.journal.file_system, facts.journal.folder_problem
+    folder, kind, problem = facts.options.journal.parent, facts.journal.file_system, facts.journal.folder_problem
     if kind in _VIRTUAL:
         yield missing(
             f"{folder} is on a virtual file system of the kernel ({kind}): no file can be created there",
@@ -56,7 +56,7 @@ def journal_disk(facts: Facts) -> Iterator[Result]:
 
     SQLite's write-ahead log needs shared memory and locks, and every daemon of the node must see the lock.
     """
-    folder, kind = facts.journal.path.parent, facts.journal.file_system
+    folder, kind = facts.options.journal.parent, facts.journal.file_system
     if facts.journal.is_empty_dir:
         yield missing(
             f"{folder} is an emptyDir: it is deleted with the pod, so the brakes of the next pod do not know of "
@@ -83,7 +83,7 @@ def journal_disk(facts: Facts) -> Iterator[Result]:
 @to_enforce(given=_is_writable)
 def journal_space(facts: Facts) -> Iterator[Result]:
     """The disk has space for the journal, up to `[journal] max_size`."""
-    folder, available, max_size = facts.journal.path.parent, facts.journal.free, facts.known_policy.journal.max_size
+    folder, available, max_size = facts.options.journal.parent, facts.journal.free, facts.known_policy.journal.max_size
     if available is None:
         return
     max_growth = max(max_size - facts.journal.size, 0)
@@ -102,7 +102,7 @@ def journal_space(facts: Facts) -> Iterator[Result]:
 @to_enforce()
 def journal_file(facts: Facts) -> Iterator[Result]:
     """The file at the journal's path is a journal of this version, or there is none yet."""
-    path, detail = facts.journal.path, facts.journal.detail
+    path, detail = facts.options.journal, facts.journal.detail
     match facts.journal.kind:
         case "absent":
             yield ok(f"{path} does not exist yet; the daemon creates it")
@@ -133,7 +133,7 @@ def journal_file(facts: Facts) -> Iterator[Result]:
 @to_enforce()
 def journal_lock(facts: Facts) -> Iterator[Result]:
     """The lock beside the journal is free, or held by a running daemon, which is as it should be."""
-    path, detail = lock_path(facts.journal.path), facts.journal.detail
+    path, detail = lock_path(facts.options.journal), facts.journal.detail
     if facts.journal.lock == "free":
         yield ok("no daemon is running with this journal")
     elif facts.journal.lock == "held":
@@ -146,7 +146,7 @@ def journal_lock(facts: Facts) -> Iterator[Result]:
 @to_enforce()
 def stop_file(facts: Facts) -> Iterator[Result]:
     """No file `stop` beside the journal turns enforcement off."""
-    path, problem = stop_path(facts.journal.path), facts.journal.stop_problem
+    path, problem = stop_path(facts.options.journal), facts.journal.stop_problem
     if problem:
         yield missing(
             f"whether the file {path} exists can't be determined ({problem}), so it counts as present",
@@ -164,7 +164,7 @@ def stop_file(facts: Facts) -> Iterator[Result]:
 @to_observe()
 def listen(facts: Facts) -> Iterator[Result]:
     """The address of the endpoints is available, or our own daemon answers there."""
-    address, problem = facts.listen.listen, facts.listen.problem
+    address, problem = facts.options.listen, facts.listen.problem
     match facts.listen.state:
         case "free":
             yield ok(f"{address} is available")

@@ -75,7 +75,6 @@ def read_journal(path: Path) -> JournalFacts:
     state, lock_detail = check_lock(lock.path)
     is_stopped, stop_problem = exists(stop_file(path))
     return JournalFacts(
-        path=path,
         folder_exists=folder_exists,
         folder_problem=write_problem(folder) if folder_exists else create_problem(folder),
         file_system="" if mount is None else mount.kind,

@@ -84,7 +84,7 @@ def _has_procfs(facts: Facts) -> bool:
 @to_observe()
 def procfs(facts: Facts) -> Iterator[Result]:
     """There is a proc file system at the path of `--procfs`."""
-    path, problem = facts.processes.procfs, facts.processes.procfs_problem
+    path, problem = facts.options.procfs, facts.processes.procfs_problem
     if problem:
         yield missing(f"{path} can't be read as a proc file system: {problem}", "give the node's with --procfs")
     else:
@@ -118,7 +118,7 @@ def procfs_own(facts: Facts) -> Iterator[Result]:
 
     Otherwise a signal to a PID read there would reach another process.
     """
-    path = facts.processes.procfs
+    path = facts.options.procfs
     if facts.processes.environment.procfs_is_own:
         yield ok(f"{path} belongs to this PID namespace")
     else:
@@ -131,7 +131,7 @@ def procfs_own(facts: Facts) -> Iterator[Result]:
 @to_observe(given=_has_procfs)
 def procfs_open(facts: Facts) -> Iterator[Result]:
     """The proc file system shows the processes of other users."""
-    path, problem = facts.processes.procfs, facts.processes.init_problem
+    path, problem = facts.options.procfs, facts.processes.init_problem
     gaps = [gap for gap in facts.processes.gaps if gap.reason is GapReason.PROCFS]
     for gap in gaps:
         yield missing(f"{gap.what} can't be read: {gap.problem.cause}", gap.problem.remedy or "run as root")
