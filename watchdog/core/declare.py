@@ -27,6 +27,7 @@ from watchdog.core.amount import (
 from watchdog.core.assessment import Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
+from watchdog.core.rules import has_labels
 from watchdog.core.units import LARGEST, brief, parse_number
 
 
@@ -210,10 +211,9 @@ class _Reader:
 
     def _is_for_node(self, declaration: Declaration) -> bool | None:
         """Whether a declaration applies to this node; None if that depends on unknown labels."""
-        labels = self.node.labels
         if not self.node.known and (declaration.node_labels or isinstance(declaration.shares, str)):
             return None
-        if any(k not in labels or not fnmatchcase(labels[k], v) for k, v in declaration.node_labels.items()):
+        if not has_labels(declaration.node_labels, self.node.labels):
             return False
         if declaration.unit != "share" or shares_of(declaration, self.node) is not None:
             return True

@@ -114,8 +114,8 @@ def rule_of(pod: Pod, policy: Policy, node: Node, namespaces: Namespaces) -> Rul
     for rule in policy.rules:
         if not _matches_pod(rule.match, pod):
             continue
-        by_node = _has_labels(rule.match.node_labels, node.labels if node.known else None)
-        by_namespace = _has_labels(rule.match.namespace_labels, namespaces.get(pod.namespace))
+        by_node = has_labels(rule.match.node_labels, node.labels if node.known else None)
+        by_namespace = has_labels(rule.match.namespace_labels, namespaces.get(pod.namespace))
         if by_node is False or by_namespace is False:
             continue
         if by_node is None:
@@ -143,11 +143,11 @@ def _matches_pod(match: Match, pod: Pod) -> bool:
         (not match.namespaces or matches(pod.namespace, match.namespaces))
         and (not match.pods or matches(pod.name, match.pods) or matches(pod.title, match.pods))
         and (not match.owner_kinds or matches(pod.workload.kind, match.owner_kinds))
-        and _has_labels(match.labels, pod.labels) is True
+        and has_labels(match.labels, pod.labels) is True
     )
 
 
-def _has_labels(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> bool | None:
+def has_labels(wanted: Mapping[str, str], labels: Mapping[str, str] | None) -> bool | None:
     """Whether all wanted labels are present; None if the labels are unknown."""
     if not wanted:
         return True
