@@ -1,4 +1,4 @@
-"""How an account stands: used, allowed and verdict."""
+"""The assessment of an account: used, allowed and verdict."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -30,7 +30,7 @@ DECLARES = pod("a", container(declared="4Gi"))
 
 
 def test_every_process_of_a_pod_counts_for_its_account() -> None:
-    """Point 9: also those of containers that declare nothing, of ephemeral ones, and on every GPU."""
+    """Point 9: containers that declare nothing and ephemeral ones count too, on every GPU."""
     debug = container("debug", kind=ContainerKind.EPHEMERAL)
     several = pod("a", container("main", "4Gi"), container("side"), debug)
     seen = snapshot(
@@ -43,7 +43,7 @@ def test_every_process_of_a_pod_counts_for_its_account() -> None:
 
 
 def test_in_container_accounts_an_unknown_container_stands_by_itself() -> None:
-    """Point 9: bytes of an unknown container stand in the account `container: ""`, without budget or default."""
+    """Point 9: bytes of an unknown container are in the account `container: ""`, without budget or default."""
     several = pod("a", container("main", "4Gi"))
     seen = snapshot([use(1, Gi), use(2, 70 * Gi)], [process(1, "a/main"), process(2, "a/new")])
     got = assessed(seen, [several], policy(rule(step(), account="container", default=1)))
@@ -72,7 +72,7 @@ def test_unknown_bytes_are_neither_zero_nor_use(
 
 
 def test_who_was_not_seen_is_unknown_where_not_everything_was_seen() -> None:
-    """Points 10 and 16: a blind driver, a GPU never listed, a GPU not listed now: no `within` on that."""
+    """Points 10 and 16: a blind driver, or a GPU never listed or not listed now, is no basis for `within`."""
     dark = gpu(1, listed=False)
     unreadable = process(9, place=UNREADABLE)
     for seen in [
@@ -86,13 +86,13 @@ def test_who_was_not_seen_is_unknown_where_not_everything_was_seen() -> None:
 
 
 def test_a_process_of_nobody_that_uses_nothing_hides_nothing() -> None:
-    """Law 11: a process whose cgroup can't be read, and that holds no bytes, makes no other account unknown."""
+    """Law 11: a process with an unreadable cgroup and no bytes makes no other account unknown."""
     (got,) = assessed(snapshot([use(9, 0)], [process(9, place=UNREADABLE)]), [DECLARES], policy())
     assert (got.used, got.verdict) == (0, Verdict.WITHIN)
 
 
 def test_a_lost_gpu_leaves_those_alone_that_run_elsewhere() -> None:
-    """One GPU that can't be listed does not make a pod unknown that was never seen on it and is seen on another."""
+    """An unlisted GPU does not make a pod unknown that was never seen on it and is seen on another one."""
     seen = snapshot([use(1, Gi, 0)], gpus=[gpu(0), gpu(1, listed=False, up=False)])
     (got,) = assessed(seen, [DECLARES], policy())
     assert (got.used, got.verdict) == (Gi, Verdict.WITHIN)
@@ -131,7 +131,7 @@ def test_a_context_is_a_process_on_a_gpu() -> None:
     ids=["lost", "missing since a restart", "silent"],
 )
 def test_a_card_that_drops_out_takes_nothing_out_of_the_allowance(gpus: list[Gpu], more: dict[str, Any]) -> None:
-    """Law 3: contexts that are out of sight may be there, so as many are granted as can count."""
+    """Law 3: contexts that can't be seen may exist, so the most that can count are granted."""
     under = policy(allowance=Allowance(percent=Fraction(0)))
     own = replace(VERIFF, allowance=Allowance(per_context=Mi, max_contexts=2, percent=Fraction(0)))
     for used, verdict in [(6 * Gi + 1, Verdict.OVER), (6 * Gi, Verdict.UNKNOWN), (9 * Gi // 2 + 1, Verdict.UNKNOWN)]:
@@ -143,7 +143,7 @@ def test_a_card_that_drops_out_takes_nothing_out_of_the_allowance(gpus: list[Gpu
 
 
 def test_a_declaration_can_bring_its_own_allowance() -> None:
-    """Point 12: the declaration's allowance takes the place of the policy's."""
+    """Point 12: the declaration's allowance replaces the policy's."""
     own = replace(VERIFF, allowance=Allowance(per_context=Mi, max_contexts=2, percent=Fraction(1, 2)))
     (got,) = assessed(snapshot([use(5, 1)]), [DECLARES], policy(declarations=(own,), allowance=Allowance()))
     assert got.allowed == 6 * Gi + Mi
@@ -171,12 +171,12 @@ def test_a_threshold_is_never_below_allowed_for_kill_and_evict(
 
 
 def test_a_pod_that_neither_uses_nor_declares_has_no_account() -> None:
-    """Only pods that have to do with GPU memory stand in the report."""
+    """Only pods that use or declare GPU memory are in the report."""
     assert assessed(snapshot(), [pod("a"), pod("b", container(declared="1Gi", of="b"))], policy())[0].account.uid == "b"
 
 
 def test_a_repeated_uid_makes_one_account() -> None:
-    """Two pods of one UID in a broken list do not make the same account twice."""
+    """Two pods with one UID in a broken list do not form the same account twice."""
     again = replace(DECLARES, namespace="other")
     assert len(assessed(snapshot([use(1, 1)]), [DECLARES, again], policy())) == 1
 

@@ -22,7 +22,7 @@ from watchdog.core.policy import Do, Match, Policy
 
 @dataclass(frozen=True)
 class World:
-    """What one cycle takes."""
+    """The inputs of one cycle."""
 
     seen: Snapshot
     inputs: Inputs
@@ -39,7 +39,7 @@ def later(assessor: Assessor, seen: Snapshot, given: Inputs) -> tuple[Assessment
 
 
 def _step(dice: random.Random, node: GeneratedNode, given: Inputs, second: float) -> tuple[GeneratedNode, Inputs]:
-    """One cycle later: mostly nothing new but the time, sometimes other numbers, pods, policy, node or own place."""
+    """One cycle later: mostly only the time differs, sometimes use, pods, policy, node or own place do."""
     changes = ["use", "one", "pods", "end", "policy", "node", "namespaces", "own", "size"]
     what = dice.choice(["nothing"] * 3 + changes)
     if what == "use":
@@ -90,7 +90,7 @@ def _quiet_node() -> tuple[Snapshot, tuple[Pod, ...], Policy]:
 
 
 def test_what_has_not_changed_is_not_worked_out_again() -> None:
-    """The very assessments are given again, of all pods or of those that are left when one pod's use moves."""
+    """The identical assessments are returned for every pod of which nothing has changed."""
     seen, pods, under = _quiet_node()
     assessor, given = Assessor(), inputs(under, pods)
     first = later(assessor, seen, given)
@@ -131,7 +131,7 @@ CHANGES: dict[str, Callable[[World], World]] = {
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("use_moves", [False, True])
 def test_each_thing_that_has_a_part_in_it_is_looked_at(name: str, use_moves: bool) -> None:
-    """Whatever an assessment depends on, a change of it alone is not missed, nor one beside another pod's new use."""
+    """Each input of an assessment is compared, whether it changes alone or together with another pod's use."""
     office = hours().read("Mon-Fri 08:00-18:00 UTC")
     rules = (
         rule(step(), match=Match(node_labels={"pool": "x"}), name="of the pool"),
@@ -168,7 +168,7 @@ def test_a_failure_without_an_incident_is_forgotten() -> None:
 
 
 def test_over_and_below_all_thresholds_is_still_over() -> None:
-    """An account over its allowed amount whose thresholds lie higher keeps the time since when it is over."""
+    """An account over its allowed amount but below its thresholds keeps the time since which it is over."""
     seen, pods, _ = _quiet_node()
     under = policy(rule(step("200%")))
     seen = replace(seen, uses=(use(5, 5 * Gi),))
@@ -182,7 +182,7 @@ def test_over_and_below_all_thresholds_is_still_over() -> None:
 
 
 def test_a_rule_of_a_reloaded_policy_is_the_new_one() -> None:
-    """A last look tells the rules of a reload apart by identity, so those of an equal policy must not be mixed up."""
+    """A last look compares rules by identity, so those of a reloaded, equal policy must be the new ones."""
     seen, pods, under = _quiet_node()
     assessor = Assessor()
     later(assessor, seen, inputs(under, pods))

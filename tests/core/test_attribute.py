@@ -1,4 +1,4 @@
-"""Whose a use is: what a cgroup claims counts only where the pod list confirms it."""
+"""Attribution: what a cgroup claims counts only if the pod list confirms it."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ STATIC = pod("s", container("main", of="s"), config_hash=HASH, static=True)
 
 
 def claim(pod_: str | None, container_: str | None) -> Place:
-    """What a cgroup says."""
+    """The claim in a cgroup."""
     return Place(kind=PlaceKind.POD, pod=pod_, container=container_id(container_) if container_ else None)
 
 
@@ -42,7 +42,7 @@ def claim(pod_: str | None, container_: str | None) -> Place:
     ],
 )
 def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: tuple[str, str] | str) -> None:
-    """A container ID must be one of the very pod that the cgroup names; the rest is unattributed with its reason."""
+    """A container ID must belong to the pod that the cgroup names; anything else is unattributed with its reason."""
     got = attribute(snapshot([use(1, 7)], [process(1, place=place)]), [A, B, STATIC])
     if isinstance(expected, tuple):
         assert [(each.uid, each.container, each.used) for each in got.attributed] == [(*expected, 7)]
@@ -84,7 +84,7 @@ def test_a_process_without_identity_is_gone() -> None:
 
 @pytest.mark.parametrize("tenant", [{"config_hash": HASH}, {"config_hash": "b"}])
 def test_a_tenant_cannot_claim_anothers_processes_by_annotation(tenant: dict[str, str]) -> None:
-    """The config hash is an annotation: it counts for static pods alone, and never against a UID."""
+    """The config hash is an annotation: it counts only for static pods, and a UID takes precedence."""
     thief = pod("a", container("main", of="a"), **tenant)
     processes = [process(1, place=claim(HASH, None)), process(2, place=claim("b", None))]
     got = attribute(snapshot([use(1, 7), use(2, 7)], processes), [thief, B, STATIC])
@@ -92,7 +92,7 @@ def test_a_tenant_cannot_claim_anothers_processes_by_annotation(tenant: dict[str
 
 
 def test_a_container_id_in_two_pods_is_nobodys_alone() -> None:
-    """An ID that two pods claim says nothing where no pod stands beside it."""
+    """An ID that two pods claim is worthless if the cgroup names no pod."""
     twin = pod("z", container("main", of="b"))
     got = attribute(snapshot([use(1, 7)], [process(1, place=claim(None, "b/main"))]), [B, twin])
     assert [each.reason for each in got.unattributed] == ["unknown_pod"]

@@ -25,7 +25,7 @@ def test_an_owners_window_holds_the_next_deed_until_the_oldest_is_old_enough() -
 
 
 def test_a_withheld_step_says_when_the_brake_lets_go() -> None:
-    """Each withholding is explained with the time at which it lets go, and the step stays due."""
+    """A withheld step is reported with the time at which the brake releases, and stays due."""
     town = Town(under(Brakes(owner=Window(count=1, per_s=100))))
     town.live(0, [resident("a", "web")])
     plan = town.see(30, [resident("b", "web")])
@@ -50,7 +50,7 @@ def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: str) -> None
 
 
 def test_the_time_is_that_at_which_the_last_brake_releases() -> None:
-    """The first brake is named, and the time is when none holds any more: no kill is announced that won't come."""
+    """The first brake is named, with the time at which the last one releases, so no kill is announced too early."""
     brakes = Brakes(owner=Window(count=1, per_s=50), node=Window(count=1, per_s=80))
     town = Town(under(brakes))
     town.live(0, [resident("a", "web")])
@@ -58,7 +58,7 @@ def test_the_time_is_that_at_which_the_last_brake_releases() -> None:
 
 
 def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
-    """What is foreseen is said: the brake of the moment at which the step comes due, and when that lets go."""
+    """A step that is not due yet has the brake that will withhold it then, and when that releases."""
     ladder = rule(step("100%", 30))
     town = Town(under(Brakes(owner=Window(count=1, per_s=50)), ladder))
     town.ledger = replace(town.ledger, brakes=BrakeMemory.of([(OWNER, Begun(at(0).boottime_s))]))
@@ -70,7 +70,7 @@ def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
 
 
 def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
-    """A window counts the actions of its own owner or namespace; the same name elsewhere is somebody else."""
+    """A window counts the actions of its own owner or namespace; the same name elsewhere is another owner."""
     town = Town(under(Brakes(owner=Window(count=1, per_s=100), namespace=Window(count=2, per_s=100))))
     assert town.live(0, [resident("a", "web"), resident("b", "web", "other"), resident("c", "db")]) == ["a", "b", "c"]
     assert held(town.see(1, [resident("d", "new"), resident("e", "new", "other")])) == {"d": ("namespace", 99.0)}
@@ -93,14 +93,14 @@ def test_one_pass_lets_no_more_through_than_the_window() -> None:
 
 
 def test_a_deed_that_did_not_begin_counts_nothing() -> None:
-    """What the gate let through and the last look took back leaves no trace in the brakes."""
+    """An action that the gate let through and the last look withdrew does not count."""
     town = Town(under(Brakes(node=Window(count=1, per_s=100))))
     assert town.see(0, [resident("a", "web")]).taken
     assert town.live(1, [resident("b", "db")]) == ["b"]
 
 
 def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
-    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without an action begin the row again."""
+    """Owners whose new pods offend again wait 60, 120, 200, 200 s; 400 s without an action restart the series."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     hits = [second for second in range(1000) if town.live(second, [resident(f"web-{second}", "web")])]
     assert hits == [0, 60, 180, 380, 580, 780, 980]
@@ -110,7 +110,7 @@ def test_the_back_off_doubles_up_to_its_longest_and_ends_after_quiet() -> None:
 
 @pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])
 def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int) -> None:
-    """The row of an owner's actions starts over after a quiet time of more than twice `max`, not at it."""
+    """The series of an owner's actions starts over after more than twice `max` without one."""
     town = Town(under(Brakes(owner_backoff=BACKOFF)))
     for second in (0, 60, 180, 380, 380 + quiet):
         assert town.live(second, [resident(f"web-{second}", "web")])
@@ -118,7 +118,7 @@ def test_a_row_ends_after_more_than_twice_the_longest_wait(quiet: int, wait: int
 
 
 def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
-    """A daemon that gets the lock, late or again, counts all that was really done, by anyone, and no action twice."""
+    """A daemon that gets the lock late, or again, counts every action really begun, by any daemon, exactly once."""
     done, planned = Begun(40.0), Begun(50.0, observed=True)
     mine = replace(BrakeMemory.of([(OWNER, done), (OWNER, planned)]), opened=Begun(55.0, observed=True))
     journal = replace(BrakeMemory.of([(OWNER, Begun(60.0)), (OWNER, Begun(40.001))]), opened=Begun(5.0))
@@ -132,7 +132,7 @@ def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
 
 
 def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elapsed_once() -> None:
-    """Point 31: what was begun before a journal was lost is unknown, so each brake holds for its whole time once."""
+    """Point 31: what was begun before the journal was lost is unknown, so each brake holds for its full time once."""
     brakes = Brakes(
         owner=Window(count=3, per_s=50),
         owner_backoff=BACKOFF,
@@ -151,7 +151,7 @@ def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elap
 
 
 def test_a_step_that_a_lost_memory_holds_back_says_so() -> None:
-    """Each withholding is explained: a brake that counts as full names no number of kills that nobody knows."""
+    """A brake that only counts as full is marked as presumed, since the number of kills is unknown."""
     town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
     town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
     (entry,) = town.see(30, [resident("a", "web")]).entries
@@ -161,7 +161,7 @@ def test_a_step_that_a_lost_memory_holds_back_says_so() -> None:
 
 
 def test_a_factor_of_one_keeps_the_wait() -> None:
-    """`factor = 1` is a constant wait, and huge rows do not overflow."""
+    """`factor = 1` is a constant wait, and long series do not overflow."""
     memory = BrakeMemory()
     for second in range(5000):
         memory = memory.note(OWNER, Begun(float(second)))
@@ -171,7 +171,7 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
 
 
 def test_a_stronger_step_on_the_same_victim_is_no_new_action() -> None:
-    """Point 24 and 29: what ends a grace early is not held back by the brake that its own action has filled."""
+    """Points 24 and 29: a step that ends a grace period early is not withheld by the brake its own action filled."""
     ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
     town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
     (kill,) = town.see(0, [resident("a", "web")]).taken
@@ -184,7 +184,7 @@ def test_a_stronger_step_on_the_same_victim_is_no_new_action() -> None:
 
 
 def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
-    """Point 37: observe mode keeps its own counts, which are dropped; what was really done counts on."""
+    """Point 38: observe mode keeps its own counts, which are dropped; real actions continue to count."""
     town = Town(under(Brakes(node=Window(count=2, per_s=100))))
     town.live(0, [resident("a", "web")])
     (planned,) = town.see(1, [resident("b", "db")]).taken
@@ -196,7 +196,7 @@ def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
 
 
 def test_a_rule_that_only_observes_takes_nothing_from_the_others() -> None:
-    """What a rule on trial would have done is counted apart: it must not hold back enforcement elsewhere."""
+    """What an observing rule would have done is counted separately: it must not withhold real actions."""
     trial = replace(rule(step()), name="trial", mode="observe")
     town = Town(under(Brakes(node=Window(count=1, per_s=100)), trial))
     (planned,) = town.see(0, [resident("a", "web")]).taken
@@ -208,7 +208,7 @@ def test_a_rule_that_only_observes_takes_nothing_from_the_others() -> None:
 
 
 def test_from_observing_to_acting_a_rule_climbs_its_ladder_anew() -> None:
-    """Point 20: by whatever switch, a rule that begins to act gives the whole time of its steps again."""
+    """Point 20: a rule that starts to enforce, by whatever switch, grants the full time of its steps again."""
     town = Town(under(Brakes(), replace(rule(step("100%", 5)), mode="observe")))
     pods = [resident("a", "web")]
     for second in range(5):
@@ -252,7 +252,7 @@ def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], 
     ],
 )
 def test_moments_of_an_earlier_boot_come_from_the_wall_clock(then: Now, at_s: float) -> None:
-    """Point 19: in another boot ages come from the wall clock, and negative ones count as 0."""
+    """Point 19: across boots ages come from the wall clock, and negative ones count as 0."""
     assert in_this_boot_s(then, Now(boottime_s=100, wall_s=1000, boot_id="now")) == at_s
 
 
@@ -260,7 +260,7 @@ def test_moments_of_an_earlier_boot_come_from_the_wall_clock(then: Now, at_s: fl
 def test_no_warning_is_announced_that_a_kill_held_back_for_a_time_comes_before(
     warns_for_s: float, announced: bool
 ) -> None:
-    """Points 17 and 23: a back-off lets go at a known moment; what would be said after it is said to nobody."""
+    """Points 17 and 23: a back-off releases at a known time; a warning that would come after it is not announced."""
     late = rule(step("100%", warns_for_s, "warn"), step("100%", 0))
     place = Town(under(Brakes(owner_backoff=BACKOFF), late))
     assert place.live(0, [resident("p0", "w")]) == ["p0"]

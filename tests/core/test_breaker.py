@@ -1,4 +1,4 @@
-"""The breaker: where most owners are due at once nothing is hit, and then one a `hold`."""
+"""The breaker: if most owners are due at once, nothing is killed at first, then one account per `hold`."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -25,7 +25,7 @@ def town(brakes: Brakes = ALL) -> Town:
     [(2, 2, True), (1, 2, False), (2, 0, False), (3, 0, True), (2, 1, True), (2, 3, False), (1, 0, False)],
 )
 def test_it_opens_at_the_share_of_at_least_so_many_owners(over: int, within: int, opens: bool) -> None:
-    """Point 30: the share of distinct owners that are due, and only from `of_at_least` owners on."""
+    """Point 30: it opens by the share of distinct owners due, if there are at least `of_at_least` owners."""
     pods = [resident(f"p{number}", f"w{number}") for number in range(over + within)]
     used = {each.uid: OK for each in pods[over:]}
     place = town()
@@ -56,7 +56,7 @@ def test_nobody_is_hit_while_it_is_open_and_then_one_a_hold() -> None:
 
 
 def test_the_account_most_bytes_over_goes_first_through_a_half_open_breaker() -> None:
-    """Points 25 and 30: decoys slightly over, with earlier UIDs and lower priority, do not go before an offender."""
+    """Points 25 and 30: decoys slightly over, with earlier UIDs and lower priority, do not precede an offender."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}", priority=number) for number in range(4)]
     used = {"p2": 3 * Gi, "p3": 9 * Gi}
@@ -68,7 +68,7 @@ def test_the_account_most_bytes_over_goes_first_through_a_half_open_breaker() ->
 
 
 def test_pods_started_later_do_not_go_before_an_offender_however_much_they_use() -> None:
-    """Point 30, law 11: larger decoys, put in the place of each that is killed, take the places after the offender."""
+    """Point 30, law 11: larger decoys that replace each killed one come after the offender."""
     place, started = town(), 3
     pods, used = [resident("hog", "hog"), *(resident(f"d{n}", f"d{n}") for n in range(3))], {"hog": 9 * Gi}
     hits: list[str] = []
@@ -84,7 +84,7 @@ def test_pods_started_later_do_not_go_before_an_offender_however_much_they_use()
 
 @pytest.mark.parametrize(("comes_s", "goes_s"), [(50, 100), (150, 300), (250, 300)])
 def test_an_offender_that_comes_late_waits_for_one_turn_of_those_that_came_before_it(comes_s: int, goes_s: int) -> None:
-    """Points 25 and 30: however many are slightly over already, every other turn is that of the most bytes over."""
+    """Points 25 and 30: however many are slightly over already, every other turn goes to the most bytes over."""
     place, pods = town(), [resident(f"p{number}", f"w{number}") for number in range(9)]
     hits: dict[str, int] = {}
     for second in range(0, 500, 5):
@@ -97,7 +97,7 @@ def test_an_offender_that_comes_late_waits_for_one_turn_of_those_that_came_befor
 
 
 def test_what_holds_says_when_the_next_one_may_go() -> None:
-    """Each withholding by the breaker is explained with the time until it may let one through."""
+    """A step withheld by the breaker is reported with the time until it may be let through."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place.see(0, pods)
@@ -131,7 +131,7 @@ def test_ladders_that_start_over_do_not_close_it() -> None:
 
 
 def test_a_stale_list_neither_opens_nor_closes_it() -> None:
-    """Point 16: readings that say nothing are no sign of recovery."""
+    """Point 16: inconclusive readings are no sign of recovery."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place.see(0, pods, stale=True)
@@ -163,7 +163,7 @@ def test_owners_that_no_force_can_reach_are_not_in_the_base() -> None:
 
 
 def test_who_was_let_through_counts_for_a_hold_and_counts_once() -> None:
-    """An owner that is gone by our doing counts against closing, as one owner of the base."""
+    """An owner that is gone because of our action counts against closing, as one owner of the base."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(5)]
     place.see(0, pods)
@@ -177,7 +177,7 @@ def test_who_was_let_through_counts_for_a_hold_and_counts_once() -> None:
 
 
 def test_a_policy_without_a_breaker_closes_it() -> None:
-    """Who takes the breaker out of the policy is not held by it any more."""
+    """A breaker removed from the policy no longer withholds anything."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place.see(0, pods)
@@ -195,7 +195,7 @@ def test_steps_under_pressure_do_not_open_it() -> None:
 
 
 def test_the_second_deed_of_an_incident_does_not_open_it() -> None:
-    """Point 30: offenders are due for the *first* kill of an incident; a ladder that goes on is none."""
+    """Point 30: offenders are due for the *first* kill of an incident; a later step of it does not count."""
     place = Town(under(ALL))
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     for number in range(4):
@@ -204,7 +204,7 @@ def test_the_second_deed_of_an_incident_does_not_open_it() -> None:
 
 
 def test_the_windows_come_before_the_breaker() -> None:
-    """Point 29: the order of brakes; a count that holds is named although the breaker would hold too."""
+    """Point 29: the order of brakes: a window is named even if the breaker would withhold the step too."""
     brakes = Brakes(owner=Window(count=1, per_s=1000), breaker=BREAKER)
     place = Town(under(brakes))
     place.live(0, [resident("x", "w0")])
@@ -215,7 +215,7 @@ def test_the_windows_come_before_the_breaker() -> None:
 
 
 def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
-    """Point 37: what observe mode saw of it does not count; one that was really open stays open."""
+    """Point 38: a breaker that opened in observe mode is dropped; one that really opened stays open."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     place.see(0, pods)
@@ -230,7 +230,7 @@ def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
 
 
 def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
-    """Owners that are only observed neither open the breaker of those who are acted on, nor count in it."""
+    """Owners that are only observed neither open the breaker for enforcing rules nor count in it."""
     trial = replace(rule(step()), name="trial", mode="observe", match=Match(namespaces=("trial",)))
     place = Town(under(ALL, trial, rule(step())))
     crowd = [replace(resident(f"p{number}", f"w{number}"), namespace="trial") for number in range(4)]
@@ -242,7 +242,7 @@ def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
 
 
 def test_the_hold_goes_on_while_it_is_stopped() -> None:
-    """Who stops it and goes on after the hold finds one owner let through, not all of them, and no second hold."""
+    """Stopping the daemon until the hold is over lets one owner through, not all of them, without a second hold."""
     place = town()
     pods = [resident(f"p{number}", f"w{number}") for number in range(4)]
     assert place.live(0, pods) == []

@@ -1,4 +1,4 @@
-"""What a node has to offer by a snapshot, and when a smaller amount than before is believed."""
+"""What a node can advertise by a snapshot, and when a smaller amount than before is trusted."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def at(second: float, boot: str = "boot") -> Now:
 
 
 def card(number: int, **more: object) -> Gpu:
-    """A card of 80Gi of which the driver keeps 1Gi, but for what is named."""
+    """A card of 80Gi of which the driver reserves 1Gi, with changes."""
     return replace(
         Gpu(uuid=f"GPU-{number}", index=number, name="A100", total=80 * GI, reserved=GI, used=2 * GI),
         **more,  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def seen(*gpus: Gpu, **more: object) -> Snapshot:
 
 
 def gap(reason: GapReason, gpu: str | None = None) -> Gap:
-    """Something that could not be learned."""
+    """Something that is unknown."""
     return Gap(reason=reason, what="something", problem=Problem("it failed"), gpu=gpu)
 
 
@@ -81,7 +81,7 @@ PARENT = MigParent(uuid="GPU-0", index=0, name="A100")
     ],
 )
 def test_what_a_node_offers(capacity: Capacity, snapshot: Snapshot, amount: int | None) -> None:
-    """Lost cards are out of it, a reserve never makes it negative, and what is not known is never guessed."""
+    """Lost cards don't count, a reserve never makes it negative, and what is unknown is never guessed."""
     assert offered(capacity, snapshot) == amount
 
 
@@ -100,12 +100,12 @@ def test_what_a_node_offers(capacity: Capacity, snapshot: Snapshot, amount: int 
     ],
 )
 def test_quantities_are_compared_by_value(written: str | None, amount: int | None) -> None:
-    """The API server writes a number in its own way, so what is the same is told by its value; an odd one is none."""
+    """The API server rewrites numbers, so they are compared by value; an invalid one is None."""
     assert advertised(written) == amount
 
 
 def settle(*readings: tuple[float, int | None, int | None]) -> list[int | None]:
-    """What each reading (second, wanted, present) leads to."""
+    """The result of each reading (second, wanted, present)."""
     settling = Settling()
     return [settling.settle(wanted, present, at(second), HOLD_S) for second, wanted, present in readings]
 
@@ -137,7 +137,7 @@ def test_less_waits_and_more_does_not(
 
 
 def test_another_boot_begins_the_wait_anew() -> None:
-    """Seconds of two boots can't be held against each other."""
+    """Seconds of two boots can't be compared."""
     settling = Settling()
     assert settling.settle(40, 80, at(0), HOLD_S) is None
     assert settling.settle(40, 80, at(50, "another"), HOLD_S) is None
@@ -148,7 +148,7 @@ def test_another_boot_begins_the_wait_anew() -> None:
 def test_what_is_advertised_was_seen_and_never_falls_on_less_than_the_hold(
     steps: list[tuple[float, int | None]],
 ) -> None:
-    """Whatever the readings: an amount that is advertised was read, and a fall follows readings that all were below."""
+    """An advertised amount was read, and a decrease follows only readings that were all below."""
     settling, second, present = Settling(), 0.0, 0
     read: list[tuple[float, int | None]] = []
     for pause, wanted in steps:

@@ -1,4 +1,4 @@
-"""Limits that tenants name above their requests (point 8)."""
+"""Limits that tenants set above their requests (point 8)."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -63,7 +63,7 @@ def test_between_request_and_limit_nobody_is_killed() -> None:
 
 
 def test_without_a_limit_there_is_no_request_beside_the_declaration() -> None:
-    """A pod that names no limit has one number, not two that are equal."""
+    """A pod without a limit has one number, not two equal ones."""
     account = only(pod("a", container(declared="8Gi")))
     assert (account.requested, account.allowed_by_request) == (None, None)
     assert only(limited("8Gi", "12Gi"), VERIFF).requested is None
@@ -88,7 +88,7 @@ def test_a_limit_that_cannot_be_is_said_and_the_request_holds(limit: str, why: s
 
 
 def test_a_limit_is_capped_by_the_cards() -> None:
-    """Point 8: it is the tenant's own word, so it gives nobody more than the cards have."""
+    """Point 8: a limit is set by the tenant, so it never exceeds what the cards have."""
     assert only(limited("8Gi", "1Ti"), card=16 * Gi).declared == 16 * Gi
     two = snapshot([use(1, 1)], gpus=[gpu(0, 16 * Gi), gpu(1, 16 * Gi)])
     (account,) = assessed(two, [limited("8Gi", "1Ti")], policy(declarations=(LIMITED,)))
@@ -120,7 +120,7 @@ def test_a_limit_in_shares_is_a_number_of_shares() -> None:
 
 
 def test_a_limit_by_container_is_that_containers() -> None:
-    """With {container} in its key the annotation of one container says nothing of the other."""
+    """With {container} in its key, the annotation of one container does not affect another."""
     both = pod(
         "a",
         container("m", resources={"gpumem": "1024"}),
@@ -146,7 +146,7 @@ def test_a_limit_by_container_is_that_containers() -> None:
 def test_one_limit_for_all_containers_is_shared_in_proportion(
     requests: tuple[str, str], limit: str, parts: list[int]
 ) -> None:
-    """Point 1: an annotation without {container} is one number for the pod; each has its part of it by its request."""
+    """Point 1: an annotation without {container} is one number for the pod, divided by request."""
     both = pod(
         "a", *(container(n, r) for n, r in zip("mn", requests, strict=True)), annotations={"example.com/limit": limit}
     )
@@ -166,7 +166,7 @@ def test_a_limit_is_for_the_containers_that_run_now() -> None:
 
 
 def test_a_container_without_a_limit_keeps_its_request_in_both() -> None:
-    """What one container may burst to does not take the other one's request away."""
+    """The limit of one container does not reduce another one's request."""
     two = pod("a", container("m", "8Gi"), container("n", resources={"gpumem": "1024"}))
     two = replace(two, annotations={"example.com/limit": "12Gi"})
     total = replace(HAMI, per="total")
@@ -175,7 +175,7 @@ def test_a_container_without_a_limit_keeps_its_request_in_both() -> None:
 
 
 def test_whole_cards_have_no_limit_to_name() -> None:
-    """A MIG instance is what it is, whatever a tenant writes beside it."""
+    """A MIG instance has its own size, whatever limit a tenant sets."""
     mig = Declaration(resource="nvidia.com/mig-*", unit="mig", limit_annotation="example.com/limit")
     owner = pod("a", container(resources={"nvidia.com/mig-1g.10gb": "1"}), annotations={"example.com/limit": "2"})
     rows = [gpu(0, 10 * Gi, parent="GPU-p", gi=0, ci=0, profile="1g.10gb")]

@@ -51,7 +51,7 @@ def seen(
     labels: dict[str, str] | None = None,
     **more: object,
 ) -> list[Assessment]:
-    """The accounts of a pod that writes this, and uses a byte on each of these cards."""
+    """The accounts of a pod with this declaration that uses a byte on each of these cards."""
     of_container = declaration.kind == "resource"
     written_by = pod("a", container(resources=written if of_container else {}))
     written_by = replace(written_by, annotations={} if of_container else written)
@@ -74,7 +74,7 @@ def test_a_percentage_for_each_gpu_is_of_that_gpu() -> None:
 
 
 def test_a_percentage_in_total_is_of_the_cards_that_are_used() -> None:
-    """200% are two cards; those not used yet count as the smallest of the node, and no more of them as asked for."""
+    """200% are two cards; those not in use yet count as the smallest of the node."""
     ratio = {RATIO.key: "200"}
     assert declared(RATIO, ratio, on=(0, 1)) == 120 * Gi
     assert declared(RATIO, ratio, on=(1,)) == 120 * Gi
@@ -85,7 +85,7 @@ def test_a_percentage_in_total_is_of_the_cards_that_are_used() -> None:
 
 
 def test_a_fraction_is_exact() -> None:
-    """A third of a card of 3 bytes is 1 byte, and what is over a byte is rounded up, in nobody's disfavour."""
+    """A third of a card of 3 bytes is 1 byte, and fractions of a byte are rounded up, in the tenant's favour."""
     third = {"gpu-fraction": "0.1"}
     assert declared(FRACTION, third, cards=(gpu(0, 30 * Gi),)) == 3 * Gi
     assert declared(FRACTION, third, cards=(gpu(0, 31),)) == 4
@@ -120,7 +120,7 @@ def test_a_part_that_cannot_be_is_skipped_and_said(declaration: Declaration, wri
 def test_a_part_that_the_scheduler_has_checked_counts_as_written(
     declaration: Declaration, written: str, declared: int
 ) -> None:
-    """Point 6: more cards than there are is remarked on, and no smaller number takes its place."""
+    """Point 6: more cards than there are get a remark, and no smaller number replaces them."""
     (account,) = seen(declaration, {declaration.key: written}, cards=(gpu(0, 40 * Gi), gpu(1, 40 * Gi)))
     got = account.declared if declaration is PERCENT else (account.declared or 0) - 40 * Gi
     assert (got, [each.counts for each in account.misdeclarations]) == (declared, [True])
@@ -134,7 +134,7 @@ def test_the_next_declaration_takes_the_place_of_an_implausible_part() -> None:
 
 
 def test_a_hidden_card_makes_no_total_implausible() -> None:
-    """Point 6: 900% may be true where a card cannot be seen, and comes to nobody knows what; 101% of each never is."""
+    """Point 6: with a hidden card 900% may be right, but its bytes are unknown; 101% of each card never is."""
     dark = replace(snapshot([use(1, 1)]), unseen=frozenset({"GPU at index 1"}))
     for declaration, key in ((RATIO, "resources"), (NOTED_RATIO, "annotations")):
         nine = {RATIO.key: "900"}
@@ -148,7 +148,7 @@ def test_a_hidden_card_makes_no_total_implausible() -> None:
 
 
 def test_what_is_a_part_of_a_card_out_of_sight_is_unknown() -> None:
-    """Points 5 and 6: which card it is of is not known where one has dropped out and the cards differ in size."""
+    """Points 5 and 6: if a card has dropped out and the cards differ in size, the size of a part is unknown."""
     half = {METAGPU.key: "50"}
     lost = (gpu(0, 40 * Gi), gpu(1, 80 * Gi, up=False, listed=False))
     alike = (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False, listed=False))
@@ -169,7 +169,7 @@ def test_what_is_a_part_of_a_card_out_of_sight_is_unknown() -> None:
 def test_a_use_of_unknown_size_says_nothing_of_the_card_that_a_part_is_of(
     unknown_on: int, declared: int | None
 ) -> None:
-    """Point 6: the driver may list a PID that another process has by now; the smaller card is not counted for that."""
+    """Point 6: the driver may list a PID that another process has by now; its smaller card does not count."""
     small, large = gpu(1, 40 * Gi), gpu(0, 80 * Gi)
     uses = snapshot([use(1, 45 * Gi, 0), use(2, None, unknown_on)], gpus=(small, large))
     (account,) = assessed(uses, [pod("a", container(resources={METAGPU.key: "50"}))], policy(declarations=(METAGPU,)))
@@ -197,7 +197,7 @@ def test_shares_are_of_the_size_that_tenants_can_share() -> None:
     ],
 )
 def test_replicas_of_a_node_cut_its_cards(labels: dict[str, str], expected: int) -> None:
-    """Point 5: a share where the node says into how many; where it says none, the card is whole."""
+    """Point 5: it is a share if the node's labels say into how many; otherwise it is a whole card."""
     (account,) = seen(SHARES, {"nvidia.com/gpu": "1"}, labels=labels)
     assert account.declared == expected
 
@@ -227,7 +227,7 @@ def test_without_replicas_what_a_shared_resource_declares_is_unknown(labels: dic
 
 
 def test_what_comes_first_counts_whatever_comes_after_it() -> None:
-    """Points 1 and 6: a share that can't be determined changes nothing for who declares by an earlier table."""
+    """Points 1 and 6: an undetermined share changes nothing for a pod that declares by an earlier table."""
     renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
     both = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Gi"}))
     (got,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(VERIFF, renamed)))
@@ -238,7 +238,7 @@ def test_what_comes_first_counts_whatever_comes_after_it() -> None:
 
 
 def test_a_table_for_other_nodes_leaves_what_it_names_unknown() -> None:
-    """Point 6: the labels that it wants may have disappeared; where another table names it too, that one counts."""
+    """Point 6: the labels a table requires may have disappeared; if another table names the resource, that counts."""
     zoned = replace(VERIFF, node_labels={"zone": "a"})
     asking = pod("a", container(declared="8Gi"))
     under = policy(rule(step(), default=Mi), declarations=(zoned,))
@@ -252,7 +252,7 @@ def test_a_table_for_other_nodes_leaves_what_it_names_unknown() -> None:
 
 
 def test_labels_that_are_not_known_decide_nothing() -> None:
-    """Without the node's object nobody knows what a share is: left alone, and no harsher number takes its place."""
+    """Without the Node object the size of a share is unknown: left alone, and no harsher number replaces it."""
     renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
     zoned = replace(VERIFF, node_labels={"zone": "a"})
     noted = Declaration(annotation="vram", unit=1, node_labels={"zone": "a"})
@@ -272,13 +272,13 @@ def test_labels_that_are_not_known_decide_nothing() -> None:
 
 
 def test_shares_that_are_written_are_asked_for() -> None:
-    """A resource of 0 asks for no share: that is no promise to use nothing."""
+    """A resource of 0 requests no share; it does not promise to use nothing."""
     (account,) = seen(METAGPU, {METAGPU.key: "0"})
     assert account.verdict is Verdict.UNDECLARED
 
 
 def test_a_share_and_an_instance_have_no_allowance_of_themselves() -> None:
-    """Point 12: the policy's allowance is not for shares that bring none; their own is."""
+    """Point 12: shares get no allowance from the policy, only their own."""
     common = Allowance(per_context=Gi, max_contexts=4, percent=Fraction(1, 10))
     own = replace(METAGPU, allowance=Allowance(per_context=0, max_contexts=0, percent=Fraction(1, 2)))
     none = replace(METAGPU, allowance=Allowance(per_context=0, max_contexts=0, percent=Fraction(0)))
@@ -289,7 +289,7 @@ def test_a_share_and_an_instance_have_no_allowance_of_themselves() -> None:
 
 
 def test_keys_that_match_a_wildcard_are_added() -> None:
-    """`*` in a key stands for any characters, and the numbers of all that match count."""
+    """`*` in a key stands for any characters, and the numbers of all matching keys are added."""
     blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
     (account,) = seen(blocks, {"volcano.sh/gpu-mem.128Mi": "8", "volcano.sh/gpu-mem.x": "8", "volcano.sh/gpu": "9"})
     assert (account.declared, account.declared_by) == (2 * Gi, "volcano.sh/gpu-mem.128Mi, volcano.sh/gpu-mem.x")
@@ -307,7 +307,7 @@ def test_keys_that_match_a_wildcard_are_added() -> None:
     ],
 )
 def test_a_profile_is_found_however_it_is_written(resource: str, profile: str) -> None:
-    """The device plugin writes a dot for NVML's plus; where NVML gives no name, the extension is not known."""
+    """The device plugin writes a dot for NVML's plus; if NVML gives no name, the extension is unknown."""
     rows = (mig(0, "7g.80gb", 80 * Gi), mig(1, profile, 9 * Gi))
     assert declared(MIG, {resource: "1"}, cards=rows, on=(1,)) == 9 * Gi
     assert declared(MIG, {resource: "1"}, cards=rows, on=()) == 9 * Gi
@@ -321,7 +321,7 @@ def test_an_extension_is_another_profile_where_both_are_there() -> None:
 
 
 def test_profiles_of_several_keys_add_up() -> None:
-    """A container may ask for instances of two profiles."""
+    """A container may request instances of two profiles."""
     rows = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
     both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
     assert declared(MIG, both, cards=rows, on=(0, 1)) == 50 * Gi
@@ -329,20 +329,20 @@ def test_profiles_of_several_keys_add_up() -> None:
 
 
 def test_another_instance_than_asked_for_is_not_declared() -> None:
-    """Who asks for 10Gi and finds its way onto 40Gi has declared 10Gi."""
+    """A container that requests a 10Gi instance and uses a 40Gi one has declared 10Gi."""
     rows = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
     assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(1,)) == 10 * Gi
 
 
 def test_an_instance_without_a_profile_may_be_the_one() -> None:
-    """Where the driver does not give the profile of the instance that is used, its own size counts."""
+    """If the driver does not report the profile of the instance in use, its own size counts."""
     rows = (mig(0, "1g.10gb"), mig(1, None, 40 * Gi))
     assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(1,)) == 40 * Gi
 
 
 @pytest.mark.parametrize("rows", [(mig(0, "7g.80gb"),), (mig(0, "1g.10gb", total=None),)])  # type: ignore[arg-type]
 def test_an_instance_of_no_known_size_leaves_the_account_unknown(rows: tuple[Gpu, ...]) -> None:
-    """A profile that the node does not have, or a size that NVML does not give, is no reason to act."""
+    """A profile that the node does not have, or a size that NVML does not report, is no reason to act."""
     (account,) = seen(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(0,))
     assert (account.verdict, account.allowed) == (Verdict.UNKNOWN, None)
     assert account.declared_by == "nvidia.com/mig-1g.10gb"
@@ -373,7 +373,7 @@ def test_an_instance_that_is_cut_is_not_whole(resource: str, labels: dict[str, s
 
 
 def test_cards_of_a_mixed_node_are_not_its_instances() -> None:
-    """Where a node has a whole card and instances, a share or a whole card not used yet is one of the card."""
+    """If a node has a whole card and instances, a share or whole card not used yet is of the card."""
     mixed = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
     assert declared(METAGPU, {METAGPU.key: "50"}, cards=mixed, on=()) == 40 * Gi
     assert declared(METAGPU, {"nvidia.com/gpu": "1"}, cards=mixed, on=()) == 80 * Gi
@@ -391,14 +391,14 @@ def test_a_card_whose_size_is_not_told_leaves_its_parts_unknown() -> None:
 
 
 def test_a_device_is_counted_once() -> None:
-    """Who has an instance and a whole card, and uses the instance alone, has the card still to come."""
+    """A container with an instance and a whole card that uses only the instance is still allowed the card."""
     mixed = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
     both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/gpu": "1"}
     assert declared(replace(MIG, resource="example.com/none"), both, cards=mixed, on=(0,)) == 90 * Gi
 
 
 def test_instances_go_with_amounts_for_each_gpu() -> None:
-    """A container with MIG instances and one with an amount for each GPU contradict each other in nothing."""
+    """A container with MIG instances and one with an amount per GPU do not contradict each other."""
     hami = Declaration(resource="gpumem", unit=Mi, per="gpu")
     both = pod(
         "a",
@@ -418,7 +418,7 @@ def test_a_resource_is_not_its_own_count() -> None:
 
 
 def test_from_a_number_on_another_resource_stands_for_whole_cards() -> None:
-    """Who has 200 of `tencent.com/vcuda-core` has two cards, no limit by its memory, and no default."""
+    """200 of `tencent.com/vcuda-core` are two whole cards, without a memory limit or the default."""
     core = Unless(resource="t/core", at_least=100)
     tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=core)
     for cores, expected in (("99", Gi), ("100", 80 * Gi), ("250", 120 * Gi)):
@@ -452,7 +452,7 @@ def test_a_count_says_on_how_many_gpus_an_amount_for_each_holds(
 
 
 def test_what_kai_rounds_up_is_covered_by_slack() -> None:
-    """KAI makes 0.27 of a T4 of 4096 of its 15360 MiB, which are 4147: who uses that is within the usual 2%."""
+    """KAI turns 4096 of a T4's 15360 MiB into 0.27, which is 4147 MiB: within the usual 2%."""
     kai = Declaration(annotation="gpu-memory", unit=Mi, per="gpu")
     asked = pod("a", annotations={"gpu-memory": "4096"})
     card = (gpu(0, 15360 * Mi),)

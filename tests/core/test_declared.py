@@ -1,4 +1,4 @@
-"""What a pod declares, from whichever key it says so."""
+"""What a pod declares, by whichever key."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ TOTAL_NOTE = Declaration(annotation="vram", unit=1)
 
 
 def only(pod_: Pod, under: Policy, *uses: int, node: Node = NODE) -> Assessment:
-    """The one account of a pod whose process number i (from 0) uses so much on card i."""
+    """The one account of a pod whose process number i (from 0) uses this much on card i."""
     seen = snapshot(
         [use(10 + i, used, i) for i, used in enumerate(uses)], gpus=[gpu(i) for i in range(max(len(uses), 1))]
     )
@@ -148,7 +148,7 @@ def test_a_pod_with_a_total_and_a_per_gpu_declaration_is_misdeclared() -> None:
 def test_whole_cards_take_no_default(
     resources: dict[str, str], labels: dict[str, str], verdict: Verdict, declared: int
 ) -> None:
-    """Point 4: who has a card of its own may fill it; the default is for those that declare nothing."""
+    """Point 4: a container with a whole card may fill it; the default is for those that declare nothing."""
     whole = pod("a", container(resources=resources))
     under = policy(rule(step(), default=Gi))
     seen = only(whole, under, 79 * Gi, node=Node(name="n1", labels=labels))
@@ -166,7 +166,7 @@ def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
 @pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "tencent.com/vcuda-core"])
 @pytest.mark.parametrize("number", ["1000000000", str(2**63 - 1), "999999999999999999999999"])
 def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
-    """A tenant writes the number, and a rejected pod stays in the list: it must not become as many values."""
+    """A tenant writes the number, and a rejected pod stays listed: memory must not grow with it."""
     unless = Declaration(
         resource="tencent.com/vcuda-memory",
         unit=Gi,
@@ -177,7 +177,7 @@ def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
 
 
 def test_unknown_use_moves_no_amount_to_another_gpu() -> None:
-    """Law 3: on which GPUs an amount for one GPU holds is open while the use on one of two is unknown."""
+    """Law 3: which GPU an amount for one GPU applies to is unknown while the use on one of two is."""
     hami = pod("a", container(resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "1"}))
     under = policy(rule(step()), declarations=(HAMI,))
     seen = snapshot([use(1, 6 * Gi, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
@@ -237,7 +237,7 @@ def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(written: str)
 def test_a_resource_that_the_scheduler_has_checked_is_a_declaration_whatever_its_size(
     written: str, declared: int
 ) -> None:
-    """Point 6: a remark points out what can't be meant, and no smaller value ever takes its place."""
+    """Point 6: a remark points out an implausible amount, and no smaller value ever replaces it."""
     greedy = pod("a", container(declared=written))
     got = only(greedy, policy(rule(step(), default=Gi), allowance=Allowance()), 60 * Gi)
     assert (got.verdict, got.declared, got.declared_by) == (Verdict.WITHIN, declared, MEMORY)
@@ -250,14 +250,14 @@ def test_a_resource_that_the_scheduler_has_checked_is_a_declaration_whatever_its
     [({}, 81 * Gi), ({MEMORY: "0"}, 81 * Gi), ({"cpu": "4"}, Gi)],
 )
 def test_a_resource_that_the_node_does_not_list_is_like_an_annotation(capacity: dict[str, str], declared: int) -> None:
-    """Point 6: a pod that names its node itself passes the scheduler by, and writes what it likes."""
+    """Point 6: a pod that names its node itself bypasses the scheduler, and can write anything."""
     greedy = pod("a", container(declared="81Gi"))
     node = Node(name="n1", capacity=capacity)
     assert only(greedy, policy(rule(step(), default=Gi)), 1, node=node).declared == declared
 
 
 def test_a_resource_that_the_node_lists_holds_beside_one_that_it_does_not() -> None:
-    """Point 6: what nobody has checked takes nothing away from what the scheduler has."""
+    """Point 6: an unchecked resource takes nothing away from one that the scheduler has checked."""
     blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
     both = pod("a", container(resources={"volcano.sh/gpu-mem.a": "8", "volcano.sh/gpu-mem.b": "8000"}))
     node = Node(name="n1", capacity={"volcano.sh/gpu-mem.a": "100"})
@@ -267,7 +267,7 @@ def test_a_resource_that_the_node_lists_holds_beside_one_that_it_does_not() -> N
 
 @pytest.mark.parametrize("number", ["8", str(2**63 - 1)])
 def test_more_whole_cards_than_there_are_do_not_exempt(number: str) -> None:
-    """Points 4 and 6: whoever passes the scheduler by gets no cards by writing a number."""
+    """Points 4 and 6: a pod that bypasses the scheduler gets no cards by writing a number."""
     greedy = pod("a", container(resources={"nvidia.com/gpu": number}))
     under = policy(rule(step(), default=4 * Gi))
     unlisted = Node(name="n1", capacity={"cpu": "4"})
@@ -279,14 +279,14 @@ def test_more_whole_cards_than_there_are_do_not_exempt(number: str) -> None:
 
 @pytest.mark.parametrize("written", ["-1Gi", "much", "", "nan"])
 def test_no_default_takes_the_place_of_a_resource_that_is_no_amount(written: str) -> None:
-    """Point 6: the API server takes none of these, so what was meant is not known: misdeclared, and left alone."""
+    """Point 6: the API server accepts none of these, so the intent is unknown: misdeclared, and left alone."""
     odd = pod("a", container(declared=written))
     got = only(odd, policy(rule(step(), default=Gi)), 60 * Gi)
     assert (got.verdict, len(got.misdeclarations)) == (Verdict.MISDECLARED, 1)
 
 
 def test_a_total_may_fill_all_cards_and_an_amount_per_gpu_the_largest() -> None:
-    """Point 6: a total is held against the sum of the cards, an amount per GPU against the largest card."""
+    """Point 6: a total is compared with the sum of the cards, an amount per GPU with the largest card."""
     cards = Cards(gpus=(gpu(0, 40 * Gi), gpu(1, 80 * Gi)))
     for declaration, written, holds in [
         (TOTAL_NOTE, "120Gi", True),
@@ -317,7 +317,7 @@ IDS = ["down", "unnamed", "lost before the start", "blind", "node not read", "co
 
 @pytest.mark.parametrize(("hidden", "node"), HIDDEN, ids=IDS)
 def test_a_card_that_is_not_seen_makes_nothing_implausible(hidden: dict[str, object], node: Node) -> None:
-    """Point 6: with a card lost 100Gi may be true: a resource counts, and of an annotation nothing follows."""
+    """Point 6: with a lost card 100Gi may be right: a resource counts, an annotation is undetermined."""
     seen = replace(snapshot([use(5, 30 * Gi)], gpus=[gpu(0, 40 * Gi)]), **hidden)  # type: ignore[arg-type]
     (got,) = assessed(seen, [pod("a", container(declared="100Gi"))], policy(rule(step(), default=4 * Gi)), node)
     assert (got.declared, got.misdeclarations) == (100 * Gi, ())
@@ -348,7 +348,7 @@ def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
 
 
 def test_a_skipped_annotation_takes_nothing_away_from_what_is_left() -> None:
-    """Point 6: a tenant is not left alone for an annotation that can't be true, as long as something else holds."""
+    """Point 6: an impossible annotation does not exempt a tenant if another declaration is valid."""
     noted = Declaration(annotation="{container}.vram", unit=1)
     half = pod("a", container("main", "1Gi"), container("n"), annotations={"n.vram": "900Gi"})
     got = only(half, policy(rule(step(), default=Mi), declarations=(noted, VERIFF)), 50 * Gi)
@@ -356,7 +356,7 @@ def test_a_skipped_annotation_takes_nothing_away_from_what_is_left() -> None:
 
 
 def test_a_default_is_one_total_in_container_accounts_too() -> None:
-    """Point 7: beside a container that declares for each GPU, the default of the other one is no amount for each."""
+    """Point 7: the default is a total, even beside a container that declares an amount per GPU."""
     mixed = pod("a", container("m", resources={"nvidia.com/gpumem": "1024"}), container("n"))
     seen = snapshot([use(1, 1, 0), use(2, 3 * Gi, 0), use(2, 3 * Gi, 1)], _of("m", "n"), gpus=[gpu(0), gpu(1)])
     under = policy(rule(step(), account="container", default=4 * Gi), declarations=(HAMI,))
@@ -377,7 +377,7 @@ def test_the_default_is_for_a_pod_of_which_no_container_declares() -> None:
 
 
 def test_in_container_accounts_the_default_is_for_each_that_declares_nothing() -> None:
-    """Point 7: each container account without a declaration has the default of its own."""
+    """Point 7: each container account without a declaration has its own default."""
     mixed = pod("a", container("m", "1Gi"), container("n"))
     seen = snapshot([use(1, 1), use(2, 1)], [process(1, "a/m"), process(2, "a/n")])
     got = assessed(seen, [mixed], policy(rule(step(), account="container", default=4 * Gi)))
@@ -392,12 +392,12 @@ def test_a_default_of_zero_forbids_and_leaves_no_allowance() -> None:
 
 
 def test_without_a_default_whoever_declares_nothing_is_left_alone() -> None:
-    """Point 7: no declaration and no default is `undeclared`, however much is used."""
+    """Point 7: without a declaration or default it is `undeclared`, however much is used."""
     assert only(pod("a"), policy(), 80 * Gi).verdict is Verdict.UNDECLARED
 
 
 def test_unless_and_node_labels_switch_a_source_off() -> None:
-    """A declaration with `unless` or `node_labels` applies only where its condition holds."""
+    """A declaration with `unless` or `node_labels` applies only if its condition is met."""
     tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=Unless(resource="t/core", at_least=100))
     limited = pod("a", container(resources={"t/mem": "4", "t/core": "50"}))
     assert only(limited, policy(declarations=(tencent,)), 1).declared == Gi
@@ -410,7 +410,7 @@ def test_unless_and_node_labels_switch_a_source_off() -> None:
 
 
 def test_a_pods_one_number_is_not_split_among_containers() -> None:
-    """In container accounts an annotation of the pod counts only where the pod has one container."""
+    """In container accounts an annotation of the pod counts only if the pod has one container."""
     under = policy(rule(step(), account="container", default=Mi), declarations=(TOTAL_NOTE,))
     alone = pod("a", container("main"), annotations={"vram": "4Gi"})
     assert only(alone, under, Gi).declared == 4 * Gi

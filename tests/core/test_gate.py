@@ -1,4 +1,4 @@
-"""Who is the victim, who comes first, and what holds enforcement back."""
+"""Which container is the victim, which account comes first, and what withholds enforcement."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_in_a_container_account_the_victim_is_that_container() -> None:
 
 
 def test_unknown_containers_are_never_victims() -> None:
-    """Points 13 and 21: what runs in an unknown container is no reason to act at first, and never a known one's."""
+    """Points 13 and 21: use in an unknown container is at first no reason to act, and never on a known one."""
     seen = snapshot([use(5, Gi), use(6, 70 * Gi)], [process(5, "a/main"), process(6, "a/new")])
     declares = pod("a", container(declared="4Gi"))
     assert planned(seen, [declares], AT_ONCE).entries == ()
@@ -91,7 +91,7 @@ def test_the_scope_says_which_processes(scope: str, pids: list[int]) -> None:
 
 
 def test_the_largest_process_is_the_one_over_all_its_gpus() -> None:
-    """Point 21: scope `process` adds up what a process holds on several GPUs."""
+    """Point 21: scope `process` adds up a process's use on several GPUs."""
     seen = snapshot([use(5, 3 * Gi), use(6, 2 * Gi, 0), use(6, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
     (action,) = planned(seen, [pod("a", container(declared="1Gi"))], policy(rule(step(scope="process")))).taken
     assert action.targets == (ProcessKey(pid=6, start_ticks=60),)
@@ -134,7 +134,7 @@ PROTECTED = [
 
 @pytest.mark.parametrize(("who", "why"), PROTECTED)
 def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
-    """Points 28 and 35: built in and by policy, a protected pod is measured and warned, not acted on."""
+    """Points 28 and 35: a protected pod, built in or by policy, is measured and warned but never acted on."""
     spared = Protect(
         namespaces=("gpu-operator",), pods=("*-dcgm-exporter-*",), priority_at_least=1000, annotation="spare"
     )
@@ -148,7 +148,7 @@ def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
 
 
 def test_when_a_pod_was_first_seen_terminating_is_remembered() -> None:
-    """Point 28: no edit of a pod and no new list moves that moment, as long as the pod is listed."""
+    """Point 28: neither an edit of the pod nor a new list changes that time while the pod is listed."""
     seen = TerminatingPods()
     lives, dies = pod("a"), pod("b", deletion_deadline_s=T0 + YEAR_S)
     first = seen.with_first_seen((lives, dies), at(0))
@@ -179,7 +179,7 @@ def test_the_watchdog_never_acts_on_itself(own: tuple[str | None, str | None]) -
 
 
 def test_daemonset_pods_are_not_evicted() -> None:
-    """Point 35: the controller would put it back on the same node; killing it is allowed."""
+    """Point 35: the controller would recreate it on the same node; killing it is allowed."""
     of_daemonset = pod("a", container(declared="1Gi"), owner=owner("DaemonSet", "exporter"))
     seen = snapshot([use(5, 2 * Gi)])
     evict = planned(seen, [of_daemonset], policy(rule(step(do="evict"))))
@@ -188,7 +188,7 @@ def test_daemonset_pods_are_not_evicted() -> None:
 
 
 def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> None:
-    """An eviction does no more than delete it, and each in vain would count for others' brakes; a kill may help."""
+    """An eviction would only delete it again and fill the brakes for others; a kill may help."""
     hanging = pod("a", container(declared="1Gi"), deletion_deadline_s=at(-100).wall_s)
     seen = snapshot([use(5, 2 * Gi)])
     evict = planned(seen, [hanging], policy(rule(step(do="evict"))))
@@ -213,7 +213,7 @@ def test_a_pod_that_hangs_in_its_deletion_is_not_evicted_again_and_again() -> No
 def test_an_eviction_shortens_a_deletion_that_would_take_longer(
     ends_s: float, since_s: float, held: Brake | None
 ) -> None:
-    """Point 28, law 11: a deletion with a year's grace shields for ten minutes, from a ladder that only evicts too."""
+    """Point 28, law 11: a deletion with a year's grace shields for ten minutes, even if the ladder only evicts."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(ends_s).wall_s, terminating_since=at(since_s))
     plan = planned(snapshot([use(5, 2 * Gi)]), [dying], policy(rule(step(do="evict", grace_s=30.0))))
     assert [(each.withheld_by, each.taken) for each in plan.entries] == [(held, held is None)]
@@ -236,7 +236,7 @@ def test_the_next_deed_waits_for_the_one_under_way() -> None:
 
 
 def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
-    """Point 24: it ends the grace, and never adds a victim."""
+    """Point 24: it ends the grace period, and never adds a victim."""
     ladder = policy(rule(step("100%"), step("150%", grace_s=0.0)))
     seen = snapshot([use(5, 2 * Gi)])
     (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).taken
@@ -269,7 +269,7 @@ NEVER = pod("a", namespace="kube-system")
 def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     under_way: UnderWay | None, deadline: float, who: Pod, held: tuple[Brake, bool]
 ) -> None:
-    """Points 24 and 28: what our own eviction does to a pod is the action in progress; another's deletion is not."""
+    """Points 24 and 28: a deletion by our own eviction is reported as in progress; another one is not."""
     dying = replace(who, containers=(container(declared="1Gi"),), deletion_deadline_s=at(deadline).wall_s)
     ledger = Ledger()
     if under_way is not None:
@@ -288,7 +288,7 @@ def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
 def test_a_deletion_may_be_ours_while_the_answer_to_an_eviction_is_awaited(
     next_s: float | None, held: tuple[Brake, bool]
 ) -> None:
-    """Point 28: the API server may have carried it out by then; what it has refused is not what deletes the pod."""
+    """Point 28: the API server may have carried out the eviction by then, unless it refused it."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
     pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=next_s)
     ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
@@ -297,7 +297,7 @@ def test_a_deletion_may_be_ours_while_the_answer_to_an_eviction_is_awaited(
 
 
 def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
-    """Point 24: a kill that comes due in the grace of an eviction is pending, and its owner has been informed."""
+    """Point 24: a kill that comes due in an eviction's grace period is pending; its owner has been informed."""
     dying = pod("a", container(declared="1Gi"), deletion_deadline_s=at(20).wall_s)
     for who in (dying, replace(dying, deletion_deadline_s=None)):
         ledger = Ledger().note_under_way(AccountKey(uid="a"), OURS)
@@ -309,7 +309,7 @@ def test_an_eviction_under_way_makes_no_news_of_the_steps_above_it() -> None:
 
 
 def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
-    """A kill that is held back holds back the weaker one; the eviction in between, which has begun, changes nothing."""
+    """A withheld kill withholds the weaker one; a pending eviction in between changes nothing."""
     pending = PendingEviction(step=step("150%", do="evict").signature, tries=1, until_s=1600.0, next_s=1500.0)
     ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
     ladder = policy(rule(step(), step("150%", do="evict"), step("200%")))
@@ -319,7 +319,7 @@ def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
 
 
 def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None:
-    """Point 27: whether the next try comes about nobody knows; the warning that comes after it stays in the plan."""
+    """Point 27: the next attempt may not happen, so a warning that would come after it stays in the plan."""
     ladder = policy(rule(step("100%", 90, "warn"), step(do="evict")))
     pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=1017.0)
     ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
@@ -331,7 +331,7 @@ def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None
 
 
 def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
-    """Point 20 and 24: steps put in front of the one in progress by a new policy end no grace."""
+    """Points 20 and 24: steps that a new policy inserts before the one in progress end no grace period."""
     seen = snapshot([use(5, 2 * Gi)])
     ladder = policy(rule(step("100%", 0, "warn"), step("100%")))
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way())
@@ -344,7 +344,7 @@ def test_a_reload_does_not_make_a_step_stronger_than_itself() -> None:
 
 
 def test_pending_says_how_long_at_most() -> None:
-    """What waits for an action in progress waits until its `release_timeout` at most, even for one of this cycle."""
+    """A step waits for an action in progress until its `release_timeout` at most, even for one of this cycle."""
     seen = snapshot([use(5, 2 * Gi)])
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
     assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
@@ -368,7 +368,7 @@ def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() ->
 
 
 def test_two_accounts_do_not_act_on_one_container_at_once() -> None:
-    """Point 24: with an amount per GPU a container has an account a GPU; it is still ended once."""
+    """Point 24: with an amount per GPU a container has an account per GPU, but is ended only once."""
     per_gpu = Declaration(resource="nvidia.com/gpumem", unit=1, per="gpu")
     hami = pod("a", container(resources={"nvidia.com/gpumem": "1Gi"}))
     seen = snapshot([use(5, 2 * Gi, 0), use(5, 2 * Gi, 1)], gpus=[gpu(0), gpu(1)])
@@ -384,7 +384,7 @@ def test_a_whole_pod_under_way_holds_its_containers() -> None:
 
 
 def test_a_container_of_which_no_byte_is_known_is_no_victim() -> None:
-    """Point 21 and law 3: what an unknown container uses is not laid at the door of one that may use nothing."""
+    """Point 21 and law 3: the use of an unknown container is not charged to one that may use nothing."""
     one = pod("a", container("main", "1Gi"))
     seen = snapshot([use(5, 3 * Gi), use(6, None)], [process(5, "a/new"), process(6, "a/main")])
     (entry,) = planned(seen, [one], AT_ONCE, overdue=["a/new"]).entries
@@ -392,7 +392,7 @@ def test_a_container_of_which_no_byte_is_known_is_no_victim() -> None:
 
 
 def _two(step_: Step, ledger: Ledger | None = None) -> list[tuple[str, Brake | None]]:
-    """Two containers of one pod, both over in accounts of their own; who is taken, and what holds the others."""
+    """Two containers of one pod, both over in their own accounts: which is taken, what withholds the other."""
     both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
     seen = snapshot([use(5, 3 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "a/side")])
     plan = planned(seen, [both], policy(rule(step_, account="container")), ledger)
@@ -400,14 +400,14 @@ def _two(step_: Step, ledger: Ledger | None = None) -> list[tuple[str, Brake | N
 
 
 def test_of_several_that_would_end_the_whole_pod_one_does() -> None:
-    """Point 24: with scope `pod` the second container's action would hit who has got SIGTERM already."""
+    """Point 24: with scope `pod` the second container's action would hit processes that already got SIGTERM."""
     assert _two(step(scope="pod")) == [("main", None), ("side", Brake.PENDING)]
     assert _two(step()) == [("main", None), ("side", None)]
 
 
 @pytest.mark.parametrize("whole", [step(scope="pod"), step(do="evict")])
 def test_the_whole_pod_waits_for_its_containers(whole: Step) -> None:
-    """Point 24: what is in progress on one container is waited for by what concerns all of its pod."""
+    """Point 24: a step on the whole pod waits for an action in progress on one of its containers."""
     side = UnderWay(step=step().signature, victim="side", until_s=1030.0)
     for uid, held in (("a", Brake.PENDING), ("b", None)):
         ledger = Ledger().note_under_way(AccountKey(uid=uid, container="debug"), side)
@@ -417,7 +417,7 @@ def test_the_whole_pod_waits_for_its_containers(whole: Step) -> None:
 
 
 def test_without_a_journal_force_is_withheld() -> None:
-    """Point 31: what can't be written down is not done; warnings go on."""
+    """Point 31: without a journal no action begins; warnings go on."""
     under = policy(rule(step("100%", 0, "warn"), step()))
     plan = planned(
         snapshot([use(5, 2 * Gi)]),
@@ -443,7 +443,7 @@ def test_without_a_journal_force_is_withheld() -> None:
     ids=["a container", "a pod", "an eviction", "after a warning", "what would end a grace"],
 )
 def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step, ...], ledger: str | None) -> None:
-    """Point 27: enforcement needs a fresh list, whatever the reading; the reason is given, and no time."""
+    """Point 27: enforcement needs a fresh list, whatever the reading; the brake has no release time."""
     seen, pods = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     known = None
     if ledger is not None:
@@ -461,7 +461,7 @@ def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step
 
 
 def test_a_step_that_came_due_by_fresh_lists_waits_for_the_next_one() -> None:
-    """Points 16 and 27: its time was up before the list grew old, and stays so; with the next fresh one it is done."""
+    """Points 16 and 27: a step that was due before the list went stale stays due, and is taken with a fresh one."""
     declares, under = pod("a", container(declared="1Gi")), policy(rule(step(for_s=1)))
     fresh, old, held = inputs(), inputs(pods_stale=True), inputs(maintenance=True)
     ledger, told = Ledger(), []
@@ -500,7 +500,7 @@ UNDER_WAY = UnderWay(step=step().signature, victim="main", until_s=1030.0)
 def test_maintenance_is_named_before_what_may_let_go_sooner(
     declares: Pod, given: Inputs, ledger: Ledger, brake: Brake
 ) -> None:
-    """Point 34: while it lasts none of the others lets anybody through; only what never does comes first."""
+    """Point 34: maintenance is named before every other brake except the permanent ones."""
     under = policy(rule(step("100%", 0, "warn"), step()))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(given, maintenance=True))
     assert [(e.withheld_by, e.lets_go_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
@@ -511,7 +511,7 @@ def test_maintenance_is_named_before_what_may_let_go_sooner(
 
 
 def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
-    """Points 24 and 34: what would only escalate an action is enforcement too."""
+    """Points 24 and 34: escalating an action in progress is enforcement too."""
     weak, strong = step("100%", 0, grace_s=60.0), step("150%", 0, grace_s=0.0)
     under_way = UnderWay(step=weak.signature, victim="main", until_s=1090.0)
     ledger = Ledger().note_under_way(AccountKey(uid="a"), under_way)
@@ -534,7 +534,7 @@ def test_a_withholding_is_news_once_an_incident_and_brake() -> None:
 
 
 def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
-    """A first reading already says of a protected pod that nothing will be done to it."""
+    """The first reading already shows that a protected pod will not be acted on."""
     plan = planned(
         snapshot([use(5, 2 * Gi)]),
         [pod("a", container(declared="1Gi"), namespace="kube-system")],
@@ -544,7 +544,7 @@ def test_a_brake_that_stands_shows_before_the_step_is_due() -> None:
 
 
 def test_what_protects_a_pod_shows_although_its_incident_was_observed() -> None:
-    """Point 35: an action that observe mode has planned in an incident does not hide that nothing would be done now."""
+    """Point 35: an action observed earlier in the incident does not hide that the pod is protected now."""
     declares = pod("a", container(declared="1Gi"))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], AT_ONCE)
     ledger = plan.ledger.note_observed(plan.taken[0].assessment, at(0))
@@ -554,7 +554,7 @@ def test_what_protects_a_pod_shows_although_its_incident_was_observed() -> None:
 
 
 def test_what_a_kill_in_progress_has_sent_is_remembered() -> None:
-    """The status says of a kill in progress which signals were sent and that its processes have ended."""
+    """The status shows for a kill in progress which signals were sent and that its processes have ended."""
     account = AccountKey(uid="a")
     ledger = Ledger().note_under_way(account, KILL)
     noted = note_sent(ledger, [(account, ("SIGTERM",), False)])

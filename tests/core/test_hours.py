@@ -1,4 +1,4 @@
-"""The hours of a rule, through every trick that clocks play."""
+"""The hours of a rule, across every kind of clock change."""
 
 import math
 import os
@@ -30,7 +30,7 @@ ZONES = {
 
 
 def read(text: str) -> Hours:
-    """The hours of a text, as the policy file has it."""
+    """The hours written like this in the policy file."""
     return hours().read(text)
 
 
@@ -94,12 +94,12 @@ def changes(text: str, begin: str, count: int) -> list[str]:
     ],
 )
 def test_when_hours_begin_and_end(text: str, begin: str, expected: list[str]) -> None:
-    """What the clock on the wall shows counts, to the second in which it is put forward or back."""
+    """The local clock counts, to the second at which it is put forward or back."""
     assert changes(text, begin, len(expected)) == expected
 
 
 def test_hours_that_never_end() -> None:
-    """A whole week has no next change, whatever clocks do in it, and asking for it comes to an end."""
+    """A whole week has no next change, whatever clocks do, and the search for it ends."""
     for zone in ZONES:
         always = read(f"Mon-Sun 00:00-24:00 {zone}")
         assert always.next_change_s(unix("2027-03-20T00:00")) == math.inf
@@ -137,7 +137,7 @@ def test_the_next_change_is_what_a_look_at_every_minute_finds(moment: tuple[Hour
 
 
 def test_a_moment_in_words() -> None:
-    """Until when a rule observes is said as people in its zone write it."""
+    """The time until which a rule observes is written as people in its zone write it."""
     working = read("Mon-Fri 08:00-18:00 Europe/Berlin")
     outside = unix("2027-03-27T12:00")
     assert working.describe(working.next_change_s(outside)) == "Mon 08:00 Europe/Berlin"
@@ -147,7 +147,7 @@ def test_a_moment_in_words() -> None:
 
 
 def test_equal_texts_are_equal_hours() -> None:
-    """A policy that is read again is equal to itself, and other hours are not."""
+    """A policy that is read again has equal hours; other hours are not equal."""
     text = "Mon-Fri 08:00-18:00 Europe/Berlin"
     assert read(text) == read(text)
     assert read(text) != read(text.replace("Berlin", "Paris"))
@@ -155,7 +155,7 @@ def test_equal_texts_are_equal_hours() -> None:
 
 
 def check(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """`check` of a policy with hours, in a process that finds no time zone data of the system."""
+    """`check` of a policy with hours, in a process without the system's time zone data."""
     path = tmp_path / "policy.toml"
     path.write_text('[[rule]]\nname = "r"\nmatch = {}\nactive = "Mon 08:00-18:00 Europe/Berlin"\n', encoding="utf-8")
     command = [
@@ -168,13 +168,13 @@ def check(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_time_zone_data_of_the_system_is_needed(tmp_path: Path) -> None:
-    """A slim image has none: the locked package tzdata takes its place."""
+    """A slim image has none: the locked package tzdata replaces it."""
     done = check(tmp_path, "pass")
     assert (done.returncode, "active Mon 08:00-18:00 Europe/Berlin" in done.stdout) == (0, True), done.stderr
 
 
 def test_without_any_time_zone_data_there_is_a_remedy(tmp_path: Path) -> None:
-    """Where the package is missing too, the policy is refused, with what to install."""
+    """If the package is missing too, the policy is rejected with a hint what to install."""
     done = check(tmp_path, "sys.modules['tzdata'] = None")
     assert (done.returncode, done.stdout) == (1, "")
     assert "rule[0].active: the time zone" in done.stderr

@@ -63,7 +63,7 @@ class Story:
     tier: str = ""
 
     def see(self, second: float, used: int | None, *, stale: bool = False, now: Now | None = None) -> Plan:
-        """One cycle at a second, with so much used (None: unknown)."""
+        """One cycle at a second, with this much used (None: unknown)."""
         seen = replace(snapshot([use(5, used)], second=second), at=now or at(second))
         return self._decide(seen, stale=stale)
 
@@ -72,7 +72,7 @@ class Story:
         return self._decide(snapshot([use(5, None)], second=second, blind=True))
 
     def run(self, seconds: Iterable[float], used: int | None) -> Plan:
-        """A cycle at each second; gives the last plan."""
+        """A cycle at each second; returns the last plan."""
         plan = None
         for second in seconds:
             plan = self.see(second, used)
@@ -89,7 +89,7 @@ class Story:
 
 
 def taken(plan: Plan) -> list[str]:
-    """What a plan does."""
+    """What a plan acts on."""
     return [entry.do.value for entry in plan.taken]
 
 
@@ -101,7 +101,7 @@ def test_a_step_is_due_after_its_time_above_the_mark() -> None:
 
 
 def test_due_in_s_says_when_it_would_come() -> None:
-    """The plan of a first reading says how long each step above its threshold still takes."""
+    """The plan of a first reading shows how long each step above its threshold still takes."""
     plan = Story(policy(rule(WARN_5, KILL_10))).see(0, 5 * Gi)
     assert [(entry.step, entry.due_in_s, entry.taken) for entry in plan.entries] == [(0, 5, False), (1, 10, False)]
 
@@ -112,7 +112,7 @@ def test_for_0s_is_due_at_the_first_reading() -> None:
 
 
 def test_a_reading_at_the_mark_resets_the_timer() -> None:
-    """Point 15 and Law 8: use that is at the threshold, strictly not above it, sets the count back to nothing."""
+    """Point 15 and law 8: use at the threshold, not above it, resets the count."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     story.see(10, 4 * Gi)
@@ -121,7 +121,7 @@ def test_a_reading_at_the_mark_resets_the_timer() -> None:
 
 
 def test_each_step_has_its_own_timer() -> None:
-    """Point 15: falling below a higher threshold does not set back the lower one."""
+    """Point 15: falling below a higher threshold does not reset the lower one."""
     story = Story(policy(rule(step("100%", 4, "warn"), step("150%", 4, "kill"))))
     story.run(range(3), 7 * Gi)
     story.see(3, 5 * Gi)
@@ -141,7 +141,7 @@ def test_an_inconclusive_reading_counts_nothing() -> None:
 
 
 def test_nothing_is_due_in_an_inconclusive_reading() -> None:
-    """Law 3: what had counted to the end still waits for a reading that is sure."""
+    """Law 3: a step whose time is up still waits for a conclusive reading."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     assert taken(story.see(10, None)) == []
@@ -181,7 +181,7 @@ def test_time_on_a_stale_pod_list_does_not_count_afterwards() -> None:
 
 @pytest.mark.parametrize("is_stale", [True, False], ids=["list too old", "amount not known"])
 def test_a_low_use_ends_a_stretch_unless_the_list_is_too_old(*, is_stale: bool) -> None:
-    """Point 16: on an old list nothing ends; a use that is known ends it even where what is allowed is not known."""
+    """Point 16: a stale list ends nothing; known use below the threshold does, even if allowed is unknown."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     if is_stale:
@@ -210,7 +210,7 @@ def test_a_warning_comes_once_an_incident_and_again_after_repeat() -> None:
 
 
 def test_after_a_kill_the_steps_that_kill_start_over() -> None:
-    """Point 18: who is over again after a kill climbs the whole ladder again; the warning is not repeated."""
+    """Point 18: an account over again after a kill climbs the whole ladder again, without another warning."""
     story = Story(policy(rule(step("100%", 0, "warn"), KILL_10)))
     plan = story.run(range(11), 5 * Gi)
     (kill,) = plan.taken
@@ -223,7 +223,7 @@ def test_after_a_kill_the_steps_that_kill_start_over() -> None:
 
 
 def test_a_failed_step_is_not_tried_at_every_pass() -> None:
-    """A kill that fails is tried again after 10 s, 20 s, 40 s: an EPERM must not become a loop."""
+    """A failed kill is tried again after 10 s, 20 s, 40 s: an EPERM must not cause a loop."""
     story = Story(policy(rule(step())))
     tried = []
     for second in range(100):
@@ -234,7 +234,7 @@ def test_a_failed_step_is_not_tried_at_every_pass() -> None:
 
 
 def test_a_failed_step_holds_up_no_later_step() -> None:
-    """Point 27: a failed eviction does not stand in the way of the kill after it."""
+    """Point 27: a failed eviction does not hold up the kill after it."""
     story = Story(policy(rule(step("100%", 0, "evict"), step("100%", 3, "kill"))))
     (evict,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_failed(evict.account, evict.do, at(0))
@@ -282,7 +282,7 @@ def test_the_wall_clock_has_no_part_in_it() -> None:
     ids=lambda value: "-".join(value) or "nothing" if isinstance(value, dict) else "",
 )
 def test_a_reload_keeps_the_stretches_only_if_they_mean_the_same(changed: dict[str, object], keeps: bool) -> None:
-    """Point 20: brakes, protection and reporting change nothing that has been counted; anything else starts over."""
+    """Point 20: changed brakes, protection or reporting keep what has been counted; anything else starts over."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     after = replace(story.under, **changed)  # type: ignore[arg-type]
@@ -291,7 +291,7 @@ def test_a_reload_keeps_the_stretches_only_if_they_mean_the_same(changed: dict[s
 
 
 def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
-    """Point 20: a new section of the policy starts all accounts over until somebody has decided that it need not."""
+    """Point 20: a new section of the policy starts all accounts over unless it is listed as an exception."""
     assert {each.name for each in fields(Policy)} == {
         *("sha256", "source", "warnings", "brakes", "protect", "events", "journal", "capacity"),
         *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps"),
@@ -309,7 +309,7 @@ def test_from_observe_to_enforce_all_ladders_begin_anew() -> None:
 
 
 def test_observe_plans_one_deed_an_incident() -> None:
-    """Point 37: what observe mode has planned once is not planned again until the incident has ended."""
+    """Point 38: what observe mode has planned once is not planned again until the incident has ended."""
     story = Story(policy(rule(step("100%", 0, "kill"))))
     (kill,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_observed(kill.assessment, at(0))
@@ -319,7 +319,7 @@ def test_observe_plans_one_deed_an_incident() -> None:
 
 
 def test_over_since_is_the_first_reading_over() -> None:
-    """`over_since` is kept through gaps and goes when the account is within again."""
+    """`over_since` is kept through gaps, and cleared once the account is within again."""
     story = Story(policy(rule(KILL_10)))
     story.run(range(3), 5 * Gi)
     story.miss(3)
@@ -331,7 +331,7 @@ def test_over_since_is_the_first_reading_over() -> None:
 
 
 def test_over_since_is_known_without_a_rule_too() -> None:
-    """Who is over and left alone because no rule matches is still shown with the time since when."""
+    """An account over its limit without a matching rule still has the time since which it is over."""
     story = Story(policy(rule(step(), match=Match(namespaces=("elsewhere",)))))
     assert story.see(0, 5 * Gi).entries == ()
     story.see(1, 5 * Gi)
@@ -358,7 +358,7 @@ DARK = (
 
 @pytest.mark.parametrize("dark", DARK, ids=["unreadable", "unlisted", "unseen", "blind"])
 def test_what_is_remembered_of_a_pod_with_a_default_alone_outlasts_a_reading_in_the_dark(dark: Snapshot) -> None:
-    """Points 7 and 16: it has no account where nothing of it is seen, and that is no sign that it uses nothing."""
+    """Points 7 and 16: without visible use it has no account, which is no sign that it uses nothing."""
     under, ledger, pods = policy(rule(KILL_10, default=4 * Gi)), Ledger(), [pod("a")]
     for second in range(12):
         seen = replace(dark, at=at(second)) if second == 5 else snapshot([use(5, 5 * Gi)], second=second)
@@ -371,7 +371,7 @@ def test_what_is_remembered_of_a_pod_with_a_default_alone_outlasts_a_reading_in_
 
 @pytest.mark.parametrize("used", [0, 1, None])
 def test_a_process_in_a_container_that_the_list_lacks_ends_no_stretch(used: int | None) -> None:
-    """Point 13: whatever it uses, the phase is not known, and the largest budget of any phase frees nobody."""
+    """Point 13: while the phase is unknown, the largest budget of any phase makes no account `within`."""
     init = container("first", "40Gi", kind=ContainerKind.INIT, running=False)
     under, ledger, pods = policy(rule(KILL_10)), Ledger(), [pod("a", init, container("main", "4Gi"))]
     for second in range(12):
@@ -399,13 +399,13 @@ def test_a_new_account_was_not_above_at_the_last_whole_pass() -> None:
 
 
 def test_undeclared_accounts_have_no_ladder() -> None:
-    """Point 13: without an allowed amount no step can be above its threshold, an absolute one neither."""
+    """Point 13: without an allowed amount no step is above its threshold, not even an absolute one."""
     under = policy(rule(step(str(Gi))), declarations=())
     assert Story(under).see(0, 70 * Gi).entries == ()
 
 
 def test_the_declaration_is_the_resource() -> None:
-    """The world of these tests declares what it seems to declare."""
+    """The pod of these tests declares what it appears to declare."""
     assert pod("a", container(declared="4Gi")).containers[0].resources == {MEMORY: "4Gi"}
 
 
@@ -416,7 +416,7 @@ def tiers(a: Step, b: Step, **b_more: object) -> Policy:
 
 
 def toggle(story: Story, used: int, *, every: int, until: int) -> int | None:
-    """Relabel the pod again and again; the second at which it is killed."""
+    """Relabel the pod again and again; returns the second at which it is killed."""
     for second in range(until):
         story.tier = "a" if second // every % 2 == 0 else "b"
         if "kill" in taken(story.see(second, used)):
@@ -436,7 +436,7 @@ def test_toggling_a_label_between_two_rules_puts_nothing_off_for_long(account: s
 @pytest.mark.parametrize("written", ["3Gi", "4294967297", "garbage", None])
 @pytest.mark.parametrize("every", [1, 2, 11])
 def test_toggling_what_is_declared_resets_nothing(written: str | None, every: int) -> None:
-    """Point 15: another amount in the declaration, one byte more of it or none that is valid, ends no stretch."""
+    """Point 15: changing the declaration, to one byte more or to an invalid one, ends no stretch."""
     story = Story(policy(rule(KILL_10)))
     killed = None
     for second in range(60):
@@ -459,7 +459,7 @@ def test_a_relabel_kills_nobody_at_once() -> None:
 
 
 def test_time_within_the_rule_in_force_does_not_count_for_another() -> None:
-    """Point 15: while the current rule has nothing to say, the stretch of another rule is held and does not grow."""
+    """Point 15: while use is below every threshold of the current rule, another rule's stretch is kept unchanged."""
     story = Story(tiers(KILL_10, step("200%", 10, "kill")))
     for second in range(100):
         story.tier = "a" if second < 5 or second == 99 else "b"
@@ -479,7 +479,7 @@ def test_a_recovery_under_another_rule_ends_the_stretch() -> None:
 
 
 def test_time_under_a_rule_that_only_observes_does_not_count_for_one_that_enforces() -> None:
-    """Point 20: nobody was warned meanwhile, and the change from observing to enforcing kills nobody at once."""
+    """Point 20: no owner was warned meanwhile, so the change from observing to enforcing kills nothing at once."""
     story = Story(tiers(KILL_10, KILL_10, mode="observe"))
     for second in range(40):
         story.tier = "a" if second < 5 or second == 39 else "b"
@@ -513,7 +513,7 @@ def test_who_is_allowed_less_gets_the_full_time_from_then_on() -> None:
 
 
 def test_accounts_of_another_kind_are_held_and_not_forgotten() -> None:
-    """Point 15: a pod's account counts on where a rule for containers was in force in between, however long."""
+    """Point 15: a pod's account continues to count after a rule for containers was in force, however long."""
     story = Story(tiers(KILL_10, step("200%", 99, "kill"), account="container"))
     for second in range(40):
         story.tier = "a" if second < 5 or second == 39 else "b"
@@ -522,7 +522,7 @@ def test_accounts_of_another_kind_are_held_and_not_forgotten() -> None:
 
 
 def test_accounts_of_another_kind_end_with_their_usage_and_with_their_pod() -> None:
-    """Law 8: what a pod uses is known under a rule for containers too; and nothing is kept of a pod that is gone."""
+    """Law 8: a pod's use is known under a rule for containers too, and nothing is kept of a pod that is gone."""
     for recovered in (True, False):
         story = Story(tiers(KILL_10, KILL_10, account="container"))
         story.tier = "a"
@@ -546,7 +546,7 @@ def test_what_is_remembered_of_an_account_is_bounded_by_the_policy() -> None:
 
 
 def test_a_warning_belongs_to_the_account_and_not_to_the_step() -> None:
-    """Point 18: one warning an incident, however many steps warn and whatever rule is in force."""
+    """Point 18: one warning per incident, however many steps warn and whatever rule is in force."""
     warn = step("100%", 0, "warn", repeat_s=30.0)
     story = Story(tiers(warn, replace(warn, above=step("110%").above)))
     given = []
@@ -557,7 +557,7 @@ def test_a_warning_belongs_to_the_account_and_not_to_the_step() -> None:
 
 
 def test_a_back_off_belongs_to_the_account_and_not_to_the_step() -> None:
-    """A kill that can't be done is not tried by every step and rule in turn."""
+    """A kill that fails is not tried by every step and rule in turn."""
     story = Story(tiers(step(), step("110%")))
     tried = []
     for second in range(40):
@@ -581,7 +581,7 @@ def test_a_back_off_outlasts_a_change_between_accounts_for_pods_and_for_containe
 
 
 def test_after_a_kill_the_steps_of_every_rule_start_over() -> None:
-    """Point 18: who is relabelled after a kill is not killed again by what another rule had counted before."""
+    """Point 18: a pod relabelled after a kill is not killed again by what another rule had counted before."""
     story = Story(tiers(KILL_10, KILL_10))
     assert toggle(story, 5 * Gi, every=1, until=20) == 10
     ((account, _),) = story.ledger.accounts.items()
@@ -612,7 +612,7 @@ def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() ->
 
 
 def test_a_list_that_is_too_old_ends_no_incident() -> None:
-    """Points 15 and 16: what has failed is not tried again at once because an old list seemed to say it was over."""
+    """Points 15 and 16: a stale list that seems to end the incident does not end the back-off after a failure."""
     story = Story(policy(rule(step())))
     (kill,) = story.see(0, 5 * Gi).taken
     story.ledger = story.ledger.note_ended(kill.account).note_failed(kill.account, Do.KILL, at(0))
@@ -633,7 +633,7 @@ def test_an_incident_ends_at_the_lowest_threshold_of_all_rules_it_ran_under() ->
 
 
 def test_without_an_allowed_amount_no_step_is_compared() -> None:
-    """Points 6 and 15: what is allowed by request alone is nothing to hold an account against."""
+    """Points 6 and 15: an allowed amount known only by request is nothing to compare an account with."""
     (found,) = assessed(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], policy(rule(step())))
     assert len(step_readings(found, stale=False)) == 1
     assert step_readings(replace(found, allowed=None, allowed_by_request=Gi), stale=False) == ()

@@ -1,4 +1,4 @@
-"""What is concluded while the GPUs are under maintenance: nothing."""
+"""Nothing is concluded while the GPUs are under maintenance."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ MAINTENANCE = inputs(maintenance=True)
 
 
 def test_an_empty_reading_closes_no_breaker() -> None:
-    """Point 30: no account above a threshold says that the offenders have gone only where they could be seen."""
+    """Point 30: no account above a threshold is a sign of recovery only if accounts could be read."""
     under = policy(brakes=Brakes(breaker=Breaker(hold_s=600)))
     ledger = Ledger(brakes=BrakeMemory(opened=Begun(at(0).boottime_s)))
     dark = planned(snapshot(second=700, gpus=(), blind=True), [], under, ledger, MAINTENANCE).ledger

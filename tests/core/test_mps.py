@@ -1,4 +1,4 @@
-"""MPS: who is left alone because other pods' work would break with it, and who is not."""
+"""MPS: which processes are left alone since other pods' work would break, and which are not."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def server(pid: int, where: str | None, **more: object) -> Process:
 
 
 def withheld(seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE) -> list[tuple[Brake | None, bool]]:
-    """What holds back each due step of the hog, and whether it is taken."""
+    """What withholds each due step of the offender, and whether it is taken."""
     plan = planned(seen, [HOG, *pods], under)
     return [(entry.withheld_by, entry.taken) for entry in plan.entries if entry.account.uid == "a"]
 
@@ -92,7 +92,7 @@ def test_the_largest_process_may_be_the_client() -> None:
 
 
 def test_a_client_on_another_card_counts() -> None:
-    """Point 36: an account that is about one card ends the container's processes on all of them."""
+    """Point 36: an account on one card ends the container's processes on all of them."""
     seen = snapshot([use(1, 9 * Gi), use(2, 1, 1, mps=True)], gpus=[gpu(0), gpu(1)])
     per_gpu = replace(AT_ONCE.declarations[0], per="gpu")
     assert (Brake.MPS, False) in withheld(seen, under=replace(AT_ONCE, declarations=(per_gpu,)))
@@ -110,7 +110,7 @@ def test_a_client_on_another_card_counts() -> None:
 def test_a_name_protects_nobody(
     where: str, more: dict[str, object], clients: list[Use], expected: list[tuple[Brake | None, bool]]
 ) -> None:
-    """Point 35: a hog called nvidia-cuda-mps-server is ended, unless other pods' clients may really depend on it."""
+    """Point 35: an offender called nvidia-cuda-mps-server is ended unless other pods' clients may depend on it."""
     processes = [server(1, where, **more), process(2, "b/main")]
     seen = snapshot([use(1, 9 * Gi), *clients], processes, [gpu(0), gpu(1)])
     assert withheld(seen, OTHER) == expected
@@ -147,7 +147,7 @@ def test_a_server_of_a_daemonset_is_never_ended(under: Policy, *, privileged: bo
 def test_a_card_that_cannot_be_listed(
     uses: list[Use], more: dict[str, bool], expected: list[tuple[Brake | None, bool]]
 ) -> None:
-    """Point 36: where an MPS server may run whose clients can't be listed now, no process that may be one is ended."""
+    """Point 36: if clients of an MPS server can't be listed now, no process that may be one is ended."""
     unseen = frozenset({"GPU-1"} if more.get("unseen") else ())
     dark = gpu(1, listed=False, up=more.get("up", True))
     seen = snapshot([use(1, 9 * Gi), *uses], [server(2, None)], [gpu(0), dark], unseen=unseen)
@@ -159,7 +159,7 @@ def test_a_card_that_cannot_be_listed(
 
 @pytest.mark.parametrize(("where", "expected"), [(None, HELD), ("d/main", HELD), ("b/main", KILLED)])
 def test_a_driver_without_the_list(where: str | None, expected: list[tuple[Brake | None, bool]]) -> None:
-    """Point 36: on a driver that does not list clients, everybody may be one where a server for all runs."""
+    """Point 36: if the driver does not list clients, any process on a GPU with a shared server may be one."""
     seen = snapshot([use(1, 9 * Gi, mps=None), use(2, 1, mps=None)], [server(2, where)])
     assert withheld(seen, DAEMON, OTHER) == expected
 
@@ -174,6 +174,6 @@ def test_it_is_reported_once_and_stays_due() -> None:
 
 
 def test_no_mps_no_hazard() -> None:
-    """Where there is no MPS no account has a hazard, so that a node without it decides as before."""
+    """Without MPS on the node no account has a hazard."""
     seen = snapshot([use(1, 9 * Gi)], gpus=[gpu(0), gpu(1, listed=False)], unseen=frozenset({"GPU-1"}))
     assert [each.mps for each in assessed(seen, [HOG], AT_ONCE)] == [()]

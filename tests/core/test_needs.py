@@ -1,4 +1,4 @@
-"""What a policy needs of the API: nothing that it does not use."""
+"""What a policy needs of the API, and nothing else."""
 
 from dataclasses import replace
 
@@ -32,6 +32,6 @@ def rule(*steps: Step, **match: object) -> Rule:
     ],
 )
 def test_each_setting_brings_its_own_need(change: dict[str, object], need: set[str]) -> None:
-    """A setting needs its part of the API and no other; what is not set needs nothing but the pods and the node."""
+    """Each setting needs its own part of the API and no other."""
     policy = replace(POLICY, **change)  # type: ignore[arg-type]
     assert {name for name in ("reads_namespaces", "writes_events", "evicts") if getattr(policy, name)} == set(need)

@@ -1,4 +1,4 @@
-"""Steps under pressure: they count while a card is short, and one victim gives way a card."""
+"""Steps under pressure: they count while a card is short, and each card gets one victim at a time."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -38,7 +38,7 @@ def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container")
 
 
 def card(number: int = 0, used: int | None = 79 * Gi, total: int | None = 80 * Gi) -> Gpu:
-    """A card of 80Gi with so much in use."""
+    """A card of 80Gi with this much in use."""
     return replace(gpu(number), used=used, total=total)
 
 
@@ -51,17 +51,17 @@ def town(*steps: Step, gpus: tuple[Gpu, ...] = (card(),)) -> Town:
     ("used", "short"), [(76 * Gi, False), (76 * Gi + 1, True), (80 * Gi, True), (0, False), (None, False)]
 )
 def test_a_card_is_short_when_less_than_the_share_is_free(used: int | None, short: bool) -> None:
-    """Point 36: total minus used is below `free_below`, strictly; unknown is never short."""
+    """Point 37: short is total minus used strictly below `free_below`; unknown is never short."""
     assert bool(short_cards([card(used=used)], Fraction(5, 100))) is short
 
 
 def test_an_unknown_total_is_never_short() -> None:
-    """Point 36: a card that does not give its size can't be called short (GB10 gives no memory at all)."""
+    """Point 37: a card of unknown size is never short (GB10 reports no memory at all)."""
     assert short_cards([card(total=None)], Fraction(5, 100)) == frozenset()
 
 
 def test_the_step_counts_only_while_the_card_is_short() -> None:
-    """Point 36: `for` runs only while it is short; room resets it."""
+    """Point 37: `for` runs only while the card is short; room resets it."""
     place = town(pressed(for_s=3))
     pods = [resident("a")]
     full, room = (card(),), (card(used=10 * Gi),)
@@ -108,7 +108,7 @@ def _plan(assessment: Assessment, under_policy: Policy) -> list[PlanEntry]:
 
 
 def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
-    """Point 36: one victim a card; the next only after the release, and none once there is room."""
+    """Point 37: one victim per card; the next only after the release, and none once there is room."""
     place = town()
     pods = [resident("a", "a"), resident("b", "b")]
     plan = place.see(0, pods, {"a": 5 * Gi, "b": 3 * Gi})
@@ -125,14 +125,14 @@ def test_one_victim_a_card_and_the_next_after_its_memory_is_free() -> None:
 
 
 def test_each_short_card_has_its_own_victim() -> None:
-    """Point 36: cards do not wait for each other."""
+    """Point 37: cards do not wait for each other."""
     place = town(gpus=(card(), card(1)))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], on={"b": 1})
     assert sorted((entry.account.uid, entry.card) for entry in plan.taken) == [("a", "GPU-0"), ("b", "GPU-1")]
 
 
 def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
-    """Whatever frees memory on the card may be enough: a second victim at the same time would be one too many."""
+    """Any action that frees memory on the card may be enough, so there is no second victim meanwhile."""
     place = Town(under(Brakes(), rule(step("400%"), pressed())), gpus=(card(),))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 2 * Gi})
     # a's own step under pressure is the last that is due; b waits for it
@@ -141,7 +141,7 @@ def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
 
 
 def test_a_step_under_pressure_that_is_held_back_holds_back_no_other() -> None:
-    """The ladder's own step is taken where the one under pressure has to wait for its card."""
+    """The ladder's own step is taken if the one under pressure has to wait for its card."""
     place = Town(under(Brakes(), rule(step("150%"), pressed("160%"))), gpus=(card(),))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 4 * Gi})
     assert sorted((entry.account.uid, entry.step) for entry in plan.taken) == [("a", 1), ("b", 0)]
@@ -155,7 +155,7 @@ def _ranked(*pods: tuple[Pod, int]) -> list[str]:
 
 
 def test_the_rank_is_over_the_request_then_priority_then_excess() -> None:
-    """Point 36: over its declaration first, then lower priority, then larger excess on that card."""
+    """Point 37: over its declaration first, then lower priority, then larger excess on that card."""
     important = replace(resident("important"), priority=1000)
     assert _ranked(
         (resident("within"), Gi // 2), (important, 9 * Gi), (resident("little"), 2 * Gi), (resident("much"), 3 * Gi)
@@ -164,7 +164,7 @@ def test_the_rank_is_over_the_request_then_priority_then_excess() -> None:
 
 
 def test_the_excess_is_that_on_the_card() -> None:
-    """Point 36: what a pod uses elsewhere gives this card no room."""
+    """Point 37: what a pod uses elsewhere frees no room on this card."""
     elsewhere = resident("elsewhere")
     uses = [use(1, 2 * Gi), use(1, 20 * Gi, 1), use(2, 5 * Gi)]
     processes = [process(1, "elsewhere/main"), process(2, "here/main")]
@@ -176,7 +176,7 @@ def test_the_excess_is_that_on_the_card() -> None:
 
 
 def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> None:
-    """A kill that frees another card would hit somebody for nothing."""
+    """A kill that frees another card would be in vain."""
     two = pod("a", container("big", "1Gi"), container("small", "1Gi"))
     uses = [use(1, 30 * Gi, 1), use(2, 4 * Gi, 1), use(2, Gi), use(3, 3 * Gi)]
     processes = [process(1, "a/big"), process(2, "a/small"), process(3, "a/small")]
@@ -186,7 +186,7 @@ def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> No
 
 
 def test_a_lasting_shortage_is_one_incident() -> None:
-    """Point 37: observe mode plans one action an incident, although no other step is above its threshold."""
+    """Point 38: observe mode plans one action per incident, even if no other step is above its threshold."""
     place = town(step("400%"), pressed())
     pods = [resident("a", "a")]
     (planned_,) = place.see(0, pods).taken
@@ -195,7 +195,7 @@ def test_a_lasting_shortage_is_one_incident() -> None:
 
 
 def test_observe_plans_one_victim_a_short_card() -> None:
-    """Points 36 and 37: what enforcement would do is one victim; the others wait as long as nothing is freed."""
+    """Points 37 and 38: enforcement would choose one victim; the others wait while nothing is freed."""
     place = town()
     pods = [resident(uid, uid) for uid in "abc"]
     planned_: list[str] = []

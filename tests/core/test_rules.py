@@ -1,4 +1,4 @@
-"""Which rule is a pod's, where that can't be said, and when a rule only observes."""
+"""Which rule applies to a pod, when that is unknown, and when a rule only observes."""
 
 from dataclasses import replace
 from typing import Any
@@ -61,7 +61,7 @@ NAMESPACES = {"ns": {"team": "ml", "stage": ""}, "bare": {}}
     ],
 )
 def test_every_condition_of_a_match(match: Match, changes: dict[str, Any], *, expected: bool) -> None:
-    """All that is set must match; a pod without a controller is of the kind Pod; `*` needs the label to be there."""
+    """Every condition must match; a pod without a controller is of kind Pod; `*` requires the label to exist."""
     under = policy(rule(match=match))
     assert rule_of(pod("a", **changes), under, NODE, NAMESPACES) == (under.rules[0] if expected else None)
 
@@ -115,7 +115,7 @@ HARSH = rule(step(), name="harsh")
 def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
     rules: tuple[object, ...], node: Node, namespaces: Namespaces, expected: GapReason | str
 ) -> None:
-    """Where labels are not known that decide, no later rule gets the pod: it may be harsher than the one meant."""
+    """If the deciding labels are unknown, no later rule applies: it may be harsher than the intended one."""
     found = rule_of(pod("a"), policy(*rules), node, namespaces)  # type: ignore[arg-type]
     assert found is not None
     assert (found.reason if isinstance(found, Gap) else found.name) == expected
@@ -147,7 +147,7 @@ def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
     ],
 )
 def test_a_pod_whose_rule_is_not_known_is_left_alone(first: object, node: Node, words: tuple[str, ...]) -> None:
-    """It has no rule and no step, its verdict is unknown, however much it uses; and it is said what is missing."""
+    """It has no rule and no step, its verdict is unknown however much it uses, and a gap names what is missing."""
     under = policy(first, HARSH)  # type: ignore[arg-type]
     tenant = pod("a", container(declared="1Gi"))
     seen = snapshot([use(5, 70 * Gi)])
@@ -187,7 +187,7 @@ OFFICE = hours().read("Mon-Fri 08:00-18:00 UTC")  # the worlds begin on Friday 1
     ],
 )
 def test_when_a_rule_only_observes(mode: Mode | None, active: object, second: float, *, expected: bool) -> None:
-    """A rule observes by its own mode, or outside its hours by the wall clock, and the policy's mode is not asked."""
+    """A rule observes by its own mode, or outside its hours by the wall clock, whatever the policy's mode."""
     mine = rule(step(), mode=mode, active=active)
     assert observes(mine, at(second)) is expected
     seen = snapshot([use(5, 70 * Gi)], second=second)
@@ -197,13 +197,13 @@ def test_when_a_rule_only_observes(mode: Mode | None, active: object, second: fl
 
 
 def test_a_pod_without_a_rule_does_not_observe() -> None:
-    """Where nothing is decided, nothing is observed."""
+    """A pod without a rule is not observed."""
     (got,) = assessed(snapshot([use(5, Gi)]), [pod("a")], policy(rule(match=Match(pods=("x",)), mode="observe")))
     assert (got.rule, got.observes) == (None, False)
 
 
 def test_the_plan_does_not_depend_on_the_hours() -> None:
-    """Law 7, of rules: what would follow is worked out outside their hours and in a mode of their own just the same."""
+    """Law 7 for rules: the plan is the same outside their hours and in their own mode."""
     tenant, seen = pod("a", container(declared="1Gi")), snapshot([use(5, 70 * Gi)], [process(5)], second=-1)
     plain, observing = (planned(seen, [tenant], policy(rule(step(), active=each))) for each in (None, OFFICE))
     assert [entry.targets for entry in observing.entries] == [entry.targets for entry in plain.entries]
@@ -211,7 +211,7 @@ def test_the_plan_does_not_depend_on_the_hours() -> None:
 
 
 def test_the_hours_of_all_rules_at_once() -> None:
-    """What time alone changes about rules is one value, in their order, of those that have hours."""
+    """The only effect of time on rules: whether each rule with hours is active, in their order."""
     night = hours().read("Mon-Sun 18:00-08:00 UTC")
     under = policy(rule(active=OFFICE), rule(), rule(active=night), rule(mode="observe"))
     assert [hours_at(under, at(second)) for second in (-1, 0, 36_000)] == [(False, True), (True, False), (False, True)]

@@ -1,4 +1,4 @@
-"""What an outcome changes in the ledger: kills, evictions that came about, and those that did not."""
+"""How outcomes change the ledger: kills, accepted evictions and failed ones."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ EVICT, KILL = step("100%", 0, "evict"), step("120%", 60, "kill")
 
 
 def story() -> tuple[Story, PlanEntry]:
-    """An account that is above both thresholds, and the entry of its eviction."""
+    """An account above both thresholds, and the entry of its eviction."""
     made = Story(policy(rule(EVICT, KILL)))
     (entry,) = made.see(0, 6 * Gi).taken
     made.see(1, 6 * Gi)
@@ -45,7 +45,7 @@ def under_way(of: object) -> UnderWay:
     ],
 )
 def test_what_an_eviction_leaves_behind(result: Result, action: int | None, resets: bool, backs_off: bool) -> None:
-    """Only one that came about resets kill and evict steps; one that did not keeps the next eviction waiting."""
+    """An accepted eviction resets kill and evict steps; a failed one only delays the next eviction."""
     made, entry = story()
     after = settle(made.ledger, Outcome(entry=entry, result=result, at=at(1), number=action))
     (known,) = after.accounts.values()
@@ -84,7 +84,7 @@ def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
 
 
 def test_the_ledger_has_just_what_is_tried() -> None:
-    """Another moment of the same eviction takes its place; one that is over goes; what is the same changes nothing."""
+    """A pending eviction is updated, removed once it is over, and left as it is if nothing changed."""
     made, entry = story()
     first = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
     later = replace(first, next_s=at(9).boottime_s)

@@ -1,4 +1,4 @@
-"""What the node's own object can ask of the daemon, and that nothing there ever makes for more enforcement."""
+"""What the Node object can request of the daemon; nothing there ever increases enforcement."""
 
 import pytest
 
@@ -22,7 +22,7 @@ GAP = Gap(reason=GapReason.NODE, what="node file n.json", problem=Problem("no su
     ],
 )
 def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored: str | None) -> None:
-    """Point 33: `observe` turns enforcement off, and any other value is nothing but a reason to warn."""
+    """Point 33: `observe` turns enforcement off; any other value only causes a warning."""
     node = Node(name="n1", annotations={} if value is None else {MODE: value})
     assert switches(node, ()) == Switches(observes=observes, ignored=ignored)
 
@@ -42,7 +42,7 @@ def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored
     ],
 )
 def test_the_labels_of_operators(label: str, value: str, lasts: bool) -> None:
-    """Point 34: the states of NVIDIA's operators in which the driver has to go; no other, nor an unknown one."""
+    """Point 34: only these states of NVIDIA's operators request the release of the driver."""
     found = switches(Node(name="n1", labels={label: value}), ()).maintenance
     assert found == (f"the node's label {label} is {value}" if lasts else None)
 
@@ -51,19 +51,19 @@ def test_the_labels_of_operators(label: str, value: str, lasts: bool) -> None:
     ("value", "lasts"), [("", True), ("true", True), ("x", True), ("false", False), ("False ", False)]
 )
 def test_the_driver_can_be_asked_for_by_hand(value: str, lasts: bool) -> None:
-    """Point 34: the annotation counts by its presence, unless it says no."""
+    """Point 34: the annotation counts by its presence, unless it is "false"."""
     found = switches(Node(name="n1", annotations={RELEASE: value}), ()).maintenance
     assert found == ("the node carries the annotation gpu-memory-watchdog/release-driver" if lasts else None)
 
 
 def test_annotations_are_no_labels() -> None:
-    """A label of the annotation's name, or an annotation of the label's, says nothing."""
+    """A label with the annotation's name, or an annotation with the label's, has no effect."""
     swapped = Node(name="n1", labels={MODE: "observe", RELEASE: ""}, annotations={MIG_STATE: "pending"})
     assert switches(swapped, ()) == Switches()
 
 
 def test_a_node_that_was_asked_for_and_never_read_may_say_stop() -> None:
-    """One that nobody asked for says nothing; one that was read holds, whatever has become of its source."""
+    """A node without a source sets no switch; one that was read keeps its switches, whatever happens to its source."""
     assert switches(Node(name="n1", known=False), ()) == Switches()
     assert switches(Node(name="n1", known=False), (GAP,)) == Switches(unseen=True)
     assert switches(Node(name="n1", annotations={MODE: "observe"}), (GAP,)) == Switches(observes=True)

@@ -1,4 +1,4 @@
-"""Quantities, durations and percentages: read exactly, refused where they are none, written so that they read back."""
+"""Quantities, durations and percentages: read exactly, rejected if invalid, and written so that they parse back."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -78,7 +78,7 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:12]))
 @pytest.mark.parametrize("parse", [parse_number, parse_quantity, parse_duration, parse_percent])
 def test_what_is_no_amount_is_refused(parse: Callable[[str], object], text: str) -> None:
-    """A text that is no quantity, duration or percentage is a ValueError in words, never a number or another error."""
+    """An invalid quantity, duration or percentage is a readable ValueError, never a number or another error."""
     with pytest.raises(ValueError, match=r"is not a (quantity|duration|percentage); write a number"):
         parse(text)
 
@@ -129,7 +129,7 @@ def test_a_quantity_is_read_exactly(text: str, number: Fraction) -> None:
     [("104Mi", 109051904), ("1n", 1), ("1500m", 2), ("0.1", 1), ("1.3Gi", 1395864372), ("0", 0), ("-0", 0), ("0m", 0)],
 )
 def test_a_quantity_is_rounded_up_to_whole_units(text: str, amount: int) -> None:
-    """Fractions of a unit count as one, as the API server has it."""
+    """Fractions of a unit are rounded up, as the API server does."""
     assert parse_quantity(text) == amount
 
 

@@ -1,4 +1,4 @@
-"""Containers that the pod list does not have: what is concluded while it lags, and when it should have caught up."""
+"""Containers missing from the pod list: what is concluded meanwhile, and when they become overdue."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def init(name: str, declared: str | None = None, *, running: bool = True) -> Con
 
 
 def judged(owner: Pod, **uses: int) -> tuple[Verdict, int | None, int | None, int]:
-    """Verdict, declared, used and used at least of a pod whose containers use so much."""
+    """Verdict, declared, used and used at least of a pod whose containers use this much."""
     pids = dict(enumerate(uses.items(), 5))
     seen = snapshot(
         [use(pid, used) for pid, (_, used) in pids.items()],
@@ -74,7 +74,7 @@ QUIET = pod("a", init("load"), container("main", "8Gi"))
 def test_while_the_list_lags_known_containers_alone_and_the_largest_budget_decide(
     owner: Pod, uses: dict[str, int], expected: tuple[Verdict, int | None, int | None, int]
 ) -> None:
-    """Points 2 and 13: a new container may be anything, in whatever phase; over is what is too much in each of them."""
+    """Points 2 and 13: a new container may be of any phase; over is what is too much in each of them."""
     assert judged(owner, **uses) == expected
 
 
@@ -98,7 +98,7 @@ def test_where_a_phase_can_not_be_determined_neither_can_the_largest() -> None:
 
 
 def test_a_container_that_should_be_in_the_list_counts_and_is_never_a_victim() -> None:
-    """Points 13 and 21: after a minute its bytes are the pod's; whoever is within its own declaration pays for none."""
+    """Points 13 and 21: after a minute its bytes count for the pod, but not for a container within its declaration."""
     seen = snapshot([use(9, 9 * Gi), use(5, Gi)], [NEW, process(5, "a/side")])
     (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
     assert (got.verdict, got.used, got.behind) == (Verdict.OVER, 10 * Gi, True)
@@ -130,7 +130,7 @@ def test_an_init_container_that_lingers_has_its_own_declaration() -> None:
 
 
 def test_under_pressure_the_request_on_that_card_counts() -> None:
-    """Point 21: on a short card nobody gives way who is within its request there."""
+    """Point 21: on a short card a container within its request there is no victim."""
     squeeze = policy(rule(step(under_pressure=True)))
     owner = pod("a", container("main", "4Gi"), container("side", "1Gi"))
     cards = [gpu(0, used=79 * Gi), gpu(1)]
@@ -152,7 +152,7 @@ def found(*names: str) -> Attribution:
 
 
 def test_a_container_is_overdue_a_minute_after_it_was_first_seen_and_the_list_synced() -> None:
-    """Point 13: neither time alone nor a list from before it was there says that the list will not have it."""
+    """Point 13: neither time alone nor an older list shows that the container stays missing."""
     first = Unlisted().after(found("new", "side"), [TWO], at(0))
     assert first.overdue(at(59.9), at(30)) == frozenset()
     assert first.overdue(at(60), at(30)) == {KEY}
@@ -163,7 +163,7 @@ def test_a_container_is_overdue_a_minute_after_it_was_first_seen_and_the_list_sy
 
 
 def test_a_container_that_stops_for_a_moment_gains_no_time() -> None:
-    """Point 13: a tenant that gives its memory back and takes it again is as late as before."""
+    """Point 13: a tenant that frees its memory and allocates again does not restart the time."""
     seen = Unlisted().after(found("new"), [TWO], at(0))
     for second, names in ((20, ["side"]), (40, ["new"]), (50, [])):
         seen = seen.after(found(*names), [TWO], at(second))
@@ -171,7 +171,7 @@ def test_a_container_that_stops_for_a_moment_gains_no_time() -> None:
 
 
 def test_a_container_that_the_list_has_got_is_forgotten() -> None:
-    """Point 13: what is known now is not late, nor is another one under the same ID after a long time."""
+    """Point 13: a container that is listed by now is not overdue, nor is a later one with the same ID."""
     seen = Unlisted().after(found("new"), [TWO], at(0))
     caught_up = replace(TWO, containers=(*TWO.containers, container("new")))
     assert seen.after(found(), [caught_up], at(61)).overdue(at(62), at(61)) == frozenset()
@@ -180,7 +180,7 @@ def test_a_container_that_the_list_has_got_is_forgotten() -> None:
 
 
 def test_what_is_overdue_is_a_gap_that_names_pod_and_container() -> None:
-    """Point 13: somebody has to look why the list does not have it; one that is only new is none."""
+    """Point 13: an overdue container is a gap that someone has to investigate; a new one is not."""
     seen = snapshot([use(9, Gi), use(10, Gi)], [NEW, process(10, "a/new")])
     (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
     (gap,) = overdue_gaps([got], frozenset({KEY}))

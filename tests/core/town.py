@@ -1,4 +1,4 @@
-"""A town: many pods on one node, cycle after cycle, the ledger going along."""
+"""A town: many pods on one node, cycle after cycle, with one ledger."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ def resident(uid: str, workload: str = "", namespace: str = "ns", **more: object
 
 @dataclass
 class Town:
-    """Cycles over many pods; every pod uses 2Gi, which is over, unless it is told otherwise."""
+    """Cycles over many pods; every pod uses 2Gi, which is over, unless set otherwise."""
 
     policy: Policy
     ledger: Ledger = field(default_factory=Ledger)
@@ -41,7 +41,7 @@ class Town:
         stale: bool = False,
         on: Mapping[str, int] | None = None,
     ) -> Plan:
-        """One cycle; `used` has what pods use where it is not 2Gi, `on` the number of their card where it is not 0."""
+        """One cycle; `used` has what pods use if it is not 2Gi, `on` the number of their card if it is not 0."""
         pods = tuple(pods)
         uses, processes = [], []
         for number, each in enumerate(pods, 100):
@@ -68,7 +68,7 @@ class Town:
 
 
 def held(plan: Plan) -> dict[str, tuple[str, float | None]]:
-    """By UID what holds a due step back, and for how many seconds more."""
+    """What withholds each due step, by UID, and for how many more seconds."""
     return {
         entry.account.uid: (entry.withheld_by.value, entry.lets_go_in_s)
         for entry in plan.entries
@@ -77,5 +77,5 @@ def held(plan: Plan) -> dict[str, tuple[str, float | None]]:
 
 
 def renamed(each: Pod, uid: str) -> Pod:
-    """The pod that its owner puts in the place of another."""
+    """The pod with which its owner replaces another."""
     return replace(resident(uid), owner=each.owner, namespace=each.namespace)

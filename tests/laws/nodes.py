@@ -1,4 +1,4 @@
-"""Generated nodes: up to 8 GPUs, 40 pods and 200 processes, with everything that real ones have been seen to do."""
+"""Generated nodes: up to 8 GPUs, 40 pods and 200 processes, with every behaviour seen on real ones."""
 
 import random
 from dataclasses import dataclass, replace
@@ -83,7 +83,7 @@ class GeneratedNode:
     overdue: tuple[str, ...] = ()
 
     def later(self, seed: int, second: float) -> "GeneratedNode":
-        """The same node a while later: other numbers, other darkness, processes come and gone, pods relabelled."""
+        """The same node later: other use, other unknowns, processes come and gone, pods relabelled."""
         dice = random.Random(seed)
         uses = tuple(replace(each, used=_bytes(dice)) for each in self.seen.uses if dice.random() > 0.1)
         seen = make_snapshot(uses, self.seen.processes.values(), self.seen.gpus, second)
@@ -140,7 +140,7 @@ def _pod(dice: random.Random, number: int) -> Pod:
 
 
 def _rewritten(dice: random.Random, pod: Pod) -> Pod:
-    """What a tenant may change about a pod that runs."""
+    """What a tenant may change about a running pod."""
     return replace(pod, labels={"tier": dice.choice("abc")}, annotations=dice.choice(_ANNOTATIONS))
 
 
@@ -192,7 +192,7 @@ def _uses(dice: random.Random, process_: Process, cards: list[Gpu]) -> list[Use]
 
 
 def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
-    """Take away what a driver sometimes does not give."""
+    """Remove what a driver sometimes does not report."""
     if dice.random() < 0.6:
         return seen
     if dice.random() < 0.1:
@@ -207,7 +207,7 @@ def _darken(dice: random.Random, seen: Snapshot) -> Snapshot:
 
 
 def without_card(seen: Snapshot, lost: Gpu) -> Snapshot:
-    """What a daemon sees that was started after a card had dropped out: the driver counts it, and that is all."""
+    """What a daemon sees that started after a card had dropped out: the driver only counts it."""
     return replace(
         seen,
         gpus=tuple(each for each in seen.gpus if each is not lost),
@@ -238,7 +238,7 @@ def _rule(dice: random.Random, number: int) -> Rule:
 
 
 def _match(dice: random.Random) -> Match:
-    """Every pod, for the most part; some by their label, what runs them, or by labels that may not be known."""
+    """Mostly every pod; some by their label or controller, or by labels that may be unknown."""
     if dice.random() < 0.3:
         return Match(labels={"tier": dice.choice("abc")})
     kinds = {"owner_kinds": dice.choice([("Pod",), ("Job", "Deployment")])} if dice.random() < 0.2 else {}

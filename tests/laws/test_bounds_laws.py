@@ -1,4 +1,4 @@
-"""What an account can use at most is the same worked out once a report as account by account from its meaning."""
+"""The most an account can use: the sums of a report give the same as its definition, account by account."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ from watchdog.report.figures import Bounds
 
 
 def meant(assessment: Assessment, report: CycleReport) -> int | None:
-    """The bound by its meaning: on each GPU where more may be used, what neither the driver nor another has."""
+    """The bound by its definition: what neither the driver nor others have on each GPU that may hide use."""
     gpus = report.snapshot.gpus
     if assessment.used is not None or not gpus or report.snapshot.blind:
         return None
@@ -34,7 +34,7 @@ def meant(assessment: Assessment, report: CycleReport) -> int | None:
 
 
 def _others(assessment: Assessment, report: CycleReport) -> Counter[str]:
-    """What other accounts and the host are known to use, by GPU."""
+    """The known use of other accounts and the host, by GPU."""
     found: Counter[str] = Counter()
     for use in report.attribution.attributed:
         if use not in set(assessment.uses):
@@ -46,7 +46,7 @@ def _others(assessment: Assessment, report: CycleReport) -> Counter[str]:
 
 
 def _possible(assessment: Assessment, report: CycleReport) -> set[str]:
-    """The GPUs on which it may use more than is known: where one hides something, or else all."""
+    """The GPUs on which it may use more than is known: those that hide something, or else all."""
     if assessment.account.gpu is not None:
         return {assessment.account.gpu}
     every = {gpu.uuid for gpu in report.snapshot.gpus}

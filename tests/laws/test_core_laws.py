@@ -105,7 +105,7 @@ def test_unknown_or_stale_never_leads_to_enforcement(node: GeneratedNode, stale:
 
 @given(nodes())
 def test_maintenance_never_leads_to_enforcement(node: GeneratedNode) -> None:
-    """Point 34: whatever would be let through is withheld by `maintenance`, and warnings go on."""
+    """Point 34: any step that would be let through is withheld by `maintenance`; warnings go on."""
     free, held = plan_of(node), plan_of(node, maintenance=True)
     enforced = {(each.account, each.step) for each in free.taken if each.do.enforces}
     withheld = {(each.account, each.step) for each in held.entries if each.withheld_by is Brake.MAINTENANCE}
@@ -143,7 +143,7 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
 
 @given(nodes())
 def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) -> None:
-    """Point 36: of what an action would end, a client on the driver's list has its server in its own pod alone.
+    """Point 36: a listed client that an action would end has its server in its own pod alone.
 
     And point 35: a process that may be an MPS server of other pods is never among it, whatever the policy accepts.
     """
@@ -318,7 +318,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
 def test_one_eviction_that_does_not_come_about_holds_up_nobody(
     node: GeneratedNode, data: st.DataObject, next_in_s: float | None
 ) -> None:
-    """Law 10 for an eviction whose answer is awaited, whose next try has come, or lies ahead.
+    """Law 10 for an eviction whose answer is awaited, or whose next attempt is due or lies ahead.
 
     Other pods do not notice, its own step is not begun a second time, and a higher one is let through.
     """
@@ -342,7 +342,7 @@ def test_one_eviction_that_does_not_come_about_holds_up_nobody(
 
 @pytest.mark.slow
 def test_the_generated_nodes_reach_what_they_are_for() -> None:
-    """A generator that never makes an offender proves nothing: over a few hundred nodes every kind of end occurs."""
+    """A generator without offenders proves nothing: a few hundred nodes show every kind of entry."""
     verdicts: Counter[str] = Counter()
     acted: Counter[str] = Counter()
     withheld: Counter[str] = Counter()

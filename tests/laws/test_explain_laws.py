@@ -1,4 +1,4 @@
-"""What holds for every explanation, on generated nodes."""
+"""What is true of every explanation, on generated nodes."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def test_every_pod_can_be_explained(node: GeneratedNode, seed: int, stale: bool)
 
 
 def _braked(dice: random.Random, report: CycleReport) -> CycleReport:
-    """The report with brakes and rules that observe, as they come in a life that one cycle does not have."""
+    """The report with brakes and observing rules, which a single cycle would not produce."""
     entries = [
         replace(entry, withheld_by=dice.choice(list(Brake)), lets_go_in_s=dice.choice([None, 0.0, 4.2, 90_000.0]))
         if entry.do.enforces and dice.random() < 0.5

@@ -1,4 +1,4 @@
-"""What is called quiet: whatever a cycle would do once more with equal inputs, it does nothing."""
+"""Quiet cycles: repeated with equal inputs, they do nothing."""
 
 import random
 from dataclasses import fields, replace
@@ -53,7 +53,7 @@ def report(opened: OpenCycle, finish: ClosedCycle) -> CycleReport:
 
 
 def test_a_quiet_cycle_only_repeats_itself() -> None:
-    """Ticks that are only counted come to the same plan and ledger as cycles: nothing is due, and `for` goes on."""
+    """Counted ticks give the same plan and ledger as cycles: nothing is due, and `for` goes on."""
     quiet = waiting = 0
     for seed in range(2000):
         dice = random.Random(seed)
@@ -132,12 +132,12 @@ GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
     ids=str,
 )
 def test_what_is_quiet(differs: dict[str, Any], expected: bool) -> None:
-    """Nothing is missing or due; a step that waits for its time, or the end of a deletion, is no reason to hurry."""
+    """Nothing is missing or due; a step that waits for its time, or for the end of a deletion, may wait."""
     assert _is_quiet(**differs) is expected
 
 
 def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
-    """Every field counts, also one that is added later, but for when the pods were confirmed and what a scan finds."""
+    """Every field counts, including future ones, except when the pods were confirmed and what a scan finds."""
     base = given(UNDER, [TENANT])
     others: dict[str, Any] = {
         "policy": replace(UNDER),

@@ -1,4 +1,4 @@
-"""Law 11 on generated tenants: what they write and start shields an offender for no longer than a bound."""
+"""Law 11 on generated tenants: what they write and start shields an offender for a bounded time only."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ HOG: Final = replace(_HOG, containers=(*_HOG.containers, _EXTRA))
 
 @dataclass
 class Shielding:
-    """A tenant that does all it may to keep its hog alive; each number is how likely a move is in a cycle."""
+    """A tenant that does everything it may to keep its offender alive; each number is the chance of a move."""
 
     dice: random.Random
     relabels: float
@@ -91,7 +91,7 @@ class Shielding:
         return (*([hog] if second >= self.from_s else []), *self.others.values())
 
     def start(self, uid: str) -> None:
-        """One more decoy, unless there are as many as fit."""
+        """One more decoy, if one fits."""
         if len(self.others) < MOST_DECOYS:
             owner = self.dice.choice(["train", uid, f"web-{self.dice.randrange(3)}"])
             namespace = self.dice.choice(["tenant", "tenant", "elsewhere"])
@@ -110,7 +110,7 @@ def _policy(brakes: Brakes) -> Policy:
 
 @st.composite
 def shielding(draw: st.DrawFn) -> Shielding:
-    """Tenants of every temper."""
+    """Tenants with every mix of moves."""
     likely = st.sampled_from([0.0, 0.1, 0.5, 1.0])
     relabels, rewrites, decoys, wavers, spreads = (draw(likely) for _ in range(5))
     deletes = draw(st.sampled_from([0.0, 0.0, 0.0, 0.02]))
@@ -133,7 +133,7 @@ def test_no_tenant_shields_an_offender_beyond_a_bound(tenant: Shielding) -> None
 @given(shielding(), st.sampled_from([(2, 24), (24,)]))
 @example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,))
 def test_no_decoy_shields_an_offender_at_the_breaker_beyond_a_bound(tenant: Shielding, sizes: tuple[int, ...]) -> None:
-    """Law 11 where decoys are larger than the hog: each that is over when it comes takes one `hold`, no later one."""
+    """Law 11 with decoys larger than the offender: each one already over costs one `hold`; later ones cost none."""
     alone = replace(tenant, sizes=sizes, deletes=0.0)
     for number in range(MOST_DECOYS):
         alone.start(f"first-{number}")
@@ -155,7 +155,7 @@ def test_small_decoys_delay_a_large_offender_by_one_turn_whenever_it_comes(tenan
 
 
 def _cycles(tenant: Shielding, brakes: Brakes = BRAKES) -> Iterator[float]:
-    """Cycle after cycle, until the hog is acted on, or can't be because of an unknown container: when that was."""
+    """Cycle after cycle until the offender is acted on, or an unknown container prevents it: when that was."""
     node, terminating, second = _Node(brakes), TerminatingPods(), 0.0
     while second <= BOUND_S:
         pods = terminating.with_first_seen(tenant.move(second), at(second))
@@ -173,7 +173,7 @@ def _cycles(tenant: Shielding, brakes: Brakes = BRAKES) -> Iterator[float]:
 
 
 class _Node:
-    """Cycles with all that is remembered from one to the next."""
+    """Cycles with everything that is remembered from one to the next."""
 
     def __init__(self, brakes: Brakes) -> None:
         self._policy, self._ledger, self._unlisted = _policy(brakes), Ledger(), Unlisted()

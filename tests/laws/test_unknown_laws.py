@@ -1,4 +1,4 @@
-"""Law 3 about what is not known of pods and cards: taking knowledge away makes nobody an offender."""
+"""Law 3 about unknown pods and cards: removing knowledge never makes an offender."""
 
 import random
 from collections import Counter
@@ -17,7 +17,7 @@ LOSSES = ("labels", "card", "ids", "phase")
 
 
 def bright(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
-    """The same node with all of it known: each process in a container of the list, and the phase the real one."""
+    """The same node, fully known: each process in a listed container, and the real phase."""
     names = {pod.uid: [container.name for container in pod.containers] for pod in node.pods}
     known = tuple(replace(pod, containers=tuple(_settled(pod, dice))) for pod in node.pods)
     ids = {each for pod in known for container in pod.containers for each in container.ids}
@@ -44,7 +44,7 @@ def _settled(pod: Pod, dice: random.Random) -> list[Container]:
 
 
 def dimmed(node: GeneratedNode, losses: set[str], dice: random.Random) -> GeneratedNode:
-    """The same node of which less is known."""
+    """The same node with less known about it."""
     seen, pods, own = node.seen, node.pods, node.node
     if "labels" in losses:
         own = Node(name=own.name, capacity=own.capacity) if dice.random() < 0.5 else Node(name=own.name, known=False)
@@ -69,7 +69,7 @@ def _behind(pod: Pod, running: set[str | None], losses: set[str], dice: random.R
 
 
 def verdicts(node: GeneratedNode) -> dict[AccountKey, Verdict]:
-    """How every account of a node stands."""
+    """The verdict of every account of a node."""
     return {each.account: each.verdict for each in assessed(node.seen, node.pods, node.under, node.node)}
 
 
