@@ -9,8 +9,6 @@ from typing import Final, NamedTuple, TextIO
 
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.progress import (
-    AccountKey,
-    account_key,
     brake_short,
     due_short,
     planned_short,
@@ -27,7 +25,7 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
-from watchdog.report.status import AccountStatus, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.status import AccountStatus, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status, StatusKey
 from watchdog.report.text import byte_cell, inert, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
@@ -72,9 +70,9 @@ class TopRow:
     is_unattributed: bool = False
 
     @property
-    def key(self) -> AccountKey:
+    def key(self) -> StatusKey:
         """Identifies it from one status to the next."""
-        return account_key(self.account)
+        return self.account.key
 
     @property
     def title(self) -> str:
@@ -161,7 +159,7 @@ def rows_of(status: Status) -> list[TopRow]:
             account=account,
             status=status,
             gpu="" if account.gpu is None else labels.get(account.gpu) or account.gpu,
-            steps=steps.get(account_key(account), ()),
+            steps=steps.get(account.key, ()),
         )
         for account in status.accounts
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watchdog.cli.rows import Choice, TopRow
-from watchdog.report.progress import AccountKey
+from watchdog.report.status import StatusKey
 
 # What terminals send in their normal and in their application mode (xterm's control sequences, "PC-Style Function
 # Keys"; the Linux console and rxvt differ in home and end).
@@ -68,7 +68,7 @@ class Selection:
     """The state of the view. `key` is the selected account, `place` its row; `typed` is the filter being typed."""
 
     choice: Choice = field(default_factory=Choice)
-    key: AccountKey | None = None
+    key: StatusKey | None = None
     place: int = 0
     typed: str | None = None
     paused: bool = False

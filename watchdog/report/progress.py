@@ -11,7 +11,7 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.policy import Do
 from watchdog.report.sentences.action import under_way_sentence
 from watchdog.report.sentences.following import coming, is_enforced
-from watchdog.report.status import AccountStatus, PlanStatus, Status, TryingStatus, UnderWayStatus
+from watchdog.report.status import AccountStatus, PlanStatus, Status, StatusKey, TryingStatus, UnderWayStatus
 from watchdog.report.text import span
 
 _NEVER_S: Final = 1e9
@@ -87,28 +87,18 @@ def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
     """All accounts with what comes next for them, `elapsed_s` after the cycle; the most urgent first."""
     planned = steps_by_account(status)
     found = (
-        Standing(
-            account=account, steps=tuple(_steps(account, planned.get(account_key(account), ()), status, elapsed_s))
-        )
+        Standing(account=account, steps=tuple(_steps(account, planned.get(account.key, ()), status, elapsed_s)))
         for account in status.accounts
     )
     return tuple(sorted(found, key=lambda standing: standing.urgency))
 
 
-AccountKey = tuple[str, str | None, str | None]
-
-
-def account_key(account: AccountStatus) -> AccountKey:
-    """What identifies an account: the UID of its pod, its container, its GPU."""
-    return account.uid, account.container, account.gpu
-
-
-def steps_by_account(status: Status) -> Mapping[AccountKey, tuple[PlanStatus, ...]]:
+def steps_by_account(status: Status) -> Mapping[StatusKey, tuple[PlanStatus, ...]]:
     """The steps of the plan by account, in the order of the plan."""
-    found: defaultdict[AccountKey, list[PlanStatus]] = defaultdict(list)
+    found: defaultdict[StatusKey, list[PlanStatus]] = defaultdict(list)
     for step in status.plan:
-        if step.account is not None:
-            found[step.uid, step.account.container, step.account.gpu].append(step)
+        if step.key is not None:
+            found[step.key].append(step)
     return {key: tuple(steps) for key, steps in found.items()}
 
 

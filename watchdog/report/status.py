@@ -25,6 +25,9 @@ Bytes = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[int, Meta(ge=-(10**9), le=10**9)] | Annotated[float, Meta(ge=-1e9, le=1e9)]
 Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
+# What identifies an account in a status: the UID of its pod, its container, its GPU.
+StatusKey = tuple[str, str | None, str | None]
+
 
 class StatusError(WatchdogError):
     """A document is not a status as gpu-watchdog writes it; the text names the place."""
@@ -194,6 +197,11 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.pod}"
 
     @property
+    def key(self) -> StatusKey:
+        """What identifies it."""
+        return self.uid, self.container, self.gpu
+
+    @property
     def least(self) -> int:
         """What it uses at least."""
         return self.used_at_least or 0
@@ -264,14 +272,14 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.pod}"
 
     @property
+    def key(self) -> StatusKey | None:
+        """Its account; None if an older daemon has sent it."""
+        return (self.uid, self.account.container, self.account.gpu) if self.account is not None else None
+
+    @property
     def is_now(self) -> bool:
         """Whether it is due and not withheld."""
         return self.due_in_s <= 0 and self.withheld_by is None
-
-    def is_of(self, account: AccountStatus) -> bool:
-        """Whether it is about this account."""
-        own = self.account
-        return own is not None and (self.uid, own.container, own.gpu) == (account.uid, account.container, account.gpu)
 
 
 class BreakerStatus(Struct, frozen=True, kw_only=True):

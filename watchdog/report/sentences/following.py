@@ -142,7 +142,7 @@ def what_follows(entries: tuple[PlanStatus, ...]) -> list[PlanStatus]:
 
 def _exceeds(other: PlanStatus, entry: PlanStatus) -> bool:
     """Whether the other is a later step of the same account."""
-    return (other.uid, other.account) == (entry.uid, entry.account) and (other.step or 0) > (entry.step or 0)
+    return (other.uid, other.key) == (entry.uid, entry.key) and (other.step or 0) > (entry.step or 0)
 
 
 def coming(account: AccountStatus, entries: tuple[PlanStatus, ...]) -> list[PlanStatus]:
@@ -157,7 +157,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
     under_way = account.under_way
     if under_way is not None:
         yield under_way_sentence(under_way, status)
-    planned = tuple(entry for entry in status.plan if entry.is_of(account))
+    planned = tuple(entry for entry in status.plan if entry.key == account.key)
     enforcing = [entry for entry in planned if entry.do.enforces]
     for entry in coming(account, planned):
         if not (entry.do.enforces and _is_overtaken(entry, enforcing)):
