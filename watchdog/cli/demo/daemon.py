@@ -71,12 +71,12 @@ class DemoDaemon:
         running = [sim_node.start(pod) for pod in PODS]
         self._journal = _open_journal(folder / "journal.db", self.policy)
         self._changes = Changes()
-        (folder / "pods.json").write_text(json.dumps(pod_list(PODS, NODE)), encoding="utf-8")
+        (folder / "pods.json").write_text(json.dumps(pod_list(PODS)), encoding="utf-8")
         self._pods = PodFile(folder / "pods.json", NODE)
         self._begin = clock.now()
         self._events = DemoEvents(self._journal, running, self._begin)
         self._driver = SimDriver(CARD, lambda: clock.now().boottime_s)
-        procfs = SimProcfs(folder / "proc")
+        procfs = SimProcfs()
         for pod in running:
             procfs.admit(pod.session, pod.spec.cgroup)
             for process, key in zip(pod.spec.processes, pod.keys, strict=True):

@@ -75,19 +75,19 @@ class SimPod:
         return f"0::/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{self.container_id}.scope\n"
 
 
-def pod_list(pods: Iterable[SimPod], node: str) -> dict[str, Any]:
+def pod_list(pods: Iterable[SimPod]) -> dict[str, Any]:
     """What `kubectl get pods -A -o json` would print for these pods."""
-    return {"apiVersion": "v1", "kind": "List", "items": [_pod(pod, node) for pod in pods]}
+    return {"apiVersion": "v1", "kind": "List", "items": [_pod(pod) for pod in pods]}
 
 
-def _pod(pod: SimPod, node: str) -> dict[str, Any]:
+def _pod(pod: SimPod) -> dict[str, Any]:
     amounts = {_RESOURCE: pod.declared}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
         "spec": {
-            "nodeName": node,
+            "nodeName": NODE,
             "containers": [{"name": pod.container, "resources": {"limits": amounts, "requests": amounts}}],
         },
         "status": {

@@ -5,7 +5,6 @@ import ctypes
 import errno
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -208,54 +206,34 @@ class SimDriver:
         return DriverReading(driver="simulated", gpus=(replace(self._card, used=used),), uses=uses)
 
 
-_LINKED: Final = ("stat", "status", "comm", "cmdline", "environ", "task")
-
-
 class SimProcfs(Procfs):
-    """Shows the processes of chosen sessions, each as a folder of links into the real /proc and a `cgroup` file.
+    """The real /proc, of which only the processes of chosen sessions are visible, each in the cgroup of its pod.
 
     The leader of an admitted session must not be reaped while this is in use: then its PID, which names the session,
     is not reused, and no other process can be taken for one of the pod.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._cgroups: dict[int, str] = {}
-        root.mkdir(parents=True, exist_ok=True)
-        for name in ("self", "stat"):
-            (root / name).symlink_to(_REAL.root / name)
+    def __init__(self) -> None:
+        super().__init__()
+        self._cgroups: dict[int, bytes] = {}
 
     def admit(self, session: int, cgroup: str) -> None:
         """Put a session, with everything its processes fork, into a cgroup (the text of /proc/PID/cgroup)."""
-        self._cgroups[session] = cgroup
-        self.pids()
+        self._cgroups[session] = cgroup.encode("ascii")
 
     def pids(self) -> list[int]:
-        """The running processes of the admitted sessions, forks included, as the kernel would list them."""
-        known = set(super().pids())
-        present = {pid: session for pid in _REAL.pids() if (session := self._session(pid)) is not None}
-        for pid in known - present.keys():
-            shutil.rmtree(self.root / str(pid))
-        for pid in present.keys() - known:
-            self._enter(pid, self._cgroups[present[pid]])
-        return sorted(present)
+        """The running processes of the admitted sessions, forks included."""
+        return [pid for pid in super().pids() if self._cgroup(pid) is not None]
 
     def cgroup_text(self, pid: int, tid: int | None = None) -> bytes:
         """The cgroup text of a process that still belongs to its session; threads have their process's."""
-        if self._session(pid) is None:
-            raise ProcessLookupError(errno.ESRCH, f"{self.root}/{pid}/cgroup: no such process")
-        return super().cgroup_text(pid)
+        cgroup = self._cgroup(pid)
+        if cgroup is None:
+            raise ProcessLookupError(errno.ESRCH, f"process {pid} is not of this node")
+        return cgroup
 
-    def _session(self, pid: int) -> int | None:
+    def _cgroup(self, pid: int) -> bytes | None:
         try:
-            session = os.getsid(pid)
+            return self._cgroups.get(os.getsid(pid))
         except OSError:
             return None
-        return session if session in self._cgroups else None
-
-    def _enter(self, pid: int, cgroup: str) -> None:
-        folder = self.root / str(pid)
-        folder.mkdir()
-        for name in _LINKED:
-            (folder / name).symlink_to(_REAL.root / str(pid) / name)
-        (folder / "cgroup").write_text(cgroup, encoding="ascii")
