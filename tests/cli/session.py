@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.cli.demo.showing import open_terminal
 from tests.cli.screen import Screen
 from tests.rig.command import COMMAND
-from tests.sim.showing import open_terminal
 
 _LONGEST_S: Final = 60.0
 _FRAME_S: Final = 0.05

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.build import account, climbing, hostile_pod, node, quiet, serving, status
+from tests.cli.demo.showing import open_terminal
 from tests.export.build import Story, trainer_node
 from tests.rig.command import COMMAND
-from tests.sim.showing import open_terminal
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.main import main
 from watchdog.cli.rows import ASCII, BLOCKS, Choice

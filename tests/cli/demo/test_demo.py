@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.demo.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
 from tests.node.support import need_root, wait_until
-from tests.sim.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
 from watchdog.cli.demo.sim import is_alive
 
 pytestmark = pytest.mark.slow

@@ -103,12 +103,12 @@ def test_node_ends_those_who_will_not_leave() -> None:
 def test_node_dies_with_its_owner() -> None:
     """After a SIGKILL of the process that started them, all processes exit by themselves."""
     code = (
-        "import sys, time; from watchdog.cli.demo.sim import SimNode; from tests.sim.test_sim import POD\n"
+        "import sys, time; from watchdog.cli.demo.sim import SimNode; from tests.cli.demo.test_sim import POD\n"
         "with SimNode() as node:\n"
         "    print(*(key.pid for key in node.start(POD).keys), flush=True)\n"
         "    time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
         assert owner.stdout is not None
         keys = [key_of(int(pid)) for pid in owner.stdout.readline().split()]
         assert len(keys) == 3
@@ -120,7 +120,7 @@ def test_node_that_can_not_start() -> None:
     """A pod whose processes do not start is an error, and leaves nothing."""
     code = """
         import os, sys
-        from tests.sim.test_sim import POD, children
+        from tests.cli.demo.test_sim import POD, children
         from watchdog.cli.demo.sim import SimNode
         sys.executable = "/bin/true"
         try:

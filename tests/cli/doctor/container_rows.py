@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from tests.doctor.build import GOOD, spoilt
+from tests.cli.doctor.build import GOOD, spoilt
 from tests.worlds import policy
 from watchdog.cli.doctor.facts import Confinement, Facts
 from watchdog.core.model import Place, PlaceKind

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.api_rows import (
+from tests.cli.doctor.api_rows import (
     BY_NODE,
     GOOD_API,
     HOST,
@@ -20,7 +20,7 @@ from tests.doctor.api_rows import (
     under,
     within,
 )
-from tests.doctor.build import GOOD, given
+from tests.cli.doctor.build import GOOD, given
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.doctor.build import GOOD, given
+from tests.cli.doctor.build import GOOD, given
 from tests.worlds import container, pod, policy, rule
 from watchdog.cli.doctor.facts import ApiFacts, Facts
 from watchdog.core.errors import Problem

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.build import GOOD
+from tests.cli.doctor.build import GOOD
 from tests.ports import free_port
 from tests.worlds import at
 from watchdog.cli.doctor import diagnose

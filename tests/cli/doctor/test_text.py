@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.doctor.build import GOOD, gap, read, spoilt
+from tests.cli.doctor.build import GOOD, gap, read, spoilt
 from tests.tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.cli.doctor.facts import Facts

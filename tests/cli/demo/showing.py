@@ -17,7 +17,7 @@ from typing import Final
 from watchdog.cli.demo.sim import key_of
 from watchdog.core.model import ProcessKey
 
-REPOSITORY: Final = Path(__file__).parents[2]
+REPOSITORY: Final = Path(__file__).parents[3]
 FAST: Final = 5.0
 # A user without any right but that to read, since where Python and the checkout lie may be closed to others.
 AS_NOBODY: Final = (

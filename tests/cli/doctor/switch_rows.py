@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tests.doctor.build import GOOD, gap, spoilt
+from tests.cli.doctor.build import GOOD, gap, spoilt
 from watchdog.cli.doctor.facts import Facts
 from watchdog.core.model import GapReason, Node
 from watchdog.core.rules import MODE

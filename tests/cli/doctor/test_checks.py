@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from tests.doctor.api_rows import API, GOOD_API, within
-from tests.doctor.build import GOOD, READING, gap, given, read, spoilt
-from tests.doctor.container_rows import CONTAINER
-from tests.doctor.switch_rows import SWITCHES
+from tests.cli.doctor.api_rows import API, GOOD_API, within
+from tests.cli.doctor.build import GOOD, READING, gap, given, read, spoilt
+from tests.cli.doctor.container_rows import CONTAINER
+from tests.cli.doctor.switch_rows import SWITCHES
 from tests.tools.doctor_reference import Case, cases
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
 from watchdog.cli.doctor import CHECKS, diagnose

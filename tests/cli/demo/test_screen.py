@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.sim.showing import open_terminal
-from tests.sim.test_frame import view
+from tests.cli.demo.showing import open_terminal
+from tests.cli.demo.test_frame import view
 from watchdog.cli.demo.screen import FrameScreen, LineScreen, screen_for
 
 
