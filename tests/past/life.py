@@ -183,7 +183,7 @@ def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
 
 def actions_of(found: Replayed) -> list[Kill]:
     """The actions of a replay that nothing held back any more."""
-    done = [each for each in found.found if each.at is not None and each.entry.do.enforces]
+    done = [each for each in found.findings if each.at is not None and each.entry.do.enforces]
     return [action(each.entry, each.at) for each in done if each.at is not None]
 
 

@@ -15,12 +15,12 @@ from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy, Window
-from watchdog.past.replay import Found
+from watchdog.past.replay import Finding
 
 
-def found(path: Path, under: Policy = P) -> list[Found]:
+def found(path: Path, under: Policy = P) -> list[Finding]:
     """The actions of a replay, held back or not."""
-    return [each for each in replayed(path, under).found if each.entry.do.enforces]
+    return [each for each in replayed(path, under).findings if each.entry.do.enforces]
 
 
 def seconds(path: Path, under: Policy = P) -> list[float]:
@@ -89,7 +89,7 @@ def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
     """What follows the first action is not claimed; coming down and going up again is another incident."""
     Life(path, P).run(passes((20, LOW), (100, HIGH), (120, LOW), (200, HIGH)))
     assert seconds(path) == [30, 130]
-    warned = [each for each in replayed(path, P).found if not each.entry.do.enforces]
+    warned = [each for each in replayed(path, P).findings if not each.entry.do.enforces]
     assert len(warned) == 2
 
 

@@ -11,9 +11,8 @@ from tests.past.life import Life, replayed, tenant
 from tests.past.runs import HIGH, LOW, P, passes, recently
 from tests.worlds import Gi, owner
 from watchdog.cli.main import main
-from watchdog.cli.replay import replay_text
+from watchdog.cli.replay import ReplayReport, replay_text
 from watchdog.cli.tables import UNCUT
-from watchdog.past.replay import JournalCounts, ReplayReport
 
 POLICY = """
 [[declaration]]
@@ -83,9 +82,8 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
     life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions
-    story = ReplayReport(
-        since_s=0.0, policy=P, replayed=replayed(path, P), record=JournalCounts(begun=0, observed=0, withheld=0)
-    )
+    counts = {"begun": 0, "would_act": 0, "withheld": 0}
+    story = ReplayReport(since_s=0.0, policy=P, replayed=replayed(path, P), journal_counts=counts)
     lines = replay_text(story, width=width).splitlines()
     assert ".." not in "".join(lines)
     assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,15 +17,7 @@ from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import NothingRecordedError, recorded_cycles
-from watchdog.past.recommendation import (
-    Advice,
-    Known,
-    Meter,
-    Usage,
-    Workload,
-    advised,
-    recommendation_document,
-)
+from watchdog.past.recommendation import Advice, Known, Meter, Usage, Workload, advised
 from watchdog.report.text import byte_cell, count, has_colour, span
 
 
@@ -42,9 +35,8 @@ def print_recommendation(
     except JournalError as error:
         raise click.ClickException(without_journal(error, "recommend")) from error
     if as_json:
-        click.echo(json.dumps(recommendation_document(known), indent=1))
-        return
-    if known:
+        click.echo(json.dumps([_document(*entry) for entry in known], indent=1))
+    elif known:
         click.echo(recommendation_text(known, colour=has_colour(sys.stdout), width=output_width()), nl=False)
 
 
@@ -60,6 +52,45 @@ def _policy(file: Path, *, is_named: bool) -> Policy:
         click.echo(f"No policy at {file}: reading declarations as the built-in one does.", err=True)
         return built_in_policy()
     return load_or_exit(file)
+
+
+def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any]:
+    """A workload as JSON: amounts are bytes, times hours."""
+    has_peak = usage.known_s > 0 or usage.peak > 0
+    suggestion = advice.suggestion
+    return {
+        "namespace": workload.namespace,
+        "workload": {"kind": workload.kind, "name": workload.name},
+        "container": workload.container,
+        "pods": len(usage.pods),
+        "seen_hours": _hours(usage.seen_s),
+        "unknown_hours": _hours(usage.unknown_s),
+        "idle_hours": _hours(usage.idle_s),
+        "over_hours": _hours(usage.over_s),
+        "p50_bytes": usage.percentile(50),
+        "p99_bytes": usage.percentile(99),
+        "peak_bytes": usage.peak if has_peak else None,
+        "peak_is_at_least": usage.unknown_s > 0,
+        "peak_per_gpu_bytes": usage.peak_per_gpu if has_peak else None,
+        "declared_bytes": usage.last.declared,
+        "declared_by": usage.last.declared_by,
+        "declared_per": "gpu" if usage.per_gpu else "total",
+        "stand": advice.fit.value,
+        "reason": advice.reason,
+        "suggested": None
+        if suggestion is None
+        else {
+            "key": suggestion.key,
+            "value": suggestion.value,
+            "bytes": suggestion.amount,
+            "allows": suggestion.allows,
+            "per": "gpu" if suggestion.per_gpu else "total",
+        },
+    }
+
+
+def _hours(seconds: float) -> float:
+    return round(seconds / 3600, 4)
 
 
 _COLUMNS = (

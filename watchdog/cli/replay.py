@@ -2,10 +2,11 @@
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -17,14 +18,36 @@ from watchdog.core.policy import Do, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
-from watchdog.past.replay import TOTALS, Found, JournalCounts, Replay, ReplayReport, replay_document, summary
+from watchdog.past.replay import Finding, Replay, Replayed
 from watchdog.report.changes import ChangeKind
+from watchdog.report.recent import INTENDED
 from watchdog.report.sentences.action import victims
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339, span
 
+_TOTALS: Final = {Do.KILL: "kills", Do.EVICT: "evictions"}  # the keys of the JSON
 _ENFORCING: Final = frozenset(do for do in Do if do.enforces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """A replay as reported: the requested start, the policy, the result, and the journal's own counts."""
+
+    since_s: float
+    policy: Policy
+    replayed: Replayed
+    journal_counts: dict[str, int]
+
+    @property
+    def actions(self) -> tuple[Finding, ...]:
+        """The first action of each incident, withheld or not."""
+        return tuple(finding for finding in self.replayed.findings if finding.entry.do.enforces)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The first warning of each incident."""
+        return tuple(finding for finding in self.replayed.findings if not finding.entry.do.enforces)
 
 
 def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bool) -> None:
@@ -33,24 +56,95 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
     policy = load_or_exit(policy_file)
     try:
         replayed = Replay(policy, since_s).run(recorded_cycles(journal, since_s))
-        found = tuple(action for action in replayed.found if action.due.wall_s >= since_s)
-        record = _record(journal, since_s)
+        counts = _journal_counts(journal, since_s)
     except JournalError as error:
         raise click.ClickException(without_journal(error, "replay")) from error
-    report = ReplayReport(since_s=since_s, policy=policy, replayed=replace(replayed, found=found), record=record)
+    findings = tuple(finding for finding in replayed.findings if finding.due.wall_s >= since_s)
+    report = ReplayReport(
+        since_s=since_s, policy=policy, replayed=replace(replayed, findings=findings), journal_counts=counts
+    )
     if as_json:
         click.echo(json.dumps(replay_document(report), indent=1))
     else:
         click.echo(replay_text(report, colour=has_colour(sys.stdout), width=output_width()), nl=False)
 
 
-def _record(journal: Path, since_s: float) -> JournalCounts:
-    rows = [row for row in history(journal, None, since_s) if row.do in _ENFORCING]
-    return JournalCounts(
-        begun=sum(row.event == "intended" for row in rows),
-        observed=sum(row.event == ChangeKind.WOULD_ACT for row in rows),
-        withheld=sum(row.event == ChangeKind.WITHHELD for row in rows),
-    )
+def _journal_counts(journal: Path, since_s: float) -> dict[str, int]:
+    """The journal's kills and evictions in that time: begun, only observed, and withheld."""
+    events = Counter(row.event for row in history(journal, None, since_s) if row.do in _ENFORCING)
+    names = {"begun": INTENDED, "would_act": ChangeKind.WOULD_ACT, "withheld": ChangeKind.WITHHELD}
+    return {name: events[event] for name, event in names.items()}
+
+
+def replay_document(report: ReplayReport) -> dict[str, Any]:
+    """A replay as JSON."""
+    return {
+        "policy": {"source": report.policy.source, "sha256": report.policy.sha256, "mode": report.policy.mode},
+        "since": rfc3339(report.since_s),
+        "seen_s": round(report.replayed.seen_s, 3),
+        "deeds": [_document(action, report.policy) for action in report.actions],
+        "warnings": [_document(warning, report.policy) for warning in report.warnings],
+        "summary": _summary(report),
+        "then": report.journal_counts,
+    }
+
+
+def _summary(report: ReplayReport) -> dict[str, Any]:
+    """The counts: actions let through by kind, incidents, workloads, and actions withheld to the end by brake."""
+    through = [action for action in report.actions if action.at is not None]
+    held = [action for action in report.actions if action.at is None]
+    pods = [action.entry.assessment.pod for action in report.actions]
+    return {
+        **{plural: sum(action.entry.do is do for action in through) for do, plural in _TOTALS.items()},
+        "observed_by_rule": sum(action.entry.assessment.observes for action in through),
+        "incidents": len(report.actions),
+        "workloads": len({(pod.namespace, pod.workload.kind, pod.workload.name) for pod in pods}),
+        "withheld": dict(sorted(Counter(_last_brake(action) for action in held).items())),
+        "warnings": len(report.warnings),
+    }
+
+
+def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
+    entry, assessment = finding.entry, finding.entry.assessment
+    pod, account = assessment.pod, entry.account
+    return {
+        "due_at": rfc3339(finding.due.wall_s),
+        "at": None if finding.at is None else rfc3339(finding.at.wall_s),
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.uid,
+        "workload": {"kind": pod.workload.kind, "name": pod.workload.name},
+        "container": entry.victim or account.container,
+        "account": {"container": account.container, "gpu": account.gpu},
+        "do": entry.do.value,
+        "scope": entry.definition.scope if entry.do is Do.KILL else None,
+        "rule": entry.rule.name,
+        "step": entry.step,
+        "mark": threshold_text(entry),
+        "used": assessment.used,
+        "used_at_least": assessment.used_at_least,
+        "allowed": assessment.allowed,
+        "declared": assessment.declared,
+        "declared_by": assessment.declared_by,
+        "observes": assessment.observes,
+        "processes": [{"pid": key.pid, "start_ticks": key.start_ticks} for key in entry.targets],
+        "withheld": [
+            {
+                "by": withholding.entry.withheld_by,
+                "because": withheld_because(withholding.entry, policy),
+                "at": rfc3339(withholding.at.wall_s),
+                "lets_go_at": None if withholding.lets_go_s is None else rfc3339(withholding.lets_go_s),
+            }
+            for withholding in finding.withheld
+        ],
+        "withheld_by": None if finding.at is not None else _last_brake(finding),
+        "goes_on": finding.goes_on,
+    }
+
+
+def _last_brake(finding: Finding) -> str:
+    brake = finding.withheld[-1].entry.withheld_by if finding.withheld else None
+    return "" if brake is None else brake.value
 
 
 _AMOUNTS: Final = (Column(title="USED", right=True), Column(title="ALLOWED", right=True))
@@ -69,19 +163,19 @@ def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> st
     return printed(lines, colour=colour)
 
 
-def _rows(found: Found, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
+def _rows(finding: Finding, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
     """An action as a row; in a narrow table, what would be done and by which rule is below it."""
-    due, pod, verb, rule, *amounts = row = _wide(found)
+    due, pod, verb, rule, *amounts = row = _wide(finding)
     yield row if is_wide else (pod, due, *amounts)
     if not is_wide:
         yield f"{verb}, rule {rule}"
-    yield from _remarks(found, policy)
+    yield from _remarks(finding, policy)
 
 
-def _wide(found: Found) -> tuple[str, ...]:
-    entry, assessment = found.entry, found.entry.assessment
+def _wide(finding: Finding) -> tuple[str, ...]:
+    entry, assessment = finding.entry, finding.entry.assessment
     return (
-        _second(found.due.wall_s),
+        _second(finding.due.wall_s),
         assessment.pod.title,
         f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
         f"{entry.rule.name}: {threshold_text(entry)}",
@@ -90,25 +184,25 @@ def _wide(found: Found) -> tuple[str, ...]:
     )
 
 
-def _remarks(found: Found, policy: Policy) -> Iterator[str]:
-    for held in found.withheld:
+def _remarks(finding: Finding, policy: Policy) -> Iterator[str]:
+    for held in finding.withheld:
         until = "" if held.lets_go_s is None else f", until {_second(held.lets_go_s)}"
         yield f"held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
-    if found.withheld and found.at is not None:
-        yield f"released at {_second(found.at.wall_s)}"
-    elif found.withheld and found.goes_on:
+    if finding.withheld and finding.at is not None:
+        yield f"released at {_second(finding.at.wall_s)}"
+    elif finding.withheld and finding.goes_on:
         yield "still held when the replay ended; the incident was not over"
-    elif found.withheld:
+    elif finding.withheld:
         yield "held until the incident ended"
-    if found.entry.assessment.observes:
+    if finding.entry.assessment.observes:
         yield "only recorded: the rule was in observe mode at that time"
 
 
 def _sentences(report: ReplayReport) -> Iterator[str]:
-    totals, record = summary(report), report.record
+    totals, counts = _summary(report), report.journal_counts
     seen = f"Replayed {span(report.replayed.seen_s)} of the past since {_second(report.since_s)}"
     yield f"{seen}, under policy {inert(report.policy.source)}."
-    done = [count(totals[plural], do.verb.noun) for do, plural in TOTALS.items() if totals[plural]]
+    done = [count(totals[plural], do.verb.noun) for do, plural in _TOTALS.items() if totals[plural]]
     where = f"in {count(totals['incidents'], 'incident')} of {count(totals['workloads'], 'workload')}"
     held = ", ".join(f"{number} by {brake}" for brake, number in totals["withheld"].items())
     rest = f"; held to the end: {held}" if held else ""
@@ -118,8 +212,8 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
     if report.policy.mode == "observe":
         yield "Its mode is observe: all of this would have been recorded, and no action taken."
     yield (
-        f"In the journal for that time: {count(record.begun, 'action')} started, {record.observed} only observed, "
-        f"{record.withheld} held."
+        f"In the journal for that time: {count(counts['begun'], 'action')} started, {counts['would_act']} only "
+        f"observed, {counts['withheld']} held."
     )
     if report.actions:
         yield "Each row is the first action of an incident. Later effects are not simulated."

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import Now, Pod
@@ -200,8 +199,8 @@ def _reason(usage: Usage, fit: Fit) -> str:
 
 
 def _misdeclared(usage: Usage) -> str:
-    said = [f"{skipped.source}: {skipped.why}" for skipped in usage.last.misdeclarations]
-    return inert("; ".join(said) or "a total and an amount per GPU, or one amount for several containers", 400)
+    reasons = [f"{skipped.source}: {skipped.why}" for skipped in usage.last.misdeclarations]
+    return inert("; ".join(reasons) or "a total and an amount per GPU, or one amount for several containers", 400)
 
 
 def _share(part_s: float, whole_s: float) -> str:
@@ -220,49 +219,6 @@ def advised(usages: Mapping[Workload, Usage]) -> list[Known]:
 
 def _sort_key(workload: Workload) -> tuple[str, ...]:
     return workload.namespace, workload.kind, workload.name, workload.container or ""
-
-
-def recommendation_document(known: list[Known]) -> list[dict[str, Any]]:
-    """The workloads as JSON: amounts are bytes, times hours."""
-    return [_document(*entry) for entry in known]
-
-
-def _document(workload: Workload, usage: Usage, advice: Advice) -> dict[str, Any]:
-    has_peak = usage.known_s > 0 or usage.peak > 0
-    suggestion = advice.suggestion
-    return {
-        "namespace": workload.namespace,
-        "workload": {"kind": workload.kind, "name": workload.name},
-        "container": workload.container,
-        "pods": len(usage.pods),
-        "seen_hours": _hours(usage.seen_s),
-        "unknown_hours": _hours(usage.unknown_s),
-        "idle_hours": _hours(usage.idle_s),
-        "over_hours": _hours(usage.over_s),
-        "p50_bytes": usage.percentile(50),
-        "p99_bytes": usage.percentile(99),
-        "peak_bytes": usage.peak if has_peak else None,
-        "peak_is_at_least": usage.unknown_s > 0,
-        "peak_per_gpu_bytes": usage.peak_per_gpu if has_peak else None,
-        "declared_bytes": usage.last.declared,
-        "declared_by": usage.last.declared_by,
-        "declared_per": "gpu" if usage.per_gpu else "total",
-        "stand": advice.fit.value,
-        "reason": advice.reason,
-        "suggested": None
-        if suggestion is None
-        else {
-            "key": suggestion.key,
-            "value": suggestion.value,
-            "bytes": suggestion.amount,
-            "allows": suggestion.allows,
-            "per": "gpu" if suggestion.per_gpu else "total",
-        },
-    }
-
-
-def _hours(seconds: float) -> float:
-    return round(seconds / 3600, 4)
 
 
 _BY_CONTAINER = Rule(name="each container", account="container")

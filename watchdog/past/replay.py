@@ -1,10 +1,8 @@
-"""Replay: which actions another policy would have taken on the recorded cycles, and the result as JSON."""
+"""Replay: which actions another policy would have taken on the recorded cycles."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
@@ -12,13 +10,10 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Policy
 from watchdog.core.quiet import LEAST_S, next_change_s
 from watchdog.core.rules import hours_at
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
-from watchdog.report.sentences.brakes import withheld_because
-from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +31,7 @@ class Withholding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Finding:
     """The first action of an incident, or its first warning, with the plan entry when it was due.
 
     `due` is when it was first due, `at` when it was let through; None: it was withheld until the incident ended or, if
@@ -54,9 +49,9 @@ class Incidents:
     """Collects findings from plans; an incident of an account ends with a conclusive reading below all thresholds."""
 
     def __init__(self) -> None:
-        self._open: dict[AccountKey, Found] = {}
+        self._open: dict[AccountKey, Finding] = {}
         self._warned: set[AccountKey] = set()
-        self._closed: list[Found] = []
+        self._closed: list[Finding] = []
 
     def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
         """Add the plan of one cycle."""
@@ -68,12 +63,12 @@ class Incidents:
                 self._take_action(entry, at)
             elif entry.taken and entry.account not in self._warned:
                 self._warned.add(entry.account)
-                self._closed.append(Found(entry=entry, due=at, at=at))
+                self._closed.append(Finding(entry=entry, due=at, at=at))
 
-    def all(self) -> tuple[Found, ...]:
+    def all(self) -> tuple[Finding, ...]:
         """All findings, in the order in which they were due."""
-        found = (*self._closed, *(replace(each, goes_on=True) for each in self._open.values()))
-        return tuple(sorted(found, key=lambda each: (each.due.wall_s, each.entry.account.sort_key, each.entry.step)))
+        findings = (*self._closed, *(replace(finding, goes_on=True) for finding in self._open.values()))
+        return tuple(sorted(findings, key=lambda f: (f.due.wall_s, f.entry.account.sort_key, f.entry.step)))
 
     def _take_action(self, entry: PlanEntry, at: Now) -> None:
         account = entry.account
@@ -83,9 +78,9 @@ class Incidents:
                 # The ladder has started over, for instance after a new declaration or an absence of the account.
                 self._closed.append(known)
                 known = None
-            self._open[account] = replace(known or Found(entry=entry, due=at), entry=entry, at=at)
+            self._open[account] = replace(known or Finding(entry=entry, due=at), entry=entry, at=at)
         elif entry.is_new and (known is None or known.at is None):
-            known = known or Found(entry=entry, due=at)
+            known = known or Finding(entry=entry, due=at)
             self._open[account] = replace(known, withheld=(*known.withheld, Withholding(entry=entry, at=at)))
 
     def _close(self, above: set[AccountKey], seen: dict[AccountKey, Assessment]) -> None:
@@ -158,7 +153,7 @@ class Judge:
 class Replayed:
     """The result of a replay: its findings, how long the node was recorded, and the number of decisions."""
 
-    found: tuple[Found, ...]
+    findings: tuple[Finding, ...]
     seen_s: float
     cycles: int
 
@@ -196,7 +191,7 @@ class Replay:
             self._last = at
             if 0 < self._next_s - at.boottime_s <= 2 * LEAST_S:  # it was due: both moments of the wait were rounded
                 self._same(self._next_s)
-        return Replayed(found=self._incidents.all(), seen_s=self._seen_s, cycles=self._cycles)
+        return Replayed(findings=self._incidents.all(), seen_s=self._seen_s, cycles=self._cycles)
 
     def _count(self, cycle: RecordedCycle, at: Now) -> None:
         passed_s = at.boottime_s - self._last.boottime_s
@@ -276,112 +271,3 @@ class _TimeAxis:
     def stale_s(self, node: RecordedNode, policy: Policy) -> float:
         """When the pod list is too old, on the axis."""
         return node.stale_at_s(policy.stale_after_s) + self._shift_s
-
-
-# The keys of the JSON.
-TOTALS: Final = {Do.KILL: "kills", Do.EVICT: "evictions"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalCounts:
-    """The journal's counts for the same time: kills and evictions begun, only observed, and withheld."""
-
-    begun: int
-    observed: int
-    withheld: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayReport:
-    """A replay as reported: the requested start, the policy, the result, and the journal's own counts."""
-
-    since_s: float
-    policy: Policy
-    replayed: Replayed
-    record: JournalCounts
-
-    @property
-    def actions(self) -> tuple[Found, ...]:
-        """The first action of each incident, withheld or not."""
-        return tuple(each for each in self.replayed.found if each.entry.do.enforces)
-
-    @property
-    def warnings(self) -> tuple[Found, ...]:
-        """The first warning of each incident."""
-        return tuple(each for each in self.replayed.found if not each.entry.do.enforces)
-
-
-def replay_document(report: ReplayReport) -> dict[str, Any]:
-    """A replay as JSON."""
-    counts = report.record
-    return {
-        "policy": {"source": report.policy.source, "sha256": report.policy.sha256, "mode": report.policy.mode},
-        "since": rfc3339(report.since_s),
-        "seen_s": round(report.replayed.seen_s, 3),
-        "deeds": [_document(action, report.policy) for action in report.actions],
-        "warnings": [_document(warning, report.policy) for warning in report.warnings],
-        "summary": summary(report),
-        "then": {"begun": counts.begun, "would_act": counts.observed, "withheld": counts.withheld},
-    }
-
-
-def summary(report: ReplayReport) -> dict[str, Any]:
-    """The counts: actions let through by kind, incidents, workloads, and actions withheld to the end by brake."""
-    through = [action for action in report.actions if action.at is not None]
-    held = [action for action in report.actions if action.at is None]
-    return {
-        **{plural: sum(action.entry.do is do for action in through) for do, plural in TOTALS.items()},
-        "observed_by_rule": sum(action.entry.assessment.observes for action in through),
-        "incidents": len(report.actions),
-        "workloads": len(_workloads(report.actions)),
-        "withheld": dict(sorted(Counter(_last_brake(action) for action in held).items())),
-        "warnings": len(report.warnings),
-    }
-
-
-def _document(found: Found, policy: Policy) -> dict[str, Any]:
-    entry, assessment = found.entry, found.entry.assessment
-    pod, account = assessment.pod, entry.account
-    return {
-        "due_at": rfc3339(found.due.wall_s),
-        "at": None if found.at is None else rfc3339(found.at.wall_s),
-        "namespace": pod.namespace,
-        "pod": pod.name,
-        "uid": pod.uid,
-        "workload": {"kind": pod.workload.kind, "name": pod.workload.name},
-        "container": entry.victim or account.container,
-        "account": {"container": account.container, "gpu": account.gpu},
-        "do": entry.do.value,
-        "scope": entry.definition.scope if entry.do is Do.KILL else None,
-        "rule": entry.rule.name,
-        "step": entry.step,
-        "mark": threshold_text(entry),
-        "used": assessment.used,
-        "used_at_least": assessment.used_at_least,
-        "allowed": assessment.allowed,
-        "declared": assessment.declared,
-        "declared_by": assessment.declared_by,
-        "observes": assessment.observes,
-        "processes": [{"pid": key.pid, "start_ticks": key.start_ticks} for key in entry.targets],
-        "withheld": [
-            {
-                "by": withholding.entry.withheld_by,
-                "because": withheld_because(withholding.entry, policy),
-                "at": rfc3339(withholding.at.wall_s),
-                "lets_go_at": None if withholding.lets_go_s is None else rfc3339(withholding.lets_go_s),
-            }
-            for withholding in found.withheld
-        ],
-        "withheld_by": None if found.at is not None else _last_brake(found),
-        "goes_on": found.goes_on,
-    }
-
-
-def _last_brake(found: Found) -> str:
-    brake = found.withheld[-1].entry.withheld_by if found.withheld else None
-    return "" if brake is None else brake.value
-
-
-def _workloads(found: Iterable[Found]) -> set[tuple[str, str, str]]:
-    pods = [each.entry.assessment.pod for each in found]
-    return {(pod.namespace, pod.workload.kind, pod.workload.name) for pod in pods}
