@@ -1,4 +1,4 @@
-"""The one place where the time is read and waited for: the clocks, the bell that wakes the loop, and its selector."""
+"""The clocks, the bell with which threads wake the loop, and the selector in which the loop sleeps."""
 
 import contextlib
 import os

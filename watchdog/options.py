@@ -1,4 +1,4 @@
-"""What several commands share: the options that `run` and `scan` take, as one value, and the address to listen on."""
+"""The options that `run` and `scan` share, as one value, and the address to listen on."""
 
 import errno
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 def explain(error: OSError, listen: str) -> ListenError:
-    """Say why an address could not be had, with the remedy."""
+    """Why listening on an address failed, with the remedy."""
     remedies = {
         errno.EADDRINUSE: "another process listens there, perhaps another gpu-watchdog; choose another with `--listen`",
         errno.EADDRNOTAVAIL: "this machine has no such address; choose another with `--listen`",
@@ -40,7 +40,7 @@ DEFAULT_POLICY = Path("/etc/gpu-watchdog/policy.toml")
 DEFAULT_JOURNAL = Path("/var/lib/gpu-watchdog/journal.db")
 DEFAULT_PROCFS = Path("/proc")
 DEFAULT_LISTEN = "127.0.0.1:9837"
-# Where the chart installs the daemon, and the account that it gives it.
+# Where the chart installs the daemon, and its service account.
 DEFAULT_NAMESPACE = "gpu-memory-watchdog"
 DEFAULT_SERVICE_ACCOUNT = "gpu-watchdog"
 
@@ -49,8 +49,9 @@ DEFAULT_SERVICE_ACCOUNT = "gpu-watchdog"
 class Options:
     """Where the daemon finds things.
 
-    `pods`, `node_object` and `namespaces` are files with what `kubectl get -o json` prints. Without `pods` the API is
-    asked, by `kubeconfig` or as the pod that it runs in. `pod_uid` is the UID of that pod, where its manifest tells it.
+    `pods`, `node_object` and `namespaces` are files in the format of `kubectl get -o json`. Without `pods` the API is
+    queried, with `kubeconfig` or as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest
+    provides it.
     """
 
     node: str

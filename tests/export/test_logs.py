@@ -263,8 +263,8 @@ def test_a_reloaded_policy_is_told(stream: io.StringIO) -> None:
 def test_the_daemons_own_life(stream: io.StringIO) -> None:
     """Start, stop and a refused policy are lines of the same form."""
     log = ReportLog()
-    log.say(ChangeKind.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
-    log.say(ChangeKind.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
+    log.write(ChangeKind.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
+    log.write(ChangeKind.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
     log.error("the journal is damaged")
     assert [(line["event"], line["level"]) for line in lines(stream)] == [
         ("started", "info"), ("policy_refused", "error"), ("error", "error"),

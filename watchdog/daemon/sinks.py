@@ -313,7 +313,7 @@ class Sinks:
         """Start serving HTTP, and log that the daemon has started."""
         self._server.start()
         message = f"gpu-watchdog {__version__} has started on node {self._options.node}, policy {policy.source}"
-        self.daemon_log.say(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
+        self.daemon_log.write(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
         if self._options.pods is None and not uses_api(self._options):
             self.daemon_log.warn(NO_PODS)
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
@@ -392,7 +392,7 @@ class Sinks:
     def _refuse(self, policy_error: str, message: str, now: Now) -> None:
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
         self._endpoints.policy_error = policy_error
-        self.daemon_log.say(ChangeKind.POLICY_REFUSED, message)
+        self.daemon_log.write(ChangeKind.POLICY_REFUSED, message)
         self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
@@ -401,7 +401,7 @@ class Sinks:
         self.daemon_log.log_changes(changes_status(changes))
         if report is not None:
             self._write_events(changes, report)
-        self.daemon_log.say(ChangeKind.STOPPED, "gpu-watchdog has stopped")
+        self.daemon_log.write(ChangeKind.STOPPED, "gpu-watchdog has stopped")
         if self.has_journal:
             self._past.end(self.record)
             self.record.note(ChangeKind.STOPPED.value, "gpu-watchdog has stopped", now)

@@ -133,7 +133,7 @@ class HttpServer:
             resource.close()
 
     def _patience_s(self) -> float | None:
-        """How long to wait without any client activity; None: indefinitely, so that idling costs nothing."""
+        """How long to wait without any client activity; None is indefinitely, so that idling costs nothing."""
         if self._waiting:
             return 0.0
         first_s = min((client.until_s for client in self._clients), default=None)

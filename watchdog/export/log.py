@@ -45,7 +45,7 @@ class Repeats:
         self._logged: OrderedDict[str, _Logged] = OrderedDict()
 
     def admit(self, what: str, now_s: float) -> int | None:
-        """How often a message was suppressed since it was last logged; None: it is suppressed now."""
+        """How often a message was suppressed since it was last logged; None if it is to be suppressed now."""
         last = self._logged.get(what)
         if last is not None and now_s - last.at_s < EVERY_S:
             last.suppressed += 1
@@ -149,7 +149,7 @@ class Log:
             failed = change.result in (Result.FAILED, Result.BLOCKED)
             self._logger.log(logging.WARNING if failed else _LEVELS.get(event, logging.INFO), event.value, **fields)
 
-    def say(self, event: ChangeKind, message: str, **fields: Any) -> None:
+    def write(self, event: ChangeKind, message: str, **fields: Any) -> None:
         """Write a line about the daemon itself: `started`, `stopped`, `policy_refused`."""
         self._logger.log(_LEVELS.get(event, logging.INFO), event.value, message=message, **fields)
 

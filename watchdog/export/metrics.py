@@ -271,23 +271,18 @@ def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, fl
     return (((key,), value) for key, value in values.items())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reload:
-    """Whether the last policy reload succeeded, and when the last successful one was (Unix time)."""
-
-    ok: bool
-    success_s: float | None
-
-
 _LEAST_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
+    """The last cycle and the counters; whether the last policy reload succeeded, and when the last one that did was."""
+
     report: CycleReport | None = None
     at_s: float = 0.0
     counters: Counters = field(default_factory=Counters)
-    reload: Reload | None = None
+    reload_ok: bool | None = None
+    reloaded_at_s: float | None = None
     resting: Resting | None = None
 
     def now(self) -> "_State":
@@ -326,9 +321,10 @@ class Metrics(Collector):
         if ticks is not None:
             self._replace(state.repeated(report, ticks))
             return
-        reload = state.reload or Reload(ok=True, success_s=report.policy_loaded_at_s)
+        if state.reload_ok is None:
+            state = replace(state, reload_ok=True, reloaded_at_s=report.policy_loaded_at_s)
         at_s = self._now().boottime_s if self._now is not None else 0.0
-        self._replace(_State(report=report, at_s=at_s, counters=state.counters.after(report), reload=reload))
+        self._replace(replace(state, report=report, at_s=at_s, counters=state.counters.after(report), resting=None))
 
     def rest(self, resting: Resting) -> None:
         """From now on, until the next cycle, collect the last one as of its last tick."""
@@ -340,9 +336,9 @@ class Metrics(Collector):
         From then on there are zeros for everything the policy can do, before its first cycle.
         """
         state = self._state
-        success_s = wall_s if ok else state.reload.success_s if state.reload is not None else None
         counters = state.counters.under(policy) if policy is not None else state.counters
-        self._replace(replace(state, counters=counters, reload=Reload(ok=ok, success_s=success_s)))
+        reloaded_at_s = wall_s if ok else state.reloaded_at_s
+        self._replace(replace(state, counters=counters, reload_ok=ok, reloaded_at_s=reloaded_at_s))
 
     def recall(self, earlier: Iterable[LastAction], closed_s: float) -> None:
         """Add what earlier daemons did; what was closed for them, at `closed_s` (Unix time), counts."""
@@ -363,22 +359,19 @@ class Metrics(Collector):
         """Every family, from the state after the last cycle."""
         state = self._state.now()
         yield metric(of.BUILD_INFO, [((__version__, platform.python_version()), 1)])
-        if state.reload is not None:
-            yield single(of.RELOAD_OK, float(state.reload.ok))
-            yield single(of.RELOAD_TIME, state.reload.success_s)
+        if state.reload_ok is not None:
+            yield single(of.RELOAD_OK, float(state.reload_ok))
+            yield single(of.RELOAD_TIME, state.reloaded_at_s)
         yield from _counter_families(state.counters)
         yield metric(of.EVENTS, _keyed(self._events() if self._events is not None else {}))
         if state.report is not None:
-            report = self._as_known_now(state.report, state.at_s)
+            report = state.report
+            if self._now is not None and self._now().boottime_s - state.at_s > late_after_s(report.policy.interval_s):
+                report = outdated(report)
             yield from _state_families(report)
             yield from _gpu_families(report)
             yield from _pod_families(report, state.counters.peaks)
             yield from _account_families(report)
-
-    def _as_known_now(self, report: CycleReport, at_s: float) -> CycleReport:
-        if self._now is None or self._now().boottime_s - at_s <= late_after_s(report.policy.interval_s):
-            return report
-        return outdated(report)
 
 
 def late_after_s(interval_s: float) -> float:

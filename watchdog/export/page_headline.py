@@ -1,6 +1,6 @@
 """The input of the status page, and its headline: the state of the node in a sentence, and what to do."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -15,7 +15,7 @@ from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthSt
 from watchdog.report.text import capital, clock_time, count, inert, span
 
 _LONGEST_TITLE: Final = 63  # of a name in large letters
-_FRESH_S: Final = 900.0  # how long a kill or eviction stays in the headline
+_RECENT_S: Final = 900.0  # how long a kill or eviction stays in the headline
 _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
     "watchdog's pod: restarting it is safe"
@@ -25,9 +25,10 @@ _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watch
 
 @dataclass(frozen=True, kw_only=True)
 class PageInput:
-    """The input of the page. `status` None: no cycle has finished. `is_still`: the reader has paused the refresh.
+    """The input of the page; `status` is None until a cycle has finished.
 
     `remedies` gives the remedy for each reason of suspension; `now_s` is Unix time, `passed_s` the age of the cycle.
+    `is_still`: the reader has paused the refresh.
     """
 
     status: Status | None
@@ -45,7 +46,7 @@ class PageInput:
     @cached_property
     def urgent(self) -> tuple[Standing, ...]:
         """Those that are over their limit or have a next step."""
-        return tuple(each for each in self.standings if each.needs_attention)
+        return tuple(standing for standing in self.standings if standing.needs_attention)
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
@@ -55,8 +56,7 @@ class PageInput:
     @cached_property
     def as_of(self) -> str:
         """When the figures were read, while no cycle finishes: `as of 08:00:09 UTC`; empty: they are current."""
-        is_old = self.status is not None and not self.health.turns
-        return f"as of {self.clock(self.status.at)}" if is_old and self.status is not None else ""
+        return f"as of {self.clock(self.status.at)}" if self.status is not None and not self.health.turns else ""
 
     @cached_property
     def is_blind(self) -> bool:
@@ -103,7 +103,7 @@ def headline(seen: PageInput) -> Headline:
         return Headline(level=Level.WATCH, state=state, rest=f"{capital(status.maintenance)}.")
     if seen.is_blind:
         return _blind(seen, status)
-    return _seeing(seen, status)
+    return _responding(seen, status)
 
 
 def _blind(seen: PageInput, status: Status) -> Headline:
@@ -116,71 +116,69 @@ def _blind(seen: PageInput, status: Status) -> Headline:
     return Headline(level=Level.BAD, state=state, rest=rest, remedy=gap.remedy or _CHECK_DRIVER)
 
 
-def _seeing(seen: PageInput, status: Status) -> Headline:
+def _responding(seen: PageInput, status: Status) -> Headline:
     level, mode, remedy = _mode(seen, status)
-    lost = [gpu for gpu in status.gpus if not gpu.up]
-    done, breaker = list(_fresh(seen, status)), breaker_open(status, seen.now_s)
+    down = [gpu for gpu in status.gpus if not gpu.up]
+    missing = f"{gpu_labels(down)} {'is' if len(down) == 1 else 'are'} not responding." if down else ""
     incomplete = unlisted([gpu for gpu in seen.unlisted if gpu.up])
-    missing = f"{gpu_labels(lost)} {'is' if len(lost) == 1 else 'are'} not responding." if lost else ""
-    who = [*filter(None, (missing, incomplete)), *([] if seen.urgent else done), _who(seen, status)]
-    rest = [*filter(None, [breaker]), *(done if seen.urgent else [])]
+    recent, breaker = _recent_action(seen, status), breaker_open(status, seen.now_s)
+    state = [missing, incomplete, "" if seen.urgent else recent, _pods(seen, status)]
+    rest = [breaker, recent if seen.urgent else ""]
     if level is not Level.GOOD:  # problems of the watchdog come before problems of pods
-        who, rest = [], [*who, *rest]
-    levels = {level, *(each.level for each in seen.urgent), *((Level.BAD,) if lost else ())}
-    is_unsure = any(each.verdict == "unknown" for each in status.accounts)
-    levels |= {Level.WATCH} if done or breaker or incomplete or is_unsure else set()
-    worst = next(each for each in Level if each in levels)
-    return Headline(level=worst, state=" ".join([mode, *who]), rest=" ".join(rest), remedy=remedy)
+        state, rest = [], [*state, *rest]
+    levels = {level, *(standing.level for standing in seen.urgent), *((Level.BAD,) if down else ())}
+    is_unsure = any(account.verdict == "unknown" for account in status.accounts)
+    levels |= {Level.WATCH} if recent or breaker or incomplete or is_unsure else set()
+    return Headline(
+        level=next(worst for worst in Level if worst in levels),
+        state=" ".join(filter(None, [mode, *state])),
+        rest=" ".join(filter(None, rest)),
+        remedy=remedy,
+    )
 
 
 def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
     """Whether it enforces, and the remedy if it should but does not."""
     if status.pods_stale:
-        why = next((gap.text for gap in status.gaps if gap.reason == GapReason.PODS.value), "")
-        return (
-            Level.BAD,
-            pods_stale(status, seen.now_s),
-            why or "check that whatever writes the pod list is still running",
-        )
+        problem = next((gap.text for gap in status.gaps if gap.reason == GapReason.PODS.value), "")
+        remedy = problem or "check that whatever writes the pod list is still running"
+        return Level.BAD, pods_stale(status, seen.now_s), remedy
     if status.suspended:
-        remedy = "; ".join(seen.remedies.get(each, each) for each in status.suspended)
+        remedy = "; ".join(seen.remedies.get(reason, reason) for reason in status.suspended)
         return Level.BAD, f"Enforcement is suspended: {suspended_because(status.suspended)}.", remedy
     return Level.GOOD, "Enforcing." if status.enforcing else "Observing: no action is taken.", ""
 
 
-def _who(seen: PageInput, status: Status) -> str:
-    """Which pods are over their limits, with the name and next step of the most urgent; or that none is."""
+def _pods(seen: PageInput, status: Status) -> str:
+    """Which pods are over their limits, with the name and next step of the most urgent."""
     if not seen.urgent:
         return _calm(status.accounts, is_sure=not seen.unlisted)
-    first, pods = seen.urgent[0], {each.account.title for each in seen.urgent}
+    first, pods = seen.urgent[0], {standing.account.title for standing in seen.urgent}
     next_step = first.gravest.short if first.gravest is not None else "no action follows"
     # Thresholds may be below the limit: of warnings, and of steps while a GPU is short of memory.
-    is_over = all(each.account.verdict == "over" for each in seen.urgent)
+    is_over = all(standing.account.verdict == "over" for standing in seen.urgent)
     where = f"over {'its limit' if len(pods) == 1 else 'their limits'}" if is_over else "above a threshold"
     most = ":" if len(pods) == 1 else ". Most urgent:"
     return f"{count(len(pods), 'pod')} {where}{most} {inert(first.account.title, _LONGEST_TITLE)}, {next_step}."
 
 
 def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
-    unknown = sum(each.verdict in ("unknown", "misdeclared") for each in accounts)
-    if unknown:
+    if unknown := sum(account.verdict in ("unknown", "misdeclared") for account in accounts):
         return f"No pod is known to be over its limit; {count(unknown, 'account')} could not be checked."
-    if not is_sure:
-        return (
-            "No pod is known to be over its limit."
-            if accounts
-            else "No pod declares GPU memory or is known to use any."
-        )
-    return "All pods are within limits." if accounts else "No pod uses or declares GPU memory."
+    if is_sure:
+        return "All pods are within limits." if accounts else "No pod uses or declares GPU memory."
+    return "No pod is known to be over its limit." if accounts else "No pod declares GPU memory or is known to use any."
 
 
-def _fresh(seen: PageInput, status: Status) -> Iterator[str]:
+def _recent_action(seen: PageInput, status: Status) -> str:
     """The last kill or eviction, while it is recent and its pod is not named already."""
-    named = {each.account.uid for each in seen.urgent}
-    fresh = [each for each in status.recent if is_action(each) and seen.now_s - (each.at or 0.0) < _FRESH_S]
-    for action in [each for each in fresh if each.uid not in named][:1]:
-        pod = inert(f"{action.namespace}/{action.pod}", _LONGEST_TITLE)
-        more = f" ({len(fresh)} in the last 15 minutes)" if len(fresh) > 1 else ""
-        ago = f"{seen.ago(action.at or 0.0)}{more}"
-        is_done = action.result == "done"
-        yield f"{pod} {result_short(action)} {ago}." if is_done else f"{pod}: {result_short(action)}, started {ago}."
+    named = {standing.account.uid for standing in seen.urgent}
+    recent = [act for act in status.recent if is_action(act) and seen.now_s - (act.at or 0.0) < _RECENT_S]
+    action = next((act for act in recent if act.uid not in named), None)
+    if action is None:
+        return ""
+    pod = inert(f"{action.namespace}/{action.pod}", _LONGEST_TITLE)
+    more = f" ({len(recent)} in the last 15 minutes)" if len(recent) > 1 else ""
+    ago = f"{seen.ago(action.at or 0.0)}{more}."
+    is_done = action.result == "done"
+    return f"{pod} {result_short(action)} {ago}" if is_done else f"{pod}: {result_short(action)}, started {ago}"

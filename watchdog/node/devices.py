@@ -2,7 +2,7 @@
 
 import contextlib
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,24 +21,24 @@ def open_devices(proc: Path = Path("/proc/self")) -> tuple[str, ...]:
     Any of them blocks a reset of the GPU and the replacement of the driver. A mapping keeps its file open after the
     descriptor has been closed (mmap(2)).
     """
-    return tuple(dict.fromkeys((*descriptors(proc).values(), *_mapped_devices(proc))))
+    mapped = (path for path in _mapped_paths(proc) if _DEVICE in path)
+    return tuple(dict.fromkeys((*descriptors(proc).values(), *mapped)))
 
 
 def descriptors(proc: Path = Path("/proc/self")) -> dict[int, str]:
     """The open descriptors for NVIDIA's device files, with their paths; OSError if that can't be read."""
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     for entry in (proc / "fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, like the one that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # already closed, like the one that lists the folder
             path = str(entry.readlink())
             if _DEVICE in path:
-                found[int(entry.name)] = path
-    return found
+                paths[int(entry.name)] = path
+    return paths
 
 
-def _mapped_devices(proc: Path) -> list[str]:
-    lines = (proc / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    paths = (line.split(maxsplit=5)[-1] for line in lines if _DEVICE in line)
-    return [path for path in paths if _DEVICE in path]
+def _mapped_paths(proc: Path) -> Iterator[str]:
+    for line in (proc / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        yield line.split(maxsplit=5)[-1]
 
 
 def windows_sign(root: Path = Path("/")) -> str:
@@ -109,7 +109,7 @@ def inspect_library(root: Path = Path("/")) -> Library:
     return Library(path=path, version=version, entry=entry_layout().size)
 
 
-def find_library(root: Path = Path("/")) -> Iterable[str]:
+def find_library(root: Path = Path("/")) -> Iterator[str]:
     """The usual folders that contain the library, whether or not the loader searches them."""
     for pattern in _FOLDERS:
         for folder in sorted(root.glob(pattern)):
@@ -120,9 +120,7 @@ def find_library(root: Path = Path("/")) -> Iterable[str]:
 
 def _mapped_library() -> str | None:
     """The file behind the loaded library, as the kernel has it mapped: its name usually contains its version."""
-    try:
-        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    paths = (line.split(maxsplit=5)[-1] for line in lines)
-    return next((path for path in paths if path.startswith("/") and "libnvidia-ml.so" in path), None)
+    with contextlib.suppress(OSError):
+        paths = _mapped_paths(Path("/proc/self"))
+        return next((path for path in paths if path.startswith("/") and "libnvidia-ml.so" in path), None)
+    return None

@@ -340,7 +340,7 @@ class DriverThread:
 
     @property
     def _wait_s(self) -> float | None:
-        """How long to wait for a request; None: indefinitely."""
+        """How long to wait for a request; None is indefinitely."""
         pulse_s, rest = self._pulse.wait_s, self._rest
         if rest is None:
             return pulse_s

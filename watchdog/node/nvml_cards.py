@@ -263,7 +263,7 @@ def _instance(card: NvmlCard, slot: int, before: dict[str, DeviceRow], gaps: lis
 
 
 def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
-    """The MIG profile: from the device's name, where the driver itself writes it, or else from its attributes."""
+    """The MIG profile: from the device's name if the driver has written it there, otherwise from its attributes."""
     if match := _PROFILE.search(row.name):
         return match[1]
     try:
@@ -277,7 +277,7 @@ def _profile(card: NvmlCard, row: DeviceRow, gaps: list[Gap]) -> str | None:
 
 
 def _is_vgpu(handle: object) -> bool:
-    """Whether a card is a vGPU in a virtual machine, by what the driver says; a GPU passed through whole is not."""
+    """Whether the driver reports a card as a vGPU of a virtual machine; a GPU passed through whole is not one."""
     try:
         mode = ask(pynvml.nvmlDeviceGetVirtualizationMode, handle)
     except NvmlCallError:

@@ -1,4 +1,4 @@
-"""A card's process lists and memory, merged, or rejected with a gap where they conflict."""
+"""A card's process lists and memory, merged; lists that contradict themselves are rejected, with a gap."""
 
 import contextlib
 from collections.abc import Collection, Iterable, Sequence
@@ -39,7 +39,7 @@ _REASONS: Final = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sample:
-    """Memory by row (None: it has no counter) and the raw process lists of the card (None: one was unreadable).
+    """Memory by row (None if it has no counter) and the raw process lists of the card (None if one was unreadable).
 
     `lost`: the card is gone, so nothing runs on it. `hidden`: it may have processes that the driver does not list. Each
     error has its gap.
@@ -65,7 +65,7 @@ class Sample:
 
 
 class ListedUse(NamedTuple):
-    """A process in a listing: its bytes, and whether it is an MPS client (None: there is no such list)."""
+    """A process in a listing: its bytes, and whether it is an MPS client (None if there is no such list)."""
 
     used: int | None
     mps: bool | None

@@ -224,7 +224,7 @@ _MOST_THREADS: Final = 2048  # of one process at a time: some 30 ms
 
 
 def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]:
-    """Read a process now, and say what of it could not be read; ProcessLookupError if there is none to see.
+    """Read a process, and report what could not be read; ProcessLookupError if no such process is visible.
 
     The cgroup is read first and confirmed by the status read after it: on cgroup v1 an exiting process reads `/`
     everywhere, as if it belonged to the host (kernel/cgroup/cgroup.c, proc_cgroup_show).

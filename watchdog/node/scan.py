@@ -49,7 +49,7 @@ class Listings:
 
 
 def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
-    """The process that a newly listed PID stands for, as long as it is listed.
+    """The process that a newly listed PID denotes, for as long as it is listed.
 
     If the process has ended, or started after the list was made, it is a key that no living process has. What counts is
     when the list itself was requested: a reading can take seconds, and a process that starts in the meantime may well
@@ -76,7 +76,7 @@ class Scanner:
         # What a search for a container's processes could not read is reported in the next snapshot.
         searched, self._gaps = self._gaps, ()
         self._listings.update(reading, processes, now)
-        return _join(reading, self._own_uses(reading, processes), processes, (*reading.gaps, *gaps, *searched), now)
+        return self._join(reading, processes, (*gaps, *searched), now)
 
     @property
     def is_unchanged(self) -> bool:
@@ -85,7 +85,7 @@ class Scanner:
 
     @property
     def are_processes_unchanged(self) -> Callable[[], bool]:
-        """Says, on any thread, whether the processes of the last snapshot still run; see `ProcessTable`."""
+        """A check for any thread: whether the processes of the last snapshot still run; see `ProcessTable`."""
         return self._table.is_unchanged
 
     def may_be_listed(self, key: ProcessKey, snapshot: Snapshot) -> bool:
@@ -101,17 +101,16 @@ class Scanner:
         missing = only - fresh.keys()
         gpus = tuple(replace(gpu, listed=False) if gpu.uuid in missing else gpu for gpu in gpus)
         uses = tuple(use for use in first.uses if use.gpu not in only)
-        merged = DriverReading(
+        merged = replace(
+            reading,
             driver=first.driver,
             gpus=gpus,
             parents=first.parents,
             uses=(*uses, *(use for use in reading.uses if use.gpu in only)),
-            blind=reading.blind,
             unseen=(first.unseen - only) | (reading.unseen & only) | missing,
             missing=first.missing,
         )
-        every = {**first.processes, **processes}
-        return _join(merged, self._own_uses(merged, every), every, (*reading.gaps, *gaps), now)
+        return self._join(merged, {**first.processes, **processes}, gaps, now)
 
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
@@ -128,8 +127,22 @@ class Scanner:
         """Release every process."""
         self._table.close()
 
+    def _join(self, reading: DriverReading, processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now) -> Snapshot:
+        return Snapshot(
+            at=now,
+            driver=reading.driver,
+            gpus=reading.gpus,
+            parents=reading.parents,
+            uses=self._own_uses(reading, processes),
+            processes=processes,
+            gaps=(*reading.gaps, *gaps),
+            blind=reading.blind,
+            unseen=reading.unseen,
+            missing=reading.missing,
+        )
+
     def _own_uses(self, reading: DriverReading, processes: dict[int, Process]) -> tuple[Use, ...]:
-        """The uses of a reading, unknown where the PID no longer belongs to the process that was listed."""
+        """The uses of a reading, unknown if the PID no longer belongs to the process that was listed."""
         listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
         kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
         same = self._listings.is_same
@@ -141,20 +154,3 @@ class Scanner:
         if process is None or process.key is None or process.place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
             return False
         return self._listings.is_known(use, process)
-
-
-def _join(
-    reading: DriverReading, uses: tuple[Use, ...], processes: dict[int, Process], gaps: tuple[Gap, ...], now: Now
-) -> Snapshot:
-    return Snapshot(
-        at=now,
-        driver=reading.driver,
-        gpus=reading.gpus,
-        parents=reading.parents,
-        uses=uses,
-        processes=processes,
-        gaps=gaps,
-        blind=reading.blind,
-        unseen=reading.unseen,
-        missing=reading.missing,
-    )
