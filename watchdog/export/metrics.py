@@ -1,7 +1,7 @@
 """The metrics: gauges from the last cycle, counters kept from cycle to cycle; rendered for /metrics."""
 
 import platform
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
@@ -131,9 +131,9 @@ def _react(reactions: Mapping[str, Histogram], outcomes: Iterable[Outcome]) -> M
 
 def _peaks(peaks: Mapping[str, int], report: CycleReport) -> Mapping[str, int]:
     """The peak use of each listed pod in bytes; unknown parts count as 0."""
-    sums: dict[str, Sum] = {}
+    sums: defaultdict[str, Sum] = defaultdict(Sum)
     for assessment in report.assessments:
-        pod = sums.setdefault(assessment.account.uid, Sum())
+        pod = sums[assessment.account.uid]
         pod.at_least += assessment.used_at_least
         pod.known = pod.known and assessment.used is not None
     listed = {pod.uid for pod in report.pods.pods} | sums.keys()
@@ -171,18 +171,17 @@ def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Met
     are on the GPU, and the larger of their peaks.
     """
     pods = {assessment.account.uid: assessment.pod for assessment in report.assessments}
-    containers: dict[Labels, Sum] = {}
+    containers: defaultdict[Labels, Sum] = defaultdict(Sum)
     for use in report.attribution.attributed:
         if use.uid in pods:
-            key = (*_title(pods[use.uid]), use.container, use.gpu)
-            containers.setdefault(key, Sum()).add(use.used)
-    used: dict[Labels, Sum] = {}
-    declared: dict[Labels, Sum] = {}
+            containers[*_title(pods[use.uid]), use.container, use.gpu].add(use.used)
+    used: defaultdict[Labels, Sum] = defaultdict(Sum)
+    declared: defaultdict[Labels, Sum] = defaultdict(Sum)
     for assessment in report.assessments:
         title = _title(assessment.pod)
-        used.setdefault(title, Sum()).add(assessment.used)
+        used[title].add(assessment.used)
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
-            declared.setdefault(title, Sum()).add(assessment.declared)
+            declared[title].add(assessment.declared)
     yield metric(of.CONTAINER_USED, _totals(containers))
     yield metric(of.POD_USED, _totals(used))
     yield metric(of.POD_DECLARED, _totals(declared))

@@ -84,7 +84,7 @@ class NvmlDriver:
         return self._assemble(readings, only)
 
     def used(self) -> Mapping[str, int]:
-        """The memory counter of each row, in bytes; a row that can't be read is missing, and the next reading reports why.
+        """The memory counter of each row, in bytes; unreadable rows are missing, and the next reading reports why.
 
         No call is made without an open session.
         """

@@ -58,7 +58,7 @@ RETRIED: Final = "it is retried every cycle"
 
 
 class NvmlCallError(Exception):
-    """An NVML call that failed: `call` is the C function, `code` its return code (None if the response made no sense)."""
+    """An NVML call that failed: `call` is the C function, `code` its return code (None: the response made no sense)."""
 
     def __init__(self, call: str, code: int | None, text: str = "") -> None:
         super().__init__(call, code, text)
