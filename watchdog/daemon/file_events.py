@@ -1,4 +1,4 @@
-"""Changes to files, as inotify(7) reports them, so that a resting loop need not look at the files again and again."""
+"""Changes to files, as inotify(7) reports them, so that a resting loop need not check the files again and again."""
 
 import contextlib
 import ctypes
@@ -22,8 +22,8 @@ _MOST: Final = 40  # links that the kernel follows
 class FileEvents:
     """Readable once one of these files, or a folder or link that its path leads through, has changed.
 
-    `are_complete`: every change is reported; otherwise some file is to be looked at now and then. `renew` follows the
-    paths again, which is necessary after every change, since they may lead to other files now.
+    `are_complete`: every change is reported; otherwise the files have to be checked now and then. `renew` follows the
+    paths again, which is necessary after every change, since they may lead to other files then.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -34,11 +34,11 @@ class FileEvents:
         self.renew()
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable; -1 where the kernel allows no more (fs.inotify.max_user_instances)."""
+        """The descriptor that becomes readable; -1 if the kernel allows no more (fs.inotify.max_user_instances)."""
         return self._descriptor
 
     def silence(self) -> bool:
-        """Whether anything has changed since the last time this was asked."""
+        """Whether anything has changed since the last call."""
         has_changed = False
         with contextlib.suppress(BlockingIOError):
             while self._descriptor >= 0 and os.read(self._descriptor, 65536):
@@ -52,7 +52,7 @@ class FileEvents:
         for file in self._files:
             folders, last = _resolve(file)
             are_watched = [self._watch(path, _FOLDER, local) for path in folders]
-            with contextlib.suppress(FileNotFoundError):  # its folder reports it when it is there
+            with contextlib.suppress(FileNotFoundError):  # its folder reports when it is created
                 are_watched.append(self._watch(last, _FILE, local))
             self.are_complete &= all(are_watched) and len(folders) < _MOST
 
@@ -95,11 +95,11 @@ def _resolve(file: Path) -> tuple[list[Path], Path]:
 
 def _local_devices() -> frozenset[int]:
     """The devices (st_dev) of the mounted file systems whose every change the kernel sees (proc(5), mountinfo)."""
-    found = set()
+    devices = set()
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             fields, _, after = line.partition(" - ")
             major, _, minor = fields.split()[2].partition(":")
             if after.split()[0] in _LOCAL:
-                found.add(os.makedev(int(major), int(minor)))
-    return frozenset(found)
+                devices.add(os.makedev(int(major), int(minor)))
+    return frozenset(devices)

@@ -25,9 +25,9 @@ class UnfinishedActions:
     def __init__(self) -> None:
         self._waiting: dict[UnfinishedAction, float] = {}
 
-    def add(self, found: Iterable[UnfinishedAction], until_s: float) -> None:
+    def add(self, actions: Iterable[UnfinishedAction], until_s: float) -> None:
         """Wait for these as well, until this boot time at the latest."""
-        self._waiting |= dict.fromkeys(found, until_s)
+        self._waiting |= dict.fromkeys(actions, until_s)
 
     def is_waiting(self, account: AccountKey) -> bool:
         """Whether an action of this account is still waited for."""

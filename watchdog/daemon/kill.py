@@ -96,8 +96,8 @@ class Kill:
         record: ActionRecord,
     ) -> None:
         self.entry = entry
-        self.number = number  # in the journal
-        self.first_signal = first_signal
+        self._number = number  # in the journal
+        self._first_signal = first_signal
         self._release_timeout_s = release_timeout_s
         self._find_members = find_members
         self._record = record
@@ -123,7 +123,7 @@ class Kill:
         """
         self._handles = {handle.key: handle for handle in handles}
         first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
-        self._send(first, handles, self.first_signal)
+        self._send(first, handles, self._first_signal)
         return bool(self._sent) or self._result is Result.FAILED
 
     @property
@@ -183,7 +183,7 @@ class Kill:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self._phase is not _Phase.RELEASING:
             return None
-        first_s = self.first_signal.boottime_s
+        first_s = self._first_signal.boottime_s
         waited_s = now.boottime_s - first_s
         grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - first_s)
         if not any(still_listed(key) for key in self._handles):
@@ -192,7 +192,7 @@ class Kill:
             reason, release_s = "the driver still lists its memory after release_timeout", None
         else:
             return None
-        self._record.released(self.number, now, release_s, reason)
+        self._record.released(self._number, now, release_s, reason)
         return self._finish(self._result, reason, now, release_s)
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
@@ -213,9 +213,9 @@ class Kill:
         """
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
-            self._record.end(self.number, result, reason, now)
+            self._record.end(self._number, result, reason, now)
         if is_final and result is Result.INTERRUPTED:
-            self._record.released(self.number, now, None, reason)
+            self._record.released(self._number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
 
     def _have_all_ended(self, now: Now) -> bool:
@@ -239,13 +239,13 @@ class Kill:
         """When to search next: at once if all have ended, but never twice within a second."""
         if self._searched_s is not None:
             return self._searched_s + _SEARCH_EVERY_S
-        first_s = self.first_signal.boottime_s
+        first_s = self._first_signal.boottime_s
         # So that there is a search in a short grace period as well.
         return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
-        self._record.end(self.number, self._result, self._reason, now)
+        self._record.end(self._number, self._result, self._reason, now)
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
@@ -285,8 +285,8 @@ class Kill:
         forks: dict[ProcessKey, Handle] = {}
         if self.entry.definition.scope == "process":
             return forks, True
-        found, are_all = self._find_members()
-        for handle in found:
+        members, are_all = self._find_members()
+        for handle in members:
             if handle.key in self._handles:
                 handle.close()
             else:
@@ -310,10 +310,10 @@ class Kill:
                 continue
             reached.append(handle.key)
         if reached:
-            after_s = now.boottime_s - self.first_signal.boottime_s
+            after_s = now.boottime_s - self._first_signal.boottime_s
             self._sent.setdefault(number.name, (after_s, set()))[1].update(reached)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
-            self._record.signalled(self.number, now, number.name, reached)
+            self._record.signalled(self._number, now, number.name, reached)
 
     def _finish(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
         self._phase = _Phase.ENDED
@@ -326,7 +326,7 @@ class Kill:
             reason=reason,
             signalled=self.victims,
             sent=self.sent,
-            number=self.number,
+            number=self._number,
             release_s=release_s,
         )
 

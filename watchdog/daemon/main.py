@@ -1,4 +1,4 @@
-"""The daemon: one loop that queries, decides, acts and reports, and never blocks on any of these."""
+"""The daemon: what it is composed of, and its loop, which queries, decides, acts and reports without blocking."""
 
 import math
 import signal
