@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple
@@ -80,12 +80,11 @@ class Cards:
         sizes = self._sizes(self._alike(profile))
         return min(sizes) if sizes and self._excludes_other_sizes(set(sizes)) else None
 
-    def fit(self, uuids: Iterable[str], profile: str | None) -> list[str]:
-        """The listed devices with a MIG profile (None: all), in their order, then MIG instances of unknown profile."""
+    def fit(self, uuids: list[str], profile: str | None) -> list[str]:
+        """The devices of a list with a MIG profile (None: all), in order, then MIG instances of unknown profile."""
         alike = {gpu.uuid for gpu in (self.gpus if profile is None else self._alike(profile))}
         nameless = {gpu.uuid for gpu in self.gpus if gpu.parent is not None and gpu.profile is None}
-        listed = list(uuids)
-        return [uuid for uuid in listed if uuid in alike] + [u for u in listed if u in nameless and u not in alike]
+        return [uuid for uuid in uuids if uuid in alike] + [u for u in uuids if u in nameless and u not in alike]
 
     def _alike(self, profile: str | None) -> tuple[Gpu, ...]:
         if profile is None:

@@ -17,11 +17,11 @@ def offered(capacity: Capacity, snapshot: Snapshot) -> int | None:
     up = [gpu for gpu in snapshot.gpus if gpu.up]
     if capacity.amount is not None:
         return capacity.amount // capacity.unit if up else 0
-    sizes = [gpu.size for gpu in up]
-    if any(size is None for size in sizes):
+    sizes = [gpu.size for gpu in up if gpu.size is not None]
+    if len(sizes) < len(up):
         return None
     # Rounded down, so that every unit offered exists.
-    return sum(max(0, size - capacity.reserve) for size in sizes if size is not None) // capacity.unit
+    return sum(max(0, size - capacity.reserve) for size in sizes) // capacity.unit
 
 
 def _is_known(snapshot: Snapshot) -> bool:

@@ -66,29 +66,24 @@ class Mps:
             hidden=bool(snapshot.unseen) or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
         )
 
-    def hazards(self, pod: Pod, uses: Iterable[AttributedUse], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
+    def hazards(self, pod: Pod, uses: tuple[AttributedUse, ...], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
         """The parts of a pod that can't be ended without breaking other pods' work.
 
         `accepts_clients`: the operator accepts that risk for clients, though not for servers.
         """
         if self == _NO_MPS:
             return ()
-        uses = tuple(uses)
-        hazards = [
-            MpsHazard(role=MpsRole.SERVER, container=name) for uid, name in sorted(self.trusted) if uid == pod.uid
-        ]
-        served = {use.gpu for use in uses if use.mps_server and not self._is_shared(use.gpu, pod)}
-        hazards += [
-            _hazard(MpsRole.SERVER, use) for use in uses if use.mps_server and self._may_be_needed(use.gpu, pod)
-        ]
+        servers = [use for use in uses if use.mps_server]
+        needed = {use.gpu for use in servers if self._may_be_needed(use.gpu, pod)}
+        trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
+        hazards = [MpsHazard(role=MpsRole.SERVER, container=name) for name in trusted]
+        hazards += [_hazard(MpsRole.SERVER, use) for use in servers if use.gpu in needed]
         if not accepts_clients:
+            # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
+            served = {use.gpu for use in servers} - needed - self.shared
             hazards += [_hazard(MpsRole.CLIENT, use) for use in uses if self._is_foreign(use, served)]
             hazards += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
         return tuple(dict.fromkeys(hazards))
-
-    def _is_shared(self, gpu: str, pod: Pod) -> bool:
-        """Whether the pod's clients on a GPU may use a server outside it, or its server may have clients outside."""
-        return gpu in self.shared or self._may_be_needed(gpu, pod)
 
     def _may_be_needed(self, gpu: str, pod: Pod) -> bool:
         """Whether other pods may need a server of this pod on a GPU."""
