@@ -63,9 +63,8 @@ def climb(
     assessment: Assessment, ladder: tuple[StepReading, ...], ledger: Ledger, policy: Policy, now: Now, *, stale: bool
 ) -> AccountState:
     """The state of an account after one more reading; `ladder` are the steps of the current rule."""
-    before = ledger.accounts.get(assessment.account)
     # An account that the last complete cycle did not see used nothing.
-    state = before or AccountState(read=ledger.last_cycle)
+    state = ledger.accounts.get(assessment.account) or AccountState(read=ledger.last_cycle)
     ran_under = state.ran_under if assessment.rule is None else state.ran_under | {assessment.rule.name}
     rules = [rule for rule in policy.rules if rule.name in ran_under]
     is_hidden = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
@@ -102,13 +101,10 @@ def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[
 
 def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepReading, ...]) -> bool:
     """Whether use is at or below every threshold; steps under pressure do not count."""
-    ladders = (
-        ladder if rule is assessment.rule else step_readings(assessment, stale=False, rule=rule) for rule in rules
-    )
     return all(
         step_reading.step.under_pressure or step_reading.reading is Comparison.BELOW
-        for steps in ladders
-        for step_reading in steps
+        for rule in rules
+        for step_reading in (ladder if rule is assessment.rule else step_readings(assessment, stale=False, rule=rule))
     )
 
 
