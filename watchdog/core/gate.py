@@ -61,10 +61,11 @@ class Gate:
         eviction of a pod that is being deleted, and a pending eviction; a pending eviction is never withheld by a
         higher step. A warning that would come after a kill or an eviction is left out.
         """
+        entries = tuple(self._with_pending_eviction(entry) for entry in entries)
         due = [entry for entry in entries if entry.due_in_s <= 0]
-        later = [self._foresee(self._with_pending_eviction(entry)) for entry in entries if entry.due_in_s > 0]
+        later = [self._foresee(entry) for entry in entries if entry.due_in_s > 0]
         judged = list(self._judge_due(due))
-        ends = [_acts_in_s(each) for each in (*later, *judged) if each.do.enforces]
+        ends = [_acts_in_s(entry) for entry in (*later, *judged) if entry.do.enforces]
         is_ending = self.states[entries[0].account].under_way is not None
         for entry in (*later, *judged):
             if entry.do.enforces:
@@ -77,8 +78,8 @@ class Gate:
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
         """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning."""
         is_held = False
-        for entry in (self._with_pending_eviction(each) for each in reversed(due) if each.do.enforces):
-            if is_held and entry.pending_eviction is None:
+        for entry in reversed(due):
+            if not entry.do.enforces or (is_held and entry.pending_eviction is None):
                 continue
             judged = self._judge(entry)
             yield judged
@@ -114,7 +115,8 @@ class Gate:
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         held = self._held(entry, escalates=escalates) if permanent is None else self._held_permanently(entry, permanent)
         if held is None:
-            self._let_through(entry, escalates=escalates)
+            if not escalates:  # an escalation is no new action
+                self._let_through(entry)
             return replace(entry, taken=True, escalates=escalates)
         brake, lets_go_in_s = held
         # That an action in progress or pending is not begun again is not reported, nor is what it causes.
@@ -198,9 +200,7 @@ class Gate:
         """Whether an eviction is withheld only because the pod is already being deleted, when a kill may still help."""
         return entry.assessment.protected is None and self._against_evicting(entry) == DELETED
 
-    def _let_through(self, entry: PlanEntry, *, escalates: bool) -> None:
-        if escalates:
-            return  # it is no new action
+    def _let_through(self, entry: PlanEntry) -> None:
         self._occupy(entry.account.uid, entry.under_way(self._now, self._inputs.policy.release_timeout_s))
         if entry.pending_eviction is not None:
             return
