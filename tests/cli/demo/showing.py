@@ -1,4 +1,4 @@
-"""A showing of the demo: its command in a process of its own, in a pipe or on a terminal."""
+"""Runs the demo as a separate process, in a pipe or on a terminal."""
 
 import contextlib
 import fcntl
@@ -19,8 +19,8 @@ from watchdog.core.model import ProcessKey
 
 REPOSITORY: Final = Path(__file__).parents[3]
 FAST: Final = 5.0
-# A user without any right but that to read, since where Python and the checkout lie may be closed to others.
-AS_NOBODY: Final = (
+# A user with no right but to read, since the folders of Python and of the checkout may be closed to others.
+UNPRIVILEGED: Final = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"),
     *(
         "--bounding-set=-all,+dac_read_search",
@@ -47,7 +47,7 @@ _LONGEST_S: Final = 60.0
 
 @dataclass(slots=True)
 class Showing:
-    """What a showing has written so far, line by line, and the processes that it said to have started, if watched."""
+    """A run of the demo: the lines so far, and the processes that it reported as started, if watched."""
 
     process: subprocess.Popen[bytes]
     watched: bool = True
@@ -83,8 +83,8 @@ class Showing:
 
 @contextlib.contextmanager
 def showing(folder: Path, *before: str, code: str = CODE, watched: bool = True) -> Iterator[Showing]:
-    """A showing in a pipe, whose temporary files lie in `folder`; `before` stands before its command."""
-    # Whoever runs the tests in the background may have handed down ignored signals, which the demo respects.
+    """Run the demo in a pipe, with temporary files in `folder`; `before` is put before its command."""
+    # A shell in the background may pass on ignored signals, which the demo respects.
     heard = ["env", "--default-signal=INT,TERM,HUP"]
     process = subprocess.Popen(
         [*heard, *before, sys.executable, "-c", code],
@@ -102,14 +102,14 @@ def showing(folder: Path, *before: str, code: str = CODE, watched: bool = True) 
 
 
 def open_terminal(columns: int, rows: int) -> tuple[int, int]:
-    """A terminal of a size: the end that reads it, and the one that programs write to."""
+    """A terminal of this size: the end that reads it, and the one that programs write to."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     return master, slave
 
 
 def on_terminal(folder: Path, environment: Mapping[str, str]) -> tuple[str, int]:
-    """Run a whole showing on a terminal of 80 by 24; what it wrote, and its exit code."""
+    """Run the whole demo on a terminal of 80 by 24; its output and exit code."""
     master, slave = open_terminal(80, 24)
     process = subprocess.Popen(
         [sys.executable, "-c", CODE],

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_journal(tmp_path: Path) -> None:
-    """What the demo does is in a real journal: the intention before the first signal, then everything that followed."""
+    """The demo's actions are in a real journal: the intention before the first signal, then everything after it."""
     clock = FastClock(5.0)
     with SimNode() as node, contextlib.closing(DemoDaemon(tmp_path, node, clock)) as demo:
         deadline_s = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""The demo as a visitor sees it: a process of its own, its output, and what it leaves behind."""
+"""The demo as a separate process: its output, and what it leaves behind."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.demo.showing import AS_NOBODY, CODE, FAST, WITHOUT_PIDFD, Showing, on_terminal, showing
+from tests.cli.demo.showing import CODE, FAST, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
 from tests.node.support import need_root, wait_until
 from watchdog.cli.demo.sim import is_alive
 
@@ -35,7 +35,7 @@ ORDER = (
 
 
 def check_events(shown: Showing) -> None:
-    """What every whole showing must print, in this order, and leave behind."""
+    """What every complete run must print, in this order, and leave behind."""
     seconds = [shown.second(text) for text in ORDER]
     assert seconds == sorted(seconds)
     assert set(shown.keys) == NEIGHBOURS | VICTIMS
@@ -45,7 +45,7 @@ def check_events(shown: Showing) -> None:
     assert "The watchdog killed 3 processes of container train" in " ".join(text.split())
     assert text.count("notebooks/jupyter-7, above 120%") == text.count("vision/detector,") == 0
     assert not CONTROL.search(text)
-    # With the longest PIDs that the kernel gives, too, no event is cut on a terminal of 80 columns.
+    # Even with the longest PIDs of the kernel no event is cut on a terminal of 80 columns.
     events = [line for line in shown.lines if line.startswith("t=") and "  card " not in line]
     pids = re.compile("|".join(str(key.pid) for key in shown.keys.values()))
     assert max(len(pids.sub("4194304", line)) for line in events) <= 79
@@ -60,7 +60,7 @@ def check_nothing_left(shown: Showing) -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder for the demo's temporary files, which every user may write to; at the end nothing is in it."""
+    """A folder for the demo's temporary files that every user may write to; it is empty at the end."""
     with tempfile.TemporaryDirectory(prefix="demo-test-") as made:
         Path(made).chmod(0o1777)
         yield Path(made)
@@ -79,14 +79,14 @@ def test_in_real_time(folder: Path) -> None:
         assert shown.process.wait(timeout=5) == 0
     assert 15 < time.monotonic() - begin_s < 30
     check_events(shown)
-    # The grace of the policy; the lines tell tenths of a second.
+    # The grace period of the policy; the lines have tenths of a second.
     assert 2.85 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5
 
 
-def test_as_nobody(folder: Path) -> None:
-    """It works as a user without any right."""
+def test_without_privileges(folder: Path) -> None:
+    """It works as a user without privileges."""
     need_root()
-    with showing(folder, *AS_NOBODY) as shown:
+    with showing(folder, *UNPRIVILEGED) as shown:
         shown.read_all()
         assert shown.process.wait(timeout=5) == 0
     check_events(shown)
@@ -103,7 +103,7 @@ def test_in_a_container(folder: Path) -> None:
 
 
 def test_without_pidfd(folder: Path) -> None:
-    """It works where the pidfd calls are refused, as some sandboxes do."""
+    """It works if the pidfd calls are refused, as some sandboxes do."""
     with showing(folder, code=WITHOUT_PIDFD) as shown:
         assert "freed     11.2Gi" in shown.read_all()
         assert shown.process.wait(timeout=5) == 0
@@ -121,7 +121,7 @@ def test_without_pidfd(folder: Path) -> None:
     ],
 )
 def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
-    """Ctrl-C at any point, or another signal that ends programs: it says so, and no process is left."""
+    """After Ctrl-C at any point, or another signal that ends programs, it says so, and no process is left."""
     with showing(folder) as shown:
         shown.read_until(word)
         shown.process.send_signal(number)
@@ -133,18 +133,18 @@ def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
 
 
 def test_killed(folder: Path) -> None:
-    """Even a SIGKILL of the demo leaves no process, not the one that ignores SIGTERM either."""
+    """Even a SIGKILL of the demo leaves no process, including the one that ignores SIGTERM."""
     with showing(folder) as shown:
         shown.read_until("SIGTERM")
         shown.process.kill()
         shown.process.wait(timeout=5)
         check_nothing_left(shown)
     for left in folder.iterdir():
-        shutil.rmtree(left)  # nobody was there to do it
+        shutil.rmtree(left)  # a killed process removes nothing
 
 
 def test_reader_goes(folder: Path) -> None:
-    """When whoever reads it goes away, it ends, and no process is left."""
+    """It ends when its reader closes the pipe, and no process is left."""
     with showing(folder) as shown:
         shown.read_until("started")
         assert shown.process.stdout is not None
@@ -154,7 +154,7 @@ def test_reader_goes(folder: Path) -> None:
 
 
 def test_foreign_proc(folder: Path) -> None:
-    """In a PID namespace whose /proc is that of another it says what it lacks, and starts nothing."""
+    """With the /proc of another PID namespace it reports what is missing, and starts nothing."""
     need_root()
     with showing(folder, "unshare", "--pid", "--fork") as shown:
         assert shown.read_all() == ""
@@ -164,7 +164,7 @@ def test_foreign_proc(folder: Path) -> None:
 
 
 def test_no_room(folder: Path) -> None:
-    """Where no temporary folder can be made it says so in a line, and exits with 1."""
+    """If no temporary folder can be created, it says so in one line and exits with 1."""
     with showing(folder / "missing", code=f"import tempfile; tempfile.tempdir = '{folder}/missing'\n{CODE}") as shown:
         assert shown.read_all() == ""
         assert shown.process.wait(timeout=5) == 1
@@ -173,7 +173,7 @@ def test_no_room(folder: Path) -> None:
 
 
 def test_on_a_terminal(folder: Path) -> None:
-    """On a terminal of 80 by 24 every frame is drawn over the one before it and fits; the cursor comes back."""
+    """On a terminal of 80 by 24 each frame fits and is drawn over the previous one; the cursor is restored."""
     written, code = on_terminal(folder, {})
     assert code == 0
     head, *drawn = re.split(r"\x1b\[([0-9]+)F", written)
@@ -196,15 +196,8 @@ def test_on_a_terminal(folder: Path) -> None:
 
 
 def test_no_colour(folder: Path) -> None:
-    """A terminal that is not to be coloured gets lines, as a pipe does."""
+    """A terminal without colour gets lines, as a pipe does."""
     written, code = on_terminal(folder, {"NO_COLOR": "1"})
     assert code == 0
     assert not CONTROL.search(written)
     assert "freed     11.2Gi" in written
-
-
-def test_contact(folder: Path) -> None:
-    """Whom to ask is part of what the owner of the killed pod reads."""
-    code = CODE.replace("speed=", "contact='GPU \\\"desk\\\"', speed=")
-    with showing(folder, code=code) as shown:
-        assert 'Questions: ask GPU "desk".' in " ".join(shown.read_all().split())

@@ -1,4 +1,4 @@
-"""How the demo is drawn."""
+"""The demo's frames and lines."""
 
 import pytest
 
@@ -13,7 +13,7 @@ RULE = 'Rule "shared card": warn above 100% for 2s, kill above 120% for 4s'
 
 
 def view(events: int = 3) -> DemoView:
-    """Three pods, one of which is to be killed, and events with lines that are too long for any terminal."""
+    """Three pods, one of which will be killed, and events with lines too long for any terminal."""
     shown = node(
         account("detector", used=4 * Gi),
         account("jupyter-7", used=9 * Gi, verdict="over"),
@@ -43,7 +43,7 @@ def test_fits(signs: Signs, width: int, height: int) -> None:
 
 
 def test_eighty_columns() -> None:
-    """On the usual 80 columns nothing but an overlong event is cut."""
+    """On 80 columns only overlong events are cut."""
     lines = drawn(view())
     for text in ("kill in 3s", RULE, "t = 12.5s", "signals are real."):
         assert any(line.endswith(text) for line in lines), text

@@ -25,7 +25,7 @@ from watchdog.cli.demo.screen import FrameScreen, LineScreen, screen_for
 def test_which(
     columns: int, rows: int, environment: dict[str, str], kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Frames are for terminals that are large enough and know colour; all others get lines without control codes."""
+    """Terminals that are large enough and have colour get frames; all others get lines without control codes."""
     for name, value in ({"NO_COLOR": "", "TERM": "xterm"} | environment).items():
         monkeypatch.setenv(name, value)
     master, slave = open_terminal(columns, rows)

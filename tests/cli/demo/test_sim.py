@@ -1,4 +1,4 @@
-"""The simulated node: real processes in made-up cgroups, holding made-up memory."""
+"""The simulated node: real processes with simulated cgroups and memory."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_curve(second: float, gib: float) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 80)), min_size=1, max_size=6, unique_by=lambda p: p[0]))
 def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> None:
-    """Whatever is asked, a curve gives whole pages, never less than its lowest point or more than its highest."""
+    """A curve gives whole pages at any moment, never below its lowest point or above its highest."""
     curve = UsageCurve(tuple(sorted(points)))
     for second in range(-10, 120, 7):
         held = curve.at(second)
@@ -73,14 +73,14 @@ def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> No
 
 
 def test_node_is_real(running: RunningPod) -> None:
-    """A pod's processes are real: named, forks of their leader, in a session of their own."""
+    """A pod's processes are real: named, forks of their leader, in their own session."""
     for process, key in zip(POD.processes, running.keys, strict=True):
         assert Path(f"/proc/{key.pid}/comm").read_text(encoding="ascii") == f"{process.name}\n"
         assert os.getsid(key.pid) == running.session != os.getsid(0)
     assert sorted(children(running.session)) == sorted(key.pid for key in running.keys[1:])
 
 
-def test_node_leaves_nobody() -> None:
+def test_node_leaves_no_process() -> None:
     """Leaving the node ends and reaps each process: the leaders, their forks, and those that ignore SIGTERM."""
     with SimNode() as node:
         pods = [node.start(POD), node.start(POD)]
@@ -92,8 +92,8 @@ def test_node_leaves_nobody() -> None:
 
 
 @pytest.mark.slow
-def test_node_ends_those_who_will_not_leave() -> None:
-    """A process that is stopped, and so does not see the end of its input, is killed when the node is left."""
+def test_node_kills_stopped_processes() -> None:
+    """A stopped process, which does not see the end of its input, is killed when the node is left."""
     with SimNode() as node:
         keys = node.start(POD).keys
         os.kill(keys[1].pid, signal.SIGSTOP)
@@ -116,8 +116,8 @@ def test_node_dies_with_its_owner() -> None:
     wait_until(lambda: not any(is_alive(key) for key in keys))
 
 
-def test_node_that_can_not_start() -> None:
-    """A pod whose processes do not start is an error, and leaves nothing."""
+def test_pod_that_can_not_start() -> None:
+    """A pod whose processes do not start is an error and leaves no process."""
     code = """
         import os, sys
         from tests.cli.demo.test_sim import POD, children
@@ -133,7 +133,7 @@ def test_node_that_can_not_start() -> None:
 
 
 def test_driver(running: RunningPod) -> None:
-    """Memory is listed under its PID while the process lives and for a while after its death, then it is free."""
+    """Memory is listed under its PID while the process lives and for a while afterwards, then it is free."""
     seconds = [0.0]
     card = Gpu(uuid="GPU-1", index=0, name="Sim", total=24 * GI, reserved=GI)
     driver = SimDriver(card, lambda: seconds[0])
@@ -154,7 +154,7 @@ def test_driver(running: RunningPod) -> None:
 
 
 def test_driver_knows_a_recycled_pid(running: RunningPod) -> None:
-    """The memory of a process goes when it has ended, though its PID may belong to another by then."""
+    """The memory of a process that has exited is free, even if another process has its PID by then."""
     driver = SimDriver(CARD, lambda: 0.0)
     key = running.keys[0]
     driver.allocate(ProcessKey(pid=key.pid, start_ticks=key.start_ticks - 1), LEVEL)
@@ -176,8 +176,8 @@ def test_procfs(running: RunningPod) -> None:
     assert procfs.in_host_pid_namespace() == Procfs().in_host_pid_namespace()
 
 
-def test_procfs_lets_go(running: RunningPod) -> None:
-    """A process that has ended and been reaped is not shown any more."""
+def test_procfs_hides_reaped_processes(running: RunningPod) -> None:
+    """A process that has exited and been reaped is no longer visible."""
     procfs = SimProcfs()
     procfs.admit(running.session, POD.cgroup)
     gone = running.keys[2]
@@ -232,7 +232,7 @@ def test_scan_of_the_simulated_node(running: RunningPod) -> None:
 
 
 def test_demo_pods() -> None:
-    """The story holds together: the policy has no warning, the curves always fit the card."""
+    """The demo is consistent: the policy has no warning, the curves always fit the card."""
     policy = load_policy(POLICY)
     assert policy.mode == "enforce"
     assert policy.warnings == ()
@@ -243,7 +243,7 @@ def test_demo_pods() -> None:
 
 
 def test_is_alive(running: RunningPod) -> None:
-    """A zombie does not live, and a PID with another start time is another process."""
+    """A zombie is not alive, and a PID with another start time is another process."""
     key = running.keys[0]
     assert is_alive(key)
     assert not is_alive(ProcessKey(pid=key.pid, start_ticks=key.start_ticks + 1))

@@ -1,1 +1,1 @@
-"""Doctor: each check as a table, and what is said."""
+"""Tests of doctor: each check as a table, and the output."""

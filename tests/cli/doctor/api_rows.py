@@ -1,4 +1,4 @@
-"""A node whose daemon asks the API server: all is well there, or one thing is not."""
+"""A node whose daemon uses the API server: a good one, and one with a single fault."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -70,14 +70,14 @@ def shown(kind: str, *, begins_s: float | None = None, ends_s: float | None = No
 
 
 def peer(begins_s: float, ends_s: float, offset_s: float | None) -> Facts:
-    """A server whose certificate is not accepted, and what it shows."""
+    """A server whose certificate is rejected, with these dates and this clock."""
     validity = Validity(begins_s=NOW_S + begins_s, ends_s=NOW_S + ends_s)
     problem = Problem(f"{HOST}: its certificate is not accepted: x", "see to it")
     return api(ended="certificate", problem=problem, offset_s=None, peer=Peer(validity=validity, offset_s=offset_s))
 
 
 def on_node(facts: Facts, node: str) -> Facts:
-    """The same where the token says on which node the pod runs, and the policy does not need the node's object."""
+    """The same, with a token that names the pod's node, and a policy that does not need the node's object."""
     return replace(facts, api=replace(facts.api, exists=None, account=ApiAccount(name=NAME, node=node)))
 
 

@@ -1,4 +1,4 @@
-"""The facts of a node on which all is well, to be spoilt in one place."""
+"""The facts of a good node, to be spoilt in one place."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -81,5 +81,5 @@ def read(**changes: Any) -> Facts:
 
 
 def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; mend it", on: str | None = "GPU-0") -> Gap:
-    """Something that the driver, a process or a file did not tell."""
+    """A gap in what the driver, a process or a file reports."""
     return Gap(reason=reason, what=what, problem=Problem(*why.split("; ", 1)), gpu=on)

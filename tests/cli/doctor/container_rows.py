@@ -1,4 +1,4 @@
-"""A container that its pod's manifest gives too little, or holds too tight."""
+"""A container whose manifest grants too little or confines it too much."""
 
 from collections.abc import Mapping
 from dataclasses import replace

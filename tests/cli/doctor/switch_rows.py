@@ -1,4 +1,4 @@
-"""A node whose own object tells the daemon to do less, or can't be seen."""
+"""A node whose object turns enforcement off or can't be read."""
 
 from collections.abc import Mapping
 from typing import Final

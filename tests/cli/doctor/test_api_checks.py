@@ -1,4 +1,4 @@
-"""What doctor makes of the API server's answers: one cause is one finding, and it says whose fault it is."""
+"""Findings from the API server's responses: one cause is one finding, which says where the fault is."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +86,7 @@ def _one(facts: Facts) -> Finding:
     ],
 )
 def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> None:
-    """Where the API can't be asked, that alone is told, whole; there is no word of pods, rights or the node."""
+    """If the API can't be queried, that is the only finding; pods, rights and the node are not mentioned."""
     finding = _one(facts)
     assert (finding.name, finding.what[: len(sentence)]) == (name, sentence)
     assert (finding.state, Purpose.OBSERVE in finding.purposes) == (FindingState.MISSING, True)
@@ -95,8 +95,8 @@ def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> Non
 
 
 @pytest.mark.parametrize("right", ALL_RIGHTS, ids=lambda right: f"{right.target}-{right.verbs[0]}")
-def test_each_right_is_told_with_what_does_not_work(right: Right) -> None:
-    """Whichever verb is missing, it is named with its resource, what follows from that, and what is to be applied."""
+def test_each_missing_right_has_its_consequence(right: Right) -> None:
+    """A missing verb is reported with its resource, the consequence, and the command that grants it."""
     for verb in right.verbs:
         finding = _one(lacking(right.target, verb))
         assert finding.name == ("right_evict" if right.verbs == ("get",) else CHECK_OF[right.target])
@@ -104,8 +104,8 @@ def test_each_right_is_told_with_what_does_not_work(right: Right) -> None:
         assert finding.remedy == APPLY
 
 
-def test_whom_the_rights_are_for() -> None:
-    """The command names the account where it is not the usual one; one that is no service account is said beside it."""
+def test_the_command_names_the_account() -> None:
+    """The command names an account other than the default; a user that is no service account is named beside it."""
     by_account = {
         "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog": "rights --policy policy.toml | kubectl apply -f -`",
         "kubernetes-admin": "apply -f -`, with the user kubernetes-admin in place of the service account",
@@ -119,7 +119,7 @@ def test_whom_the_rights_are_for() -> None:
 
 
 def test_in_a_pod_the_command_is_run_in_it() -> None:
-    """Who asks in the daemon's pod reads a command for his own machine, where the pod's policy does not lie."""
+    """In the daemon's pod the remedy is a command for the administrator's machine that reads the policy in the pod."""
     facts = lacking("pods/eviction", "create").api
     name = "system:serviceaccount:gpu-memory-watchdog:gpu-watchdog"
     usual = replace(facts, account=replace(facts.account, name=name))
@@ -136,8 +136,8 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
         assert finding.remedy == f"as an administrator: `kubectl {command} | kubectl apply -f -`"
 
 
-def test_what_a_missing_right_is_in_the_way_of() -> None:
-    """Without pods nothing can be observed; without node, namespaces or evictions not enforced; Events: no matter."""
+def test_what_a_missing_right_blocks() -> None:
+    """Observing needs pods; enforcing also needs node, namespaces and evictions; Events and capacity block nothing."""
     stands = {
         (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
         for right in ALL_RIGHTS
@@ -154,8 +154,8 @@ def test_what_a_missing_right_is_in_the_way_of() -> None:
     }
 
 
-def test_a_right_that_is_missing_is_not_told_twice() -> None:
-    """What could not be listed for want of a right has no second finding; what follows for the rules has."""
+def test_a_missing_right_is_reported_once() -> None:
+    """A list that fails for lack of a right has no second finding; its consequence for rules has."""
     pods = within(lacking("pods", "list"), pods=replace(NO_LIST, gaps=()))
     assert {each.name for each in _wrong(pods)} == {"right_pods"}
     nodes = within(lacking("nodes", "list"), node=UNKNOWN)
@@ -163,27 +163,27 @@ def test_a_right_that_is_missing_is_not_told_twice() -> None:
     assert {each.name for each in _wrong(under(nodes, BY_NODE))} == {"right_node", "node_object"}
 
 
-def test_both_ways_to_pods_are_named() -> None:
-    """Outside of a pod, without a kubeconfig and without a file: each of the three is offered."""
+def test_each_source_of_pods_is_offered() -> None:
+    """Outside a pod, without a kubeconfig and without a file, the remedy offers each of the three."""
     facts = given(GOOD, pods=None)
     (finding,) = [each for each in _wrong(facts) if each.name == "pods"]
     assert all(each in finding.remedy for each in ("service account", "--kubeconfig FILE", "--pods FILE"))
 
 
-def test_files_are_looked_at_beside_the_api_too() -> None:
-    """A node file that was named counts, whatever the account may list."""
+def test_files_are_read_beside_the_api() -> None:
+    """A node file that is given counts, whatever the account may list."""
     facts = given(lacking("nodes", "list"), node_object=Path("n.json"))
     assert {each.name for each in _wrong(under(facts, BY_NODE))} == {"right_node"}
 
 
-def test_the_clock_is_told_beside_refused_credentials() -> None:
-    """A clock that is off is told whatever else the answer says: the Date stands on a 401 as well."""
+def test_the_clock_is_reported_beside_rejected_credentials() -> None:
+    """A wrong clock is reported with any response: a 401 has a Date too."""
     names = {each.name for each in _wrong(shown("token", ends_s=NOW_S - 60, offset_s=-7200.0))}
     assert names == {"api_clock", "api_credentials"}
 
 
-def test_what_was_learned_before_time_ran_out_is_told() -> None:
-    """A look that has not come to its end tells what it knows, and what it was waiting for."""
+def test_what_was_learned_in_time_is_reported() -> None:
+    """Queries that ran out of time report what was learned, and what they were waiting for."""
     facts = api(ended="late", asking="the pods of this node", waited_s=20.4)
     found = {each.name: each.what for each in diagnose(facts).findings}
     assert found["api"].endswith("within 20s; the last one was for the pods of this node")
@@ -192,7 +192,7 @@ def test_what_was_learned_before_time_ran_out_is_told() -> None:
 
 
 def test_a_good_api_counts_what_it_found() -> None:
-    """What is fine is told as well, with names and numbers."""
+    """Findings that are ok have names and numbers."""
     whats = {each.name: each.what for each in diagnose(GOOD_API).findings}
     assert whats["api"] == f"{HOST} responds: Kubernetes v1.34.4"
     assert whats["pods"] == "pods on node n1, according to the API: 1"

@@ -1,4 +1,4 @@
-"""Each check as a table: one thing is wrong with a good node, and doctor names it, with its state and its remedy."""
+"""Each check as a table: one fault on a good node, and the finding that names it with its remedy."""
 
 import re
 from collections.abc import Mapping
@@ -436,8 +436,8 @@ def _fits(case: Case, finding: Finding) -> bool:
 
 
 @pytest.mark.parametrize("facts", [pytest.param(GOOD, id="files"), pytest.param(GOOD_API, id="api")])
-def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
-    """Where all is well every finding is ok, and both is possible."""
+def test_a_good_node_has_no_problem(facts: Facts) -> None:
+    """On a good node every finding is ok, and both observing and enforcing are possible."""
     diagnosis = diagnose(facts)
     assert [finding for finding in diagnosis.findings if finding.state is not FindingState.OK] == []
     assert (diagnosis.observe, diagnosis.enforce, diagnosis.suffices) == (True, True, True)
@@ -459,8 +459,8 @@ def test_a_good_node_has_nothing_to_mend(facts: Facts) -> None:
         pytest.param(_mistakes(1), False, False, id="policy"),
     ],
 )
-def test_what_follows_for_each_purpose(facts: Facts, *, observe: bool, enforce: bool) -> None:
-    """Whoever can't observe can't enforce; what only enforcing needs leaves observing; warnings stop nothing."""
+def test_what_blocks_each_purpose(facts: Facts, *, observe: bool, enforce: bool) -> None:
+    """What blocks observing blocks enforcing, but not the reverse; warnings block nothing."""
     diagnosis = diagnose(facts)
     assert (diagnosis.observe, diagnosis.enforce) == (observe, enforce)
     assert diagnosis.suffices == enforce
@@ -470,28 +470,28 @@ def test_what_follows_for_each_purpose(facts: Facts, *, observe: bool, enforce: 
 
 
 def test_processes_of_the_host_are_no_fault() -> None:
-    """Beside pods' processes one of the host is told as what it is, and not as one that lacks a pod."""
+    """A process of the host beside those of pods is counted as the host's, not reported as lacking a pod."""
     facts = spoilt("processes", listed={7: process(7), 8: process(8, None)})
     (found,) = [each for each in diagnose(facts).findings if each.name == "cgroups"]
     assert found.what == "GPU processes: 1 in the cgroup of a pod, 1 of the host itself"
 
 
 def test_an_old_pod_list_is_no_brake() -> None:
-    """Whoever reads that a list is older than stale_after must not think that it suspends enforcement."""
+    """The finding about an old pod list says that the daemon keeps enforcing by it."""
     (found,) = [each for each in diagnose(spoilt("cluster", age_s=3600.0)).findings if each.name == "pods_fresh"]
     assert "an unchanged file counts as current, so the daemon keeps enforcing by it" in found.what
 
 
-def test_nothing_is_said_of_what_can_not_be_seen() -> None:
-    """Without a library there is no word of GPUs, and without a pod list none of its age: one cause, one finding."""
+def test_what_can_not_be_checked_is_left_out() -> None:
+    """Without a library GPUs are not mentioned, and without a pod list its age is not: one cause, one finding."""
     names = {finding.name for finding in diagnose(_library(problem=NO_LIBRARY)).findings}
     assert names.isdisjoint(DRIVER.keys() - {"nvml_library"})
     names = {finding.name for finding in diagnose(given(GOOD, pods=None)).findings}
     assert names.isdisjoint({"pods_fresh", "pods_node", "pods_containers", "pods_readable", "pods_known"})
 
 
-def test_what_is_lost_names_the_gpu() -> None:
-    """Of several findings of one name each says which GPU it is about."""
+def test_a_lost_gpu_is_named() -> None:
+    """Several findings of one name each name their GPU."""
     gaps = (LOST, gap(GapReason.GPU_LOST, "GPU-1", on="GPU-1"))
     facts = read(gpus=(DOWN, replace(DOWN, uuid="GPU-1"), gpu(2)), gaps=gaps)
     whats = [finding.what for finding in diagnose(facts).findings if finding.name == "gpu_up"]
@@ -499,12 +499,12 @@ def test_what_is_lost_names_the_gpu() -> None:
 
 
 def test_shares_by_a_label_that_the_node_need_not_have() -> None:
-    """A declaration that is for other nodes says nothing about this one's labels."""
+    """A declaration for other nodes does not require a label of this one."""
     facts = given(_under(BY_SHARES, node=Node(name="n1")), node_object=Path("n.json"))
     (found,) = [finding for finding in diagnose(facts).findings if finding.name == "node_object"]
     assert (found.state, found.what) == (FindingState.OK, "the labels of node n1 are known")
 
 
-def test_whatever_observing_needs_enforcing_needs_too() -> None:
-    """No check is for observing alone, so that "can enforce" never stands beside "can't observe"."""
+def test_enforcing_needs_all_that_observing_needs() -> None:
+    """No check is for observing alone, so "can enforce" never appears with "cannot observe"."""
     assert all(Purpose.ENFORCE in check.purposes for check in CHECKS)

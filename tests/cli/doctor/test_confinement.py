@@ -1,4 +1,4 @@
-"""What AppArmor and SELinux write about a process, and what it means for signals."""
+"""Parsing what AppArmor and SELinux write about a process."""
 
 from pathlib import Path
 from typing import Final
@@ -31,8 +31,8 @@ _DEFAULT: Final = Confinement(profile="cri-containerd.apparmor.d", is_of_runtime
         ("", Confinement()),
     ],
 )
-def test_what_holds_a_process(text: str, expected: Confinement) -> None:
-    """Profiles that deny nothing are none; of those on top of each other each counts; SELinux has no profile."""
+def test_confinement(text: str, expected: Confinement) -> None:
+    """Profiles that deny nothing do not count; of stacked profiles each counts; SELinux has no profile."""
     assert confinement_of(text) == expected
 
 
@@ -52,7 +52,7 @@ def test_what_holds_a_process(text: str, expected: Confinement) -> None:
 def test_a_bare_name_is_a_profile_only_where_apparmor_is_on(
     tmp_path: Path, own: str | None, main: str | None, enabled: str | None, expected: Confinement
 ) -> None:
-    """Other modules write names of their own in the file that they share; none of them is taken for a profile."""
+    """Other modules write their own names into the shared file; none of them is mistaken for a profile."""
     (tmp_path / "apparmor").mkdir()
     for name, text in (("apparmor/current", own), ("current", main), ("enabled", enabled)):
         if text is not None:
@@ -60,6 +60,6 @@ def test_a_bare_name_is_a_profile_only_where_apparmor_is_on(
     assert read_confinement(tmp_path, tmp_path / "enabled") == expected
 
 
-def test_this_process_can_be_looked_at() -> None:
-    """Whatever this machine has, or has not, is read without an error."""
+def test_confinement_of_this_process() -> None:
+    """Reading it raises no error on this machine."""
     assert isinstance(read_confinement(), Confinement)

@@ -1,4 +1,4 @@
-"""Where the facts come from: files, mounts, the library, an address; each read for real."""
+"""Gathering facts from real files, mounts, libraries and addresses."""
 
 import socket
 import threading
@@ -54,7 +54,7 @@ MOUNTS = [
     ],
 )
 def test_the_file_system_of_a_path(path: str, kind: str) -> None:
-    """The innermost mount counts, of several at one place the last, and names are compared whole."""
+    """The innermost mount counts, the last of several at one mount point; names are compared as a whole."""
     mount = mount_of(Path(path), MOUNTS)
     assert mount is not None
     assert mount.kind == kind
@@ -72,7 +72,7 @@ def test_the_file_system_of_a_path(path: str, kind: str) -> None:
     ],
 )
 def test_an_empty_dir_is_known_by_its_place_on_the_node(root: str, *, expected: bool) -> None:
-    """In the container it looks like any disk; the kubelet's folder, which is its root there, gives it away."""
+    """In the container it looks like any disk; only the mount's root shows the kubelet's folder."""
     lines = [*MOUNTS, f"40 22 254:0 {root} /srv/state rw - ext4 /dev/vda rw"]
     mount = mount_of(Path("/srv/state/journal.db"), lines)
     assert mount is not None
@@ -80,7 +80,7 @@ def test_an_empty_dir_is_known_by_its_place_on_the_node(root: str, *, expected: 
 
 
 def test_the_policy_of_the_image_is_known_by_its_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A policy on the container's root is the image's own; below a mount, or where no mount is told, it is not."""
+    """A policy on the container's root is the image's own; below a mount, or if no mount is known, it is not."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     policy = tmp_path / "policy.toml"
     root = "22 1 254:0 / / rw - overlay overlay rw"
@@ -92,8 +92,8 @@ def test_the_policy_of_the_image_is_known_by_its_mount(monkeypatch: pytest.Monke
     assert not read_container(policy, [root]).in_pod
 
 
-def test_where_a_library_lies(tmp_path: Path) -> None:
-    """The usual folders are searched, whether the loader knows them or not; a folder without the library is none."""
+def test_where_a_library_is(tmp_path: Path) -> None:
+    """The usual folders are searched, even if the loader does not; those without the library are left out."""
     assert list(find_library(tmp_path)) == []
     operator = tmp_path / "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
     gke = tmp_path / "home/kubernetes/bin/nvidia/lib64"
@@ -105,7 +105,7 @@ def test_where_a_library_lies(tmp_path: Path) -> None:
 
 
 def test_where_the_devices_of_mig_are(tmp_path: Path) -> None:
-    """Neither a folder that is missing nor an empty one has any; one device suffices."""
+    """A missing or empty folder has none; one device suffices."""
     assert not has_capability_devices(tmp_path)
     folder = tmp_path / "dev/nvidia-caps"
     folder.mkdir(parents=True)
@@ -115,7 +115,7 @@ def test_where_the_devices_of_mig_are(tmp_path: Path) -> None:
 
 
 class _Stuck:
-    """A driver whose call does not come back for as long as the test runs."""
+    """A driver whose call does not return during the test."""
 
     needs_new_process = None
 
@@ -134,7 +134,7 @@ class _Stuck:
 
 
 def test_a_reading_has_an_end() -> None:
-    """A driver that hangs is a blind reading after the time that it was given, and says how long that was."""
+    """A driver that hangs gives a blind reading after the patience, which the gap states."""
     driver = _Stuck()
     began = time.monotonic()
     reading = read_once(driver, 0.2)
@@ -144,7 +144,7 @@ def test_a_reading_has_an_end() -> None:
 
 
 def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:
-    """With a write-ahead log and no shared memory SQLite would make a file, so the journal is not opened at all."""
+    """With a write-ahead log and no shared memory SQLite would create a file, so the journal is not opened."""
     path = tmp_path / "journal.db"
     journal = JournalFile(path)
     journal.transaction(lambda connection: connection.execute("CREATE TABLE x (y)"))
@@ -161,8 +161,8 @@ def test_a_journal_that_was_not_closed(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "journal.db"]
 
 
-def test_looking_leaves_nothing(tmp_path: Path) -> None:
-    """A folder that is there is tried and left as it was; one that is not there is not made."""
+def test_reading_the_journal_leaves_nothing(tmp_path: Path) -> None:
+    """An existing folder is tested and left as it was; a missing one is not created."""
     assert read_journal(tmp_path / "journal.db").folder_problem == ""
     missing = read_journal(tmp_path / "a" / "b" / "journal.db")
     assert (missing.folder_exists, missing.folder_problem, missing.kind, missing.lock) == (False, "", "absent", "free")
@@ -175,8 +175,8 @@ def test_looking_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc", "/sys/nowhere"])
-def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> None:
-    """Permission bits let root write in /proc and /sys; that no file can be made there is known all the same."""
+def test_no_journal_on_a_virtual_file_system(folder: str) -> None:
+    """Permission bits let root write in /proc and /sys; doctor reports that no file can be created there."""
     kind = "proc" if folder.startswith("/proc") else "sysfs"
     mount = mount_of(Path(folder), mount_lines())
     if mount is None or mount.kind != kind:
@@ -188,15 +188,15 @@ def test_no_journal_in_a_file_system_that_the_kernel_makes_up(folder: str) -> No
     assert f"is on a virtual file system of the kernel ({kind})" in finding.what
 
 
-def test_a_stop_file_that_leads_nowhere_counts(tmp_path: Path) -> None:
-    """The daemon takes a dangling link for a stop file, and so does doctor."""
+def test_a_dangling_stop_file_counts(tmp_path: Path) -> None:
+    """A dangling link counts as a stop file, as it does for the daemon."""
     assert not read_journal(tmp_path / "journal.db").is_stopped
     (tmp_path / "stop").symlink_to(tmp_path / "nowhere")
     assert read_journal(tmp_path / "journal.db").is_stopped
 
 
 def test_who_has_the_address() -> None:
-    """Free, our own daemon's (well, or with passes that hang), or somebody else's; and asking leaves it free."""
+    """The address is free, our daemon's (healthy or hanging) or another program's; probing leaves it free."""
     listen = f"127.0.0.1:{free_port()}"
     assert probe_listen(listen).state == "free"
     assert probe_listen(listen).state == "free"
@@ -214,8 +214,8 @@ def test_who_has_the_address() -> None:
         server.close()
 
 
-def test_somebody_else_has_the_address() -> None:
-    """A program that answers something else, or hangs up, is not taken for a gpu-watchdog."""
+def test_another_program_has_the_address() -> None:
+    """A program that closes the connection is not mistaken for a gpu-watchdog."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:
@@ -229,7 +229,7 @@ def test_somebody_else_has_the_address() -> None:
     assert (found.state, "another process listens there" in found.problem) == ("taken", True)
 
 
-def test_an_address_that_this_machine_has_not() -> None:
-    """The kernel's word is passed on with its remedy."""
+def test_no_such_address() -> None:
+    """The kernel's error is reported with its remedy."""
     found = probe_listen("203.0.113.1:9837")
     assert (found.state, "no such address" in found.problem) == ("unusable", True)

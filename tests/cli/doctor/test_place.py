@@ -1,4 +1,4 @@
-"""Mounts as the kubelet makes them, on the real kernel: `doctor` sees in mountinfo what is meant for a pod alone."""
+"""Mounts as the kubelet creates them, on the real kernel: doctor recognises those that belong to a pod."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.node
 
 
 def doctor(script: str, folder: Path, policy: str = "", **more: str) -> dict[str, dict[str, Any]]:
-    """What doctor found in a mount namespace of its own, after a script has mounted something; by name."""
+    """The findings of doctor by name, in a separate mount namespace after a script has mounted something."""
     journal = ("--journal", str(folder / "state" / "journal.db"))
     given = ("--policy", policy or str(folder / "policy" / "policy.toml"), "--pods", str(folder / "pods.json"))
     command = [str(COMMAND), "doctor", "--json", "--node", "n1", *journal, *given]
@@ -33,7 +33,7 @@ def doctor(script: str, folder: Path, policy: str = "", **more: str) -> dict[str
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Places for the journal and the policy, and a volume of each kind."""
+    """Folders for the journal and the policy, and a volume of each kind."""
     need_root()
     for name in ("state", "policy", "pod/volumes/kubernetes.io~empty-dir/state", "pod/volumes/host/state"):
         (tmp_path / name).mkdir(parents=True)
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("volume", "is_of_pod"), [("kubernetes.io~empty-dir", True), ("host", False)])
-def test_a_journal_that_goes_with_its_pod(folder: Path, volume: str, *, is_of_pod: bool) -> None:
-    """An emptyDir in the journal's place stands in the way of enforcing, any other folder of that disk does not."""
+def test_a_journal_on_an_empty_dir(folder: Path, volume: str, *, is_of_pod: bool) -> None:
+    """A journal on an emptyDir blocks enforcing; another folder of the same disk does not."""
     mount = f"mount --bind {folder}/pod/volumes/{volume}/state {folder}/state"
     found = doctor(mount, folder)["journal_disk"]
     assert ("is an emptyDir" in found["what"]) is is_of_pod
@@ -52,8 +52,8 @@ def test_a_journal_that_goes_with_its_pod(folder: Path, volume: str, *, is_of_po
         assert (found["state"], found["for"]) == ("missing", ["enforce"])
 
 
-def test_a_policy_that_nobody_mounted(folder: Path) -> None:
-    """A policy on the root file system of a pod is the image's own; below a mount, or in no pod, it is not."""
+def test_a_policy_that_is_not_mounted(folder: Path) -> None:
+    """A policy on the root file system of a pod is the image's own; below a mount, or outside a pod, it is not."""
     mount = f"mount --bind {folder}/policy {folder}/policy"
     inside = {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}
     assert doctor(mount, folder, **inside)["policy_mount"]["state"] == "ok"
@@ -66,7 +66,7 @@ def test_a_policy_that_nobody_mounted(folder: Path) -> None:
 
 
 def test_no_folder_for_temporary_files(folder: Path) -> None:
-    """Where /tmp, /var/tmp and the folder that it was started in can only be read, doctor says so."""
+    """Doctor warns if /tmp, /var/tmp and the working directory are read-only."""
     places = " ".join(each for each in ("/tmp", "/var/tmp", "/usr/tmp") if Path(each).is_dir())
     readable = f"for each in {places}; do mount --bind $each $each && mount -o remount,bind,ro $each; done; cd /proc"
     inside = {"TMPDIR": "", "TEMP": "", "TMP": ""}

@@ -1,4 +1,4 @@
-"""What doctor prints: for people, for programs, and on stderr."""
+"""Doctor's output: for people, for programs, and on stderr."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ STOPPED = spoilt("journal", is_stopped=True)
 
 
 def _bad(facts: Facts) -> Diagnosis:
-    """Without what is fine, which would only lengthen the page."""
+    """Without the findings that are ok, except one."""
     diagnosis = diagnose(facts)
     kept = [each for each in diagnosis.findings if each.state is not FindingState.OK or each.name == "python"]
     return replace(diagnosis, findings=tuple(kept))
 
 
 def test_a_line_a_finding() -> None:
-    """Without a width each finding is one line with its remedy; what is in the way stands near the prompt."""
+    """Without a width each finding is one line with its remedy; blockers come last, near the prompt."""
     assert diagnosis_text(_bad(STOPPED)) == (
         "fine\nok       python: Python 3.11\n\nenforcing\nlacks    stop_file: the file "
         "/var/lib/gpu-watchdog/stop turns enforcement off. Remedy: find out who created it and why, then run "
@@ -30,7 +30,7 @@ def test_a_line_a_finding() -> None:
 
 
 def test_lines_fit_a_terminal() -> None:
-    """On a terminal no line is longer than it is wide, and the remedy stands below what it is for, behind an arrow."""
+    """On a terminal no line exceeds the width, and the remedy is on its own line after an arrow."""
     lines = diagnosis_text(_bad(STOPPED), width=60).splitlines()
     assert lines[4:7] == [
         "lacks    stop_file: the file /var/lib/gpu-watchdog/stop",
@@ -40,16 +40,16 @@ def test_lines_fit_a_terminal() -> None:
     assert max(map(len, lines)) <= 60
 
 
-def test_warnings_stand_before_what_is_missing() -> None:
-    """Within a group the worst stands last; and what observing needs is not among what enforcing needs."""
+def test_warnings_come_before_blockers() -> None:
+    """Within a group the worst comes last; what observing needs is not repeated for enforcing."""
     facts = read(gaps=(gap(GapReason.MEMORY, "GPU-0 memory"), gap(GapReason.PROCESSES)))
     text = diagnosis_text(_bad(facts))
     assert text.index("observing") < text.index("warning  gpu_memory") < text.index("lacks    process_lists")
     assert "enforcing" not in text
 
 
-def test_colour_is_asked_for() -> None:
-    """Escape sequences are there with colour alone, and what a finding names can bring none."""
+def test_colour_is_optional() -> None:
+    """Only colour adds escape sequences; those in a finding's text are escaped."""
     hostile = Finding(name="x", state=FindingState.MISSING, purposes=(), what="\x1b[2J", remedy="\x1b[31m")
     diagnosis = Diagnosis(findings=(hostile,), mode="observe")
     assert "\x1b" not in diagnosis_text(diagnosis)
@@ -57,8 +57,8 @@ def test_colour_is_asked_for() -> None:
     assert "\x1b[31mlacks" in diagnosis_text(diagnosis, colour=True, width=80)
 
 
-def test_why_it_is_not_enough() -> None:
-    """The sentence on stderr names what the policy's mode lacks, each thing once; and is empty where nothing is."""
+def test_shortcoming() -> None:
+    """The sentence on stderr names each blocker of the policy's mode once; it is empty if there is none."""
     assert shortcoming(diagnose(GOOD)) == ""
     unseen = spoilt("journal", is_stopped=True, stop_problem="Permission denied")
     assert shortcoming(diagnose(unseen)) == "this node can observe but not enforce. Blocked by: stop_file"
@@ -70,8 +70,8 @@ def test_why_it_is_not_enough() -> None:
     assert shortcoming(diagnose(none)) == "there is no valid policy. Blocked by: policy"
 
 
-def test_what_was_meant_is_not_called_a_fault() -> None:
-    """A stop file is told as what it is, and so is a daemon that goes on with the policy of before."""
+def test_a_deliberate_switch_is_no_fault() -> None:
+    """A stop file is reported as a deliberate switch, and a daemon that keeps its last valid policy is mentioned."""
     said = "enforcement was switched off on this node; nothing else blocks it: stop_file"
     assert shortcoming(diagnose(STOPPED)) == said
     broken = replace(
@@ -83,8 +83,8 @@ def test_what_was_meant_is_not_called_a_fault() -> None:
     )
 
 
-def test_what_is_fine_can_be_counted_alone() -> None:
-    """At night nobody reads what is fine: it is a number then, and the line that says how to see it."""
+def test_findings_that_are_ok_can_be_counted() -> None:
+    """Findings that are ok can be shown as a number, with the option that lists them."""
     lines = diagnosis_text(diagnose(STOPPED), width=100, shows_fine=False).splitlines()
     fine = sum(each.state is FindingState.OK for each in diagnose(STOPPED).findings)
     assert lines[0] == f"{fine} checks are fine (--all shows them)"
@@ -112,7 +112,7 @@ def test_the_json() -> None:
     }
 
 
-def test_the_committed_page_is_what_the_code_gives() -> None:
+def test_the_committed_page_is_current() -> None:
     """A finding that is added or reworded changes docs/doctor.md in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
     assert committed == doctor_reference(), "write it anew with: python -m tests.tools.doctor_reference"

@@ -22,10 +22,10 @@ _NEXT: Final = (
 )
 
 
-def run_demo(out: TextIO, *, speed: float = 1.0, contact: str = "") -> int:
-    """Run the demo; the exit code. `speed` makes its clock faster, `contact` is whom a pod's owner should ask.
+def run_demo(out: TextIO, *, speed: float = 1.0) -> int:
+    """Run the demo; the exit code. `speed` makes its clock faster.
 
-    Call it on the main thread of a process of its own: it handles the signals that end a program, and adopts what its
+    Call it on the main thread of a separate process: it handles the signals that end a program, and adopts what its
     children leave behind. BrokenPipeError if the reader of `out` has gone; its processes are ended then too.
     """
     problem = _find_problem()
@@ -33,7 +33,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, contact: str = "") -> int:
         return _fail(problem)
     try:
         with contextlib.closing(_EndSignals()) as signals:
-            return _run(out, FastClock(speed), signals, contact)
+            return _run(out, FastClock(speed), signals)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -53,9 +53,9 @@ def _find_problem() -> str | None:
     return None
 
 
-def _run(out: TextIO, clock: FastClock, signals: "_EndSignals", contact: str) -> int:
+def _run(out: TextIO, clock: FastClock, signals: "_EndSignals") -> int:
     with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as node:
-        daemon, screen = DemoDaemon(Path(folder), node, clock, contact), screen_for(out)
+        daemon, screen = DemoDaemon(Path(folder), node, clock), screen_for(out)
         with contextlib.closing(daemon), contextlib.closing(screen):
             _show(daemon, screen, clock, signals)
             if not signals.has_ended:

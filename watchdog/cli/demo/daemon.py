@@ -10,7 +10,7 @@ from watchdog.cli.demo.events import DemoEvents
 from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, pod_list
 from watchdog.cli.demo.screen import DemoView
 from watchdog.cli.demo.sim import SimDriver, SimNode, SimProcfs
-from watchdog.config.load import parse_policy
+from watchdog.config.load import load_policy
 from watchdog.core.assessment import Inputs
 from watchdog.core.model import Node, Now
 from watchdog.core.plan import CycleReport, OpenCycle, Outcome, Result
@@ -65,8 +65,8 @@ _TOO_LONG_S: Final = 40.0
 class DemoDaemon:
     """Runs cycles over the simulated node, with everything of the daemon but its driver, its /proc and its sinks."""
 
-    def __init__(self, folder: Path, sim_node: SimNode, clock: FastClock, contact: str = "") -> None:
-        self.policy = _policy(contact)
+    def __init__(self, folder: Path, sim_node: SimNode, clock: FastClock) -> None:
+        self.policy = load_policy(POLICY)
         self._clock = clock
         running = [sim_node.start(pod) for pod in PODS]
         self._journal = _open_journal(folder / "journal.db", self.policy)
@@ -179,13 +179,6 @@ class DemoDaemon:
             refusal=lambda _entry: None,
             inputs=lambda: opened.inputs,
         )
-
-
-def _policy(contact: str) -> Policy:
-    text = POLICY.read_text(encoding="utf-8")
-    if contact:
-        text += f"\n[events]\ncontact = {json.dumps(contact)}\n"
-    return parse_policy(text, POLICY.name)
 
 
 def _open_journal(path: Path, policy: Policy) -> Journal | None:
