@@ -112,17 +112,18 @@ def threshold_text(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: 
     of, for a text that says so nowhere else: `above 110% of the 10.2Gi allowed for 10s`.
     """
     allowed, step = entry.assessment.allowed, entry.definition
+    free_below = format_percent(policy.pressure.free_below) if policy is not None else None
     raised = step.above.amount is not None and allowed is not None and entry.threshold_bytes > step.above.amount
     return (
         _plain_threshold(step, terms(entry).allowed if in_bytes else None)
         + (" (and above what is allowed)" if raised else "")
-        + _pressure(step, inert(entry.card) if entry.card is not None else "its card", policy)
+        + _pressure(step, "its card" if entry.card is None else inert(entry.card), free_below)
     )
 
 
 def step_threshold_text(step: Step) -> str:
     """The threshold of a step that is not due: `above 110% for 10s`, `more than 512Mi above allowed, immediately`."""
-    return _plain_threshold(step) + _pressure(step, "its card", None)
+    return _plain_threshold(step) + _pressure(step, "its card")
 
 
 def _plain_threshold(step: Step, allowed: int | None = None) -> str:
@@ -134,13 +135,9 @@ def _plain_threshold(step: Step, allowed: int | None = None) -> str:
     return f"{threshold} for {format_duration(step.for_s)}" if step.for_s else f"{threshold}, immediately"
 
 
-def _pressure(step: Step, card: str, policy: Policy | None) -> str:
-    free = format_percent(policy.pressure.free_below) if policy is not None else None
-    return _while_short(card, free) if step.under_pressure else ""
-
-
-def _while_short(card: str, free_below: str | None) -> str:
-    return f" while {card} is short of memory{f' (less than {free_below} free)' if free_below is not None else ''}"
+def _pressure(step: Step | StepStatus, card: str, free_below: str | None = None) -> str:
+    free = f" (less than {free_below} free)" if free_below is not None else ""
+    return f" while {card} is short of memory{free}" if step.under_pressure else ""
 
 
 def threshold_in_bytes(step: StepStatus, account: AccountStatus, status: Status) -> str:
@@ -149,7 +146,6 @@ def threshold_in_bytes(step: StepStatus, account: AccountStatus, status: Status)
     base = "its requested limit" if step.under_pressure and account.allowed_by_request is not None else "its limit"
     words = f" ({above} of {base})" if above.endswith("%") and threshold_bytes else ""
     words = f" ({above.removeprefix('+')} more than {base})" if above.startswith("+") else words
-    if step.under_pressure:
-        words += _while_short("its GPU", inert(status.free_below) if status.free_below is not None else None)
+    words += _pressure(step, "its GPU", status.free_below)
     amount = format_bytes(threshold_bytes) if threshold_bytes else above if threshold_bytes is None else "zero"
     return f"above {amount}{words}"
