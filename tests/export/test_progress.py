@@ -10,7 +10,7 @@ from tests.export.page_reader import WELL, action
 from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
-from watchdog.report.progress import Level, planned_short, standings, under_way_short
+from watchdog.report.progress import Level, by_urgency, planned_short, under_way_short
 from watchdog.report.sentences.action import result_short
 from watchdog.report.status import Moment, PlanStatus, Status, TryingStatus, UnderWayStatus
 from watchdog.report.status_build import status_of
@@ -70,19 +70,19 @@ def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: 
 
 def test_the_time_left_runs_down_between_two_cycles() -> None:
     """It never goes below zero, and does not run while no cycle finishes."""
-    (standing,) = standings(over(), 0.4)
-    assert [step.short for step in standing.steps] == ["kill in 1s"]
-    (standing,) = standings(over(), 60.0)
-    assert [step.short for step in standing.steps] == ["kill now"]
+    (progress,) = by_urgency(over(), 0.4)
+    assert [step.short for step in progress.steps] == ["kill in 1s"]
+    (progress,) = by_urgency(over(), 60.0)
+    assert [step.short for step in progress.steps] == ["kill now"]
 
 
 def test_a_lesser_step_is_not_announced_once_a_kill_is_due() -> None:
     """The kill that is due now is what happens: what its rule would do below it does not."""
     slow = replace(KILL, for_s=600.0)
     report = Story(under=policy(rule(WARN, slow, AT_ONCE, name="notebooks"))).run(17.0, 2)
-    (standing,) = standings(status_of(report))
-    assert [step.short for step in standing.steps] == ["kill now"]
-    assert standing.level is Level.BAD
+    (progress,) = by_urgency(status_of(report))
+    assert [step.short for step in progress.steps] == ["kill now"]
+    assert progress.level is Level.BAD
 
 
 def node(*gibibytes: float) -> CycleReport:
@@ -95,15 +95,15 @@ def node(*gibibytes: float) -> CycleReport:
 def test_the_most_urgent_account_comes_first() -> None:
     """A kill before a warning, and then by the share of the limit in use; what is over before what is within."""
     status = status_of(node(3, 20, 6, 9))
-    assert [each.account.uid for each in standings(status)] == ["u1", "u3", "u2", "u0"]
-    assert [each.needs_attention for each in standings(status)] == [True, True, False, False]
+    assert [each.account.uid for each in by_urgency(status)] == ["u1", "u3", "u2", "u0"]
+    assert [each.needs_attention for each in by_urgency(status)] == [True, True, False, False]
 
 
 def test_a_calm_account_has_no_step() -> None:
     """Nothing comes next for an account that is within its limit, or of which nothing is known."""
     for report in (quiet(), Story().see(trainer_node(None))):
-        (standing,) = standings(status_of(report))
-        assert (standing.steps, standing.gravest, standing.level) == ((), None, Level.GOOD)
+        (progress,) = by_urgency(status_of(report))
+        assert (progress.steps, progress.gravest, progress.level) == ((), None, Level.GOOD)
 
 
 def test_a_result_of_a_later_version_is_named_in_general_words() -> None:

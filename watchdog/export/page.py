@@ -18,7 +18,7 @@ from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import PageInput, headline
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
-from watchdog.report.progress import Level, Standing
+from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.node import unlisted
@@ -100,7 +100,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         head=head,
         refresh_s=refresh_s,
         node=status.node if status is not None else "",
-        urgent=[_urgent(standing, seen, number) for number, standing in enumerate(seen.urgent[:_MOST_OVER])],
+        urgent=[_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:_MOST_OVER])],
         more_urgent=max(len(seen.urgent) - _MOST_OVER, 0),
         recent=[_recent(action, seen, n) for n, action in enumerate(status.recent)] if status is not None else [],
         gaps=gaps[:_MOST_REMEDIES],
@@ -108,15 +108,15 @@ def page(seen: PageInput) -> tuple[str, int]:
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
         cards=cards(status) if status is not None else (),
         health=list(_health(seen)),
-        accounts=[_account(standing, seen) for standing in seen.standings],
+        accounts=[_account(progress, seen) for progress in seen.by_urgency],
         unlisted=unlisted(seen.unlisted),
     )
     return html, refresh_s
 
 
-def _urgent(standing: Standing, seen: PageInput, number: int) -> Row:
+def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     """An account that is over its limit or has a next step; only the first few have details."""
-    account, has_details = standing.account, number < _WITH_DETAILS
+    account, has_details = progress.account, number < _WITH_DETAILS
     allowed, declared = account.allowed, account.declared
     is_default = account.declared_by == "default"
     source = (
@@ -125,11 +125,11 @@ def _urgent(standing: Standing, seen: PageInput, number: int) -> Row:
         else f"declared by {inert(account.declared_by or 'nothing')}"
     )
     origin = f"{format_bytes(declared)} {source}" if has_details and declared is not None else ""
-    shown = (step for step in standing.steps if step.is_held or (has_details and step is standing.gravest))
+    shown = (step for step in progress.steps if step.is_held or (has_details and step is progress.gravest))
     return {
         "title": account.title,
         "place": _place(account, seen.labels),
-        "steps": standing.steps,
+        "steps": progress.steps,
         "bar": account_bar(account),
         "used": amount(account.used, account.least),
         "allowed": format_bytes(allowed) if allowed is not None else "",
@@ -157,9 +157,9 @@ def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
     return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
 
 
-def _account(standing: Standing, seen: PageInput) -> Row:
+def _account(progress: AccountProgress, seen: PageInput) -> Row:
     """A row of the table of all accounts."""
-    account, gravest = standing.account, standing.gravest
+    account, gravest = progress.account, progress.gravest
     most, allowed = account.used_at_most, account.allowed
     state = _VERDICTS.get(account.verdict, account.verdict)
     verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
@@ -173,7 +173,7 @@ def _account(standing: Standing, seen: PageInput) -> Row:
         "allowed": format_bytes(allowed) if allowed is not None else "",
         "declared": amount(account.declared) if allowed is not None and account.declared != allowed else "",
         "state": f"{state}, {gravest.short}" if gravest is not None else state,
-        "css": standing.level.value if standing.steps else verdict_css,
+        "css": progress.level.value if progress.steps else verdict_css,
         "is_protected": account.protected is not None,
     }
 

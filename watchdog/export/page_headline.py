@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from watchdog.core.model import GapReason
-from watchdog.report.progress import Level, Standing, standings
+from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.brakes import suspended_because
@@ -39,14 +39,14 @@ class PageInput:
     is_still: bool = False
 
     @cached_property
-    def standings(self) -> tuple[Standing, ...]:
+    def by_urgency(self) -> tuple[AccountProgress, ...]:
         """All accounts, the most urgent first."""
-        return standings(self.status, self.passed_s) if self.status is not None else ()
+        return by_urgency(self.status, self.passed_s) if self.status is not None else ()
 
     @cached_property
-    def urgent(self) -> tuple[Standing, ...]:
+    def urgent(self) -> tuple[AccountProgress, ...]:
         """Those that are over their limit or have a next step."""
-        return tuple(standing for standing in self.standings if standing.needs_attention)
+        return tuple(progress for progress in self.by_urgency if progress.needs_attention)
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
@@ -126,7 +126,7 @@ def _responding(seen: PageInput, status: Status) -> Headline:
     rest = [breaker, recent if seen.urgent else ""]
     if level is not Level.GOOD:  # problems of the watchdog come before problems of pods
         state, rest = [], [*state, *rest]
-    levels = {level, *(standing.level for standing in seen.urgent), *((Level.BAD,) if down else ())}
+    levels = {level, *(progress.level for progress in seen.urgent), *((Level.BAD,) if down else ())}
     is_unsure = any(account.verdict == "unknown" for account in status.accounts)
     levels |= {Level.WATCH} if recent or breaker or incomplete or is_unsure else set()
     return Headline(
@@ -153,10 +153,10 @@ def _pods(seen: PageInput, status: Status) -> str:
     """Which pods are over their limits, with the name and next step of the most urgent."""
     if not seen.urgent:
         return _calm(status.accounts, is_sure=not seen.unlisted)
-    first, pods = seen.urgent[0], {standing.account.title for standing in seen.urgent}
+    first, pods = seen.urgent[0], {progress.account.title for progress in seen.urgent}
     next_step = first.gravest.short if first.gravest is not None else "no action follows"
     # Thresholds may be below the limit: of warnings, and of steps while a GPU is short of memory.
-    is_over = all(standing.account.verdict == "over" for standing in seen.urgent)
+    is_over = all(progress.account.verdict == "over" for progress in seen.urgent)
     where = f"over {'its limit' if len(pods) == 1 else 'their limits'}" if is_over else "above a threshold"
     most = ":" if len(pods) == 1 else ". Most urgent:"
     return f"{count(len(pods), 'pod')} {where}{most} {inert(first.account.title, _LONGEST_TITLE)}, {next_step}."
@@ -172,7 +172,7 @@ def _calm(accounts: Sequence[AccountStatus], *, is_sure: bool) -> str:
 
 def _recent_action(seen: PageInput, status: Status) -> str:
     """The last kill or eviction, while it is recent and its pod is not named already."""
-    named = {standing.account.uid for standing in seen.urgent}
+    named = {progress.account.uid for progress in seen.urgent}
     recent = [act for act in status.recent if is_action(act) and seen.now_s - (act.at or 0.0) < _RECENT_S]
     action = next((act for act in recent if act.uid not in named), None)
     if action is None:

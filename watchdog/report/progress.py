@@ -49,7 +49,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class AccountProgress:
     """An account with what comes next for it, in the order in which it comes."""
 
     account: AccountStatus
@@ -83,14 +83,14 @@ class Standing:
         return level, due_s, _VERDICTS.get(account.verdict, 1), -share, account.title
 
 
-def standings(status: Status, elapsed_s: float = 0.0) -> tuple[Standing, ...]:
+def by_urgency(status: Status, elapsed_s: float = 0.0) -> tuple[AccountProgress, ...]:
     """All accounts with what comes next for them, `elapsed_s` after the cycle; the most urgent first."""
     planned = steps_by_account(status)
     found = (
-        Standing(account=account, steps=tuple(_steps(account, planned.get(account.key, ()), status, elapsed_s)))
+        AccountProgress(account=account, steps=tuple(_steps(account, planned.get(account.key, ()), status, elapsed_s)))
         for account in status.accounts
     )
-    return tuple(sorted(found, key=lambda standing: standing.urgency))
+    return tuple(sorted(found, key=lambda progress: progress.urgency))
 
 
 def steps_by_account(status: Status) -> Mapping[StatusKey, tuple[PlanStatus, ...]]:

@@ -187,7 +187,8 @@ def is_enforced(account: AccountStatus, status: Status) -> bool:
 
 
 def _coming(entry: PlanStatus, status: Status) -> str:
-    what = entry.detail[:1].lower() + entry.detail[1:]
+    text = entry.detail or entry.sentence  # an older daemon sends no detail
+    what = text[:1].lower() + text[1:]
     if entry.due_in_s <= 0:
         return f"Due now: {what}"
     # While the pod list is stale or no cycle ends, no time counts.
