@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
@@ -82,35 +82,6 @@ class WriteResult(Enum):
     REFUSED = auto()  # it would be refused again
 
 
-class EventRequests:
-    """Writes Events, one at a time; a repetition of an Event that the server has is added to its series."""
-
-    def __init__(self, api: Api, node_name: str) -> None:
-        self._api = api
-        self._node_name = node_name
-        self._series = SeriesCache()
-
-    def write(self, pod_event: PodEvent, begin: Callable[[], None]) -> ApiResponse:
-        """Write it and return the decisive response; ApiError if none comes. `begin` is called before each request.
-
-        Safe to repeat with the same Event: the name stays, and so does the count.
-        """
-        series = self._series.following(pod_event)
-        response = None
-        if series.count > 1:
-            begin()
-            path = f"{_collection(pod_event)}/{quote(series.name, safe='')}"
-            response = self._api.call("PATCH", path, body=series_part(series), content_type=_MERGE)
-        if response is None or response.status == 404:
-            # An Event lives for an hour by default (--event-ttl): the series continues with a new one and a new note.
-            begin()
-            event = event_object(pod_event, series, self._node_name)
-            response = self._api.call("POST", _collection(pod_event), body=event)
-        if write_result(response) is WriteResult.WRITTEN:
-            self._series.remember(pod_event, series)
-        return response
-
-
 def write_result(response: ApiResponse) -> WriteResult:
     """What a response means."""
     # It exists already if an earlier attempt, whose response was lost, or an earlier process created it.
@@ -166,7 +137,9 @@ class EventWriter:
 
     def __init__(self, api: Api, node_name: str, *, longest_pause_s: float = LONGEST_S) -> None:
         self.messages = MessageQueue()
-        self._requests = EventRequests(api, node_name)
+        self._api = api
+        self._node_name = node_name
+        self._series = SeriesCache()
         self._waiting: deque[_QueuedEvent] = deque()
         self._ready = threading.Condition()
         self._stopped = threading.Event()
@@ -268,12 +241,32 @@ class EventWriter:
         """One attempt; None if no response came."""
         now_s = clock.now().boottime_s
         try:
-            response = self._requests.write(pod_event, lambda: self._rate.take(clock.now().boottime_s))
+            response = self._request(pod_event)
         except ApiError as error:
             self.messages.add("unreachable", f"Events can't be written: {error}; {_KEPT}", now_s)
             return None
         if write_result(response) is not WriteResult.WRITTEN:
             self.messages.add(*refusal(response, pod_event), now_s)
+        return response
+
+    def _request(self, pod_event: PodEvent) -> ApiResponse:
+        """Write an Event, or add it to the series that the server has, and return the decisive response.
+
+        Safe to repeat with the same Event: the name stays, and so does the count.
+        """
+        series = self._series.following(pod_event)
+        response = None
+        if series.count > 1:
+            self._rate.take(clock.now().boottime_s)
+            path = f"{_collection(pod_event)}/{quote(series.name, safe='')}"
+            response = self._api.call("PATCH", path, body=series_part(series), content_type=_MERGE)
+        if response is None or response.status == 404:
+            # An Event lives for an hour by default (--event-ttl): the series continues with a new one and a new note.
+            self._rate.take(clock.now().boottime_s)
+            event = event_object(pod_event, series, self._node_name)
+            response = self._api.call("POST", _collection(pod_event), body=event)
+        if write_result(response) is WriteResult.WRITTEN:
+            self._series.remember(pod_event, series)
         return response
 
     def _drop(self, sentence: str, now_s: float) -> None:
