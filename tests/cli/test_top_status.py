@@ -16,13 +16,11 @@ from watchdog.cli.rows import (
     Choice,
     TopRow,
     daemon_health,
-    is_short,
+    gpu_rows,
     labels_of,
     problems,
-    ratio,
     recent_title,
     rows_of,
-    sums_by_gpu,
     timers_run,
     unattributed_row,
     why,
@@ -44,7 +42,7 @@ def test_an_account_over_its_limit() -> None:
     """A row has the account, what it uses of what it is allowed, and the step that is due."""
     row = only(status(climbing(28)))
     assert (row.title, row.account.verdict, row.account.allowed) == ("a/trainer", "over", 10909216931)
-    assert ratio(row.account) == pytest.approx(1.22, abs=0.01)
+    assert row.ratio == pytest.approx(1.22, abs=0.01)
     due = row.next
     assert due is not None
     assert (due.do, due.scope, due.above, due.due_in_s) == ("kill", "container", "110%", 0.0)
@@ -58,9 +56,8 @@ def test_unattributed_memory_has_its_row_and_its_column() -> None:
     assert last is not None
     assert (last.title, last.account.used) == (UNATTRIBUTED, Gi)
     assert [(use.pid, use.container) for use in last.account.processes] == [(9, "host")]
-    sums = sums_by_gpu(found).values()
-    assert [unattributed.used for _, unattributed in sums] == [Gi, 0]
-    assert [pods.used for pods, _ in sums] == [3 * Gi, Gi]
+    assert [row.unattributed.total for row in gpu_rows(found)] == [Gi, 0]
+    assert [row.pods.total for row in gpu_rows(found)] == [3 * Gi, Gi]
 
 
 def test_what_is_not_known_stays_not_known() -> None:
@@ -68,15 +65,15 @@ def test_what_is_not_known_stays_not_known() -> None:
     found = status(Story().see(trainer_node(None)))
     account = only(found).account
     assert (account.used, account.least, account.verdict) == (None, 3 * Gi, "unknown")
-    pods, _ = sums_by_gpu(found)[found.gpus[0].uuid]
-    assert (pods.used, pods.at_least) == (None, 2 * Gi)
+    pods = gpu_rows(found)[0].pods
+    assert (pods.total, pods.at_least) == (None, 2 * Gi)
 
 
 def test_a_card_that_is_short_of_memory_is_marked() -> None:
     """A card counts as short by the policy's own threshold, and one whose use is not known does not."""
     seen = snapshot([], [], (gpu(0, used=77 * Gi), gpu(1, used=75 * Gi), gpu(2, used=None)))
     found = status(Story().see(seen))
-    assert [is_short(card, found.free_share) for card in found.gpus] == [True, False, False]
+    assert [row.is_short for row in gpu_rows(found)] == [True, False, False]
 
 
 def test_the_first_action_behind_a_warning() -> None:
@@ -257,6 +254,7 @@ def test_a_pod_that_declares_nothing_has_no_limit() -> None:
     """That is another thing than a limit that is not known."""
     bare = trainer(containers=(replace(trainer().containers[0], resources={}),))
     found = status(Story(pods=(bare,)).see(trainer_node(4.0)))
-    account = only(found).account
-    assert (account.verdict, account.declared, account.allowed, ratio(account)) == ("undeclared", None, None, 0.0)
+    row = only(found)
+    account = row.account
+    assert (account.verdict, account.declared, account.allowed, row.ratio) == ("undeclared", None, None, 0.0)
     assert labels_of(found) == {"GPU-0": "0", "GPU-1": "1"}

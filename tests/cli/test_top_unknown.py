@@ -14,9 +14,9 @@ from watchdog.cli.rows import (
     TopRow,
     chosen,
     enforcement,
+    gpu_rows,
     problems,
     rows_of,
-    sums_by_gpu,
     timers_run,
     unattributed_row,
 )
@@ -107,9 +107,9 @@ def dark() -> Status:
 def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     """What its processes use is unknown, at least what is remembered; the sentence is among the problems."""
     found = dark()
-    sums = sums_by_gpu(found)
-    assert [(each.used, each.at_least) for _, each in sums.values()] == [(None, Gi), (0, 0)]
-    assert [pods.used for pods, _ in sums.values()] == [None, 0]
+    rows = gpu_rows(found)
+    assert [(row.unattributed.total, row.unattributed.at_least) for row in rows] == [(None, Gi), (0, 0)]
+    assert [row.pods.total for row in rows] == [None, 0]
     last = unattributed_row(found)
     assert last is not None
     assert last.account.used is None
@@ -121,8 +121,8 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
 def test_nothing_known_at_all_is_a_word() -> None:
     """Without a process that is remembered, too, `UNATTRIBUTED` is not 0."""
     empty = status(Story(pods=()).see(snapshot(gpus=(gpu(0, used=60 * Gi, listed=False),))))
-    ((_, unattributed),) = sums_by_gpu(empty).values()
-    assert (unattributed.used, unattributed.at_least) == (None, 0)
+    (row,) = gpu_rows(empty)
+    assert (row.unattributed.total, row.unattributed.at_least) == (None, 0)
     line = status_text(empty, Choice(), BLOCKS).split("\n\n")[1].splitlines()[1].split()
     assert line[6] == "unknown"
 
@@ -132,4 +132,4 @@ def test_a_daemon_that_does_not_say_whether_a_card_is_listed() -> None:
     told = document(climbing(28))
     gpus = [{key: value for key, value in row.items() if key not in ("listed", "unattributed")} for row in told["gpus"]]
     found = status(climbing(28), gpus=gpus)
-    assert [unattributed.used for _, unattributed in sums_by_gpu(found).values()] == [Gi, 0]
+    assert [row.unattributed.total for row in gpu_rows(found)] == [Gi, 0]

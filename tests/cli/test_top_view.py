@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, status, text
+from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, row, status, text
 from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import ASCII, BLOCKS
-from watchdog.cli.rows import percent as percent_of
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import draw
 from watchdog.report.status import AccountStatus, GapStatus, Status
@@ -123,7 +122,7 @@ def _row(of: AccountStatus) -> str:
 )
 def test_percent(used: int | None, least: int, allowed: int, percent: str) -> None:
     """The share of what is allowed: a hair above it is not 100%."""
-    assert percent_of(account(used=used, least=least, allowed=allowed), BLOCKS) == percent
+    assert row(account(used=used, least=least, allowed=allowed)).percent(BLOCKS) == percent
 
 
 def test_a_card() -> None:

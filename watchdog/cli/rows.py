@@ -2,12 +2,13 @@
 
 import io
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TextIO
 
 from watchdog.daemon.enforcement import remedy_on
+from watchdog.report.figures import Sum
 from watchdog.report.progress import (
     brake_short,
     due_short,
@@ -25,7 +26,16 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
-from watchdog.report.status import AccountStatus, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status, StatusKey
+from watchdog.report.status import (
+    AccountStatus,
+    GpuMemory,
+    GpuStatus,
+    PlanStatus,
+    ProcessStatus,
+    RecentStatus,
+    Status,
+    StatusKey,
+)
 from watchdog.report.text import byte_cell, inert, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
@@ -79,9 +89,50 @@ class TopRow:
         """The pod as `namespace/name`, with the container and the GPU of the account."""
         if self.is_unattributed:
             return UNATTRIBUTED
-        container = container_of(self.account)
-        in_container, on_gpu = f" [{container}]" if container else "", f" on GPU {self.gpu}" if self.gpu else ""
-        return f"{self.account.title}{in_container}{on_gpu}"
+        in_container = f" [{self.container}]" if self.container else ""
+        return f"{self.account.title}{in_container}{f' on GPU {self.gpu}' if self.gpu else ''}"
+
+    @property
+    def container(self) -> str:
+        """The container of the account; empty: the whole pod."""
+        return "unlisted containers" if self.account.container == "" else self.account.container or ""
+
+    def used(self, signs: Signs) -> str:
+        """What it uses."""
+        return amount(self.account.used, self.account.used_at_least, signs)
+
+    @property
+    def declared(self) -> str:
+        """What it declares; `-` for nothing, which is not the same as unknown."""
+        return self._limit(self.account.declared)
+
+    @property
+    def allowed(self) -> str:
+        """What it is allowed; `-` if there is no limit, which is not the same as an unknown one."""
+        return self._limit(self.account.allowed)
+
+    @property
+    def ratio(self) -> float:
+        """The share of its limit that it certainly uses; infinite for any use of a limit of 0."""
+        allowed, least = self.account.allowed, self.account.least
+        if not allowed:
+            return inf if allowed == 0 and least else 0.0
+        return least / allowed
+
+    def percent(self, signs: Signs) -> str:
+        """The share of its limit that it uses: `87%`, `≥87%`, `unknown`, or `-` without a limit."""
+        if self.account.allowed is None:
+            return self.allowed
+        is_exact, share = self.account.used is not None, self.ratio
+        if not is_exact and not self.account.least:
+            return "unknown"
+        if share > _MOST_PERCENT / 100:
+            return f">{_MOST_PERCENT}%"
+        whole = round(100 * share) if is_exact else int(100 * share)
+        # A hair above or below the limit must not read as exactly 100%.
+        if whole == 100 and share != 1:
+            whole = 101 if share > 1 else 99
+        return f"{'' if is_exact else signs.least}{whole}%"
 
     @property
     def next(self) -> PlanStatus | None:
@@ -131,6 +182,10 @@ class TopRow:
             shown += [step for step in self.steps if step.do.enforces][:1]
         return "; then ".join(self._step(step, elapsed_s) for step in shown)
 
+    def _limit(self, value: int | None) -> str:
+        has_none = value is None and self.account.verdict in ("undeclared", "misdeclared", "")
+        return "-" if has_none else byte_cell(value)
+
     @property
     def _is_hung(self) -> bool:
         return self.status.hangs_since is not None
@@ -170,9 +225,9 @@ def unattributed_row(status: Status) -> TopRow | None:
     uses = status.unattributed
     if not uses:
         return None
-    total = summed([use.used for use in uses], is_whole=all(gpu.listed for gpu in status.gpus))
+    total = summed((use.used for use in uses), is_whole=all(gpu.listed for gpu in status.gpus))
     account = AccountStatus(
-        used=total.used,
+        used=total.total,
         used_at_least=total.at_least,
         verdict="",
         processes=tuple(ProcessStatus(pid=use.pid, gpu=use.gpu, used=use.used, container=use.reason) for use in uses),
@@ -182,11 +237,11 @@ def unattributed_row(status: Status) -> TopRow | None:
 
 def _by_verdict(row: TopRow) -> tuple[float, ...]:
     verdict = row.account.verdict
-    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS), -ratio(row.account)
+    return VERDICTS.index(verdict) if verdict in VERDICTS else len(VERDICTS), -row.ratio
 
 
 def _by_percent(row: TopRow) -> tuple[float, ...] | None:
-    return None if row.account.allowed is None else (-ratio(row.account), -row.account.least)
+    return None if row.account.allowed is None else (-row.ratio, -row.account.least)
 
 
 # The sort orders. None: unknown or not applicable; such accounts come last in either direction.
@@ -194,7 +249,7 @@ KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
     "used": lambda row: (-row.account.least,),
     "percent": _by_percent,
     "name": lambda _: (),
-    "time": lambda row: None if row.left_s is None else (row.left_s, -ratio(row.account)),
+    "time": lambda row: None if row.left_s is None else (row.left_s, -row.ratio),
     "declared": lambda row: None if row.account.declared is None else (-row.account.declared,),
     "verdict": _by_verdict,
 }
@@ -234,54 +289,12 @@ def labels_of(status: Status) -> Mapping[str, str]:
     return {gpu.uuid: gpu.number for gpu in status.gpus}
 
 
-def container_of(account: AccountStatus) -> str:
-    """The container of an account; empty: the whole pod."""
-    return "unlisted containers" if account.container == "" else account.container or ""
-
-
-class MemorySum(NamedTuple):
-    """A sum of bytes. `used` is None if a part is unknown; the sum is then at least `at_least`."""
-
-    used: int | None
-    at_least: int
-
-
-def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> MemorySum:
-    """The sum of the parts. `is_whole` False: parts may be missing, so the sum is unknown."""
-    values = list(parts)
-    at_least = sum(filter(None, values))
-    return MemorySum(used=at_least if is_whole and None not in values else None, at_least=at_least)
-
-
-def sums_by_gpu(status: Status) -> Mapping[str, tuple[MemorySum, MemorySum]]:
-    """By GPU UUID: what processes of pods use, and what unattributed processes use."""
-    pods: defaultdict[str, list[int | None]] = defaultdict(list)
-    unattributed: defaultdict[str, list[int | None]] = defaultdict(list)
-    for account in status.accounts:
-        for process in account.processes:
-            pods[process.gpu].append(process.used)
-    for use in status.unattributed:
-        unattributed[use.gpu].append(use.used)
-    return {
-        gpu.uuid: (
-            summed(pods[gpu.uuid], is_whole=gpu.listed),
-            summed(unattributed[gpu.uuid], is_whole=gpu.listed),
-        )
-        for gpu in status.gpus
-    }
-
-
-def is_short(gpu: GpuStatus, free_share: float) -> bool:
-    """Whether less than this share of its memory is free; False if unknown."""
-    total, used = gpu.memory.total, gpu.memory.used
-    return bool(total) and used is not None and (total or 0) - used < free_share * (total or 0)
-
-
-def ratio(account: AccountStatus) -> float:
-    """The share of its limit that it certainly uses; infinite for any use of a limit of 0."""
-    if not account.allowed:
-        return inf if account.allowed == 0 and account.least else 0.0
-    return account.least / account.allowed
+def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> Sum:
+    """The sum of the parts; unknown if `is_whole` is False, since parts may then be missing."""
+    total = Sum(known=is_whole)
+    for part in parts:
+        total.add(part)
+    return total
 
 
 def amount(used: int | None, least: int | None, signs: Signs) -> str:
@@ -289,33 +302,40 @@ def amount(used: int | None, least: int | None, signs: Signs) -> str:
     return byte_cell(used) if used is not None or not least else f"{signs.least}{byte_cell(least)}"
 
 
-def used_of(account: AccountStatus | RecentStatus, signs: Signs) -> str:
-    """What an account uses, or used at an action."""
-    return amount(account.used, account.used_at_least, signs)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRow:
+    """A GPU, what processes of pods and unattributed ones use of it, and whether less is free than the policy asks."""
+
+    gpu: GpuStatus
+    pods: Sum
+    unattributed: Sum
+    is_short: bool
 
 
-def limit(account: AccountStatus, value: int | None) -> str:
-    """What is declared or allowed; `-` if there is no limit, which is not the same as an unknown one."""
-    if value is None and account.verdict in ("undeclared", "misdeclared", ""):
-        return "-"
-    return byte_cell(value)
+def gpu_rows(status: Status) -> Sequence[GpuRow]:
+    """A row for each GPU."""
+    rows = {
+        gpu.uuid: GpuRow(
+            gpu=gpu,
+            pods=Sum(known=gpu.listed),
+            unattributed=Sum(known=gpu.listed),
+            is_short=_is_short(gpu.memory, status.free_share),
+        )
+        for gpu in status.gpus
+    }
+    for process in (process for account in status.accounts for process in account.processes):
+        if process.gpu in rows:
+            rows[process.gpu].pods.add(process.used)
+    for use in status.unattributed:
+        if use.gpu in rows:
+            rows[use.gpu].unattributed.add(use.used)
+    return list(rows.values())
 
 
-def percent(account: AccountStatus, signs: Signs) -> str:
-    """The share of its limit that it uses: `87%`, `≥87%`, `unknown`, or `-` without a limit."""
-    if account.allowed is None:
-        return limit(account, None)
-    if account.used is None and not account.least:
-        return "unknown"
-    share = ratio(account)
-    if share > _MOST_PERCENT / 100:
-        return f">{_MOST_PERCENT}%"
-    is_exact = account.used is not None
-    whole = round(100 * share) if is_exact else int(100 * share)
-    # A hair above or below the limit must not read as exactly 100%.
-    if whole == 100 and share != 1:
-        whole = 101 if share > 1 else 99
-    return f"{'' if is_exact else signs.least}{whole}%"
+def _is_short(memory: GpuMemory, free_share: float) -> bool:
+    if not memory.total or memory.used is None:
+        return False
+    return memory.total - memory.used < free_share * memory.total
 
 
 def recent_title(recent: RecentStatus) -> str:

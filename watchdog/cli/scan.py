@@ -9,7 +9,7 @@ import click
 
 from watchdog import clock
 from watchdog.cli.check import is_absent, refusal
-from watchdog.cli.rows import ASCII, VERDICTS, labels_of, used_of
+from watchdog.cli.rows import ASCII, VERDICTS, amount, labels_of
 from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, text, wrapped
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy
@@ -159,11 +159,10 @@ def _gpu_lines(status: Status, width: int) -> Sequence[Cell]:
 def _gpu(gpu: GpuStatus, cells: int, *, is_short: bool) -> Row:
     memory = gpu.memory
     used = f"{bar(memory.used, memory.total, cells)} {byte_cell(memory.used)} of {byte_cell(memory.total)}"
-    name = f"{gpu.name} {gpu.profile}" if gpu.profile else gpu.name
     # The first group tells the cards of a node apart: GPU-5d0f6a3e of GPU-5d0f6a3e-1b7c-...
     uuid = "-".join(gpu.uuid.split("-")[:2]) if is_short else gpu.uuid
     state = used if gpu.up else text("not responding", "red")
-    return gpu.number, name, uuid, state, byte_cell(memory.reserved), byte_cell(memory.residual)
+    return gpu.number, gpu.model, uuid, state, byte_cell(memory.reserved), byte_cell(memory.residual)
 
 
 def bar(part: int | None, whole: int | None, width: int = _WIDE_BAR) -> str:
@@ -230,7 +229,7 @@ def _account(account: AccountStatus, labels: Mapping[str, str]) -> Iterator[Row 
         account.title,
         "all" if account.container is None else account.container or "unknown",
         "all" if account.gpu is None else labels.get(account.gpu, account.gpu),
-        used_of(account, ASCII),
+        amount(account.used, account.used_at_least, ASCII),
         "-" if account.declared is None else byte_cell(account.declared),
         "-" if account.allowed is None else byte_cell(account.allowed),
         text(account.verdict, _STYLES.get(account.verdict, "")),

@@ -20,17 +20,13 @@ from watchdog.cli.rows import (
     TopRow,
     amount,
     chosen,
-    container_of,
     daemon_health,
     enforcement,
+    gpu_rows,
     labels_of,
-    limit,
-    percent,
     prepare,
     problems,
-    sums_by_gpu,
     timers_run,
-    used_of,
 )
 from watchdog.cli.tables import Column, printed, table
 from watchdog.cli.terminal import Terminal, size_of
@@ -97,16 +93,15 @@ def status_text(status: Status, choice: Choice, signs: Signs) -> str:
 
 
 def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
-    sums = sums_by_gpu(status)
-    for gpu in status.gpus:
-        memory, (_, unattributed) = gpu.memory, sums[gpu.uuid]
+    for row in gpu_rows(status):
+        gpu, memory = row.gpu, row.gpu.memory
         yield (
             gpu.number,
             "up" if gpu.up else "lost",
             *map(byte_cell, (memory.used, memory.total, memory.reserved, memory.residual)),
-            amount(unattributed.used, unattributed.at_least, signs),
+            amount(row.unattributed.total, row.unattributed.at_least, signs),
             gpu.uuid,
-            f"{gpu.name} {gpu.profile or ''}".strip(),
+            gpu.model,
         )
 
 
@@ -114,12 +109,12 @@ def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
     account = row.account
     return (
         account.title,
-        container_of(account).replace(" ", "_"),
+        row.container.replace(" ", "_"),
         row.gpu,
-        used_of(account, signs),
-        limit(account, account.declared),
-        limit(account, account.allowed),
-        percent(account, signs),
+        row.used(signs),
+        row.declared,
+        row.allowed,
+        row.percent(signs),
         account.verdict,
         account.rule or "",
         row.next_full(),

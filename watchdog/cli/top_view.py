@@ -10,28 +10,24 @@ from rich.text import Text
 
 from watchdog.cli.rows import (
     VERDICTS,
-    MemorySum,
+    GpuRow,
     Signs,
     TopRow,
     amount,
     daemon_health,
     enforcement,
-    is_short,
+    gpu_rows,
     labels_of,
-    limit,
-    percent,
     problems,
     recent_title,
     summed,
-    sums_by_gpu,
     unattributed_row,
-    used_of,
     why,
 )
 from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.core.units import format_bytes
-from watchdog.report.status import AccountStatus, GpuStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.status import AccountStatus, ProcessStatus, RecentStatus, Status
 from watchdog.report.text import byte_cell, clock_time, count, span
 
 PLAIN: Final = Style.null()
@@ -120,13 +116,13 @@ class ScreenFrame:
 
 def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     """The GPUs, in at most `room` lines."""
-    gpus, sums, free_share = status.gpus, sums_by_gpu(status), status.free_share
-    if not gpus:
+    rows = gpu_rows(status)
+    if not rows:
         return [text("No GPUs found.", WARN)]
-    if len(gpus) <= max(room - 1, 2):
-        return table(_GPUS, [_gpu(gpu, sums[gpu.uuid], free_share, frame) for gpu in gpus], frame.width, gap=1)
+    if len(rows) <= max(room - 1, 2):
+        return table(_GPUS, [_gpu(row, frame) for row in rows], frame.width, gap=1)
     for is_small in (False, True):
-        cells = [_gpu_cell(gpu, sums[gpu.uuid], free_share, frame.signs, is_small=is_small) for gpu in gpus]
+        cells = [_gpu_cell(row, frame.signs, is_small=is_small) for row in rows]
         lines, across = _side_by_side(cells, frame.width)
         if len(lines) <= room:
             return lines
@@ -134,55 +130,53 @@ def gpu_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     return [*lines[: room - 1], text(f"and {count(hidden, 'more GPU')}", DIM)]
 
 
-def _gpu(gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], free_share: float, frame: ScreenFrame) -> tuple[Cell, ...]:
-    memory, (_, unattributed) = gpu.memory, sums
+def _gpu(row: GpuRow, frame: ScreenFrame) -> tuple[Cell, ...]:
+    gpu, memory, unattributed = row.gpu, row.gpu.memory, row.unattributed
     return (
         text(gpu.number, TITLE),
-        _gpu_bar(gpu, sums, min(max(frame.width // 5, _SMALL_BAR), _BAR), frame.signs),
-        text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(gpu, free_share)),
+        _gpu_bar(row, min(max(frame.width // 5, _SMALL_BAR), _BAR), frame.signs),
+        text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(row)),
         byte_cell(memory.total),
         text(
-            amount(unattributed.used, unattributed.at_least, frame.signs),
-            DIM if unattributed.used == 0 else STYLES["unattributed"],
+            amount(unattributed.total, unattributed.at_least, frame.signs),
+            DIM if unattributed.total == 0 else STYLES["unattributed"],
         ),
         byte_cell(memory.residual),
         byte_cell(memory.reserved),
-        f"{gpu.name} {gpu.profile or ''}".strip(),
+        gpu.model,
     )
 
 
-def _gpu_style(gpu: GpuStatus, free_share: float) -> Style:
-    if not gpu.up or is_short(gpu, free_share):
+def _gpu_style(row: GpuRow) -> Style:
+    if not row.gpu.up or row.is_short:
         return BAD
-    return WARN if gpu.memory.used is None else PLAIN
+    return WARN if row.gpu.memory.used is None else PLAIN
 
 
-def _gpu_bar(gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], width: int, signs: Signs) -> Text:
+def _gpu_bar(row: GpuRow, width: int, signs: Signs) -> Text:
     """A bar of a GPU's memory: used by pods, by unattributed processes, by anything else, and free."""
-    total, used = gpu.memory.total, gpu.memory.used
-    if not gpu.up or not total or used is None:
+    total, used = row.gpu.memory.total, row.gpu.memory.used
+    if not row.gpu.up or not total or used is None:
         return text("?" * width, STYLES["unknown"])
-    pods, unattributed = (part.at_least for part in sums)
+    pods, attributed_or_not = row.pods.at_least, row.pods.at_least + row.unattributed.at_least
     bar = text("")
-    for kind, upto in (("pods", pods), ("unattributed", pods + unattributed), ("rest", used)):
+    for kind, upto in (("pods", pods), ("unattributed", attributed_or_not), ("rest", used)):
         # The parts may exceed the whole: the process lists and the counter are read one after the other.
         size = max(min(round(width * min(upto, used) / total), width) - bar.cell_len, 0)
         bar.append(getattr(signs, kind) * size, STYLES[kind])
     return bar.append(signs.free * (width - bar.cell_len), STYLES["free"])
 
 
-def _gpu_cell(
-    gpu: GpuStatus, sums: tuple[MemorySum, MemorySum], free_share: float, signs: Signs, *, is_small: bool
-) -> Text:
+def _gpu_cell(row: GpuRow, signs: Signs, *, is_small: bool) -> Text:
     """A GPU as a short cell, several per line."""
-    used, total = gpu.memory.used, gpu.memory.total
+    gpu, used, total = row.gpu, row.gpu.memory.used, row.gpu.memory.total
     if is_small:
         share = f"{round(100 * used / total)}%" if used is not None and total else "unknown"
         label = f" {(share if gpu.up else 'lost').rjust(4)}"
     else:
         label = f" {byte_cell(used).rjust(7)} of {byte_cell(total)}" if gpu.up else " not responding"
-    bar = _gpu_bar(gpu, sums, _SMALL_BAR, signs)
-    return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(gpu, free_share))
+    bar = _gpu_bar(row, _SMALL_BAR, signs)
+    return text(f"{gpu.number.rjust(2)} ", TITLE) + bar + text(label, _gpu_style(row))
 
 
 def _side_by_side(cells: Sequence[Text], width: int) -> tuple[list[Text], int]:
@@ -237,11 +231,11 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
     return (
         ">" if is_selected else " ",
         text(row.title, _MARKED if is_selected else name),
-        used_of(account, signs),
-        limit(account, account.declared),
-        limit(account, account.allowed),
+        row.used(signs),
+        row.declared,
+        row.allowed,
         text(_share_bar(account, wide, signs), style),
-        text(percent(account, signs), style),
+        text(row.percent(signs), style),
         text(account.verdict or "-", style),
         _over_for(row, frame) or "-",
         account.rule or "-",
@@ -300,7 +294,7 @@ def _process(use: ProcessStatus, label: str | None) -> tuple[Cell, ...]:
 def _summary(row: TopRow, frame: ScreenFrame) -> str:
     account = row.account
     if row.is_unattributed:
-        return f"{used_of(account, frame.signs)} in use; no limit applies and no action is taken"
+        return f"{row.used(frame.signs)} in use; no limit applies and no action is taken"
     over_for = _over_for(row, frame)
     by = f" by {account.declared_by}" if account.declared_by else ""
     facts = (
@@ -333,7 +327,7 @@ def action_cells(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ..
         recent.do,
         recent.result or "in progress",
         recent_title(recent),
-        used_of(recent, signs),
+        amount(recent.used, recent.used_at_least, signs),
         byte_cell(recent.allowed),
         recent.rule or "-",
         why(recent) or "-",
@@ -404,11 +398,11 @@ def _head(status: Status, frame: ScreenFrame) -> list[Text]:
 
 def _totals(status: Status, frame: ScreenFrame) -> Text:
     used, total = summed(gpu.memory.used for gpu in status.gpus), summed(gpu.memory.total for gpu in status.gpus)
-    of = f"{amount(used.used, used.at_least, frame.signs)} of {amount(total.used, total.at_least, frame.signs)}"
+    of = f"{amount(used.total, used.at_least, frame.signs)} of {amount(total.total, total.at_least, frame.signs)}"
     parts = [(f"{count(len(status.gpus), 'GPU')}: {of}", PLAIN)]
     unattributed = unattributed_row(status)
     if unattributed is not None:
-        parts.append((f", {used_of(unattributed.account, frame.signs)} unattributed", STYLES["unattributed"]))
+        parts.append((f", {unattributed.used(frame.signs)} unattributed", STYLES["unattributed"]))
     pods = count(len({account.uid for account in status.accounts}), "pod")
     verdicts = Counter(account.verdict for account in status.accounts)
     present = [verdict for verdict in VERDICTS if verdicts[verdict]]

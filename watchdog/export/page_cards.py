@@ -132,7 +132,7 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, most_na
     return Card(
         label=gpu_label(gpu),
         uuid=gpu.uuid,
-        model=f"{gpu.name} {gpu.profile or ''}".strip(),
+        model=gpu.model,
         is_up=gpu.up,
         used=amount(memory.used),
         total=amount(memory.total),

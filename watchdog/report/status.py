@@ -69,6 +69,11 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     unattributed: Bytes | None = None
 
     @property
+    def model(self) -> str:
+        """Its name, with the profile of a MIG instance."""
+        return f"{self.name} {self.profile or ''}".strip()
+
+    @property
     def number(self) -> str:
         """Its short name in a column: `3`, or `3/1` for a MIG instance."""
         shown = inert(self.uuid or "unknown", 16) if self.index is None else str(self.index)

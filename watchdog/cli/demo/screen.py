@@ -7,7 +7,7 @@ from typing import Final, TextIO
 from rich.text import Text
 
 from watchdog.cli.demo.events import DemoEvent
-from watchdog.cli.rows import ASCII, Choice, Signs, TopRow, chosen, limit, prepare, used_of
+from watchdog.cli.rows import ASCII, Choice, Signs, TopRow, chosen, prepare
 from watchdog.cli.tables import Cell, cut, printed, text, wrapped
 from watchdog.cli.terminal import size_of
 from watchdog.cli.top_keys import Selection
@@ -81,9 +81,9 @@ def plain_line(view: DemoView) -> str:
 
 
 def _plain_row(row: TopRow, elapsed_s: float) -> str:
-    account, following = row.account, row.next_short(elapsed_s)
-    used, allowed = used_of(account, ASCII), limit(account, account.allowed)
-    return f"{account.pod} {used}/{allowed} {account.verdict}{f', {following}' if following != '-' else ''}"
+    following = row.next_short(elapsed_s)
+    rest = f", {following}" if following != "-" else ""
+    return f"{row.account.pod} {row.used(ASCII)}/{row.allowed} {row.account.verdict}{rest}"
 
 
 class LineScreen:
