@@ -15,21 +15,20 @@ from watchdog.cli.rows import (
     UNATTRIBUTED,
     Choice,
     TopRow,
+    action_cells,
     daemon_health,
     gpu_rows,
     labels_of,
     problems,
-    recent_title,
     rows_of,
     timers_run,
     unattributed_row,
-    why,
 )
 from watchdog.cli.top import status_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Do
-from watchdog.report.status import Moment, Status, StatusError, decode
+from watchdog.report.status import Moment, RecentStatus, Status, StatusError, decode
 
 
 def only(found: Status) -> TopRow:
@@ -139,6 +138,12 @@ def test_a_policy_file_that_has_not_settled_is_not_said_to_be_wrong() -> None:
     assert told == (f"The policy file on disk is not in effect: {unsettled}",)
 
 
+def title_and_why(recent: RecentStatus) -> tuple[str, str]:
+    """The pod of an action, and why it was taken."""
+    cells = action_cells(recent, 0.0, BLOCKS)
+    return cells[3], cells[7]
+
+
 def test_recent_actions() -> None:
     """A recent action has its pod, its threshold, what hindered it, and when its memory was free."""
     action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
@@ -147,12 +152,12 @@ def test_recent_actions() -> None:
     found = status(quiet(), recent=[action])
     (recent,) = found.recent
     text = "above 110%; no SIGTERM; memory free after 7s"
-    assert (recent_title(recent), why(recent)) == ("a/p [c]", text)
-    assert why(structs.replace(recent, unreleased="no cycle saw it", mark=None)) == (
+    assert title_and_why(recent) == ("a/p [c]", text)
+    assert title_and_why(structs.replace(recent, unreleased="no cycle saw it", mark=None))[1] == (
         "no SIGTERM; memory not seen free: no cycle saw it"
     )
     accepted = structs.replace(recent, do=Do.EVICT, result="done", ended_at=Moment((recent.at or 0) + 4))
-    assert why(accepted) == "above 110%; no SIGTERM; memory free after 3s"
+    assert title_and_why(accepted)[1] == "above 110%; no SIGTERM; memory free after 3s"
     line = status_text(found, Choice(), BLOCKS).rstrip().splitlines()[-1]
     assert line.split() == ["08:00:00", "kill", "in_progress", "a/p[c]", "≥5", "3", "r", *text.split()]
 

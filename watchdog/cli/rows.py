@@ -36,7 +36,7 @@ from watchdog.report.status import (
     Status,
     StatusKey,
 )
-from watchdog.report.text import byte_cell, inert, span
+from watchdog.report.text import byte_cell, clock_time, inert, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
 UNATTRIBUTED: Final = "unattributed processes"
@@ -338,13 +338,22 @@ def _is_short(memory: GpuMemory, free_share: float) -> bool:
     return memory.total - memory.used < free_share * memory.total
 
 
-def recent_title(recent: RecentStatus) -> str:
-    """The pod of an action as `namespace/name`, with its container."""
+def action_cells(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ...]:
+    """A recent action: when, what, its result, the pod, its use and limit then, the rule, and why."""
     container = f" [{recent.container}]" if recent.container else ""
-    return f"{recent.namespace or ''}/{recent.pod or ''}{container}"
+    return (
+        "now" if recent.at is None else clock_time(recent.at, at).removesuffix(" UTC"),
+        recent.do,
+        recent.result or "in progress",
+        f"{recent.namespace or ''}/{recent.pod or ''}{container}",
+        amount(recent.used, recent.used_at_least, signs),
+        byte_cell(recent.allowed),
+        recent.rule or "-",
+        _why(recent) or "-",
+    )
 
 
-def why(recent: RecentStatus) -> str:
+def _why(recent: RecentStatus) -> str:
     """What an action was taken for, what hindered it, and when its memory was free."""
     freed = ""
     if recent.unreleased is not None:

@@ -18,6 +18,7 @@ from watchdog.cli.rows import (
     Choice,
     Signs,
     TopRow,
+    action_cells,
     amount,
     chosen,
     daemon_health,
@@ -31,7 +32,7 @@ from watchdog.cli.rows import (
 from watchdog.cli.tables import Column, printed, table
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top_keys import Selection, keys_of, pressed
-from watchdog.cli.top_view import ScreenFrame, action_cells, draw
+from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.clock import Bell, Waiter
 from watchdog.core.units import format_duration
 from watchdog.report.status import ProcessStatus, RecentStatus, Status

@@ -13,21 +13,20 @@ from watchdog.cli.rows import (
     GpuRow,
     Signs,
     TopRow,
+    action_cells,
     amount,
     daemon_health,
     enforcement,
     gpu_rows,
     labels_of,
     problems,
-    recent_title,
     summed,
     unattributed_row,
-    why,
 )
 from watchdog.cli.tables import Cell, Column, cut, table, text, wrapped
 from watchdog.cli.top_keys import Selection
 from watchdog.core.units import format_bytes
-from watchdog.report.status import AccountStatus, ProcessStatus, RecentStatus, Status
+from watchdog.report.status import AccountStatus, ProcessStatus, Status
 from watchdog.report.text import byte_cell, clock_time, count, span
 
 PLAIN: Final = Style.null()
@@ -318,20 +317,6 @@ def _action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
     lines = table(_ACTIONS, rows, frame.width, gap=1)
     # In little room the rows matter more than their titles.
     return [text(f"Recent actions: {len(recent)}", TITLE), *lines[room < _TITLED :]][:room]
-
-
-def action_cells(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ...]:
-    """A recent action as the cells of its row."""
-    return (
-        "now" if recent.at is None else clock_time(recent.at, at).removesuffix(" UTC"),
-        recent.do,
-        recent.result or "in progress",
-        recent_title(recent),
-        amount(recent.used, recent.used_at_least, signs),
-        byte_cell(recent.allowed),
-        recent.rule or "-",
-        why(recent) or "-",
-    )
 
 
 _TALL: Final = 32  # from this height on blank lines separate the sections
