@@ -21,7 +21,7 @@ from watchdog.journal.read import HistoryRow, history
 from watchdog.report.text import BOLD, GREEN, RED, YELLOW, has_colour, inert, paint
 
 _LONGEST: Final = 4000
-_WIDE: Final = 80  # from this width on the sentence stands beside the event, below it below
+_WIDE: Final = 80  # from this width on the sentence is next to the event, otherwise below it
 _LEAST: Final = 40
 _TIME_WIDTH: Final = len("00:00:00  ")
 _COLOURS: Final = {
@@ -60,7 +60,7 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
 
 
 def timeline(rows: Iterable[HistoryRow], width: int, *, colour: bool = False) -> str:
-    """Rows for a terminal: a heading for each day, the time in UTC, the event, and the sentence wrapped beside it."""
+    """Rows for a terminal: a heading per day, then time, event and the wrapped sentence."""
     lines: list[str] = []
     for day, within in groupby(rows, key=lambda row: f"{_moment(row):%A %Y-%m-%d}"):
         lines += [*([""] if lines else []), paint(f"{day}, times in UTC", BOLD, is_on=colour)]

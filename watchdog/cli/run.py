@@ -11,7 +11,7 @@ from watchdog.options import ListenError, Options
 
 
 def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
-    """Run the daemon on this node's GPUs; the exit code. `policy_file` has other times than the usual ones."""
+    """Run the daemon on this node's GPUs; the exit code. `policy_file`: one with timing other than the default."""
     policy_file = policy_file or PolicyFile(options.policy)
     try:
         policy = policy_file.begin(clock.now(), _load)
@@ -35,6 +35,6 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
 
 def _load(path: Path) -> Policy:
     wait = load_in_child(path)
-    import watchdog.daemon.main  # noqa: F401 - it takes longer than what the child does
+    import watchdog.daemon.main  # noqa: F401 - while the child works, which takes less time
 
     return wait()

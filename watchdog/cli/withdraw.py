@@ -25,7 +25,7 @@ _ELSEWHERE: Final = "run this in the daemon's pod, or as an administrator"
 
 
 class WithdrawError(WatchdogError):
-    """It could not be removed; the text is a sentence with the remedy."""
+    """The resource could not be removed; the text includes the remedy."""
 
 
 class NoNodeError(WithdrawError):
@@ -37,7 +37,7 @@ def run_withdraw(
 ) -> int:
     """Remove a resource (None: the policy's) from what a node (None: every node) advertises; the exit code.
 
-    Every node means every one that any of the label `selectors` matches; without selectors, all of the cluster.
+    Every node means each that any of the label `selectors` matches, or all of the cluster without selectors.
     """
     try:
         name, is_kept = _resource(policy, resource)
@@ -128,7 +128,7 @@ def _is_withdrawn(api: Api, node: Node, resource: str) -> bool:
 
 
 def _withdraw(api: Api, node: Node, resource: str) -> str:
-    """Remove it from a node as it was read; a sentence about what was done."""
+    """Remove it from a node as it was read, and describe the result."""
     for _ in range(_ATTEMPTS):
         change = CapacityChange.of(node, resource, None)
         if change.written is None:
