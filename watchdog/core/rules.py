@@ -57,16 +57,14 @@ class TerminatingPods:
         """The pods, with `terminating_since` set for the terminating ones."""
         if pods is not self._given:
             listed = {pod.uid for pod in pods}
-            self._since = {uid: since for uid, since in self._since.items() if uid in listed}
-            before = {pod.uid: pod for pod in self._known}
-            self._given, self._known = pods, tuple(self._with_first_seen(pod, before.get(pod.uid), now) for pod in pods)
+            terminating = {pod.uid: now for pod in pods if pod.deletion_deadline_s is not None}
+            self._since = terminating | {uid: since for uid, since in self._since.items() if uid in listed}
+            dated = (
+                pod if pod.deletion_deadline_s is None else replace(pod, terminating_since=self._since[pod.uid])
+                for pod in pods
+            )
+            self._given, self._known = pods, tuple(dated)
         return self._known
-
-    def _with_first_seen(self, pod: Pod, before: Pod | None, now: Now) -> Pod:
-        if pod.deletion_deadline_s is None:
-            return pod
-        marked = replace(pod, terminating_since=self._since.setdefault(pod.uid, now))
-        return before if before == marked else marked
 
 
 def _is_terminating_in_time(pod: Pod, now: Now) -> bool:
