@@ -86,34 +86,30 @@ _REASONS: Mapping[PlaceKind, Reason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class _PodIndex:
-    """The pod list, indexed by what cgroups contain: pod UIDs, static pods' config hashes, container IDs."""
+    """The pod list, indexed by what cgroups contain: pod UIDs, static pods' config hashes, container IDs.
 
-    pods: Mapping[str, Pod]
-    containers: Mapping[str, tuple[tuple[Pod, Container], ...]]
+    If two pods claim the same key, a UID takes precedence over a config hash, then the first by name.
+    """
 
-    @classmethod
-    def of(cls, pods: Iterable[Pod]) -> "_PodIndex":
-        """Index pods; if two claim the same key, a UID takes precedence over a config hash, then the first by name."""
-        by_key: dict[str, Pod] = {}
-        by_container: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._containers: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
         ordered = sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid))
         for pod in ordered:
-            by_key.setdefault(pod.uid, pod)
+            self._pods.setdefault(pod.uid, pod)
         for pod in ordered:
             # The hash is an annotation, which tenants write; only a static pod's is the kubelet's own.
             if pod.static and pod.config_hash:
-                by_key.setdefault(pod.config_hash, pod)
+                self._pods.setdefault(pod.config_hash, pod)
             for container in pod.containers:
                 for container_id in container.ids:
-                    by_container[container_id].append((pod, container))
-        return cls(by_key, {key: tuple(claims) for key, claims in by_container.items()})
+                    self._containers[container_id].append((pod, container))
 
     def find(self, place: Place) -> tuple[Pod, str] | Reason:
         """The pod and the name of the container ("" if unknown) that a claim refers to, or why it is rejected."""
-        named = self.pods.get(place.pod) if place.pod is not None else None
-        matching = self.containers.get(place.container, ()) if place.container is not None else ()
+        named = self._pods.get(place.pod) if place.pod is not None else None
+        matching = self._containers.get(place.container, []) if place.container is not None else []
         if place.pod is None:
             return (matching[0][0], matching[0][1].name) if len(matching) == 1 else Reason.UNKNOWN_POD
         for pod, container in matching:
@@ -126,7 +122,7 @@ class _PodIndex:
 
 def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
     """Put every use of a snapshot into exactly one place: a pod of the list, or unattributed with its reason."""
-    index = _PodIndex.of(pods)
+    index = _PodIndex(pods)
     attributed: list[AttributedUse] = []
     unattributed: list[Unattributed] = []
     for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):
