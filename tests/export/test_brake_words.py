@@ -81,7 +81,7 @@ def test_a_withholding_is_told_in_numbers(brake: Brake, lets_go_in_s: float | No
     """Whoever is spared reads what held it back, by the numbers of the policy, and the time at which that ends."""
     made = held(brake, lets_go_in_s)
     assert note(made, at(31), policy=under).endswith(says)
-    assert forecast(made, at(31), under).endswith(says.removeprefix("held back").removeprefix(", "))
+    assert forecast(made, at(31), under).sentence.endswith(says.removeprefix("held back").removeprefix(", "))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_rule_that_observes_is_named_as_the_reason() -> None:
     would = outcome(made, Result.OBSERVED)
     (item,) = outcome_changes(would)
     assert item.sentence.endswith("SIGKILL after 10s. No action is taken: this rule only observes.")
-    assert forecast(made, at(31)).endswith(
+    assert forecast(made, at(31)).sentence.endswith(
         "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. No action will be taken: this rule only observes."
     )
     assert "would have killed 3 processes of container main, but this rule only observes (rule" in outcome_note(would)
@@ -192,7 +192,7 @@ def test_a_rule_outside_its_hours_says_which_they_are() -> None:
     """Whoever is spared by the time of day reads the hours."""
     made = observed(active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"))
     says = "this rule only observes outside its hours (Mon-Fri 08:00-18:00 Europe/Berlin)"
-    assert forecast(made, at(31)).endswith(f"No action will be taken: {says}.")
+    assert forecast(made, at(31)).sentence.endswith(f"No action will be taken: {says}.")
     warned = replace(made, step=0)
     assert note(warned, at(31), observing=True).endswith(
         f"above 110% for 10s (threshold 11.2Gi); no action will be taken: {says}."
@@ -211,8 +211,13 @@ def test_observe_mode_stays_observe_mode() -> None:
 def test_a_step_that_a_brake_will_hold_is_not_promised() -> None:
     """What is not due yet and would be held then says both, with the moment at which all brakes let go."""
     made = held(Brake.OWNER, 49.0, due_in_s=7.0)
-    assert forecast(made, at(31), BOUND).startswith("Pod a/trainer, in 7s: kill 3 processes of container main (")
-    assert "Held back then, until 08:01:20 UTC, because 1 kill or eviction of pods" in forecast(made, at(31), BOUND)
+    assert forecast(made, at(31), BOUND).sentence.startswith(
+        "Pod a/trainer, in 7s: kill 3 processes of container main ("
+    )
+    assert (
+        "Held back then, until 08:01:20 UTC, because 1 kill or eviction of pods"
+        in forecast(made, at(31), BOUND).sentence
+    )
     assert "would be due in 7s but held back then, until 08:01:20 UTC, because 1 kill" in note(
         made, at(31), policy=BOUND
     )

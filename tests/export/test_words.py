@@ -138,7 +138,10 @@ def test_no_text_numbers_a_step() -> None:
     """People read the rule and the mark; the number of a step never stands in a sentence."""
     for result in Result:
         assert "step" not in outcome_note(outcome(result=result)).lower()
-    assert "step" not in (note(entry(), at(31)) + forecast(entry(), at(31)) + explanation(killed(), policy())).lower()
+    assert (
+        "step"
+        not in (note(entry(), at(31)) + forecast(entry(), at(31)).sentence + explanation(killed(), policy())).lower()
+    )
 
 
 @pytest.mark.parametrize("result", list(Result))
@@ -259,7 +262,7 @@ def test_hostile_names_are_inert_and_a_note_fits_an_event(namespace: str, name: 
         note(hostile, at(31)),
         note(hostile, at(31), observing=True),
         note(held, at(31)),
-        forecast(held, at(31)),
+        forecast(held, at(31)).sentence,
         outcome_note(outcome(hostile, reason=namespace)),
         release_note(outcome(hostile, reason=namespace)),
         misdeclared_note(assessment, Misdeclaration(source=victim, why=ruled)),

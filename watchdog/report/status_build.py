@@ -18,7 +18,7 @@ from watchdog.report.advice import advice, declare_by
 from watchdog.report.changes import Change, ChangeKind
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.sentences.brakes import withheld_because
-from watchdog.report.sentences.following import detail, forecast
+from watchdog.report.sentences.following import forecast
 from watchdog.report.sentences.node import breaker_status
 from watchdog.report.status import (
     AccountPart,
@@ -353,7 +353,7 @@ def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
 
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
-    due = (entry, report.at, report.policy, report.suspended)
+    words = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
     postponed = f" {_POSTPONED}" if hangs else ""
     return PlanStatus(
         namespace=pod.namespace,
@@ -376,6 +376,6 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         lets_go_in_s=json_seconds(entry.lets_go_in_s) if entry.lets_go_in_s is not None else None,
         held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,
         trying=_trying(entry, report),
-        sentence=forecast(*due, stale=stale) + postponed,
-        detail=detail(*due, stale=stale) + postponed,
+        sentence=words.sentence + postponed,
+        detail=words.detail + postponed,
     )

@@ -1,6 +1,7 @@
 """What comes next for an account, in words: which step, when, and what holds it back."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from watchdog.core.assessment import Assessment, Misdeclaration, Verdict
 from watchdog.core.model import Now
@@ -58,27 +59,21 @@ def begun_note(entry: PlanEntry, now: Now, processes: int, policy: Policy | None
     return fit(f"{usage(entry, now, past=True)} {because(entry, policy)} {killing}: {how}.")
 
 
+class Forecast(NamedTuple):
+    """An entry of a plan in words; `detail` is `sentence` without the account and the time."""
+
+    sentence: str
+    detail: str
+
+
 def forecast(
     entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
-) -> str:
-    """Which step of which account comes when, or what holds it back: a line of a plan.
+) -> Forecast:
+    """Which step of which account comes when, why, and what holds it back.
 
     `suspended` says why no action is taken although the policy enforces; `stale`: the pod list is too old, so timers
     are paused.
     """
-    when = f"in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "due now"
-    what = _planned(entry, now, policy, suspended, stale=stale)
-    return fit(f"{capital(title(entry.assessment))}, {when}: {what}")
-
-
-def detail(
-    entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
-) -> str:
-    """The same for a place that shows the account and the time itself."""
-    return fit(capital(_planned(entry, now, policy, suspended, stale=stale)))
-
-
-def _planned(entry: PlanEntry, now: Now, policy: Policy | None, suspended: tuple[str, ...], *, stale: bool) -> str:
     # Without the policy its mode is unknown.
     idle = entry.assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")
     how = f" ({signals(entry.definition.grace_s)})" if entry.do is Do.KILL else ""
@@ -95,7 +90,9 @@ def _planned(entry: PlanEntry, now: Now, policy: Policy | None, suspended: tuple
         parts.append(f"No action will be taken: {observing_because(entry.assessment, policy, suspended)}.")
     if stale and entry.due_in_s > 0:
         parts.append("The pod list is out of date: timers are paused until it is updated.")
-    return " ".join(parts)
+    what = " ".join(parts)
+    when = f"in {span(entry.due_in_s)}" if entry.due_in_s > 0 else "due now"
+    return Forecast(sentence=fit(f"{capital(title(entry.assessment))}, {when}: {what}"), detail=fit(capital(what)))
 
 
 def _after_warning(entry: PlanEntry, idle: str) -> str:
