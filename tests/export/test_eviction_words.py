@@ -25,7 +25,7 @@ from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.action import explanation
 from watchdog.report.sentences.brakes import trying_because, withheld_because
 from watchdog.report.status import decode
-from watchdog.report.text import said
+from watchdog.report.text import quoted
 
 BUDGET = "the disruption budget web needs 2 healthy pods and has 2 currently"
 REFUSED = "https://10.0.0.1: nothing listens there: is the API server up?"
@@ -173,9 +173,9 @@ def test_words_of_the_server_are_made_harmless() -> None:
 
 def test_what_is_too_long_ends_at_a_word() -> None:
     """A sentence whose middle is cut out has lost its verb."""
-    assert said("pods are forbidden: the user cannot evict.", 41) == "pods are forbidden: the user cannot evict"
-    assert said("pods are forbidden: the user cannot evict", 40) == "pods are forbidden: the user cannot..."
-    assert len(said("x" * 9999, 400)) == 400
+    assert quoted("pods are forbidden: the user cannot evict.", 41) == "pods are forbidden: the user cannot evict"
+    assert quoted("pods are forbidden: the user cannot evict", 40) == "pods are forbidden: the user cannot..."
+    assert len(quoted("x" * 9999, 400)) == 400
 
 
 def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:

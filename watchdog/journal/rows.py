@@ -10,7 +10,7 @@ from watchdog.journal.schema import COLUMNS
 from watchdog.report.changes import Change
 from watchdog.report.sentences.action import ENDINGS
 from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import count, inert, said, span
+from watchdog.report.text import count, inert, quoted, span
 
 Value = str | int | float | None
 Row = dict[str, Value]
@@ -128,7 +128,7 @@ def released_sentence(context: Row, release_s: float | None, reason: str) -> str
 
 
 def _because(reason: str) -> str:
-    return f": {said(reason, 600)}" if reason else ""
+    return f": {quoted(reason, 600)}" if reason else ""
 
 
 def _title(context: Row) -> str:

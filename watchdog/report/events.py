@@ -20,7 +20,7 @@ from watchdog.report.sentences.action import outcome_note, replaced_by, shown_as
 from watchdog.report.sentences.brakes import observing_because
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.usage import terms, threshold_text
-from watchdog.report.text import LONGEST_NOTE, capital, clip, fit, inert, said, shorten_names, size_of
+from watchdog.report.text import LONGEST_NOTE, capital, clip, fit, inert, quoted, shorten_names, size_of
 
 OVER_LIMIT: Final = "GPUMemoryOverLimit"
 KILLED: Final = "GPUMemoryKilled"
@@ -209,7 +209,7 @@ def blocked_note(outcome: Outcome, report: CycleReport) -> str:
     """That an eviction was not possible, and why."""
     entry, policy = outcome.entry, report.policy
     why = outcome.for_owner or outcome.reason
-    reason = f": {clip(said(why, _LONGEST_REASON), _LONGEST_REASON)}" if why else ""
+    reason = f": {clip(quoted(why, _LONGEST_REASON), _LONGEST_REASON)}" if why else ""
     end = f"The eviction is blocked{reason}. {_RETRIED}" if outcome.result is Result.BLOCKED else f"It failed{reason}."
     return _compose(note(entry, outcome.at, policy=policy), [_remedy(entry, report), _contact(policy)], end)
 

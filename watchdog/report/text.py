@@ -37,7 +37,7 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:head]}..{text[len(text) - tail :]}"
 
 
-def said(text: str, limit: int) -> str:
+def quoted(text: str, limit: int) -> str:
     """Escape another program's message and drop its full stop; one that is too long ends at a word.
 
     Only names are cut in the middle: that of a sentence has its verb.

@@ -12,7 +12,7 @@ from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import RETRIED, observing_because
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
 from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
-from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, said, span
+from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, quoted, span
 
 _LONGEST_REASON: Final = 600
 # How an action ended that did not succeed.
@@ -151,7 +151,7 @@ def outcome_note(outcome: Outcome) -> str:
 
 def delay_note(entry: PlanEntry) -> str:
     """That an eviction has not succeeded yet, and why, in at most 1 kB of UTF-8."""
-    why = said(entry.pending_eviction.refused, _LONGEST_REASON) if entry.pending_eviction is not None else ""
+    why = quoted(entry.pending_eviction.refused, _LONGEST_REASON) if entry.pending_eviction is not None else ""
     return _note(entry, f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {RETRIED}: {why}")
 
 
@@ -189,7 +189,7 @@ def _freed_after(outcome: Outcome) -> str:
 
 
 def _reason(outcome: Outcome) -> str:
-    return f": {said(outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+    return f": {quoted(outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
 
 
 def result_short(action: RecentStatus) -> str:
@@ -242,10 +242,10 @@ def _obstacle(action: RecentStatus, now_s: float) -> str:
     """Why an eviction was delayed or failed, or a kill was no longer needed."""
     explained = {Result.GONE, Result.WITHDRAWN, *HALF_DONE} if action.do is Do.EVICT else {Result.GONE}
     if action.result in explained and action.reason:
-        return f"The reason: {said(action.reason, _LONGEST_REASON)}."
+        return f"The reason: {quoted(action.reason, _LONGEST_REASON)}."
     if action.blocked_at is None or not action.blocked_by:
         return ""
-    return f"It was blocked at {clock_time(action.blocked_at, now_s)}: {said(action.blocked_by, _LONGEST_REASON)}."
+    return f"It was blocked at {clock_time(action.blocked_at, now_s)}: {quoted(action.blocked_by, _LONGEST_REASON)}."
 
 
 def _signals_at(action: RecentStatus, now_s: float) -> str:
@@ -255,7 +255,7 @@ def _signals_at(action: RecentStatus, now_s: float) -> str:
     if not first:
         return ""
     got = " and ".join(f"{name} at {clock_time(first[name], now_s)}" for name in sorted(first, key=first.__getitem__))
-    because = f": {said(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
+    because = f": {quoted(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
     spared = ", and no SIGKILL was sent" if action.result == Result.INTERRUPTED and "SIGKILL" not in first else ""
     return f"Its processes got {got}{spared}{because}."
 
@@ -266,7 +266,7 @@ def _release(action: RecentStatus, now_s: float) -> str:
     at = clock_time(action.released_at, now_s)
     if action.unreleased is None:
         return f"Its memory was confirmed free at {at}."
-    return f"Its memory was not confirmed free by {at}: {said(action.unreleased, _LONGEST_REASON)}."
+    return f"Its memory was not confirmed free by {at}: {quoted(action.unreleased, _LONGEST_REASON)}."
 
 
 def explanation(outcome: Outcome, policy: Policy) -> str:
@@ -296,7 +296,7 @@ def _what_and_why(outcome: Outcome) -> str:
     if outcome.result is Result.OBSERVED:
         why = observing_because(entry.assessment)
         return f"The watchdog would have {verb.done} {whom}, {over}; {why}, so no action was taken."
-    reason = f": {said(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+    reason = f": {quoted(outcome.for_owner or outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
     return f"The watchdog was going to {verb.base} {whom}, {over}; this {ENDINGS[outcome.result]}{reason}."
 
 

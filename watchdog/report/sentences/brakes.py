@@ -9,7 +9,7 @@ from watchdog.core.ledger import PendingEviction
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.core.units import format_duration, format_percent
-from watchdog.report.text import clock_time, count, inert, said, span
+from watchdog.report.text import clock_time, count, inert, quoted, span
 
 _LONGEST: Final = 400  # of what the API server answered
 _BOUND: Final = f"up to {MOST_TRIES} times within {format_duration(GIVE_UP_AFTER_S)}"
@@ -27,7 +27,7 @@ def trying_because(trying: PendingEviction) -> str:
         if trying.is_blocked
         else "the eviction has not succeeded"
     )
-    return f"{state} ({said(trying.refused, _LONGEST)}); tried {times} so far, {_BOUND}"
+    return f"{state} ({quoted(trying.refused, _LONGEST)}); tried {times} so far, {_BOUND}"
 
 
 def _ordinal(number: int) -> str:
