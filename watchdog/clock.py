@@ -39,7 +39,7 @@ class Bell:
 
     def ring(self) -> None:
         """Make the descriptor readable, which wakes a loop that waits for it."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # rung already, or closed
             os.eventfd_write(self._descriptor, 1)
 
     def silence(self) -> bool:
@@ -51,7 +51,7 @@ class Bell:
         return True
 
     def close(self) -> None:
-        """Close the descriptor; it must not be rung any more. A second time does nothing."""
+        """Close the descriptor; from then on the other methods do nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

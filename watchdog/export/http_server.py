@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from watchdog.clock import Bell
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.log import Log
 from watchdog.export.web import respond
@@ -76,10 +77,10 @@ class HttpServer:
         except OSError as error:
             raise explain(error, listen) from error
         self.port = int(self._listener.getsockname()[1])
-        self._alarm, self._bell = socket.socketpair()
+        self._bell = Bell()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._alarm, selectors.EVENT_READ)
+        self._selector.register(self._bell, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property
@@ -94,8 +95,7 @@ class HttpServer:
     def close(self) -> None:
         """Stop listening and drop every client."""
         self._closing = True
-        with suppress(OSError):
-            self._bell.send(b".")
+        self._bell.ring()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
         else:
@@ -129,7 +129,7 @@ class HttpServer:
     def _release(self) -> None:
         for client in self._clients:
             self._drop(client)
-        for resource in (self._selector, self._listener, self._alarm, self._bell):
+        for resource in (self._selector, self._listener, self._bell):
             resource.close()
 
     def _patience_s(self) -> float | None:

@@ -172,14 +172,15 @@ class DriverThread:
 
     The loop waits for `fileno()` with a timeout; a call that hangs in the driver blocks only this thread. While the
     loop rests, the thread reads by itself, until a reading differs: that one is handed over like a requested one.
+    `asked` is when the last reading that it took by itself was begun; None if there was none.
     """
 
     def __init__(self, driver: Driver, now: Callable[[], Now] = clock.now) -> None:
+        self.asked: Now | None = None
         self._driver = driver
         self._now = now
         self._pulse = CounterPulse(driver)
         self._rest: Rest | None = None
-        self._asked: Now | None = None
         self._has_risen = False
         self._lock = threading.Lock()
         self._requests: queue.SimpleQueue[frozenset[str] | _Request | None] = queue.SimpleQueue()
@@ -222,11 +223,6 @@ class DriverThread:
     def is_resting(self) -> bool:
         """Whether it reads by itself, and nothing has changed."""
         return self._rest is not None
-
-    @property
-    def asked(self) -> Now | None:
-        """When the last reading that it took by itself was begun; None if there was none."""
-        return self._asked
 
     def release(self) -> None:
         """Release the driver; a later reading reopens it. DriverBusyError as with `request`.
@@ -352,7 +348,7 @@ class DriverThread:
         with self._lock:
             if self._rest is not rest:
                 return  # it ended just now
-            self._asked, self._busy_since, self._has_risen = asked, time.monotonic(), False
+            self.asked, self._busy_since, self._has_risen = asked, time.monotonic(), False
         reading = self._pulse.read(None)
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:

@@ -147,10 +147,10 @@ class ProcessLists:
 
         NvmlCallError on failure, and if the driver or the device has no such list.
         """
-        found = self._functions[kind]
-        if found is None:
+        loaded = self._functions[kind]
+        if loaded is None:
             raise NvmlCallError(f"nvmlDeviceGet{kind}RunningProcesses_v2", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        name, function = found
+        name, function = loaded
         for _ in range(_MAX_TRIES):
             self._count.value = self._capacity
             code = function(handle, self._count_pointer, self._buffer)

@@ -83,8 +83,8 @@ class NvmlCard:
         """The row of a process with these instance IDs; without a compute instance only a single candidate counts."""
         if not self.mig:
             return self.rows[0] if gi == ci == NO_INSTANCE else None
-        found = [row for row in self.rows if row.gi == gi and (ci in (row.ci, NO_INSTANCE))]
-        return found[0] if len(found) == 1 else None
+        candidates = [row for row in self.rows if row.gi == gi and (ci in (row.ci, NO_INSTANCE))]
+        return candidates[0] if len(candidates) == 1 else None
 
     def unlisted_in(self, merged: Merged) -> frozenset[tuple[int, int]]:
         """The instances in which processes are listed and that have no row of this card."""
@@ -126,46 +126,46 @@ def enumerate_cards(before: Sequence[NvmlCard]) -> Layout:
     and is not found is kept without a handle: reading it shows what is wrong with it.
     """
     old = {card.uuid: card for card in before}
-    found: dict[str, NvmlCard] = {}
+    cards: dict[str, NvmlCard] = {}
     failed: dict[int, NvmlCallError] = {}
     gaps: list[Gap] = []
-    missing_rows: set[str] = set()
+    missing: set[str] = set()
     for index in range(ask(pynvml.nvmlDeviceGetCount)):
         try:
-            handle, named = _identify(index)
+            handle, uuid = _identify(index)
         except NvmlCallError as error:
             failed[index] = error
             continue
-        if named in found:
-            if not found[named].doubled:
-                gaps.append(Gap(reason=GapReason.CONTRADICTION, what=named, problem=_TWICE, gpu=named))
-            found[named].doubled = True
-            missing_rows.add(_at(index))
+        if uuid in cards:
+            if not cards[uuid].doubled:
+                gaps.append(Gap(reason=GapReason.CONTRADICTION, what=uuid, problem=_TWICE, gpu=uuid))
+            cards[uuid].doubled = True
+            missing.add(_at(index))
             continue
-        card = found[named] = old.get(named) or NvmlCard(uuid=named, index=index)
+        card = cards[uuid] = old.get(uuid) or NvmlCard(uuid=uuid, index=index)
         card.index, card.handle, card.doubled = index, handle, False
         hidden = refresh_rows(card)
         gaps.extend(hidden)
-        missing_rows |= {gap.what for gap in hidden if gap.what == f"{card.uuid} {_INSTANCES}"}
-    if failed and not found and all(error.code in WHOLE for error in failed.values()):
+        missing |= {gap.what for gap in hidden if gap.what == f"{card.uuid} {_INSTANCES}"}
+    if failed and not cards and all(error.code in WHOLE for error in failed.values()):
         raise next(iter(failed.values()))
-    missing = [card for uuid, card in old.items() if uuid not in found]
-    for card in missing:
+    absent = [card for uuid, card in old.items() if uuid not in cards]
+    for card in absent:
         card.drop_handles()
     unidentified = set()
     for index, failure in failed.items():
-        uuid = next((card.uuid for card in missing if card.index == index), None)
+        known = next((card.uuid for card in absent if card.index == index), None)
         reason = GapReason.GPU_LOST if failure.code in LOST | ABSENT else GapReason.GPU_ERROR
-        gaps.append(Gap(reason=reason, what=uuid or _at(index), problem=failure.problem, gpu=uuid))
-        if uuid is None:
-            missing_rows.add(_at(index))
+        gaps.append(Gap(reason=reason, what=known or _at(index), problem=failure.problem, gpu=known))
+        if known is None:
+            missing.add(_at(index))
             if failure.code not in LOST:
                 unidentified.add(_at(index))
     return Layout(
-        cards=(*found.values(), *missing),
+        cards=(*cards.values(), *absent),
         gaps=tuple(gaps),
         unidentified=frozenset(unidentified),
-        missing=frozenset(missing_rows),
+        missing=frozenset(missing),
     )
 
 
@@ -287,14 +287,14 @@ def _is_vgpu(handle: object) -> bool:
 
 def find_vgpus() -> tuple[str, ...]:
     """The UUIDs of this machine's vGPUs. Needs an open session; call it on the driver's thread: it can hang."""
-    found = []
+    vgpus = []
     with contextlib.suppress(NvmlCallError):
         for index in range(ask(pynvml.nvmlDeviceGetCount)):
             with contextlib.suppress(NvmlCallError):
                 handle = ask_handle(pynvml.nvmlDeviceGetHandleByIndex, index)
                 if _is_vgpu(handle):
-                    found.append(ask(pynvml.nvmlDeviceGetUUID, handle))
-    return tuple(found)
+                    vgpus.append(ask(pynvml.nvmlDeviceGetUUID, handle))
+    return tuple(vgpus)
 
 
 def _mig_gap(card: NvmlCard, what: str, error: NvmlCallError) -> Gap:

@@ -107,13 +107,16 @@ class ProcessTable:
         self._are_settled = True
 
     def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
-        """Give the process of each listed PID: known ones that still run are not read again, others are released."""
+        """The process of each listed PID; those that are known and still run are not read again.
+
+        Processes that are no longer listed are released.
+        """
         wanted = set(pids)
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
-        found = self._read_all(wanted, reread=False)
+        processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
-        return found
+        return processes
 
     def reread(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         """Read start time and cgroup of these PIDs again, known or not: the check right before an action."""
@@ -178,15 +181,15 @@ class ProcessTable:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = limit - min(_RESERVE, limit // 4) - held
         failures = ReadFailures()
-        found = {}
+        processes = {}
         for pid in pids:
             entry = self._entries.get(pid)
             if reread or entry is None or entry.fd is None or entry.fd in dead or not entry.settled:
                 if entry is not None and entry.fd in dead:
                     self._release(entry)
                 entry = self._entries[pid] = self._renew(pid, entry, failures, reread=reread)
-            found[pid] = entry.process
-        return found, failures.gaps()
+            processes[pid] = entry.process
+        return processes, failures.gaps()
 
     def _renew(self, pid: int, entry: _KnownProcess | None, failures: ReadFailures, *, reread: bool) -> _KnownProcess:
         """Read a process that is new, has ended or is not settled; it is held before anything is read."""
