@@ -25,7 +25,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
     return (host[1:-1] if is_bracketed else host), int(port)
 
 
-def explain(error: OSError, listen: str) -> ListenError:
+def listen_error(error: OSError, listen: str) -> ListenError:
     """Why listening on an address failed, with the remedy."""
     remedies = {
         errno.EADDRINUSE: "another process listens there, perhaps another gpu-watchdog; choose another with `--listen`",

@@ -18,7 +18,7 @@ from watchdog.clock import Bell
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.log import Log
 from watchdog.export.web import respond
-from watchdog.options import explain, parse_listen
+from watchdog.options import listen_error, parse_listen
 
 # For a connection until its request is complete, and for its response until the client has received it.
 DEADLINE_S: Final = 5.0
@@ -75,7 +75,7 @@ class HttpServer:
         try:
             self._listener = _listener(*parse_listen(listen))
         except OSError as error:
-            raise explain(error, listen) from error
+            raise listen_error(error, listen) from error
         self.port = int(self._listener.getsockname()[1])
         self._bell = Bell()
         self._selector = selectors.DefaultSelector()

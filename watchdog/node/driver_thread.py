@@ -48,14 +48,14 @@ class CounterPulse:
     longer than `every`, it stops for an hour. It also stops while the last reading had no counters.
     """
 
-    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, driver: Driver, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
-        self._clock = clock
+        self._monotonic = monotonic
         self._settings: Pulse | None = None
         self._before: dict[str, int] = {}
         self._is_noticed = False
         self._costs: list[float] = []
-        self._measure_s = clock()
+        self._measure_s = monotonic()
         self.cost: PulseCost | None = None
 
     @property
@@ -65,7 +65,7 @@ class CounterPulse:
 
     @settings.setter
     def settings(self, settings: Pulse | None) -> None:
-        self._settings, self._measure_s, self._costs, self.cost = settings, self._clock(), [], None
+        self._settings, self._measure_s, self._costs, self.cost = settings, self._monotonic(), [], None
 
     @property
     def wait_s(self) -> float | None:
@@ -74,7 +74,7 @@ class CounterPulse:
         if settings is None or not self._before:
             return None
         if self._is_expensive:
-            return max(self._measure_s - self._clock(), settings.every_s)
+            return max(self._measure_s - self._monotonic(), settings.every_s)
         return settings.every_s
 
     @property
@@ -108,9 +108,9 @@ class CounterPulse:
         return self._is_noticed
 
     def _measure(self, settings: Pulse) -> Mapping[str, int]:
-        began_s = self._clock()
+        began_s = self._monotonic()
         used = self._driver.used()
-        took_s = self._clock() - began_s
+        took_s = self._monotonic() - began_s
         is_slow = took_s > settings.every_s
         if not is_slow and began_s < self._measure_s:
             return used

@@ -49,7 +49,7 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_cards import find_vgpus
 from watchdog.node.process import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
-from watchdog.options import Options, explain, parse_listen
+from watchdog.options import Options, listen_error, parse_listen
 
 _API_PATIENCE_S: Final = 20.0
 
@@ -295,7 +295,7 @@ def probe_listen(listen: str) -> ListenFacts:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        problem = str(explain(error, listen))
+        problem = str(listen_error(error, listen))
         if error.errno == errno.EADDRINUSE:
             return _ask_daemon(listen, problem)
         return ListenFacts(state="unusable", problem=problem)
