@@ -253,8 +253,7 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
             "enforcement is withheld now and then; with --pods that does not matter"
         )
         yield Mistake(("stale_after",), what)
-    waits = any(step.under_pressure for rule in policy.rules for step in rule.steps)
-    if "pressure" in document and not waits:
+    if "pressure" in document and not any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield Mistake(("pressure",), "applies only to steps with under_pressure = true, and there is none")
     enforces = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
     if policy.mode == "enforce" and enforces and policy.brakes == Brakes():

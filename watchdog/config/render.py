@@ -1,7 +1,7 @@
 """A compiled policy as readable text: every effective value, rule by rule, each ladder as a small table."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from watchdog.config.fields import format_window
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
@@ -73,15 +73,13 @@ def _rule(rule: Rule) -> Iterator[str]:
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
         yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"
-    rows = [
-        _COLUMNS,
-        *((str(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for row in rows if rule.steps else []:
-        yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
     if not rule.steps:
         yield "    no steps: measured only"
+        return
+    rows = [_COLUMNS, *((str(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for row in rows:
+        yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
 
 
 def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
@@ -93,7 +91,7 @@ def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
         if any(step.do is Do.KILL and step.grace_s for step in rule.steps):
             names.append(f'"{rule.name}"')
         if replace(rule.match, owner_kinds=()) == Match():
-            break  # no Job comes to a later rule
+            break  # no Job reaches a later rule
     if names:
         those = f"{'rules' if len(names) > 1 else 'rule'} {', '.join(names)}"
         what = 'a pod whose program exits with 0 on SIGTERM counts as succeeded; grace = "0s" avoids that'
@@ -108,21 +106,15 @@ def _default(default: int | None) -> str:
 
 
 def _match(match: Match) -> str:
-    parts = [
-        f"{what} {' or '.join(names)}"
-        for what, names in (("namespace", match.namespaces), ("pod", match.pods), ("owned by", match.owner_kinds))
-        if names
-    ]
-    parts += [
-        f"{what} {_labels(labels)}"
-        for what, labels in (
-            ("labels", match.labels),
-            ("namespace labels", match.namespace_labels),
-            ("node labels", match.node_labels),
-        )
-        if labels
-    ]
-    return "; ".join(parts) or "every pod"
+    parts = {
+        "namespace": " or ".join(match.namespaces),
+        "pod": " or ".join(match.pods),
+        "owned by": " or ".join(match.owner_kinds),
+        "labels": _labels(match.labels),
+        "namespace labels": _labels(match.namespace_labels),
+        "node labels": _labels(match.node_labels),
+    }
+    return "; ".join(f"{what} {values}" for what, values in parts.items() if values) or "every pod"
 
 
 def _action(step: Step) -> str:
@@ -140,7 +132,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     spared = [f"namespace {name}" for name in protect.namespaces] + [f"pod {name}" for name in protect.pods]
     spared += [f"annotation {protect.annotation}"] if protect.annotation else []
     yield f"Protected beyond what is built in: {', '.join([*spared, f'priority from {protect.priority_at_least}'])}"
-    yield from _brakes(policy.brakes)
+    yield _brakes(policy.brakes)
     if any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield f"A card is short of memory while less than {format_percent(policy.pressure.free_below)} of it is free"
     yield _capacity(policy.capacity)
@@ -149,11 +141,8 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.events.observe:
         yield "Events on pods in observe mode too"
     yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
-    safety = policy.safety
-    allowed = ["foreign_pid_namespace"] * safety.foreign_pid_namespace
-    allowed += ["signal_without_pidfd"] * safety.signal_without_pidfd
-    allowed += ["signal_mps_clients"] * safety.signal_mps_clients
-    yield f"Safety overrides: {', '.join(allowed) or 'none'}"
+    overrides = [check.name for check in fields(policy.safety) if getattr(policy.safety, check.name)]
+    yield f"Safety overrides: {', '.join(overrides) or 'none'}"
     for section in policy.without_effect:
         yield f"Only observing: [{section}] is set and has no effect yet"
 
@@ -163,12 +152,11 @@ def _capacity(capacity: Capacity | None) -> str:
         return "Advertised on the node: nothing"
     less = f", less {format_quantity(capacity.reserve)} each" if capacity.reserve else ""
     unit = f", in units of {format_quantity(capacity.unit)}" if capacity.unit != 1 else ""
-    if capacity.amount is not None:
-        return f"Advertised on the node: {format_quantity(capacity.amount)} as {capacity.resource}{unit}"
-    return f"Advertised on the node: the memory of its cards{less}, as {capacity.resource}{unit}"
+    amount = f"the memory of its cards{less}," if capacity.amount is None else format_quantity(capacity.amount)
+    return f"Advertised on the node: {amount} as {capacity.resource}{unit}"
 
 
-def _brakes(brakes: Brakes) -> Iterator[str]:
+def _brakes(brakes: Brakes) -> str:
     windows = (("node", brakes.node), ("namespace", brakes.namespace), ("owner", brakes.owner))
     parts = [f"{name} {format_window(window)}" for name, window in windows if window is not None]
     backoff, breaker = brakes.owner_backoff, brakes.breaker
@@ -178,7 +166,7 @@ def _brakes(brakes: Brakes) -> Iterator[str]:
     if breaker is not None:
         share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
         parts.append(f"breaker at {share} of at least {breaker.of_at_least} owners, for {hold}")
-    yield f"Brakes, kills and evictions at most: {'; '.join(parts) or 'not bounded'}"
+    return f"Brakes, kills and evictions at most: {'; '.join(parts) or 'not bounded'}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -69,7 +69,7 @@ class Usage:
         return None
 
 
-def with_headroom(used: int, most: int | None) -> int:
+def _with_headroom(used: int, most: int | None) -> int:
     """The use plus a tenth, but no more than its GPUs have (`most`; None: unknown)."""
     wanted = -(-used * 11 // 10)
     return wanted if most is None else max(min(wanted, most), used)
@@ -326,7 +326,7 @@ class Meter:
         most = sum(sizes)
         if usage.per_gpu and account.account.gpu is None:
             used, contexts, most = _most_on_a_gpu(account), 1, max(sizes, default=0)
-        enough = needed(with_headroom(used, most if all(sizes) else None), contexts, allowance)
+        enough = needed(_with_headroom(used, most if all(sizes) else None), contexts, allowance)
         if enough >= usage.needed:
             usage.needed, usage.contexts, usage.allowance = enough, contexts, allowance
 
