@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from watchdog.core.errors import RecordError
@@ -36,8 +37,7 @@ class JournalWriter:
     def __init__(self, ring: Callable[[], None] = lambda: None) -> None:
         self._ring = ring
         self._journal: Journal | None = None
-        self._condition = threading.Condition()
-        self._jobs: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._busy_since: float | None = None
         self._missed: deque[Callable[[Journal], Any]] = deque()
         self._lost = 0
@@ -191,7 +191,7 @@ class JournalWriter:
         journal = self._journal
         if journal is None:
             return
-        if may_be_lost and len(self._jobs) >= _MOST_WAITING:
+        if may_be_lost and self._jobs.qsize() >= _MOST_WAITING:
             self._lost += 1
             return
         lost, self._lost = self._lost, 0
@@ -204,12 +204,10 @@ class JournalWriter:
 
     def _queue(self, job: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
-        with self._condition:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
-                self._thread.start()
-            self._jobs.append((future, job))
-            self._condition.notify()
+        self._jobs.put((future, job))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+            self._thread.start()
         return future
 
     def _note_defect(self, done: "Future[Any]") -> None:
@@ -221,12 +219,9 @@ class JournalWriter:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signals.pthread_sigmask(signals.SIG_BLOCK, signals.valid_signals())
         while True:
-            with self._condition:
-                self._busy_since = None
-                while not self._jobs:
-                    self._condition.wait()
-                future, job = self._jobs.popleft()
-                self._busy_since = time.monotonic()
+            self._busy_since = None
+            future, job = self._jobs.get()
+            self._busy_since = time.monotonic()
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(job())
