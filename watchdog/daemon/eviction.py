@@ -78,13 +78,8 @@ class Eviction:
     def under_way(self) -> UnderWay:
         """The action in progress, once the API server has accepted it."""
         accepted = self.accepted or self._began
-        return UnderWay(
-            step=self.entry.definition.signature,
-            victim=self.entry.victim,
-            whole_pod=True,
-            cards=self.entry.cards,
-            until_s=accepted.boottime_s + self._ends_within_s,
-        )
+        under_way = self.entry.under_way(accepted, self._release_timeout_s)
+        return replace(under_way, until_s=accepted.boottime_s + self._ends_within_s)
 
     def next_request(
         self,

@@ -6,6 +6,7 @@ Evictions are in `daemon/eviction`; which of the two begins is decided in `daemo
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -127,15 +128,22 @@ class Kill:
         return bool(self._sent) or self._result is Result.FAILED
 
     @property
-    def victims(self) -> tuple[ProcessKey, ...]:
-        """Every process that got a signal."""
-        return tuple(sorted({key for _, keys in self._sent.values() for key in keys}))
-
-    @property
     def sent(self) -> tuple[Sent, ...]:
         """The signals that were sent, in order."""
         return tuple(
             Sent(signal=name, keys=frozenset(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
+        )
+
+    def outcome(self, result: Result, reason: str, now: Now) -> Outcome:
+        """The outcome at this moment, with every process that got a signal."""
+        return Outcome(
+            entry=self.entry,
+            result=result,
+            at=now,
+            reason=reason,
+            signalled=tuple(sorted({key for _, keys in self._sent.values() for key in keys})),
+            sent=self.sent,
+            number=self._number,
         )
 
     @property
@@ -193,14 +201,13 @@ class Kill:
         else:
             return None
         self._record.released(self._number, now, release_s, reason)
-        return self._finish(self._result, reason, now, release_s)
+        return replace(self._finish(self._result, reason, now), release_s=release_s)
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Send no further signal; None if none is needed, since SIGTERM has ended all its processes."""
         if not self._close_ended():
             forks, are_all = self._find_forks()
-            for handle in forks.values():
-                handle.close()
+            _close(forks.values())
             if not forks and are_all:
                 self._wait_for_memory(now)
                 return None
@@ -315,20 +322,10 @@ class Kill:
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
             self._record.signalled(self._number, now, number.name, reached)
 
-    def _finish(self, result: Result, reason: str, now: Now, release_s: float | None = None) -> Outcome:
+    def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         self._phase = _Phase.ENDED
-        for handle in self._handles.values():
-            handle.close()
-        return Outcome(
-            entry=self.entry,
-            result=result,
-            at=now,
-            reason=reason,
-            signalled=self.victims,
-            sent=self.sent,
-            number=self._number,
-            release_s=release_s,
-        )
+        _close(self._handles.values())
+        return self.outcome(result, reason, now)
 
 
 class Kills:
@@ -401,16 +398,7 @@ class Kills:
         if failed is not None:
             del self._under_way[entry.account]
             return failed
-        return Outcome(
-            entry=entry,
-            result=Result.DONE,
-            at=now,
-            signalled=kill.victims,
-            sent=kill.sent,
-            victims=victims,
-            number=number,
-            reaction_s=reaction_s(entry, now),
-        )
+        return replace(kill.outcome(Result.DONE, "", now), victims=victims, reaction_s=reaction_s(entry, now))
 
     def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         """The living processes to act on: of the victim or, with scope `pod`, of all containers, never the sandbox."""

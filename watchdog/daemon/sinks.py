@@ -316,8 +316,7 @@ class Sinks:
         self.daemon_log.write(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
         if self._options.pods is None and not uses_api(self._options):
             self.daemon_log.warn(NO_PODS)
-        for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
-            self.daemon_log.warn(warning)
+        self._warn_of(policy, *warnings)
 
     @property
     def awaits_cycles(self) -> bool:
@@ -366,7 +365,10 @@ class Sinks:
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._endpoints.policy_error = ""
         self.record.set_limits(policy.journal)
-        for warning in (*missing_sources(self._options, policy), *policy.warnings):
+        self._warn_of(policy)
+
+    def _warn_of(self, policy: Policy, *warnings: str) -> None:
+        for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
             self.daemon_log.warn(warning)
 
     def policy_refused(self, error: PolicyError, now: Now) -> None:
