@@ -28,7 +28,7 @@ from watchdog.core.policy import Declaration, Policy
 from watchdog.daemon.kill import ENOUGH
 from watchdog.report.sentences.action import explanation, outcome_note, release_note
 from watchdog.report.sentences.following import forecast, misdeclared_note, note
-from watchdog.report.text import clip, elapsed_s, inert, rfc3339, span
+from watchdog.report.text import clip, elapsed_s, fit, inert, rfc3339, shorten, span
 
 KILLING = (
     "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "
@@ -281,6 +281,15 @@ def entry_once() -> PlanEntry:
     if not _ENTRY:
         _ENTRY.append(entry())
     return _ENTRY[0]
+
+
+def test_a_long_name_that_begins_another_leaves_neither_long() -> None:
+    """A pod's name begins with its owner's: both are shortened as a whole, at their ends and not in between."""
+    owner = "o" * 70
+    text = fit(f"{owner} owns pod {owner}-{'p' * 90}: killed.", 150)
+    assert text == f"{shorten(owner, 63)} owns pod {shorten(owner + '-' + 'p' * 90, 63)}: killed."
+    assert fit(f"{owner} owns pod {owner}-{'p' * 90}: killed.", 75).endswith("pppp: killed.")
+    assert fit("word " * 40, 30) == "word word word word word wo..."
 
 
 def test_the_longest_legal_names_still_leave_the_verb() -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TextIO
 
 from watchdog.core.model import Now
@@ -131,10 +132,12 @@ def shorten_names(text: str, size: int) -> str:
     for limit in (63, 24):
         if size_of(text) > size:
             # The names of Kubernetes' objects and the parts of their keys consist of these characters.
-            names = re.findall(rf"[\w.-]{{{limit + 1},}}", text)
-            for name in names:
-                text = text.replace(name, shorten(name, limit))
+            text = re.sub(rf"[\w.-]{{{limit + 1},}}", partial(_shorten_match, limit), text)
     return text
+
+
+def _shorten_match(limit: int, name: re.Match[str]) -> str:
+    return shorten(name[0], limit)
 
 
 def size_of(text: str) -> int:
