@@ -144,11 +144,11 @@ def title(location: Location) -> str:
 @cache
 def titles_by_key() -> Mapping[str, tuple[str, ...]]:
     """For each key, the titles of the tables that have it."""
-    found: dict[str, tuple[str, ...]] = {}
+    titles: dict[str, tuple[str, ...]] = {}
     for location, table in walk():
         for name in keys_of(table):
-            found[name] = (*found.get(name, ()), title(location))
-    return found
+            titles[name] = (*titles.get(name, ()), title(location))
+    return titles
 
 
 def walk(location: Location = (), table: Any = Policy) -> Iterator[tuple[Location, Any]]:
@@ -299,13 +299,13 @@ def _errors(error: Exception, at: Location) -> Iterator[tuple[Location, Exceptio
     if isinstance(error, ClassValidationError):
         names = {key.field: key.name for key in keys_of(error.cl).values()}
         of_keys, others = error.group_exceptions()
-        for each, of_key in of_keys:
-            yield from _errors(each, (*at, names[of_key.name]))
-        for each in others:
-            yield from _errors(each, at)
+        for inner, key in of_keys:
+            yield from _errors(inner, (*at, names[key.name]))
+        for inner in others:
+            yield from _errors(inner, at)
     elif isinstance(error, IterableValidationError):
-        for each, of_item in error.group_exceptions()[0]:
-            yield from _errors(each, (*at, of_item.index))
+        for inner, item in error.group_exceptions()[0]:
+            yield from _errors(inner, (*at, item.index))
     elif isinstance(error, ForbiddenExtraKeysError):
         yield from (((*at, key), error) for key in sorted(error.extra_fields))
     elif isinstance(error, EntriesError):
@@ -320,8 +320,8 @@ def _is_unknown(error: Exception) -> bool:
 
 def _meant(document: dict[str, Any], unknown: list[Location]) -> dict[Location, Location]:
     """The locations of misspelt keys, each with the location meant: that of an absent key of the same table."""
-    found = ((location, _closest(location, _at(document, location[:-1]))) for location in unknown[:_MAX_HINTS])
-    return {location: (*location[:-1], key) for location, key in found if key}
+    guesses = ((location, _closest(location, _at(document, location[:-1]))) for location in unknown[:_MAX_HINTS])
+    return {location: (*location[:-1], key) for location, key in guesses if key}
 
 
 def _closest(location: Location, present: dict[str, Any]) -> str | None:

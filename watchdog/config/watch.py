@@ -44,8 +44,8 @@ class PolicyFile:
         self._settling_s = settling_s
         self._held_s = held_s
         self._loaded: _FileVersion | None = None
-        self._found: _FileVersion | None = None
-        self._found_s = 0.0
+        self._latest: _FileVersion | None = None
+        self._unchanged_since_s = 0.0
         self._waiting_s: float | None = None
         self._checked_s = 0.0
 
@@ -95,31 +95,31 @@ class PolicyFile:
 
     def check(self, now: Now) -> None:
         """Check the file again: afterwards `is_ready` says whether it has changed and can be loaded."""
-        found = self._version()
+        version = self._version()
         if self._waiting_s is not None and not self.is_unsettled:
             # Of the time without checks, perhaps while the node was suspended, at most one settling time counts.
             self._waiting_s += max(now.boottime_s - self._checked_s - self._settling_s, 0.0)
         self._checked_s = now.boottime_s
-        if found == self._loaded:
-            self._found, self._waiting_s, self.is_ready = None, None, False
+        if version == self._loaded:
+            self._latest, self._waiting_s, self.is_ready = None, None, False
             return
         if self._waiting_s is None:
             self._waiting_s = now.boottime_s
-        if found != self._found:
-            self._found, self._found_s = found, now.boottime_s
-        is_swapped = found.volume is not None and self._loaded is not None and found.volume != self._loaded.volume
-        is_still = now.boottime_s - self._found_s >= self._settling_s
+        if version != self._latest:
+            self._latest, self._unchanged_since_s = version, now.boottime_s
+        is_swapped = version.volume is not None and self._loaded is not None and version.volume != self._loaded.volume
+        is_still = now.boottime_s - self._unchanged_since_s >= self._settling_s
         self.is_ready = is_swapped or (is_still and not _has_writer(self.path))
 
     def _version(self) -> _FileVersion:
         volume = _volume(self.path)
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return _FileVersion(stat=None, volume=volume)
         return _FileVersion(
-            stat=(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns),
-            changed_s=max(found.st_mtime, found.st_ctime),
+            stat=(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns),
+            changed_s=max(status.st_mtime, status.st_ctime),
             volume=volume,
         )
 

@@ -202,7 +202,7 @@ class RestoredActions:
         """Drop rows that no brake can need, if there are many; returns their numbers.
 
         A row is no longer needed once no window or back-off reaches back to it, or its owner has as many later rows as
-        any window counts. Differences of numbers are no count of rows: withdrawn actions have none.
+        any window counts. Rows are counted, since numbers have gaps: withdrawn actions have no row.
         """
         if len(self._begun) <= _MOST_ROWS:
             return ()

@@ -133,14 +133,14 @@ class JournalFile:
         try:
             self._check_files()
             self._connection.execute("BEGIN IMMEDIATE")
-            given = work(self._connection)
+            result = work(self._connection)
             self._connection.execute("COMMIT")
             # What was written to a file that was removed meanwhile is lost.
             self._check_files()
         except (sqlite3.Error, JournalError) as error:
             raise self._failed(error) from error
         self.problem = ""
-        return given
+        return result
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work`, which makes its own transactions; JournalError."""
@@ -219,10 +219,10 @@ def _data_version(connection: sqlite3.Connection) -> int:
 
 def _identity(path: Path, *, least: int) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if found.st_size >= least else None
+    return (status.st_dev, status.st_ino) if status.st_size >= least else None
 
 
 _MOST_WAITING: Final = 1000  # statements kept in memory while the disk can't be written

@@ -10,7 +10,7 @@ from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy, R
 from watchdog.core.units import format_bytes, format_quantity
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 from watchdog.journal.recorder import longest_step_s
-from watchdog.past.replay import Judge
+from watchdog.past.replay import NodeAssessor
 from watchdog.report.advice import declaration_of, needed, number_of, plain_number, round_up
 from watchdog.report.text import inert, span
 
@@ -231,8 +231,8 @@ class Meter:
     def __init__(self, policy: Policy, since_s: float) -> None:
         self._policy = policy
         self._since_s = since_s
-        self._judge = Judge(replace(policy, rules=(_BY_CONTAINER,)))
-        self._whole = Judge(replace(policy, rules=(_BY_POD,)))
+        self._assessor = NodeAssessor(replace(policy, rules=(_BY_CONTAINER,)))
+        self._pod_assessor = NodeAssessor(replace(policy, rules=(_BY_POD,)))
         # By pod: a boot time, and its accounts, unchanged since then.
         self._open: dict[str, tuple[float, tuple[Assessment, ...]]] = {}
         self._last: Now | None = None
@@ -257,9 +257,9 @@ class Meter:
         is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(node.interval_s)
         if is_gap:
             self._close(list(self._open), last)
-        for judge in (self._judge, self._whole):
-            judge.forget(cycle.changed)
-        renewed = self._judge.renew(node, at)
+        for assessor in (self._assessor, self._pod_assessor):
+            assessor.forget(cycle.changed)
+        renewed = self._assessor.renew(node, at)
         gone = self._open.keys() - node.pods.keys()
         self._close([*(renewed & self._open.keys()), *gone], at)
         for uid in node.pods.keys() - self._open.keys():
@@ -268,10 +268,10 @@ class Meter:
 
     def _accounts(self, node: RecordedNode, pod: Pod, at: Now) -> tuple[Assessment, ...]:
         """The accounts of a pod: one for each container, unless it declares as a whole."""
-        own = self._judge.of(pod.uid)
+        own = self._assessor.of(pod.uid)
         if any(each.verdict is Verdict.MISDECLARED for each in own):
-            self._whole.renew(node, at)
-            whole = self._whole.of(pod.uid)
+            self._pod_assessor.renew(node, at)
+            whole = self._pod_assessor.of(pod.uid)
             if not any(each.verdict is Verdict.MISDECLARED for each in whole):
                 return whole
         return own

@@ -93,7 +93,7 @@ class Incidents:
                 self._closed.append(self._open.pop(account))
 
 
-class Judge:
+class NodeAssessor:
     """Assesses the recorded node, as `attribute` and `assess` would have."""
 
     def __init__(self, policy: Policy) -> None:
@@ -166,7 +166,7 @@ class Replay:
         self._policy = self._under = policy
         self._since_s = since_s
         self._ledger = Ledger()
-        self._judge = Judge(policy)
+        self._assessor = NodeAssessor(policy)
         self._incidents = Incidents()
         self._axis = _TimeAxis()
         self._node = RecordedNode()
@@ -185,7 +185,7 @@ class Replay:
             if cycle.kind is RecordKind.SAME:
                 self._wait(at)
             else:
-                self._judge.forget(cycle.changed)
+                self._assessor.forget(cycle.changed)
                 # Two cycles that followed one another count as one interval of the daemon that recorded them.
                 self._decide(at, max(cycle.node.interval_s, self._policy.interval_s))
             self._last = at
@@ -223,7 +223,7 @@ class Replay:
         node, policy = self._node, self._under
         stale_s = self._axis.stale_s(node, policy)
         stale = at.boottime_s > stale_s
-        assessments = self._judge.assess(node, at)
+        assessments = self._assessor.assess(node, at)
         hidden = hidden_pods(node.snapshot(at), node.pods.values())
         inputs = Inputs(policy=policy, node=node.node, pods_stale=stale, hidden=hidden)
         plan = decide(assessments, self._ledger, at, inputs)
