@@ -16,7 +16,6 @@ import tenacity
 
 from watchdog import clock
 from watchdog.cli.client import NoCycleError, QueryError, program_name, query_status, to_run_inside
-from watchdog.core.errors import WatchdogError
 from watchdog.daemon.enforcement import exists, remedy_on, stop_file
 from watchdog.journal.lock import check_lock, lock_path
 from watchdog.options import DEFAULT_JOURNAL
@@ -36,8 +35,10 @@ _REMEDIES: Final = {
 }
 
 
-class StopError(WatchdogError):
-    """The file can't be created or removed; the text names it and the remedy."""
+_BY_API: Final = (
+    "Where the watchdog follows the API, this does the same without the file: "
+    "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Stop:
         return cls(path=path, is_default=path == stop_file(DEFAULT_JOURNAL), lock=lock)
 
     def create(self, why: str) -> bool:
-        """Create the file; False if something of that name already exists. StopError."""
+        """Create the file; False if something of that name already exists."""
         try:
             # Created in one step, and effective from then on, whether or not its text can be written.
             # A full disk may accept the name but not the text; the name is enough.
@@ -70,21 +71,22 @@ class Stop:
         except OSError as error:
             if os.path.lexists(self.path):
                 return False
-            raise StopError(self._explain(error, "stop")) from error
+            raise click.ClickException(f"NOT STOPPED: {self._explain(error, 'stop')}. {_BY_API}") from error
         self._sync()
         return True
 
     def remove(self) -> bool:
-        """Remove the file; False if there was none. StopError."""
+        """Remove the file; False if there was none."""
         try:
             self.path.unlink()
         except IsADirectoryError as error:
-            raise StopError(f"{self.path} is a folder, and counts too: remove it (`rmdir`)") from error
+            folder = f"{self.path} is a folder, and counts too: remove it (`rmdir`)"
+            raise click.ClickException(f"STILL STOPPED: {folder}") from error
         except OSError as error:
             # On a read-only disk, removing a file that does not exist fails like removing one that does.
             if not exists(self.path):
                 return False
-            raise StopError(self._explain(error, "resume")) from error
+            raise click.ClickException(f"STILL STOPPED: {self._explain(error, 'resume')}") from error
         self._sync()
         return True
 
@@ -93,7 +95,7 @@ class Stop:
         return self.lock is not None and check_lock(self.lock)[0] == "held"
 
     def note(self) -> str:
-        """When the file was created, by whom and why, as far as it says so; empty if it does not exist."""
+        """When the file was created, and by whom and why, if it contains that; empty if it does not exist."""
         with (
             contextlib.suppress(OSError),
             _opened(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as descriptor,
@@ -212,7 +214,7 @@ def _stopped(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
         return None
     if _REASON in status.suspended:
         return _by_reason(status, stop) if status.at > changed_s else None
-    if not _is_sure(status, changed_s):
+    if status.at <= changed_s + _SURE_S:
         return None
     if status.enforcing:
         return _unaffected(status, stop, "is still ENFORCING", "stop")
@@ -244,7 +246,7 @@ def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
         return None
     if status.enforcing:
         return StopAnswer(Sighting.YES, f"{watchdog} enforces.")
-    if not _is_sure(status, changed_s):
+    if status.at <= changed_s + _SURE_S:
         return None
     if _REASON in suspended:
         return _unaffected(status, stop, "sees a different stop file", "resume")
@@ -260,11 +262,6 @@ def _idle(stop: Stop, text: str) -> StopAnswer:
         held = f"A watchdog holds the lock beside {stop.path}, so it checks for this file."
         return StopAnswer(Sighting.IDLE, f"{text} {held}")
     return StopAnswer(Sighting.UNKNOWN, f"{text} Whether it checks for {stop.path} is unknown.")
-
-
-def _is_sure(status: Status, changed_s: float) -> bool:
-    """Whether the cycle shown began late enough to have seen the change."""
-    return status.at > changed_s + _SURE_S
 
 
 def _undecided(status: Status, stop: Stop, *, stopped: bool) -> StopAnswer:
@@ -328,18 +325,9 @@ def _watchdog(status: Status) -> str:
     return f"the watchdog of {_node(status)}"
 
 
-_BY_API: Final = (
-    "Where the watchdog follows the API, this does the same without the file: "
-    "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
-)
-
-
 def run_stop(stop: Stop, url: str, why: str) -> None:
     """Turn enforcement off at once, and report what that stops and what it does not."""
-    try:
-        is_new = stop.create(why)
-    except StopError as error:
-        raise click.ClickException(f"NOT STOPPED: {error}. {_BY_API}") from error
+    is_new = stop.create(why)
     answer = confirm(url, stop, stopped=True)
     made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.note())}"
     resume = f"{program_name()} resume{'' if stop.is_default else f' --stop-file {stop.path}'}"
@@ -364,11 +352,7 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
 
 def run_resume(stop: Stop, url: str) -> None:
     """Remove the file, and report what follows."""
-    note = stop.note()
-    try:
-        was_there = stop.remove()
-    except StopError as error:
-        raise click.ClickException(f"STILL STOPPED: {error}") from error
+    note, was_there = stop.note(), stop.remove()
     if was_there:
         click.echo(f"{stop.path} is gone. It was there{_since(note)}.")
         click.echo("All timers are reset. A step whose `for` is 0s has no timer: it is due at the first reading.")
