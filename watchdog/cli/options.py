@@ -10,14 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-from watchdog.options import (
-    DEFAULT_JOURNAL,
-    DEFAULT_LISTEN,
-    DEFAULT_POLICY,
-    DEFAULT_PROCFS,
-    ListenError,
-    parse_listen,
-)
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DEFAULT_PROCFS, ListenError, parse_listen
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

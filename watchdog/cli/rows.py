@@ -9,13 +9,7 @@ from typing import Final, NamedTuple, TextIO
 
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.figures import Sum
-from watchdog.report.progress import (
-    brake_short,
-    due_short,
-    planned_short,
-    steps_by_account,
-    under_way_short,
-)
+from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
 from watchdog.report.sentences.following import is_enforced
 from watchdog.report.sentences.node import (
     breaker_open,
@@ -26,16 +20,7 @@ from watchdog.report.sentences.node import (
     unlisted,
     without_unanswered,
 )
-from watchdog.report.status import (
-    AccountStatus,
-    GpuMemory,
-    GpuStatus,
-    PlanStatus,
-    ProcessStatus,
-    RecentStatus,
-    Status,
-    StatusKey,
-)
+from watchdog.report.status import AccountStatus, GpuMemory, GpuStatus, PlanStatus, ProcessStatus, RecentStatus, Status
 from watchdog.report.text import byte_cell, clock_time, inert, span
 
 VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # the most urgent first
@@ -78,11 +63,6 @@ class TopRow:
     gpu: str = ""
     steps: tuple[PlanStatus, ...] = ()
     is_unattributed: bool = False
-
-    @property
-    def key(self) -> StatusKey:
-        """Identifies it from one status to the next."""
-        return self.account.key
 
     @property
     def title(self) -> str:

@@ -59,7 +59,6 @@ SORTS: Final[Mapping[str, str]] = {
     "d": "declared",
     "v": "verdict",
 }
-_PAGE: Final = 10
 _LONGEST_FILTER: Final = 100
 
 
@@ -77,7 +76,7 @@ class Selection:
 
     def at(self, rows: tuple[TopRow, ...]) -> "Selection":
         """The selection among rows that may have moved: it follows its account, or else keeps its place."""
-        keys = [row.key for row in rows]
+        keys = [row.account.key for row in rows]
         if self.key is not None and self.key in keys:
             return replace(self, place=keys.index(self.key))
         place = min(self.place, max(len(rows) - 1, 0))
@@ -99,8 +98,8 @@ def pressed(state: Selection, key: str, rows: tuple[TopRow, ...]) -> Selection:
         is_same = state.choice.sort == SORTS[key]
         return state.choose(sort=SORTS[key], backwards=is_same and not state.choice.backwards)
     if key in _MOVES:
-        place = max(min(_MOVES[key](state.place, len(rows)), len(rows) - 1), 0)
-        return replace(state, place=place, key=rows[place].key if rows else None)
+        place = max(min(state.place + _MOVES[key], len(rows) - 1), 0)
+        return replace(state, place=place, key=rows[place].account.key if rows else None)
     return _ACTIONS[key](state) if key in _ACTIONS else state
 
 
@@ -116,14 +115,14 @@ def _typing(state: Selection, typed: str, key: str) -> Selection:
     return replace(state, typed=(typed + key)[:_LONGEST_FILTER]) if len(key) == 1 else state
 
 
-# The place after a key, of the current place and the number of rows; limited to the rows afterwards.
-_MOVES: Final[Mapping[str, Callable[[int, int], int]]] = {
-    **dict.fromkeys(("down", "j"), lambda place, _: place + 1),
-    **dict.fromkeys(("up", "k"), lambda place, _: place - 1),
-    "pagedown": lambda place, _: place + _PAGE,
-    "pageup": lambda place, _: place - _PAGE,
-    **dict.fromkeys(("home", "g"), lambda _, __: 0),
-    **dict.fromkeys(("end", "G"), lambda _, count: count - 1),
+# Rows to move by; the place is limited to the rows that there are.
+_MOVES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("down", "j"), 1),
+    **dict.fromkeys(("up", "k"), -1),
+    "pagedown": 10,
+    "pageup": -10,
+    **dict.fromkeys(("home", "g"), -(10**6)),
+    **dict.fromkeys(("end", "G"), 10**6),
 }
 _ACTIONS: Final[Mapping[str, Callable[[Selection], Selection]]] = {
     **dict.fromkeys(("q", "ctrl-c"), lambda state: replace(state, ended=True)),
