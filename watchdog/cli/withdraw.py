@@ -33,7 +33,7 @@ class NoNodeError(WithdrawError):
 
 
 def run_withdraw(
-    policy: Path, node: str | None, kubeconfig: Path | None, resource: str | None, selectors: Sequence[str] = ()
+    policy: Path, node: str | None, kubeconfig: Path | None, resource: str | None, selectors: Sequence[str]
 ) -> int:
     """Remove a resource (None: the policy's) from what a node (None: every node) advertises; the exit code.
 
