@@ -17,28 +17,31 @@ from watchdog.kube.rights import rights_of
 from watchdog.options import Options
 
 
-class ApiQuery:
-    """Queries the API server on its own thread, since a name server alone can take half a minute.
+def query_api(options: Options, policy: Policy, cluster: Cluster, patience_s: float) -> ApiFacts:
+    """What can be learned within `patience_s` seconds; `policy` determines what is needed.
 
-    What was learned so far is available at any time; a thread that has not finished is abandoned.
+    The queries have their own thread, since a name server alone can take half a minute. One that has not finished is
+    abandoned.
     """
+    query = _Query(options, policy, cluster)
+    began_s = clock.now().boottime_s
+    thread = threading.Thread(target=query.run, name="doctor-api", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return replace(query.facts, waited_s=clock.now().boottime_s - began_s)
+
+
+class _Query:
+    """The queries; `facts` has what was learned so far."""
 
     def __init__(self, options: Options, policy: Policy, cluster: Cluster) -> None:
-        """Start; `policy` determines what is needed."""
+        self.facts = ApiFacts(ended="late")
         self._options = options
         self._policy = policy
         self._cluster = cluster
-        self._facts = ApiFacts(ended="late")
-        self._began_s = clock.now().boottime_s
-        self._thread = threading.Thread(target=self._run, name="doctor-api", daemon=True)
-        self._thread.start()
 
-    def facts(self, patience_s: float) -> ApiFacts:
-        """What was learned within `patience_s` seconds of the start."""
-        self._thread.join(max(0.0, self._began_s + patience_s - clock.now().boottime_s))
-        return replace(self._facts, waited_s=clock.now().boottime_s - self._began_s)
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Ask for everything, in an order in which each answer decides whether the next one is worth asking for."""
         api = self._cluster.api
         try:
             if self._ask_who(api):
@@ -56,7 +59,7 @@ class ApiQuery:
                 self._end("unreachable", error.problem)
 
     def _learn(self, **facts: Any) -> None:
-        self._facts = replace(self._facts, **facts)
+        self.facts = replace(self.facts, **facts)
 
     def _end(self, how: Ended, problem: Problem) -> None:
         self._learn(ended=how, problem=problem)
@@ -94,11 +97,11 @@ class ApiQuery:
                     return
                 lacking += [] if allowed else [verb]
             field = "rights" if right in needed else "later"
-            self._learn(**{field: {**getattr(self._facts, field), right: tuple(lacking)}})
+            self._learn(**{field: {**getattr(self.facts, field), right: tuple(lacking)}})
 
     def _fetch(self) -> None:
         """List what the policy needs; what this account may not list is reported as a missing right."""
-        options, unlisted = self._options, self._facts.unlisted
+        options, unlisted = self._options, self.facts.unlisted
         needs_namespaces = self._policy.reads_namespaces and options.namespaces is None
         for informer, resource, what, is_needed in (
             (self._cluster.pods, "pods", "the pods of this node", True),

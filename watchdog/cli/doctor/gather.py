@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from watchdog import clock
 from watchdog.cli.client import QueryError, listen_url, query_status
-from watchdog.cli.doctor.api_query import ApiQuery
+from watchdog.cli.doctor.api_query import query_api
 from watchdog.cli.doctor.facts import (
     DEFAULTS,
     ApiFacts,
@@ -64,8 +64,7 @@ def gather(options: Options, patience_s: float) -> Facts:
     connection = open_cluster(options, Bell())
     api = ApiFacts()
     if connection is not None:
-        query = ApiQuery(options, policy.policy or DEFAULTS, connection)
-        api = query.facts(min(patience_s, _API_PATIENCE_S))
+        api = query_api(options, policy.policy or DEFAULTS, connection, min(patience_s, _API_PATIENCE_S))
     now = clock.now()
     cluster = _cluster(options, connection, now)
     driver = _driver(patience_s, maintenance_of(cluster.node))
