@@ -2,11 +2,11 @@
 
 import contextlib
 import logging
+import math
 import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, TextIO
@@ -32,29 +32,23 @@ EVERY_S: Final = 60.0
 _MOST: Final = 50
 
 
-@dataclass(slots=True)
-class _Logged:
-    at_s: float
-    suppressed: int = 0
-
-
 class Repeats:
     """Limits each message to once per minute. Times are seconds of a clock that never jumps."""
 
     def __init__(self) -> None:
-        self._logged: OrderedDict[str, _Logged] = OrderedDict()
+        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how often suppressed since
 
     def admit(self, what: str, now_s: float) -> int | None:
         """How often a message was suppressed since it was last logged; None if it is to be suppressed now."""
-        last = self._logged.get(what)
-        if last is not None and now_s - last.at_s < EVERY_S:
-            last.suppressed += 1
+        at_s, suppressed = self._logged.get(what, (-math.inf, 0))
+        if now_s - at_s < EVERY_S:
+            self._logged[what] = at_s, suppressed + 1
             return None
-        self._logged[what] = _Logged(at_s=now_s)
+        self._logged[what] = now_s, 0
         self._logged.move_to_end(what)
         if len(self._logged) > _MOST:
             self._logged.popitem(last=False)
-        return last.suppressed if last is not None else 0
+        return suppressed
 
 
 # The fields that a text line shows besides its sentence; a JSON line has all of them.

@@ -1,8 +1,8 @@
 """The text of /proc/PID/cgroup -> the pod and the container that it claims."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Final
 
 from watchdog.core.model import CONTRADICTORY, HOST, UNREADABLE, Place, PlaceKind
@@ -42,15 +42,9 @@ def parse_cgroup(text: str | bytes) -> Place:
     a path that are not UTF-8 are ordinary names.
     """
     lines = (text.decode("latin-1") if isinstance(text, bytes) else text).split("\n")
-    paths = set()
-    for line in lines:
-        if not line:
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            return UNREADABLE
-        paths.add(match[1])
-    if not paths:
+    matches = [_LINE.fullmatch(line) for line in lines if line]
+    paths = {match[1] for match in matches if match is not None}
+    if not paths or None in matches:
         return UNREADABLE
     return _merge([claim for path in paths if (claim := _read_path(path)) is not None])
 
@@ -72,10 +66,9 @@ def _read_path(path: str) -> _Claim | None:
     if "pod" not in path and not path.startswith("/.."):
         return None
     segments = path.removesuffix(" (deleted)").split("/")[1:]
-    start = 0
-    while start < len(segments) and segments[start] == "..":
-        start += 1
-    return _read_relative(segments[start:]) if start else _read_absolute(segments)
+    if segments[0] == "..":
+        return _read_relative(list(dropwhile(lambda segment: segment == "..", segments)))
+    return _read_absolute(segments)
 
 
 def _read_relative(segments: list[str]) -> _Claim | None:
@@ -120,8 +113,7 @@ def _read_pod(segments: list[str]) -> _Claim | None:
 
 
 def _first_container(segments: list[str]) -> re.Match[str] | None:
-    matches: Iterator[re.Match[str] | None] = map(_CONTAINER.fullmatch, segments)
-    return next((match for match in matches if match is not None), None)
+    return next(filter(None, map(_CONTAINER.fullmatch, segments)), None)
 
 
 def _claim(uid: str | None, container: re.Match[str] | None) -> _Claim:
