@@ -9,10 +9,11 @@ from tests.explain.site import Site, write
 from tests.export.build import Story, quiet, trainer_node
 from tests.export.test_page import busy
 from tests.worlds import at, gpu, snapshot
-from watchdog.cli.explain import UnexplainedError, explain_pod, out_of_sight
+from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
+from watchdog.report.sentences.node import out_of_sight
 from watchdog.report.status_build import status_of
 
 NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"

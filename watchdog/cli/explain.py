@@ -29,50 +29,17 @@ from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import HistoryRow, history, pods_in, reading
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.node import (
-    actions_continue,
     breaker_open,
-    hung,
+    hung_in_full,
+    out_of_sight,
     pods_stale,
-    unanswered,
+    unanswered_in_full,
     under_maintenance,
     without_unanswered,
 )
 from watchdog.report.sentences.usage import amount_used
-from watchdog.report.status import GapStatus, Status, encode
+from watchdog.report.status import Status, encode
 from watchdog.report.text import capital, clock_time, date_time, inert, rfc3339
-
-_LONGEST: Final = 600
-_CHECK_DRIVER: Final = (
-    "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
-)
-
-
-def out_of_sight(status: Status) -> tuple[str, ...]:
-    """What keeps the daemon from seeing its whole node; if nothing does, what it does not know is not there."""
-    found = (*_hung(status), under_maintenance(status), *_unanswered(status))
-    return tuple(filter(None, found)) or tuple(_unlisted(status))
-
-
-def _unanswered(status: Status) -> tuple[str, ...]:
-    found = unanswered(status, status.at)
-    return (*found, actions_continue(status)) if found else ()
-
-
-def _hung(status: Status) -> tuple[str, ...]:
-    if status.hangs_since is None:
-        return ()
-    return hung(status, status.at), actions_continue(status), _CHECK_DRIVER
-
-
-def _unlisted(status: Status) -> Iterator[str]:
-    """GPUs that respond but do not list all of their processes."""
-    for gpu in status.gpus:
-        if gpu.up and not gpu.listed:
-            gap = next((gap for gap in status.gaps if gap.what.startswith(gpu.uuid)), GapStatus())
-            lasting = f", since {clock_time(gap.since, status.at)}" if gap.since is not None else ""
-            why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
-            yield f"The list of processes on {inert(gpu.uuid)} is incomplete{lasting}: {why}."
-
 
 _LATELY: Final = "7 days"
 _LATELY_S: Final = 7 * 86400.0
@@ -141,7 +108,7 @@ def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanati
     if lead and not accounts:
         lead = (*lead, "It uses and declares no GPU memory on this node now.")
     is_unknown = any(account.used is None for account in accounts)
-    no_answer, rest = (_unanswered(status), without_unanswered(status)) if is_unknown else ((), status)
+    no_answer, rest = (unanswered_in_full(status), without_unanswered(status)) if is_unknown else ((), status)
     return Explanation(
         pod=pod,
         node=node,
@@ -151,7 +118,7 @@ def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanati
         plan=tuple(encode(entry) for entry in status.plan if entry.title == pod),
         paragraphs=(
             lead,
-            (*_hung(status), *no_answer, *_idle(status)),
+            (*hung_in_full(status), *no_answer, *_idle(status)),
             *(paragraph for account in accounts for paragraph in account_paragraphs(account, rest)),
             earlier,
             _of_node(status),

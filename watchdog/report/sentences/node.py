@@ -3,7 +3,7 @@
 Each text has one sentence or more and is empty if it does not apply. `now_s` is the Unix time at which it is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from watchdog.core.brakes import BrakeMemory, breaker_wait_s
@@ -12,12 +12,15 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes
 from watchdog.core.units import format_duration, format_percent
 from watchdog.report.sentences.brakes import until
-from watchdog.report.status import BreakerStatus, GpuStatus, Moment, Status
+from watchdog.report.status import BreakerStatus, GapStatus, GpuStatus, Moment, Status
 from watchdog.report.text import clock_time, count, inert
 
 TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
 _LONGEST: Final = 600
 _MOST_NAMED: Final = 3
+_CHECK_DRIVER: Final = (
+    "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
+)
 _NVML: Final = "NVML"  # the subject of the gap that leaves every GPU unknown
 _NO_OWNER: Final = ("", "", "")
 
@@ -45,7 +48,14 @@ def hung(status: Status, now_s: float) -> str:
     )
 
 
-def actions_continue(status: Status) -> str:
+def hung_in_full(status: Status) -> tuple[str, ...]:
+    """The same as of the cycle, with the actions that continue and what to check."""
+    if status.hangs_since is None:
+        return ()
+    return hung(status, status.at), _actions_continue(status), _CHECK_DRIVER
+
+
+def _actions_continue(status: Status) -> str:
     """That actions in progress continue without a cycle, with the pods concerned."""
     titles = [account.title for account in status.accounts if account.under_way is not None]
     titles += [entry.title for entry in status.plan if entry.trying is not None]
@@ -76,6 +86,12 @@ def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
     if len(silent) <= _MOST_NAMED:
         return found
     return (*found, f"{count(len(silent) - _MOST_NAMED, 'more GPU does', 'more GPUs do')} not answer either.")
+
+
+def unanswered_in_full(status: Status) -> tuple[str, ...]:
+    """The same as of the cycle, with the actions that continue."""
+    found = unanswered(status, status.at)
+    return (*found, _actions_continue(status)) if found else ()
 
 
 def without_unanswered(status: Status) -> Status:
@@ -115,6 +131,22 @@ def _silent_since(since_s: float | None, now_s: float) -> str:
 def _error(status: Status, what: str) -> str:
     found = inert(next((gap.text for gap in status.gaps if gap.what == what), ""), _LONGEST).rstrip(".")
     return f" Its error: {found}." if found else ""
+
+
+def out_of_sight(status: Status) -> tuple[str, ...]:
+    """What keeps the daemon from seeing its whole node; if nothing does, what it does not know is not there."""
+    found = (*hung_in_full(status), under_maintenance(status), *unanswered_in_full(status))
+    return tuple(filter(None, found)) or tuple(_incomplete_lists(status))
+
+
+def _incomplete_lists(status: Status) -> Iterator[str]:
+    """GPUs that respond but do not list all of their processes."""
+    for gpu in status.gpus:
+        if gpu.up and not gpu.listed:
+            gap = next((gap for gap in status.gaps if gap.what.startswith(gpu.uuid)), GapStatus())
+            lasting = f", since {clock_time(gap.since, status.at)}" if gap.since is not None else ""
+            why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
+            yield f"The list of processes on {inert(gpu.uuid)} is incomplete{lasting}: {why}."
 
 
 def pods_stale(status: Status, now_s: float) -> str:
