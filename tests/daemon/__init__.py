@@ -1,1 +1,1 @@
-"""The act: real processes, real signals, and a record in memory in place of the journal."""
+"""The daemon: its loop and its parts, with real processes, real signals, and an in-memory record of actions."""

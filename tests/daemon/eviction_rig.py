@@ -1,4 +1,4 @@
-"""A node whose cycles are made by hand, with a stand-in for the API server: it keeps tries until the test answers."""
+"""A node whose cycles a test runs one by one, and a stand-in for the API server that answers when the test says."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

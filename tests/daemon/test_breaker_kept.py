@@ -1,4 +1,4 @@
-"""The breaker in cycles: its turns are written down, so that a daemon that starts again knows of them."""
+"""The breaker across cycles: opening and closing are recorded, so that a restarted daemon knows."""
 
 from fractions import Fraction
 

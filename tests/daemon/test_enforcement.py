@@ -1,4 +1,4 @@
-"""What suspends enforcement, and what an earlier life leaves behind."""
+"""What suspends enforcement, and what an earlier daemon leaves unfinished."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Evictions, moment by moment: the cycles are made by hand, and the API server answers what the test says."""
+"""Evictions step by step: the test runs each cycle, and gives the API server's answers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What ends an eviction that has not come about, and what is left of it."""
+"""What ends an eviction that was not accepted, and what remains of it."""
 
 from dataclasses import replace
 

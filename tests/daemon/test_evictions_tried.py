@@ -1,4 +1,4 @@
-"""Evictions that have not come about: tried again by cycles, and holding up nobody."""
+"""Evictions that were not accepted yet: later cycles try again, and nothing else waits for them."""
 
 from dataclasses import replace
 

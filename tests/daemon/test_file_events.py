@@ -1,4 +1,4 @@
-"""Changes to files as the kernel reports them: whatever way a file is changed, the loop wakes."""
+"""Changes to files as the kernel reports them: however a file is changed, the loop wakes."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Right before the first signal: what was written on the pod since the last look, and a cycle that fails there."""
+"""Right before the first signal: changes to the pod since the last look, and a cycle that fails there."""
 
 from dataclasses import replace
 from pathlib import Path

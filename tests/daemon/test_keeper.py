@@ -1,4 +1,4 @@
-"""The keeper of the lock and the journal: what it says aloud, and what it keeps to itself."""
+"""The keeper of the lock and the journal: what it logs, and what it does not."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Kills of real processes, moment by moment."""
+"""Kills of real processes, step by step."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""The last look: whether what has come due is borne out by it, and what speaks against a first signal."""
+"""The last look: whether it confirms what has come due, and the reasons against a first signal."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""When the node is looked at next."""
+"""When the next reading is taken."""
 
 import pytest
 

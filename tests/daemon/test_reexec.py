@@ -1,4 +1,4 @@
-"""Starting over in place: the same command and PID, and nothing of the driver's devices that comes along."""
+"""Re-exec: the same command and PID, and none of the driver's devices stays open."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the reporter says of a policy that is refused, and what it lacks without the lock."""
+"""Sinks: what is reported of a refused policy, and what is missing without the lock or the journal."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ MISTAKES = PolicyError(
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[tuple[Sinks, Sinks]]:
-    """Two reporters with their journal in one folder, before they have tried for the lock."""
+    """Two daemons' sinks with their journal in one folder, before either has tried to take the lock."""
     options = Options(node="n1", listen="127.0.0.1:0", journal=tmp_path / "journal.db")
     two = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
     yield two

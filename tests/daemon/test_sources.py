@@ -1,4 +1,4 @@
-"""What the daemon knows besides the GPUs: from files, or not at all."""
+"""The pods, the Node object and the namespaces: from files, or not at all."""
 
 import json
 import os
