@@ -3,19 +3,34 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# How many processes `make test` shares the tests between.
-WORKERS ?= auto
+# How many processes the tests are shared between. Most of them wait for processes and timers, so more than there are cores.
+WORKERS ?= $(shell expr 3 \* $$(nproc))
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
-# How many failed tests `make test` runs once more, by themselves, before it fails: a run of an hour on a busy machine
-# is not lost for one test that was too slow there. It says which they were.
+# Left to `make deep` besides: the soak's planted faults, and each benchmark at its smallest size.
+DEEP := $(SHARING) tests/bench tests/soak
+# How many failed tests are run once more, by themselves, before the run fails: half an hour on a busy machine is not lost
+# for one test that was too slow there. It says which they were.
 AGAIN ?= 0
 FAILED := build/pytest
-PYTEST := HYPOTHESIS_PROFILE=full $(BIN)/pytest -q
+PYTEST := $(BIN)/pytest -q
+# Runs pytest once for each list of arguments.
+define pytest
+@rm -rf $(FAILED); status=0; \
+for part in $(1); do \
+  echo "pytest $$part"; \
+  $(PYTEST) --durations=10 $$part || status=$$?; \
+  [ $$status -le 1 ] || break; \
+done; \
+if [ $$status -eq 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(AGAIN) ]; then \
+  echo "once more, by themselves; a test that passes now is unstable and needs fixing:"; \
+  status=0; $(PYTEST) -rpfE --lf --lfnf=none || status=$$?; \
+fi; exit $$status
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test release tools programs soak bench gpu fmt docs pictures lock clean
+.PHONY: help setup setup-dev demo check quick test deep packages release tools programs soak bench gpu fmt docs pictures lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,17 +71,20 @@ check: setup-dev
 quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
-test: setup-dev tools programs check ## every check and every test; needs root, cgroups, a C compiler and Go for all of them
-	@rm -rf $(FAILED); status=0; \
-	for part in "--dist worksteal $(SHARING:%=--ignore=%)" "--maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)"; do \
-	  echo "pytest -n $(WORKERS) $$part"; \
-	  $(PYTEST) --durations=10 -n $(WORKERS) $$part || status=$$?; \
-	  [ $$status -le 1 ] || break; \
-	done; \
-	if [ $$status -eq 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(AGAIN) ]; then \
-	  echo "once more, by themselves; a test that passes now is unstable, and is to be mended:"; \
-	  status=0; $(PYTEST) -rpfE --lf --lfnf=none || status=$$?; \
-	fi; exit $$status
+test: setup-dev tools check ## every check and the tests of all rules; needs root, cgroups and a C compiler for all of them
+	$(call pytest,"-n $(WORKERS) --dist worksteal $(DEEP:%=--ignore=%)")
+
+deep: export HYPOTHESIS_PROFILE := full
+deep: setup-dev tools programs ## what takes long: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
+	$(call pytest,"-n $(WORKERS) --dist worksteal tests/bench tests/soak" \
+	  "-n auto --dist worksteal -m hypothesis $(DEEP:%=--ignore=%)" \
+	  "-n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)")
+
+packages: ## install what `make deep` needs from the distribution: Debian and Ubuntu, as root
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends containerd runc \
+	  containernetworking-plugins iproute2 openssl prometheus prometheus-alertmanager chromium fonts-dejavu-core buildah \
+	  debootstrap jq curl > /dev/null
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }

@@ -1,4 +1,4 @@
-"""The programs of the tests: a real Kubernetes, helm, kubectl-validate, Prometheus' discovery; built with Go, cached.
+"""The programs of the tests: a real Kubernetes, helm, linters, Prometheus' discovery; built with Go, cached.
 
 `python -m tests.cluster.programs` builds them and prints their folders. Their versions are those of the Go modules in
 `programs/`: whoever changes one there gets new programs.
@@ -58,6 +58,7 @@ CLUSTER: Final = (
 )
 HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
 VALIDATE: Final = (_Build(module="validate", packages=("sigs.k8s.io/kubectl-validate",), output="kubectl-validate"),)
+ACTIONLINT: Final = (_Build(module="actionlint", packages=("github.com/rhysd/actionlint/cmd/actionlint",)),)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 
 
@@ -79,6 +80,11 @@ def helm() -> Path:
 def kubectl_validate() -> Path:
     """kubectl-validate: Kubernetes' own schemas and validation, without a server. Raises NoProgramsError."""
     return _built(VALIDATE, ("kubectl-validate",)) / "kubectl-validate"
+
+
+def actionlint() -> Path:
+    """The checker of GitHub's workflows. Raises NoProgramsError."""
+    return _built(ACTIONLINT, ("actionlint",)) / "actionlint"
 
 
 def discovery() -> Path:
@@ -195,6 +201,7 @@ def main() -> int:
         print(programs())
         print(helm())
         print(kubectl_validate())
+        print(actionlint())
         print(discovery())
     except NoProgramsError as error:
         print(f"programs: {error}", file=sys.stderr)

@@ -1,0 +1,51 @@
+"""The workflows for GitHub: valid, and no more than calls of the Makefile around what only a registry can do."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.programs import NoProgramsError, actionlint
+from tests.node.support import cannot_run
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+WORKFLOWS: Final = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@pytest.mark.slow
+def test_the_workflows_are_valid() -> None:
+    """Actionlint finds nothing in syntax, expressions, permissions and inputs of actions."""
+    try:
+        program = actionlint()
+    except NoProgramsError as error:
+        cannot_run(str(error))
+    done = subprocess.run([program, "-no-color", *WORKFLOWS], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def _commands(workflow: Path) -> list[str]:
+    content: dict[str, Any] = yaml.safe_load(workflow.read_text(encoding="utf-8"))
+    return [step["run"] for job in content["jobs"].values() for step in job["steps"] if "run" in step]
+
+
+def test_they_call_targets_that_exist() -> None:
+    """Continuous integration runs what `.ci/run` runs, and a release what `make release` builds."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    called = {path.stem: re.findall(r"\bmake ([a-z-]+)", "\n".join(_commands(path))) for path in WORKFLOWS}
+    assert called == {"ci": ["test", "packages", "deep"], "release": ["packages", "release"]}
+    assert {target for each in called.values() for target in each} <= targets
+    assert re.findall(r"make ([a-z]+)", (ROOT / ".ci/run").read_text(encoding="utf-8")) == ["packages", "test", "deep"]
+
+
+def test_a_release_pushes_what_was_built() -> None:
+    """Everything pushed is a file of build/release, whose checksums are checked first; nothing is built again."""
+    (push,) = (each for each in _commands(ROOT / ".github/workflows/release.yml") if "skopeo copy" in each)
+    assert (
+        push.index("sha256sum --check SHA256SUMS")
+        < push.index("skopeo copy --preserve-digests")
+        < push.index("helm push")
+    )
