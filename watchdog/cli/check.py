@@ -67,7 +67,7 @@ _LEAST: Final = 40  # characters per line, however narrow the terminal says it i
 
 
 def print_check(file: Path, *, as_json: bool) -> int:
-    """Print a policy as understood, or its mistakes; the exit code is 1 if it has any."""
+    """Print a policy as understood, or its mistakes; the exit code is 1 if there are any."""
     policy: Policy | None = None
     problems: tuple[PolicyProblem, ...] = ()
     try:

@@ -199,14 +199,13 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
 
     With --journal on the command line, and neither --url nor --listen, only the journal is read.
     """
-    from watchdog.cli.client import listen_url
     from watchdog.cli.explain import print_explanation
 
     if pod.count("/") != 1 or not all(pod.split("/")):
         raise click.BadParameter(f"{pod!r}: give NAMESPACE/NAME, like jupyter/alice-0", param_hint="NS/POD")
-    meant = {name for name in ("journal", "listen") if context.get_parameter_source(name) is _COMMANDLINE}
-    asked = url or (None if meant == {"journal"} else listen_url(listen))
-    print_explanation(pod, asked, journal, as_json=as_json, from_afar=url is not None and "journal" not in meant)
+    named = {name for name in ("journal", "listen") if context.get_parameter_source(name) is _COMMANDLINE}
+    address = None if url is None and named == {"journal"} else _address(url, listen)
+    print_explanation(pod, address, journal, as_json=as_json, from_afar=url is not None and "journal" not in named)
 
 
 @main.command(short_help="Show what another policy would have done in the past.")

@@ -1,5 +1,6 @@
 """Options that several commands share, and shell completion."""
 
+import contextlib
 import os
 import re
 import socket
@@ -177,20 +178,18 @@ def _by_daemon(context: click.Context) -> Iterable[str]:
     # Commands that read a journal have no such options; the environment may set them anyway.
     url = context.params.get("url") or os.environ.get("GPU_WATCHDOG_URL")
     listen = context.params.get("listen") or os.environ.get("GPU_WATCHDOG_LISTEN") or DEFAULT_LISTEN
-    try:
+    with contextlib.suppress(WatchdogError, ValueError):
         return [account.title for account in query_status(url or listen_url(listen), _PATIENCE_S).accounts]
-    except (WatchdogError, ValueError):
-        return []
+    return []
 
 
 def _by_journal(context: click.Context) -> Iterable[str]:
     from watchdog.journal.errors import JournalError
     from watchdog.journal.read import pods_in
 
-    try:
+    with contextlib.suppress(JournalError):
         return pods_in(Path(context.params.get("journal") or DEFAULT_JOURNAL))
-    except JournalError:
-        return []
+    return []
 
 
 def _matching(titles: Iterable[str], incomplete: str) -> list[str]:

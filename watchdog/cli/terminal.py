@@ -6,7 +6,6 @@ import select
 import termios
 import tty
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Final, Self, TextIO
 
 from rich.console import Console, ConsoleDimensions
@@ -45,9 +44,7 @@ class Terminal:
         self.take()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back()
 
     def take(self) -> None:
