@@ -47,11 +47,8 @@ class PidfdHandle:
     __slots__ = ("_fd", "key")
 
     def __init__(self, key: ProcessKey, fd: int) -> None:
-        self.key = signalable(key)
+        self.key = _signalable(key)
         self._fd = fd
-
-    def __repr__(self) -> str:
-        return f"PidfdHandle({self.key.pid}, {self.key.start_ticks})"
 
     def alive(self) -> bool:
         """Whether it still runs; False once the handle is closed."""
@@ -80,11 +77,8 @@ class TicksHandle:
     __slots__ = ("_still_same", "key")
 
     def __init__(self, key: ProcessKey, still_same: Callable[[], bool]) -> None:
-        self.key = signalable(key)
+        self.key = _signalable(key)
         self._still_same: Callable[[], bool] | None = still_same
-
-    def __repr__(self) -> str:
-        return f"TicksHandle({self.key.pid}, {self.key.start_ticks})"
 
     def alive(self) -> bool:
         """Whether the PID is still that process."""
@@ -101,7 +95,7 @@ class TicksHandle:
         self._still_same = None
 
 
-def signalable(key: ProcessKey) -> ProcessKey:
+def _signalable(key: ProcessKey) -> ProcessKey:
     """Raise ValueError for PIDs that kill(2) takes for a group or for all processes, for init, and for this daemon."""
     if key.pid <= 1 or key.pid == os.getpid():
         raise ValueError(f"process {key.pid} is never signalled: it is a process group, init or the watchdog itself")
