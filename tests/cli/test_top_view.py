@@ -125,6 +125,11 @@ def test_percent(used: int | None, least: int, allowed: int, percent: str) -> No
     assert row(account(used=used, least=least, allowed=allowed)).percent(BLOCKS) == percent
 
 
+def test_a_use_without_its_lower_bound() -> None:
+    """A status that has only the use itself is enough for the share."""
+    assert row(replace(account(), used_at_least=None)).percent(BLOCKS) == "50%"
+
+
 def test_a_card() -> None:
     """A card's bar has what pods use, what unattributed processes do, the rest, and what is free."""
     cards = (gpu(0, used=40 * Gi, reserved=Gi), gpu(1, used=None), gpu(2, up=False))

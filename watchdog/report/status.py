@@ -209,7 +209,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     @property
     def least(self) -> int:
         """What it uses at least."""
-        return self.used_at_least or 0
+        return (self.used_at_least if self.used is None else self.used) or 0
 
 
 class GapStatus(Struct, frozen=True, kw_only=True):
