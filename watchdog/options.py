@@ -30,7 +30,7 @@ def listen_error(error: OSError, listen: str) -> ListenError:
     remedies = {
         errno.EADDRINUSE: "another process listens there, perhaps another gpu-watchdog; choose another with `--listen`",
         errno.EADDRNOTAVAIL: "this machine has no such address; choose another with `--listen`",
-        errno.EACCES: "ports below 1024 take rights that this process has not; choose another with `--listen`",
+        errno.EACCES: "ports below 1024 require a privilege that this process lacks; choose another with `--listen`",
     }
     remedy = remedies.get(error.errno or 0, "choose another with `--listen`")
     return ListenError(f"can't listen on {listen}: {error.strerror or error}: {remedy}")

@@ -38,8 +38,8 @@ def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProx
     tcp_proxy.accept_silently()
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=tcp_proxy.url))
     assert said.wrong() == {
-        "api": f"{tcp_proxy.url}: it accepts the connection and stays silent -> check whether the API server hangs or "
-        "is overloaded, or something in between drops packets (firewall, MTU)"
+        "api": f"{tcp_proxy.url}: it accepts the connection but does not respond -> check whether the API server hangs "
+        "or is overloaded, or something in between drops packets (firewall, MTU)"
     }
     assert said.lasted_s < 60
 
@@ -173,7 +173,7 @@ def test_no_way_at_all(clinic: Clinic, tmp_path: Path) -> None:
     """A kubeconfig that is not there, and none at all: both say how to come to one."""
     path = tmp_path / "nowhere"
     assert clinic.ask("--kubeconfig", path).wrong() == {
-        "api_config": f"there is no way to the API server: the kubeconfig {path} can't be read: No such file or "
+        "api_config": f"the API server can't be used: the kubeconfig {path} can't be read: No such file or "
         "directory -> name the right file with --kubeconfig, and let this account read it"
     }
     assert clinic.ask().wrong().keys() == {"pods", "namespaces"}

@@ -55,7 +55,7 @@ def test_a_server_that_accepts_and_stays_silent(control_plane: ControlPlane, pod
     with following(control_plane, node, by=tcp_proxy) as followed:
         followed.feed.start()
         wait_until(lambda: followed.feed.view.problem is not None)
-        assert "stays silent" in str(followed.feed.view.problem)
+        assert "does not respond" in str(followed.feed.view.problem)
         assert followed.read().synced is None
         tcp_proxy.heal()
         tcp_proxy.cut()

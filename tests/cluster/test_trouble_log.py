@@ -112,7 +112,7 @@ def test_no_way(run: Runner, node: str, tmp_path: Path) -> None:
     with run(tmp_path / "nowhere") as running:
         told = _first(running, node)
     assert told.endswith(
-        f"there is no way to the API server: the kubeconfig {tmp_path / 'nowhere'} can't be read: No such file or "
+        f"the API server can't be used: the kubeconfig {tmp_path / 'nowhere'} can't be read: No such file or "
         "directory; name the right file with --kubeconfig, and let this account read it"
     )
 

@@ -137,11 +137,11 @@ def test_a_path_with_a_nul_byte() -> None:
 
 
 NO_POLICY: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", ": is empty; a policy that only measures says at least mode"),
+    "nothing": (b"", ": is empty; the smallest valid policy is mode"),
     "blanks": (b"\n \t\n", ": is empty"),
     "byte order mark": (b"\xef\xbb\xbfversion = 1\n", ":1: begins with a byte order mark"),
-    "a NUL byte": (b"version = 1\n\0", ":2: holds NUL bytes"),
-    "UTF-16": ('mode = "observe"\n'.encode("utf-16"), ":1: holds NUL bytes"),
+    "a NUL byte": (b"version = 1\n\0", ":2: contains NUL bytes"),
+    "UTF-16": ('mode = "observe"\n'.encode("utf-16"), ":1: contains NUL bytes"),
     "a byte of no encoding": (b'mode = "observe"\ninterval = "\xff"\n', ":2: the byte 0xff is not UTF-8"),
     "Latin-1": (b"# \xe4\n", ":1: the byte 0xe4 is not UTF-8"),
     "half a character": (b'[events]\n\n\ncontact = "\xed\xa0\x80"\n', ":4: the byte 0xed is not UTF-8"),

@@ -39,10 +39,10 @@ def rule(name: str, match: str) -> str:
     [
         (SOURCE, "there is no [[rule]]: every pod is measured and left alone"),
         (RULE, "there is no [[declaration]] and no default: every pod is undeclared and left alone"),
-        (f'{SOURCE}[[rule]]\nname = "r"\n', "rule[0]: has no match, so it is for every pod"),
-        (SOURCE + RULE + rule("s", '{ pods = ["a"] }'), "rule[1]: can never be used: rule[0]"),
-        (SOURCE + rule("a", '{ namespaces = ["*"], pods = ["b", "*"] }') + RULE, "rule[1]: can never be used: rule[0]"),
-        (SOURCE + rule("a", '{ pods = ["b"] }') + rule("b", '{ pods = ["b"] }'), "rule[1]: can never be used: rule[0]"),
+        (f'{SOURCE}[[rule]]\nname = "r"\n', "rule[0]: has no match, so it applies to every pod"),
+        (SOURCE + RULE + rule("s", '{ pods = ["a"] }'), "rule[1]: can never apply: rule[0]"),
+        (SOURCE + rule("a", '{ namespaces = ["*"], pods = ["b", "*"] }') + RULE, "rule[1]: can never apply: rule[0]"),
+        (SOURCE + rule("a", '{ pods = ["b"] }') + rule("b", '{ pods = ["b"] }'), "rule[1]: can never apply: rule[0]"),
         (step('above = "100%"\nfor = "500ms"\ndo = "warn"'), "rule[0].step[0].for: 500ms is shorter than interval, 1s"),
         (
             step('above = "110"\nfor = "2s"\ndo = "kill"'),
@@ -75,9 +75,9 @@ def rule(name: str, match: str) -> str:
         ("[pressure]\n", "pressure: applies only to steps with under_pressure = true, and there is none"),
         (
             f'{SOURCE}{RULE}mode = "enforce"\n',
-            "rule[0].mode: is enforce, but the policy observes, and so does the rule",
+            "rule[0].mode: is enforce, but the policy observes, so the rule only observes too",
         ),
-        (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: nothing bounds how many pods are killed"),
+        (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: the number of kills and evictions"),
         ('[capacity]\nresource = "a.b/c"\n', "capacity.resource: is read by no [[declaration]]"),
         (
             f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\namount = "4Gi"\nreserve = "1Gi"\n',
@@ -95,7 +95,7 @@ def rule(name: str, match: str) -> str:
             SOURCE + rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2],
             "rule[0].step[0].grace: is 10s, and the rule matches Jobs: a Job counts a pod whose program exits with 0",
         ),
-        (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: nothing bounds how many pods are killed"),
+        (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: the number of kills and evictions"),
     ],
 )
 def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:

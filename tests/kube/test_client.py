@@ -37,9 +37,9 @@ def _problem(kubeconfig: Path | None) -> str:
     with Api(kubeconfig) as api, pytest.raises(ApiConfigError) as caught:
         api.call("GET", "/version")
     sentence = str(caught.value)
-    assert sentence.startswith("there is no way to the API server: ")
+    assert sentence.startswith("the API server can't be used: ")
     assert sentence.count("; ") == 1
-    return sentence.removeprefix("there is no way to the API server: ")
+    return sentence.removeprefix("the API server can't be used: ")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -82,7 +82,7 @@ def test_an_invalid_proxy(tmp_path: Path, proxy: str) -> None:
     document["clusters"][0]["cluster"]["proxy-url"] = proxy
     config.write_text(yaml.safe_dump(document))
     said = _problem(config)
-    assert said.startswith("the proxy that is to be used (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
+    assert said.startswith("the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
     assert "secret" not in said
 
 

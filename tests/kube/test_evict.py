@@ -252,7 +252,7 @@ def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
     """A kubeconfig may be missing for a moment while it is replaced: nothing was requested."""
     reply = evict(Api(tmp_path / "config"), attempt())
     assert reply.answer is EvictionAnswer.LATER
-    assert "there is no way to the API server" in reply.reason
+    assert "the API server can't be used" in reply.reason
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ AUTHORITY = (
     "it, and that nothing in between, like a proxy, answers in the API server's place"
 )
 SILENT = (
-    "it accepts the connection and stays silent; check whether the API server hangs or is overloaded, or something in "
-    "between drops packets (firewall, MTU)"
+    "it accepts the connection but does not respond; check whether the API server hangs or is overloaded, or something "
+    "in between drops packets (firewall, MTU)"
 )
 BROKE = (
     "the connection broke; the API server may be restarting: if it stays so, check its log, and any proxy in "
@@ -129,7 +129,7 @@ def test_a_missing_client_certificate(tmp_path: Path) -> None:
     with faulty.server(faulty.answers(""), faulty.certificate(), wants_client=True) as port:
         said = _problem(tmp_path, f"https://127.0.0.1:{port}")
     # The server's alert comes after our request (TLS 1.3), so the reset may be quicker than it.
-    assert said.startswith(("it wants a client certificate, and this account has none", "the connection broke"))
+    assert said.startswith(("it requires a client certificate, and this account has none", "the connection broke"))
 
 
 def test_a_proxy_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

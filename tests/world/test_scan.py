@@ -151,7 +151,7 @@ def test_check_prints_the_policy_or_every_mistake(tmp_path: Path) -> None:
     done = gpu_watchdog("check", good, stub=tmp_path / "none")
     assert done.returncode == 0
     assert [line.partition(": warning: ")[2] for line in done.stderr.splitlines()] == [
-        "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time",
+        "there are no [brakes]: the number of kills and evictions is not limited",
         "rule[0].step[0]: can kill before any warning has been given; warn earlier, or set unwarned = true",
     ]
     assert "shared" in done.stdout

@@ -1,1 +1,1 @@
-"""The policy file as it is written, turned into core.policy."""
+"""The policy file: read, checked and compiled into core.policy."""

@@ -69,14 +69,14 @@ def _check_declaration(declaration: Declaration, place: FileTable) -> Iterator[M
         named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
         yield place.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
     elif kinds[0] != "resource" and declaration.unless is not None:
-        yield place.mistake("unless", f"goes only with a resource, not with {kinds[0]}")
+        yield place.mistake("unless", f"is valid only with a resource, not with {kinds[0]}")
     if place.trusts(*_KINDS, "limit_annotation") and len(kinds) == 1:
         yield from _check_limit(declaration, place)
     if place.trusts("unit", "shares"):
         if declaration.unit == "share" and declaration.shares is None:
             yield place.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
         if declaration.unit != "share" and declaration.shares is not None:
-            yield place.mistake("shares", 'goes only with unit = "share"')
+            yield place.mistake("shares", 'is valid only with unit = "share"')
 
 
 def _check_limit(declaration: Declaration, place: FileTable) -> Iterator[Mistake]:
@@ -95,7 +95,7 @@ def _check_rule(rule: Rule, place: FileTable) -> Iterator[Mistake]:
     match = place.below("match")
     for key in ("namespaces", "pods", "owner_kinds"):
         if key in match.given and not getattr(rule.match, key):
-            yield match.mistake(key, "is an empty list; leave the key out to match whatever it is")
+            yield match.mistake(key, "is an empty list; omit the key to match any value")
     for index, step in enumerate(rule.steps):
         yield from _check_step(step, place.below("step", index))
     yield from _check_ladder(rule.steps, place)
@@ -106,15 +106,15 @@ def _check_step(step: Step, place: FileTable) -> Iterator[Mistake]:
         return
     given = place.given
     if "scope" in given and step.do != "kill":
-        yield place.mistake("scope", f'goes only with do = "kill", not with "{step.do}"')
+        yield place.mistake("scope", f'is valid only with do = "kill", not with "{step.do}"')
     if "grace" in given and step.do == "warn":
-        yield place.mistake("grace", 'goes only with do = "kill" or "evict"')
+        yield place.mistake("grace", 'is valid only with do = "kill" or "evict"')
     if "grace" in given and step.do == "evict" and step.grace_s < 1:
-        yield place.mistake("grace", "must be at least 1s for evict; the API server gives no less")
+        yield place.mistake("grace", "must be at least 1s for evict; the API server allows no less")
     if "unwarned" in given and step.do == "warn":
-        yield place.mistake("unwarned", 'goes only with do = "kill" or "evict"')
+        yield place.mistake("unwarned", 'is valid only with do = "kill" or "evict"')
     if "repeat" in given and step.do != "warn":
-        yield place.mistake("repeat", 'goes only with do = "warn"')
+        yield place.mistake("repeat", 'is valid only with do = "warn"')
     if _is_below_allowed(step) and place.trusts("above"):
         yield place.mistake("above", f"{step.above} is below what is allowed; {step.do} needs 100% or more")
 
@@ -201,7 +201,9 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
     yield from _warn_of_unused(policy.rules)
     for index, rule in enumerate(policy.rules):
         if "match" not in document["rule"][index]:
-            yield Mistake(("rule", index), "has no match, so it is for every pod; write match = {} to say so")
+            yield Mistake(
+                ("rule", index), "has no match, so it applies to every pod; write match = {} to make that explicit"
+            )
         yield from _warn_of_rule(rule, ("rule", index), policy)
     yield from _warn_of_small(policy.allowance.per_context, "allowance", "per_context")
     for index, declaration in enumerate(policy.declarations):
@@ -250,14 +252,14 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
     elif policy.stale_after_s < _LIFE_SIGNS_S:
         what = (
             "is shorter than 2m40s: on a quiet cluster the API server may send nothing for that long, and then "
-            "enforcement is withheld now and then; with --pods that does not matter"
+            "enforcement is withheld occasionally; with --pods this does not apply"
         )
         yield Mistake(("stale_after",), what)
     if "pressure" in document and not any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield Mistake(("pressure",), "applies only to steps with under_pressure = true, and there is none")
     enforces = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
     if policy.mode == "enforce" and enforces and policy.brakes == Brakes():
-        yield Mistake((), "there are no [brakes]: nothing bounds how many pods are killed or evicted in a time")
+        yield Mistake((), "there are no [brakes]: the number of kills and evictions is not limited")
     yield from _warn_of_protection(policy.protect)
 
 
@@ -285,7 +287,7 @@ def _warn_of_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
         match = "all" if _is_for_all(rule.match) else repr(rule.match)
         first = seen.get("all", seen.setdefault(match, index))
         if first != index:
-            why = f"can never be used: rule[{first}] matches whatever it would match; put it before that one"
+            why = f"can never apply: rule[{first}] matches every pod that it would match; move it before that one"
             yield Mistake(("rule", index), why)
 
 
@@ -313,7 +315,7 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
                 )
                 yield Mistake((*place, "grace"), what)
     if rule.mode == "enforce" and policy.mode == "observe":
-        what = "is enforce, but the policy observes, and so does the rule: it can't do more than the policy"
+        what = "is enforce, but the policy observes, so the rule only observes too"
         yield Mistake((*at, "mode"), what)
 
 

@@ -155,7 +155,9 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
         if len(text) > longest:
             raise FieldError(f"is {len(text)} characters long; at most {longest} are allowed")
         if not text.isprintable() or text != text.strip():
-            raise FieldError(f"{quote(text)} must be one line, without blanks at its ends and control characters")
+            raise FieldError(
+                f"{quote(text)} must be one line, without leading or trailing blanks or control characters"
+            )
         return text
 
     return FieldKind(words=f"a text, at most {longest} characters", read=read)
@@ -186,7 +188,7 @@ def key(what: str, *options: str) -> FieldKind[str]:
     The options allow `*` and `?` ("wild"), `{container}` ("container"), or an empty text ("optional").
     """
     words = [what]
-    words += ["`*` and `?` may stand in it"] * ("wild" in options)
+    words += ["`*` and `?` are allowed"] * ("wild" in options)
     words += [f"`{CONTAINER}` stands for the container's name"] * ("container" in options)
     words += ["empty for none"] * ("optional" in options)
 
@@ -261,7 +263,7 @@ _HOURS: Final = re.compile(
 
 
 def hours() -> FieldKind[Hours]:
-    """Days, a span of the day (over midnight where it ends before it begins) and a time zone."""
+    """Days, a span of the day (past midnight if it ends before it begins) and a time zone."""
     words = f"days, hours and a time zone, like {quote(_EXAMPLE)}"
 
     def read(value: object) -> Hours:
@@ -408,14 +410,14 @@ def window() -> FieldKind[Window]:
         text = expect_text(value, "10 per 10m")
         match = _WINDOW.fullmatch(text)
         if match is None:
-            raise FieldError(f'{quote(text)} is not a number in a time; write it like "10 per 10m"')
+            raise FieldError(f'{quote(text)} is not a rate; write it like "10 per 10m"')
         if int(match["count"]) < 1:
-            raise FieldError('the number must be 1 or more; to act never, write mode = "observe"')
+            raise FieldError('the number must be 1 or more; to never act, write mode = "observe"')
         if int(match["count"]) > MOST_REMEMBERED:
             raise FieldError(f"the number must be at most {MOST_REMEMBERED}: no more actions are remembered")
         return Window(count=int(match["count"]), per_s=per.read(match["per"]))
 
-    return FieldKind(words='a number in a time of 1s to 7d, like "10 per 10m"', read=read, write=format_window)
+    return FieldKind(words='a rate like "10 per 10m", over 1s to 7d', read=read, write=format_window)
 
 
 def unit() -> FieldKind[int | Special]:
@@ -442,7 +444,7 @@ def unit() -> FieldKind[int | Special]:
 
 
 def shares() -> FieldKind[str | int]:
-    """Into how many shares a card is split: a number, or the node label that says so."""
+    """The number of shares per card: a number, or the node label that gives it."""
     words = 'a whole number from 1, or "label:KEY" for a label of the node'
 
     def read(value: object) -> str | int:

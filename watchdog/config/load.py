@@ -83,7 +83,7 @@ def read_stream(stream: BinaryIO, source: str) -> bytes:
     """Read a policy of at most `MAX_BYTES` from an open stream; PolicyError if it is larger, OSError."""
     data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise _refuse(source, f"is larger than {MAX_BYTES // 2**20} MiB: that is no policy")
+        raise _refuse(source, f"is larger than {MAX_BYTES // 2**20} MiB, too large for a policy")
     return data
 
 
@@ -100,7 +100,7 @@ def parse_document(data: bytes, source: str) -> dict[str, Any]:
     except ValueError as error:  # TOMLDecodeError, and what Python says of numbers with thousands of digits
         raise _syntax_error(source, text, str(error)) from None
     if not document:
-        raise _refuse(source, 'is empty; a policy that only measures says at least mode = "observe"')
+        raise _refuse(source, 'is empty; the smallest valid policy is mode = "observe"')
     if not _is_shallow(document):
         raise _refuse(source, "is nested too deeply; a policy has four levels at most")
     return document
@@ -111,7 +111,7 @@ def _decode(data: bytes, source: str) -> str:
         raise _refuse(source, "begins with a byte order mark; save it as UTF-8 without one", 1)
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise _refuse(source, "holds NUL bytes; save it as plain UTF-8 text, not as UTF-16", line)
+        raise _refuse(source, "contains NUL bytes; save it as plain UTF-8 text, not as UTF-16", line)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -153,10 +153,10 @@ def load_policy(path: Path) -> Policy:
 
 
 def load_in_child(path: Path) -> Callable[[], Policy]:
-    """Begin to load a policy file in a child process; what is returned waits for it, and raises PolicyError.
+    """Start loading a policy file in a child process; the returned function waits for it, and raises PolicyError.
 
-    What validates a policy would stay in the daemon's memory, 2 MiB that it seldom uses again. The child is a fork, so
-    this is for a process without other threads.
+    Otherwise the validation code would stay in the daemon's memory, 2 MiB that it seldom uses. The child is a fork, so
+    call this before starting other threads.
     """
     receiver, sender = os.pipe()
     child = os.fork()

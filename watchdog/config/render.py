@@ -8,7 +8,7 @@ from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Decl
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
-_MODES = {"observe": "decides everything and does nothing", "enforce": "acts"}
+_MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
 _COLUMNS = ("above", "for", "do")
 # Neither a mistake nor a warning, but the owner of a killed pod will look for someone to ask.
@@ -83,7 +83,7 @@ def _rule(rule: Rule) -> Iterator[str]:
 
 
 def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
-    """What a grace period means to Jobs, for the rules that kill with one and match Jobs: most name no owner at all."""
+    """What a grace period means for Jobs, by the rules that kill with one and match Jobs, as most rules do."""
     names = []
     for rule in rules:
         if rule.match.owner_kinds and not matches("Job", rule.match.owner_kinds):
@@ -131,7 +131,8 @@ def _rest(policy: Policy) -> Iterator[str]:
     protect = policy.protect
     spared = [f"namespace {name}" for name in protect.namespaces] + [f"pod {name}" for name in protect.pods]
     spared += [f"annotation {protect.annotation}"] if protect.annotation else []
-    yield f"Protected beyond what is built in: {', '.join([*spared, f'priority from {protect.priority_at_least}'])}"
+    spared.append(f"priority from {protect.priority_at_least}")
+    yield f"Protected in addition to the built-in cases: {', '.join(spared)}"
     yield _brakes(policy.brakes)
     if any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield f"A card is short of memory while less than {format_percent(policy.pressure.free_below)} of it is free"
@@ -166,7 +167,7 @@ def _brakes(brakes: Brakes) -> str:
     if breaker is not None:
         share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
         parts.append(f"breaker at {share} of at least {breaker.of_at_least} owners, for {hold}")
-    return f"Brakes, kills and evictions at most: {'; '.join(parts) or 'not bounded'}"
+    return f"Brakes, kills and evictions at most: {'; '.join(parts) or 'unlimited'}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -61,7 +61,7 @@ class PolicyFile:
 
     @property
     def holds(self) -> bool:
-        """Whether no first signal and no SIGKILL may be sent because the file has changed and is not loaded yet."""
+        """Whether first signals and SIGKILL are held because the file has changed and is not loaded yet."""
         return not self.has_settled or (self._waiting_s is not None and not self.is_unsettled)
 
     @property

@@ -136,7 +136,7 @@ def shares_of(declaration: Declaration, node: Node) -> int | None:
 
 
 def knows_shares(declaration: Declaration, node: Node) -> bool:
-    """Whether the node's labels give the number of shares of a card, be it 1."""
+    """Whether the node's labels give the number of shares of a card, even if it is 1."""
     label = declaration.shares.removeprefix(_LABEL) if isinstance(declaration.shares, str) else ""
     return not label or _number(node.labels, label) is not None
 
@@ -227,8 +227,8 @@ class Amount:
 def read_size(declaration: Declaration, written: Mapping[str, str], shares: int | None) -> Size | None:
     """The sum of what is written under the keys of a declaration; None if it requests nothing.
 
-    ValueError, with a sentence, if it is not a number or is impossible in this unit. `shares`: into how many a card is
-    divided.
+    ValueError, with a sentence, if it is not a number or is impossible in this unit. `shares`: the number of
+    shares per card.
     """
     numbers = {key: parse_number(text) for key, text in written.items()}
     if any(number < 0 for number in numbers.values()):
@@ -251,7 +251,7 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
 def require_possible(size: Size | None) -> None:
     """Raise ValueError, with a sentence, for more bytes than a Kubernetes quantity can hold."""
     if isinstance(size, int) and size > LARGEST:
-        raise ValueError(f"it comes to more than {LARGEST} bytes, the most that a quantity can be")
+        raise ValueError(f"it is more than {LARGEST} bytes, the largest possible quantity")
 
 
 def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
@@ -262,7 +262,7 @@ def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
 
 
 def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None:
-    """A sentence that a size exceeds the known cards; None if it does not."""
+    """Why a size exceeds the known cards, as a sentence; None if it does not."""
     if isinstance(size, Devices) or capped(size, per, cards) == size:
         return None
     if isinstance(size, CardShare):

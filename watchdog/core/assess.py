@@ -18,7 +18,7 @@ Rank = tuple[bool, int, int, str, str, str]
 
 
 def short_cards(gpus: Iterable[Gpu], free_below: Fraction) -> frozenset[str]:
-    """The GPUs of which less than this share is free; a GPU with unknown figures is never short."""
+    """The GPUs with less than this share of memory free; a GPU with unknown figures is never short."""
     part, whole = free_below.as_integer_ratio()
     known = ((gpu.uuid, gpu.total, gpu.used) for gpu in gpus)  # `used` includes what the driver reserves
     return frozenset(
@@ -93,7 +93,7 @@ def _is_incomplete(snapshot: Snapshot) -> bool:
 
 
 def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | None:
-    """The UIDs of the pods, any of which may use more than the reading shows; None if it shows everything."""
+    """The UIDs of all pods if any of them may use more than the reading shows; None if it shows everything."""
     is_complete = not snapshot.unseen and all(gpu.listed for gpu in snapshot.gpus) and not _is_incomplete(snapshot)
     return None if is_complete else frozenset(pod.uid for pod in pods)
 
@@ -124,7 +124,7 @@ def assess_pod(
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
 
-    Of the snapshot only the GPUs' names and sizes count, and the time, for terminating pods and rules with hours.
+    From the snapshot it uses only the GPUs' names and sizes, and the time for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
     if not (uses or declaration.amounts or declaration.misdeclared):
@@ -249,10 +249,10 @@ class _AssessedPod:
 
 
 class Assessor:
-    """Assesses one cycle after the other; a pod of which nothing has changed keeps its assessments.
+    """Assesses cycles one after another; an unchanged pod keeps its assessments.
 
-    That only saves time: a new assessor gives equal assessments. A loop that rests saves nothing while one process
-    allocates: then, with 1,000 processes in 250 pods, a cycle would take twice the CPU time.
+    This only saves time: a new assessor gives equal assessments. Resting does not help while one process allocates;
+    with 1,000 processes in 250 pods such a cycle would take twice the CPU time.
     """
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ class Assessor:
         return tuple(sorted(every, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
 
     def _forget_if_changed(self, snapshot: Snapshot, coverage: Coverage, mps: Mps, inputs: Inputs) -> None:
-        """Forget every pod if something that all of them depend on has changed."""
+        """Forget all pods if something that all of them depend on has changed."""
         # The memory in use of the cards changes all the time and is not an input; what else matters is compared.
         cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed, gpu.up) for gpu in snapshot.gpus)
         hidden = (snapshot.blind, snapshot.unseen, snapshot.missing, snapshot.parents)

@@ -1,4 +1,4 @@
-"""The values of a cycle's first half: its inputs, who uses what, and how that compares with what is allowed."""
+"""The values of a cycle's first half: its inputs, and the results of attribution and assessment."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -132,7 +132,10 @@ class MpsRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsHazard:
-    """A process that must not be ended since other pods need it; any of `container` without `key`, any without both."""
+    """A process that must not be ended since other pods need it.
+
+    Without `key` it is any process of `container`, without both any process of the pod.
+    """
 
     role: MpsRole
     container: str | None = None
@@ -204,7 +207,7 @@ class Inputs:
     `own` is where the daemon itself runs; `namespaces` has the labels of every known namespace. `overdue` are the
     containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
     them may use more than the reading shows (None: it shows everything). `enforcing`: actions are carried out;
-    `is_held`: none is for the moment, because the policy may be about to change, but what is due stays due.
+    `is_held`: actions are held for the moment, because the policy may be about to change; due steps stay due.
     """
 
     policy: Policy

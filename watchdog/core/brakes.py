@@ -100,7 +100,7 @@ class BrakeMemory:
         return replace(self, begun={scope: actions for scope, actions in begun.items() if actions}, opened=opened)
 
     def inheriting(self, journal: "BrakeMemory") -> "BrakeMemory":
-        """The memory after reading the journal, which has all actions begun; those only planned are kept from this one.
+        """The memory after reading the journal, which has every action begun; planned ones are kept from this memory.
 
         A breaker that really opened takes precedence over one that was only observed, for instance while another
         daemon held the lock.

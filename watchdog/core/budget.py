@@ -71,7 +71,7 @@ def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
     """The largest budget of an account in any phase, used when the current phase is unknown.
 
-    It can't be determined if that of one phase can't, or if one phase has none: the pod would be left alone in that.
+    Unknown if the budget of any phase is, or if a phase has none: the pod would be left alone in that phase.
     """
     budgets = [budget(phase, declaration, account, policy) for phase, declaration in phases]
     bounded = [one for one in budgets if one.allowed is not None]
@@ -154,7 +154,7 @@ def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool 
 def _is_undecided(amount: Amount, placement: Placement, uses: tuple[AttributedUse, ...]) -> bool:
     """Whether it can't be determined which GPUs an amount is for: more are used, and not all use is known.
 
-    For whole devices the same is true while one is hidden: that may be a larger one that the pod uses.
+    The same is true of whole devices while one is hidden: the pod may use that one, and it may be larger.
     """
     if isinstance(amount.size, Devices) and placement.cards.hidden:
         return True

@@ -44,7 +44,7 @@ def _default(value: _T, meaning: str, name: str = "") -> _T:
 class Verb(NamedTuple):
     """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`.
 
-    `first_effect` is the moment from which its release is counted, as in "free 3s after ...".
+    `first_effect` names the event from which the release time is counted, as in "free 3s after ...".
     """
 
     base: str

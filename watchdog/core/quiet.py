@@ -33,15 +33,15 @@ class Ticks:
 
     @property
     def ended_s(self) -> float:
-        """The boot time at which the last of them was there."""
+        """The boot time at which the last of them was finished."""
         return self.last.boottime_s + self.took_s[-1]
 
 
 def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
-    """Whether nothing but the time would differ if this cycle ran once more with equal inputs, for some time.
+    """Whether running this cycle again with equal inputs would, for some time, change nothing but the time.
 
-    So it did nothing, nothing was missing from its reading, no action is in progress, and nothing that is remembered
-    depends on the number of cycles. Steps may be waiting: `next_change_s` says until when.
+    So it took no action, its reading had no gaps, no action is in progress, and nothing remembered depends on the
+    number of cycles. Steps may be waiting: `next_change_s` gives the time.
     """
     inputs, snapshot, ledger = opened.inputs, opened.snapshot, finish.plan.ledger
     has_acted = bool(opened.only or finish.began or finish.outcomes)

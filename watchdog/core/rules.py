@@ -220,7 +220,7 @@ def switches(node: Node, gaps: Iterable[Gap]) -> Switches:
 
 
 def maintenance_of(node: Node) -> str | None:
-    """Which label or annotation of the node requests the release of the driver, in a sentence; or None."""
+    """The label or annotation of the node that requests the release of the driver, as a sentence; or None."""
     for label, states in ((MIG_STATE, _MIG_CHANGES), (UPGRADE_STATE, _UPGRADES)):
         if node.labels.get(label) in states:
             return f"the node's label {label} is {node.labels[label]}"

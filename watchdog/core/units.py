@@ -28,7 +28,7 @@ _PERCENT: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?%")
 
 
 def brief(text: str, longest: int = 60) -> str:
-    """A text from outside, cut to a length that can be stored and shown: an annotation can have 256 KiB."""
+    """External text, cut to a length that can be stored and shown: an annotation can have 256 KiB."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 

@@ -17,7 +17,7 @@ from watchdog.options import Options
 
 
 class Cluster:
-    """The watches for this node, and everything that acts through the API; nothing is requested before it is needed."""
+    """The watches for this node, and everything that acts through the API; requests start only when needed."""
 
     def __init__(self, options: Options, bell: Bell) -> None:
         self.api = Api(options.kubeconfig)

@@ -37,7 +37,7 @@ REMEDIES: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace: set hostPID: true, "
     "or [safety] foreign_pid_namespace = true if this is intended",
     "procfs": "the proc file system (--procfs) belongs to another PID namespace than the daemon's, so its "
-    "PIDs mean other processes here: mount the /proc of the daemon's own PID namespace",
+    "PIDs refer to other processes: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
     "policy_section": "the policy has a section that this version does not support, [mps], and a policy "
@@ -50,7 +50,7 @@ REMEDIES: Final = {
     POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for 3 s and no "
     "process has it open for writing; if that takes long, end what writes it, or send SIGHUP to load it as it is",
     "node_unknown": "the Node object was never read, or could not be watched for longer than stale_after, so an "
-    "annotation on it might say not to enforce: see the gap `node` for the cause",
+    "annotation on it might turn enforcement off: see the gap `node` for the cause",
 }
 
 

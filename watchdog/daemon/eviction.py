@@ -142,7 +142,7 @@ class Eviction:
         if not any(still_listed(key) for key in self._keys):
             reason, release_s = "", waited_s
         elif waited_s >= self._ends_within_s:
-            reason, release_s = "the driver still lists its memory after the grace and release_timeout", None
+            reason, release_s = "the driver still lists its memory after the grace period and release_timeout", None
         else:
             return None
         self._record.released(self._number, now, release_s, reason)

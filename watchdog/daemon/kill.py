@@ -256,7 +256,7 @@ class Kill:
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
-        """Send SIGKILL to what is left, including new forks, and check whether all have ended."""
+        """Send SIGKILL to the remaining processes, including new forks, and check whether all have ended."""
         # In this order: only a living member can start a new one, so a search that begins when none is alive, and
         # finds none, is conclusive.
         was_alive = self._close_ended()

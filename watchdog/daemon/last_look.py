@@ -200,7 +200,7 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
 
 
 def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:
-    """Why the step is no longer due: the last look is a reading like any other, and may restart its stretch."""
+    """Why the step is no longer due: like any reading, the last look may restart its stretch."""
     stretch = entry.stretch
     if stretch is None or entry.definition.for_s <= 0:
         return None

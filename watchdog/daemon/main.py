@@ -1,4 +1,4 @@
-"""The daemon: what it is composed of, and its loop, which queries, decides, acts and reports without blocking."""
+"""The daemon: its parts, and its loop, which queries, decides, acts and reports without blocking."""
 
 import math
 import signal

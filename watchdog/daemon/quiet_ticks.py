@@ -1,4 +1,4 @@
-"""Quiet ticks: a cycle that a reading can only repeat is not computed again, and the loop rests meanwhile (ADR 15)."""
+"""Quiet ticks: a cycle that equal readings would only repeat is not computed again, and the loop rests (ADR 15)."""
 
 import math
 from collections.abc import Callable

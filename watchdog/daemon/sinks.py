@@ -1,4 +1,4 @@
-"""The sinks of a finished cycle: journal, metrics, log, HTTP and Events; also the lock, and why it is not ready."""
+"""The sinks of a finished cycle: journal, metrics, log, HTTP and Events; also the lock, and readiness."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -149,7 +149,7 @@ class JournalKeeper:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the lock and the journal are as they should be, so that there is nothing to try again."""
+        """Whether the lock is held and the journal works, so that nothing needs a retry."""
         return self.lock.held and self.record.is_open and not self.problem
 
     def maintain(self, now: Now) -> Restored | None:
@@ -342,7 +342,7 @@ class Sinks:
             self._write_events(changes, report)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
-        """Report what hangs at the moment; empty: nothing does."""
+        """Report what is hanging; empty: nothing."""
         self._silence = reasons
         self._update_health()
 

@@ -162,7 +162,7 @@ class RestoredActions:
         return lacked
 
     def _make_room(self, connection: sqlite3.Connection) -> None:
-        """Renumber the actions of a journal whose numbers are used for other actions here."""
+        """Renumber the actions of a journal whose numbers belong to other actions here."""
         mine = {number: row.at for number, row in self._begun.items() if number != _LOST}
         mine |= {number: action.began for number, action in self._open.items()}
         for number, boot_id, boottime_s in connection.execute(_MOMENTS).fetchall() if mine else ():

@@ -35,7 +35,7 @@ class Recorder:
     def record(self, report: CycleReport, sink: Sink, *, is_repeated: bool = False) -> None:
         """Record a cycle; if it has an action, its rows are written to disk together with those of the journal.
 
-        `is_repeated`: it is no cycle, but the last of the ticks that have only repeated the cycle before them.
+        `is_repeated`: not a new cycle, but the last of the ticks that repeated the previous cycle.
         """
         if not sink.writable:
             self._forget()

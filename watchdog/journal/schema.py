@@ -189,7 +189,7 @@ def set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def is_blank(connection: sqlite3.Connection) -> bool:
-    """Whether nothing was ever written to a journal: no table has given a number, and the brakes have no row."""
+    """Whether nothing was ever written to a journal: no number has been assigned, and the brakes have no row."""
     used = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence) OR EXISTS (SELECT 1 FROM begun)"
     return not connection.execute(used).fetchone()[0]
 

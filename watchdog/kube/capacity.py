@@ -70,7 +70,7 @@ class CapacityChange:
 def read_node(api: Api, name: str) -> tuple[ApiResponse, Node | None]:
     """The current node of this name, None if there is none; ApiError if no response comes, or it is not a list.
 
-    As a list of one: an account that may list and watch the node may do that, without the right to get it.
+    It is read as a list of one: an account may have the rights to list and watch the node, but not to get it.
     """
     response = api.call("GET", "/api/v1/nodes", {"fieldSelector": f"metadata.name={name}"})
     if not response.is_good:
@@ -168,7 +168,7 @@ class CapacityPace:
             f"node {change.node}: {change.resource} does not stay at {format_quantity(change.amount or 0)}, something "
             "else repeatedly sets it to another amount. A device plugin that offers the same resource does so (the "
             "kubelet writes its number at every status sync): name another resource in [capacity], or remove it from "
-            "the plugin. It is retried, less and less often"
+            "the plugin. It is retried at growing intervals"
         )
 
     def made(self, change: CapacityChange, now_s: float) -> None:
@@ -239,7 +239,7 @@ class CapacityKeeper:
             self._wanted = None
 
     def stop(self) -> None:
-        """Change nothing any more. What is advertised stays: `gpu-watchdog withdraw` removes it."""
+        """Stop making changes. The advertised amount stays: `gpu-watchdog withdraw` removes it."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -302,5 +302,5 @@ class CapacityKeeper:
             self._problems.add("unreachable" if response is None else f"{response.status}", str(problem), now_s)
         elif self._pace.failures > PATIENCE:
             # A node that has changed meanwhile is about to be known as it is now; if it never is, that is reported.
-            why = "it is no longer as it was last seen, and the watch does not show how it is now"
+            why = "it has changed since it was last seen, and the watch has not shown the change yet"
             self._problems.add("outdated", f"node {change.node} can't be changed: {why}", now_s)

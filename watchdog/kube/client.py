@@ -165,7 +165,7 @@ class ResponseStream:
         return ApiUnreachableError(Problem(f"{self._url}: its answer {why}", remedy))
 
     def set_read_timeout(self, seconds: float) -> None:
-        """From now on wait up to this long for the next bytes, instead of the read timeout of the request.
+        """Wait up to this long for further bytes, instead of the request's read timeout.
 
         The timeout stays as it was if the server announced that it closes the connection after this response.
         """

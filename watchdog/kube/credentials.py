@@ -177,7 +177,7 @@ _TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What a server shows to any client: the validity of its certificate, and how far its clock is ahead of ours."""
+    """What a server shows any client: the validity of its certificate, and how far its clock is ahead of ours."""
 
     validity: Validity = Validity()
     offset_s: float | None = None

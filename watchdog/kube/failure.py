@@ -55,7 +55,7 @@ _IN_POD: Final = {
 _PREFIX: Final = re.compile(r"^Invalid kube-config( file)?\. *")
 
 UNUSABLE_PROXY: Final = Problem(
-    "there is no way to the API server: the proxy that is to be used (HTTPS_PROXY, or `proxy-url` in the kubeconfig) "
+    "the API server can't be used: the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) "
     "is not a URL like http://HOST:PORT",
     "correct it, or name the API server's address in NO_PROXY",
 )
@@ -64,7 +64,7 @@ UNUSABLE_PROXY: Final = Problem(
 def configuration_problem(error: BaseException, kubeconfig: Path | None) -> Problem:
     """Why the API can't be used with this configuration."""
     problem = _in_pod(error) if kubeconfig is None else _by_file(error, kubeconfig)
-    return problem.of("there is no way to the API server")
+    return problem.of("the API server can't be used")
 
 
 def _in_pod(error: BaseException) -> Problem:
@@ -115,7 +115,7 @@ _NO_ANSWER: Final = Problem(
     "check what is in between (a firewall, a NetworkPolicy, routes), and whether the address is right",
 )
 _SILENT: Final = Problem(
-    "it accepts the connection and stays silent",
+    "it accepts the connection but does not respond",
     "check whether the API server hangs or is overloaded, or something in between drops packets (firewall, MTU)",
 )
 _BROKE: Final = Problem(
@@ -146,9 +146,9 @@ _UNKNOWN_AUTHORITY: Final = Problem(
 )
 # Parts of the reason that OpenSSL gives (openssl/sslerr.h); alerts are the server's judgement of this client.
 _TLS: Final = {
-    "ALERT_CERTIFICATE_EXPIRED": Problem("it says that this account's client certificate has expired", "renew it"),
+    "ALERT_CERTIFICATE_EXPIRED": Problem("it reports that this account's client certificate has expired", "renew it"),
     "CERTIFICATE_REQUIRED": Problem(
-        "it wants a client certificate, and this account has none", "give one in the kubeconfig"
+        "it requires a client certificate, and this account has none", "give one in the kubeconfig"
     ),
     "_ALERT_": Problem(
         "it rejects this account's client certificate or this version of TLS ({reason})",
@@ -159,9 +159,7 @@ _TLS: Final = {
         "the file of the cluster's authority contains no certificate",
         "correct certificate-authority in the kubeconfig (in a pod: the ConfigMap kube-root-ca.crt)",
     ),
-    "KEY_VALUES_MISMATCH": Problem(
-        "client certificate and key do not belong together", "correct them in the kubeconfig"
-    ),
+    "KEY_VALUES_MISMATCH": Problem("client certificate and key do not match", "correct them in the kubeconfig"),
 }
 Chain = Sequence[BaseException]
 _Error = TypeVar("_Error", bound=BaseException)

@@ -22,7 +22,7 @@ Parsed = tuple[Value, tuple[Gap, ...]]
 
 
 class WatchedFile:
-    """A regular file, found by its path through symlink swaps as ConfigMaps make them."""
+    """A regular file, followed by its path across the symlink swaps of ConfigMaps."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def _sign(status: os.stat_result) -> Signature:
 
 
 class _ObjectFile(Generic[Value]):
-    """A file that is parsed again when it changes. While it can't be, its last good content holds."""
+    """A file that is parsed again when it changes. If that fails, its last good content is kept."""
 
     noun: ClassVar[str]
     reason: ClassVar[GapReason]
@@ -88,7 +88,7 @@ class _ObjectFile(Generic[Value]):
         return False
 
     def _read(self, now: Now, kept: str) -> tuple[Value, tuple[Gap, ...], bool]:
-        """The last good content, its gaps, and whether it is current; `kept` is what holds while it is not."""
+        """The last good content, its gaps, and whether it is current; `kept` describes what is used meanwhile."""
         try:
             text = self._file.read_if_changed(now.wall_s)
             if text is not None:
@@ -150,7 +150,7 @@ def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
 
 
 class NodeFile(_ObjectFile[Node]):
-    """A file of the node's object, read again when it changes."""
+    """A file with the Node object, read again when it changes."""
 
     noun, reason, command = "node", GapReason.NODE, "get node NAME"
 

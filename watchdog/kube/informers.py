@@ -82,9 +82,9 @@ class NodeInformer(Informer[Node, Node]):
         if view.objects.known or view.gaps or (view.synced is None and not self.is_following):
             return view.objects, view.gaps
         # Requested and not there yet differs from never requested: the node may ask to stop.
-        problem = Problem("it has not come from the API server yet, so its labels and annotations are not known")
+        problem = Problem("it has not arrived from the API server yet, so its labels and annotations are not known")
         if view.synced is not None:
-            cause = "there is none of this name, so its labels and annotations are not known"
+            cause = "there is no node of this name, so its labels and annotations are not known"
             problem = Problem(cause, "give its name with --node")
         return view.objects, (Gap(reason=GapReason.NODE, what=f"node {self._name}", problem=problem),)
 

@@ -1,4 +1,4 @@
-"""What the threads that use the API have to log: the loop takes it, a repeated message at most once an hour."""
+"""Log messages from the API threads, passed to the loop; a repeated message at most once per hour."""
 
 import threading
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""The rules of LIST and WATCH, without a connection: what to request next, and what a response or its end means."""
+"""The rules of LIST and WATCH, without a connection: the next request, and the meaning of each response."""
 
 import math
 import random
@@ -94,7 +94,7 @@ class NextRequest:
 class RequestOutcome:
     """The outcome of a request. With a `problem` it failed and the next one waits; otherwise the next follows at once.
 
-    `accepted`: the server had begun to respond as it should. `is_stable`: it has done so for a while, and later
+    `accepted`: the server had begun to respond correctly. `is_stable`: it has done so for a while, and later
     failures are unrelated to earlier ones. `in_time`: the watch ended when it was meant to.
     """
 
@@ -124,7 +124,7 @@ class Reflector:
         self._forgiven: set[int] = set()
 
     def next_request(self) -> NextRequest:
-        """The next request, by what has come so far."""
+        """The next request, given the responses so far."""
         if self._list_from is not None:
             since = {"resourceVersion": self._list_from} if self._list_from else {}
             return NextRequest(watch=False, query={**self._selector, **since})
@@ -140,12 +140,12 @@ class Reflector:
         )
 
     def listed(self, version: str) -> RequestOutcome:
-        """A list has come; the watch continues from its version."""
+        """A list has arrived; the watch continues from its version."""
         self.version, self._list_from = version, None
         return RequestOutcome()
 
     def advance(self, version: str) -> None:
-        """An event has come on the watch; its version is empty if it could not be read."""
+        """An event has arrived on the watch; its version is empty if it could not be read."""
         self.version = version or self.version
 
     def refused(self, response: ApiResponse, what: str, lasted_s: float | None = None) -> RequestOutcome:

@@ -1,4 +1,4 @@
-"""One thread per kind of object: its requests, the pauses between them, and what is known at any time."""
+"""One thread per kind of object: its requests, the pauses between them, and the objects known now."""
 
 import contextlib
 import threading
@@ -245,8 +245,8 @@ class Informer(Generic[Value, Objects]):
 
     `synced` advances when the server sends something: a list (to the moment before it was requested), an event, a
     bookmark, or the end of a watch on time. A watch brings changes in order, so each of these shows that everything
-    before it has come too. That a watch was accepted shows nothing: what happened meanwhile is still to come, and
-    something in between can accept it for a server that is away.
+    before it has come too. An accepted watch shows nothing: earlier changes may still be on their way, and a proxy
+    can accept it for a server that is down.
 
     This only claims that this API server has sent all that it knows. A server that lags behind etcd reports old states
     for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
@@ -282,7 +282,7 @@ class Informer(Generic[Value, Objects]):
             self._version = watcher.version
 
     def forget(self) -> None:
-        """Stop and forget all objects: what is no longer watched must not count as true forever."""
+        """Stop and forget all objects, since they are no longer kept up to date."""
         self.stop()
         self._view = self._empty_view()
 
@@ -320,7 +320,7 @@ class Informer(Generic[Value, Objects]):
     def is_old(self, now: Now, limit_s: float) -> bool:
         """Whether there is a problem, and what is known was last known to be true longer ago than this.
 
-        Age alone does not count: what hardly ever changes may not be mentioned for minutes on a working watch.
+        Age alone does not count: a working watch may report nothing for minutes if nothing changes.
         """
         view = self.view
         synced = view.synced
