@@ -148,12 +148,12 @@ def test_recent_actions() -> None:
     """A recent action has its pod, its threshold, what hindered it, and when its memory was free."""
     action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
             "result": None, "used": None, "used_at_least": 5, "allowed": 3, "rule": "r",
-            "mark": "above 110%", "reason": "no SIGTERM", "released_at": "2027-01-15T08:00:07Z"}  # fmt: skip
+            "threshold": "above 110%", "reason": "no SIGTERM", "released_at": "2027-01-15T08:00:07Z"}  # fmt: skip
     found = status(quiet(), recent=[action])
     (recent,) = found.recent
     text = "above 110%; no SIGTERM; memory free after 7s"
     assert title_and_why(recent) == ("a/p [c]", text)
-    assert title_and_why(structs.replace(recent, unreleased="no cycle saw it", mark=None))[1] == (
+    assert title_and_why(structs.replace(recent, unreleased="no cycle saw it", threshold=None))[1] == (
         "no SIGTERM; memory not seen free: no cycle saw it"
     )
     accepted = structs.replace(recent, do=Do.EVICT, result="done", ended_at=Moment((recent.at or 0) + 4))

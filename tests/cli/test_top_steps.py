@@ -11,7 +11,7 @@ from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWaySta
 
 KILL: Final = step(due_in_s=12.0, scope="container", above="110%")
 HELD: Final = replace(
-    KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", lets_go_in_s=250.0
+    KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", releases_in_s=250.0
 )
 EVICT: Final = step(Do.EVICT, trying=TryingStatus(tries=3, blocked=True, next_in_s=10.0))
 
@@ -42,7 +42,7 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(HELD), 0.0, "kill held: owner, 4m10s"),
         (next_of(HELD), 249.5, "kill held: owner, 1s"),
         (next_of(HELD), 300.0, "kill held: owner"),
-        (next_of(replace(HELD, lets_go_in_s=None)), 0.0, "kill held: owner"),
+        (next_of(replace(HELD, releases_in_s=None)), 0.0, "kill held: owner"),
         (next_of(replace(HELD, due_in_s=5.0)), 0.0, "kill in 5s, then held"),
         (next_of(begun=begun(sigkill_in_s=8.2)), 0.0, "being killed, SIGKILL in 9s"),
         (next_of(begun=begun(sigkill_in_s=8.0)), 9.0, "killed, memory not freed yet"),
@@ -83,7 +83,7 @@ def test_a_rule_that_observes_only_would() -> None:
         (next_of(KILL), 12.0),
         (next_of(replace(KILL, due_in_s=-8.0)), 0.0),
         (next_of(HELD), 250.0),
-        (next_of(replace(HELD, lets_go_in_s=None)), float("inf")),
+        (next_of(replace(HELD, releases_in_s=None)), float("inf")),
         (next_of(begun=begun(sigkill_in_s=8.0)), 0.0),
     ],
 )

@@ -39,7 +39,7 @@ def test_its_processes() -> None:
 def test_what_was_done() -> None:
     """The last actions stand there with their result, newest first."""
     action = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
-            "rule": "notebooks", "mark": "above 110%"}  # fmt: skip
+            "rule": "notebooks", "threshold": "above 110%"}  # fmt: skip
     recent = [
         {**action, "at": "2027-01-15T07:59:00Z", "result": None},
         {**action, "at": "2027-01-14T07:58:00Z", "result": "failed", "reason": "no such process"},

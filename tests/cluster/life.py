@@ -133,7 +133,7 @@ def table(of: Life, apps: Mapping[str, tuple[str, ...]], seconds: float) -> str:
         for app in names:
             one, releases_s = of.told(room, app), of.releases_s(room, app)
             free_s = f"{statistics.median(releases_s):.1f}" if releases_s else "-"
-            actions = f"deeds={len(of.actions(room, app))} free_s={free_s}"
+            actions = f"actions={len(of.actions(room, app))} free_s={free_s}"
             lines.append(f"{room:9} {app:12} {actions} {json.dumps(_plain(one))}")
     return "\n".join(lines)
 

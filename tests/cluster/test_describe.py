@@ -159,7 +159,7 @@ def test_whoever_asks_for_the_events_alone_reads_the_same(tenancy: Tenancy) -> N
         "gpu": gpu,
         "container": "main",
         "rule": "shared",
-        "mark": "above 150%, immediately",
+        "threshold": "above 150%, immediately",
     }
     asked = ("get", "events", "-n", tenancy.namespace, "-o", "json", "--field-selector", "reason=GPUMemoryKilled")
     (item,) = json.loads(tenancy.plane.kubectl(*asked).stdout)["items"]

@@ -85,7 +85,7 @@ def _is_stopped(here: Life, journal: Path) -> None:
     rows = [row for row in history(journal, None, 0.0) if row.do == "evict" and row.rule == "evict"]
     last = [row for row in rows if row.event == "evict_ended"][-1]
     assert (last.result, last.reason) == ("interrupted", "the watchdog was stopped before the eviction was accepted")
-    assert [row.event for row in rows if row.deed == last.deed][-1] == "released"
+    assert [row.event for row in rows if row.action_id == last.action_id][-1] == "released"
     asked = here.cluster.control_plane.requests(user_agent="gpu-memory-watchdog")
     assert not [each for each in asked if each.verb.startswith("delete")]
 

@@ -165,7 +165,7 @@ def test_enforce_kills_the_hog_and_nobody_else(enforcing: Installed, tenants: st
         assert each["note"].startswith(f"Container main of pod {tenants}/hog {used}")
         assert "Killing 1 process of container main: SIGTERM, then SIGKILL after 1s." in each["note"]
     done = {"action": "kill", "rule": "tenants", "result": "done"}
-    wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the deed is counted")
+    wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the action is counted")
     pods.delete("hog", tenants)
 
 
@@ -195,7 +195,7 @@ def test_a_deployment_is_evicted_and_made_anew_once_its_budget_lets_it(enforcing
     enforcing.cluster.pods.wait_gone(before["metadata"]["uid"], before["metadata"]["name"], room)
     (after,) = wait_running(enforcing.cluster, room, other_than=before)
     done = {"action": "evict", "rule": "evicted", "result": "done"}
-    wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the deed is counted")
+    wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the action is counted")
     assert after["metadata"]["name"] != before["metadata"]["name"]
     enforcing.cluster.drop_namespace(room)
 

@@ -67,8 +67,8 @@ def awaited(of: Life) -> dict[str, tuple[bool, object]]:
     """What the tests look at: whether it has come about, and what has been seen of it."""
     actions = {app: len(of.actions("process", app)) for app in APPS["process"]}
     found: dict[str, tuple[bool, object]] = {
-        "process notebook: deeds, 8 or more,": (actions["notebook"] >= 8, actions),
-        "process models: deeds, 1 or more,": (actions["models"] >= 1, actions),
+        "process notebook: actions, 8 or more,": (actions["notebook"] >= 8, actions),
+        "process models: actions, 1 or more,": (actions["models"] >= 1, actions),
     }
     for room, app, name, least in RESTARTS:
         restarts = of.told(room, app).restarts

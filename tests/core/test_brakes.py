@@ -63,10 +63,10 @@ def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
     town = Town(under(Brakes(owner=Window(count=1, per_s=50)), ladder))
     town.ledger = replace(town.ledger, brakes=BrakeMemory.of([(OWNER, Begun(at(0).boottime_s))]))
     (early,) = town.see(1, [resident("b", "web")]).entries
-    assert (early.due_in_s, early.withheld_by, early.lets_go_in_s) == (30.0, Brake.OWNER, 49.0)
+    assert (early.due_in_s, early.withheld_by, early.releases_in_s) == (30.0, Brake.OWNER, 49.0)
     town.ledger = replace(town.ledger, accounts={})
     (late,) = town.see(25, [resident("c", "web")]).entries
-    assert (late.due_in_s, late.withheld_by, late.lets_go_in_s) == (30.0, None, None)
+    assert (late.due_in_s, late.withheld_by, late.releases_in_s) == (30.0, None, None)
 
 
 def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
@@ -155,7 +155,7 @@ def test_a_step_that_a_lost_memory_holds_back_says_so() -> None:
     town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
     town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
     (entry,) = town.see(30, [resident("a", "web")]).entries
-    assert (entry.withheld_by, entry.lets_go_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
+    assert (entry.withheld_by, entry.releases_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
     assert town.live(100, [resident("a", "web")]) == ["a"]
     assert town.ledger.reset().brakes.lost_s == at(0).boottime_s
 

@@ -278,7 +278,7 @@ def test_a_pod_that_terminates_by_our_own_deed_is_not_held_back_as_protected(
     plan = planned(snapshot([use(5, 4 * Gi)]), [dying], ladder, ledger)
     due = [entry for entry in plan.entries if entry.due_in_s <= 0]
     assert [(entry.withheld_by, entry.is_new) for entry in due] == [held]
-    assert [entry.lets_go_in_s for entry in due] == [60.0 if held[0] is Brake.PENDING else None]
+    assert [entry.releases_in_s for entry in due] == [60.0 if held[0] is Brake.PENDING else None]
     assert {entry.withheld_by for entry in plan.entries} == {held[0]}
 
 
@@ -324,7 +324,7 @@ def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None
     pending = PendingEviction(step=step(do="evict").signature, tries=1, until_s=1600.0, next_s=1017.0)
     ledger = Ledger(accounts={AccountKey(uid="a"): AccountState(pending_eviction=pending)})
     plan = planned(snapshot([use(5, 4 * Gi)]), [pod("a", container(declared="1Gi"))], ladder, ledger)
-    assert [(entry.do, entry.due_in_s, entry.lets_go_in_s) for entry in plan.entries] == [
+    assert [(entry.do, entry.due_in_s, entry.releases_in_s) for entry in plan.entries] == [
         (Do.EVICT, 0.0, 17.0),
         (Do.WARN, 90.0, None),
     ]
@@ -347,16 +347,16 @@ def test_pending_says_how_long_at_most() -> None:
     """A step waits for an action in progress until its `release_timeout` at most, even for one of this cycle."""
     seen = snapshot([use(5, 2 * Gi)])
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, _under_way()).entries
-    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 30.0)
+    assert (held.withheld_by, held.releases_in_s) == (Brake.PENDING, 30.0)
     forever = Ledger().note_under_way(AccountKey(uid="a"), UnderWay(step=None, victim="main"))
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, forever).entries
-    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, None)
+    assert (held.withheld_by, held.releases_in_s) == (Brake.PENDING, None)
     both = Ledger()
     for number, until_s in enumerate((1060.0, 1030.0)):
         action = UnderWay(step=None, victim="main", until_s=until_s)
         both = both.note_under_way(AccountKey(uid="a", gpu=f"GPU-{number}"), action)
     (held,) = planned(seen, [pod("a", container(declared="1Gi"))], AT_ONCE, both).entries
-    assert (held.withheld_by, held.lets_go_in_s) == (Brake.PENDING, 60.0)
+    assert (held.withheld_by, held.releases_in_s) == (Brake.PENDING, 60.0)
 
 
 def test_a_deed_under_way_outlasts_what_is_not_seen_or_not_counted_any_more() -> None:
@@ -450,7 +450,7 @@ def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step
         action = UnderWay(step=ladder[0].signature, victim="main", until_s=1090.0)
         known = Ledger().note_under_way(AccountKey(uid="a"), action)
     old = planned(seen, pods, policy(rule(*ladder)), known, inputs(pods_stale=True))
-    assert [(e.withheld_by, e.lets_go_in_s, e.is_new) for e in old.entries if not e.taken] == [
+    assert [(e.withheld_by, e.releases_in_s, e.is_new) for e in old.entries if not e.taken] == [
         (Brake.STALE, None, True)
     ]
     assert not old.taken
@@ -503,7 +503,7 @@ def test_maintenance_is_named_before_what_may_let_go_sooner(
     """Point 34: maintenance is named before every other brake except the permanent ones."""
     under = policy(rule(step("100%", 0, "warn"), step()))
     plan = planned(snapshot([use(5, 2 * Gi)]), [declares], under, ledger, replace(given, maintenance=True))
-    assert [(e.withheld_by, e.lets_go_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
+    assert [(e.withheld_by, e.releases_in_s) for e in plan.entries if e.do is Do.KILL] == [(brake, None)]
     is_ending = bool(ledger.accounts)
     warned = [e.taken for e in plan.entries if e.do is Do.WARN]
     assert warned == ([] if given.pods_stale or is_ending else [True])

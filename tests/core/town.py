@@ -70,7 +70,7 @@ class Town:
 def held(plan: Plan) -> dict[str, tuple[str, float | None]]:
     """What withholds each due step, by UID, and for how many more seconds."""
     return {
-        entry.account.uid: (entry.withheld_by.value, entry.lets_go_in_s)
+        entry.account.uid: (entry.withheld_by.value, entry.releases_in_s)
         for entry in plan.entries
         if entry.withheld_by is not None
     }

@@ -42,7 +42,7 @@ def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
     """A blocked eviction stands in the plan with its reason and the time of the next try; that is no news each time."""
     world = blocked(World(), wait_s=20.0)
     entry = planned(world.look(6))
-    assert (entry.withheld_by, entry.lets_go_in_s, entry.due_in_s, entry.is_new) == (
+    assert (entry.withheld_by, entry.releases_in_s, entry.due_in_s, entry.is_new) == (
         Brake.PENDING,
         14.0,
         0,
@@ -53,7 +53,7 @@ def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
     assert entry.pending_eviction.refused.startswith("the disruption budget b needs")
     for second in (20, 21):
         entry = planned(world.look(second))
-        assert (entry.taken, entry.withheld_by, entry.lets_go_in_s) == (False, Brake.PENDING, None)
+        assert (entry.taken, entry.withheld_by, entry.releases_in_s) == (False, Brake.PENDING, None)
         assert entry.pending_eviction is not None
         assert (entry.pending_eviction.tries, entry.pending_eviction.next_s) == (2, None)
 

@@ -136,10 +136,10 @@ def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
     assert ([len(each) for each in found.brakes.begun.values()], found.unfinished) == ([1, 1, 1], ())
     assert keeper.record.close(5.0)
     with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
-        assert file.execute("SELECT deed FROM begun").fetchall() == [(killed,)]
-        rows = file.execute("SELECT id, result, released_s IS NULL FROM deed").fetchall()
+        assert file.execute("SELECT action_id FROM begun").fetchall() == [(killed,)]
+        rows = file.execute("SELECT id, result, released_s IS NULL FROM action").fetchall()
     assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
-    told = [(row.event, row.pod) for row in history(tmp_path / "journal.db", None, 0) if row.deed == killed]
+    told = [(row.event, row.pod) for row in history(tmp_path / "journal.db", None, 0) if row.action_id == killed]
     assert told == [(event, "trainer") for event in ("intended", "signalled", "signalled", "kill_ended", "released")]
 
 

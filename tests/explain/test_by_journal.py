@@ -65,7 +65,7 @@ def test_a_kills_victim_is_no_account_of_its_own(tmp_path: Path) -> None:
     """In the account of a whole pod the journal names the victim's container; what is explained is the pod."""
     write(tmp_path / "j.db", action=True)
     (account,) = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).accounts
-    assert (account["container"], account["mark"], account["at"]) == (
+    assert (account["container"], account["threshold"], account["at"]) == (
         None,
         "above 110% for 10s",
         "2027-01-15T08:00:31.000Z",

@@ -42,7 +42,7 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
 def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Site, is_from_status: bool) -> None:
     """A StatefulSet puts a new pod of the same name in the place of the one that was killed: its UID is another."""
     if is_from_status:
-        site.endpoints.set_journal("", (action(mark="above 110%"),))
+        site.endpoints.set_journal("", (action(threshold="above 110%"),))
     else:
         write(site.journal, after_the_kill(), action=True)
     successor = trainer(uid="u2", containers=(container("main", "8Gi", of="u2"),))
@@ -93,7 +93,7 @@ def test_a_process_that_was_spared_sigkill_is_not_called_killed(site: Site) -> N
         "reason": ENOUGH,
         "signals": (SignalStatus(signal="SIGTERM", at=Moment(at(31).wall_s), processes=1),),
     }
-    site.endpoints.set_journal("", (action(mark="above 110%", **recent),))
+    site.endpoints.set_journal("", (action(threshold="above 110%", **recent),))
     site.endpoints.publish(quiet(40))
     for text in (site.text(url=None), site.text()):
         assert says in text

@@ -165,7 +165,7 @@ def _actions() -> Iterator[tuple[str, PodEvent]]:
 
 def _held() -> Iterator[tuple[str, PodEvent]]:
     for brake in Brake:
-        yield f"held back: {brake.value}", told(holding(withheld(brake, lets_go_in_s=250.0)))[0]
+        yield f"held back: {brake.value}", told(holding(withheld(brake, releases_in_s=250.0)))[0]
 
 
 def _wrong() -> Iterator[tuple[str, PodEvent]]:

@@ -56,7 +56,7 @@ def misdeclaring(text: str = "900Gi", **more: Any) -> CycleReport:
 def occurrences() -> dict[str, PodEvent]:
     """The occurrence of each reason that docs/events.md shows."""
     blocked = outcome(evicting(), Result.BLOCKED, reason=BUDGET)
-    held = withheld(Brake.OWNER_BACKOFF, lets_go_in_s=250.0)
+    held = withheld(Brake.OWNER_BACKOFF, releases_in_s=250.0)
     observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
     found = told(
         quiet(31, outcomes=(outcome(warned()),)),

@@ -70,16 +70,16 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def held(brake: Brake, lets_go_in_s: float | None = None, **more: object) -> PlanEntry:
+def held(brake: Brake, releases_in_s: float | None = None, **more: object) -> PlanEntry:
     """A kill of a/trainer, of Job train, that this brake holds back."""
     why = "it is in kube-system" if brake is Brake.PROTECTED else None
-    return withheld(brake, assessment=replace(entry().assessment, protected=why), lets_go_in_s=lets_go_in_s, **more)
+    return withheld(brake, assessment=replace(entry().assessment, protected=why), releases_in_s=releases_in_s, **more)
 
 
-@pytest.mark.parametrize(("brake", "lets_go_in_s", "under", "says"), SENTENCES)
-def test_a_withholding_is_told_in_numbers(brake: Brake, lets_go_in_s: float | None, under: Policy, says: str) -> None:
+@pytest.mark.parametrize(("brake", "releases_in_s", "under", "says"), SENTENCES)
+def test_a_withholding_is_told_in_numbers(brake: Brake, releases_in_s: float | None, under: Policy, says: str) -> None:
     """Whoever is spared reads what held it back, by the numbers of the policy, and the time at which that ends."""
-    made = held(brake, lets_go_in_s)
+    made = held(brake, releases_in_s)
     assert note(made, at(31), policy=under).endswith(says)
     assert forecast(made, at(31), under).sentence.endswith(says.removeprefix("held back").removeprefix(", "))
 

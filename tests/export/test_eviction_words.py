@@ -98,7 +98,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
         f"within 10m: {BUDGET} (rule r, above 100%, immediately)."
     )
     (entry,) = status["plan"]
-    assert (entry["withheld_by"], entry["lets_go_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
+    assert (entry["withheld_by"], entry["releases_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
     assert entry["trying"] == {
         "tries": 1,
         "blocked": True,
@@ -192,7 +192,7 @@ def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
         "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
     )
     assert by_event["intended"].sentence.endswith("Evicting the pod with a grace period of 30s.")
-    assert {row.deed for row in rows if row.event != "policy_loaded"} == {1}
+    assert {row.action_id for row in rows if row.event != "policy_loaded"} == {1}
     assert by_event["intended"].container is None
     assert [row.event for row in last_occurrences(rows, 10)] == ["evict_blocked", "explained"]
 

@@ -66,7 +66,7 @@ def test_a_kill_is_told_at_its_first_signal() -> None:
         f'use less GPU memory or declare more: set resources.limits["{MEMORY}"] of container main to at '
         f"least 11Gi (the allowance is added to this). {CONTACT}"
     )
-    more = {"container": "main", "rule": "notebooks", "mark": "above 110% for 10s"}
+    more = {"container": "main", "rule": "notebooks", "threshold": "above 110% for 10s"}
     assert marks(found) == NUMBERS | more
 
 
@@ -262,7 +262,7 @@ def test_what_is_not_known_is_left_out() -> None:
     made = entry()
     blind = replace(made.assessment, used=None, declared=None, allowed=None, uses=())
     found = only(quiet(31, began=(killed(entry=replace(made, assessment=blind)),)))
-    assert marks(found).keys() == {"container", "rule", "mark"}
+    assert marks(found).keys() == {"container", "rule", "threshold"}
 
 
 def test_a_static_pod_is_told_where_kubectl_looks() -> None:

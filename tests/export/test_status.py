@@ -53,11 +53,11 @@ EXPECTED = """
    "allowance": {"percent": "2%", "per_context": 536870912, "contexts": 4}, "misdeclarations": [],
    "behind": false, "rule_unknown": null, "observes": false, "active": null, "under_way": null,
    "ladder": [
-    {"step": 0, "do": "warn", "scope": null, "above": "100%", "height": 10909216931, "for_s": 5, "grace_s": null,
+    {"step": 0, "do": "warn", "scope": null, "above": "100%", "threshold_bytes": 10909216931, "for_s": 5, "grace_s": null,
      "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
-    {"step": 1, "do": "kill", "scope": "container", "above": "110%", "height": 12000138624, "for_s": 10, "grace_s": 10,
+    {"step": 1, "do": "kill", "scope": "container", "above": "110%", "threshold_bytes": 12000138624, "for_s": 10, "grace_s": 10,
      "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
-    {"step": 2, "do": "kill", "scope": "container", "above": "150%", "height": 16363825396, "for_s": 0, "grace_s": 0,
+    {"step": 2, "do": "kill", "scope": "container", "above": "150%", "threshold_bytes": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
 to at least 11Gi (the allowance is added to this)", "declare_by": null}],
@@ -66,8 +66,8 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null}],
  "plan": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": "main", "do": "kill", "scope": "container",
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
-   "account": {"container": null, "gpu": null}, "above": "110%", "height": 12000138624, "for_s": 10, "card": null,
-   "observes": false, "lets_go_in_s": null, "held_because": null, "trying": null,
+   "account": {"container": null, "gpu": null}, "above": "110%", "threshold_bytes": 12000138624, "for_s": 10, "card": null,
+   "observes": false, "releases_in_s": null, "held_because": null, "trying": null,
    "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s.",
    "detail": "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
@@ -293,7 +293,7 @@ def test_where_nothing_is_declared_the_ladder_has_no_heights() -> None:
     """The steps of the rule are told also where no mark can be worked out: nothing is known of them, not 0."""
     nothing = trainer(containers=(container(of="u1"),))
     (account,) = status_document(Story(pods=(nothing,)).see(trainer_node()))["accounts"]
-    assert [(step["height"], step["state"], step["since"]) for step in account["ladder"]] == [
+    assert [(step["threshold_bytes"], step["state"], step["since"]) for step in account["ladder"]] == [
         (None, "unknown", None)
     ] * 3
 

@@ -462,7 +462,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     ),
     (
         "not yet due, held until",
-        lambda: held(Brake.OWNER, due_in_s=7.0, lets_go_in_s=49.0),
+        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0),
         (
             "In 7s, at 08:00:38 UTC, if its use stays above the threshold: kill 3 processes of container main "
             "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Held back "
@@ -503,7 +503,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     ),
     (
         "namespace",
-        lambda: held(Brake.NAMESPACE, lets_go_in_s=90.0),
+        lambda: held(Brake.NAMESPACE, releases_in_s=90.0),
         (
             "Held back for another 1m 30s, until 08:02:01 UTC, because namespace a reached the policy's limit on kills "
             "and evictions on this node. Higher"
@@ -564,13 +564,13 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
     """Where a brake holds one step, the paragraph does not say of a later one that it will be done."""
     report = Story(under=policy(rule(step("100%", 0), step("110%", 60), name="r"))).run(12.4, 2)
     later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
-    entries = (replace(due, withheld_by=Brake.NODE, taken=False, lets_go_in_s=300.0), later)
+    entries = (replace(due, withheld_by=Brake.NODE, taken=False, releases_in_s=300.0), later)
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
     assert "Held back for another 5m" in text
     assert "if its use stays above the threshold: kill" not in text
     report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
     warning, kill = report.plan.entries
-    foreseen = (warning, replace(kill, withheld_by=Brake.OWNER, lets_go_in_s=300.0))
+    foreseen = (warning, replace(kill, withheld_by=Brake.OWNER, releases_in_s=300.0))
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=foreseen))))
     assert "In 7s, at 08:00:10 UTC, if its use stays" in text
     assert "Higher steps of that rule (not currently enforced): kill container main above 15.2Gi" in text

@@ -16,7 +16,7 @@ _KEPT: Final = frozenset(
     uuid index parent gi ci profile up memory total used reserved residual listed
     namespace pod uid container gpu used_at_least used_at_most declared declared_by allowed verdict rule processes pid
     owner kind requested allowed_by_request allowance percent per_context contexts misdeclarations source counts
-    behind observes active now ladder step do scope above height for_s grace_s repeat_s under_pressure state
+    behind observes active now ladder step do scope above threshold_bytes for_s grace_s repeat_s under_pressure state
     reason what pids withheld_by card account due_in_s under_way signals ended trying tries blocked
     ready journal policy_ok
     """.split()  # noqa: SIM905 - eighty names in a list are eighty lines
@@ -32,7 +32,7 @@ _PRESENT: Final = frozenset(
         "why",
         "remedy",
         "rule_unknown",
-        "lets_go_in_s",
+        "releases_in_s",
         "declare_by",
     }
 )
@@ -90,7 +90,7 @@ class Names:
         if not isinstance(value, dict):
             return value
         if "withheld_by" in value:  # an entry of the plan; its mark is told by the ladder
-            value = {key: each for key, each in value.items() if key not in ("above", "height", "for_s")}
+            value = {key: each for key, each in value.items() if key not in ("above", "threshold_bytes", "for_s")}
         found = {key: self._value(key, each, exact=exact) for key, each in value.items() if key in _KEPT}
         found |= {key: "there" for key, each in value.items() if key in _PRESENT and each}
         if "kind" in value:  # of other objects it is no promise: a process may take another name at any time
@@ -129,7 +129,7 @@ class Names:
         found: dict[str, dict[object, list[str]]] = {}
         for number, row in enumerate(rows):
             whose = f"{row['namespace']}/{row['pod']}" if row["pod"] else "the node"
-            action = ("deed", row["deed"]) if row["deed"] else number
+            action = ("action_id", row["action_id"]) if row["action_id"] else number
             found.setdefault(whose, {}).setdefault(action, []).append(self._row(row))
         return {whose: [row for each in actions.values() for row in each] for whose, actions in found.items()}
 

@@ -22,8 +22,8 @@ def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:
     assert len(events(path)) > 30
     journal.prune(at(100))
     rows = history(path, None, 0)
-    assert {row.deed for row in rows if row.wall_s < at(40).wall_s} == {open_deed}
-    assert [row.event for row in rows if row.deed == open_deed] == ["intended", "signalled"]
+    assert {row.action_id for row in rows if row.wall_s < at(40).wall_s} == {open_deed}
+    assert [row.event for row in rows if row.action_id == open_deed] == ["intended", "signalled"]
     assert [action.number for action in journal.unfinished()] == [open_deed]
     journal.close()
 

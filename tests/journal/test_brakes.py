@@ -66,7 +66,7 @@ def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> 
     journal.end(1, Result.DONE, "", at(1))
     journal.prune(replace(at(2), boottime_s=at(0).boottime_s + 1e8, wall_s=at(0).wall_s + 1e8))
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM deed").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM action").fetchone() == (0,)
     connection.close()
     assert len(reread(path, at(10)).begun[OWNER]) == 1
 
@@ -75,7 +75,7 @@ def test_withdrawn_attempts_prune_nothing_that_counts(journal: Journal, path: Pa
     """Numbers of actions that left no row push no row out, however many they are."""
     first = journal.intend(entry(), KEYS, at(0))
     with sqlite3.connect(path) as connection:  # as 30,000 attempts that were withdrawn leave it
-        connection.execute("UPDATE sqlite_sequence SET seq = 30000 WHERE name = 'deed'")
+        connection.execute("UPDATE sqlite_sequence SET seq = 30000 WHERE name = 'action'")
     connection.close()
     later = Journal.open(path, LIMITS, "n1")
     assert later.intend(entry(), KEYS, at(5)) == 30001
@@ -223,7 +223,7 @@ def tamper(path: Path, how: str, folder: Path) -> None:
         (folder / "other.db").replace(path)
     else:
         with sqlite3.connect(path) as connection:
-            for table in ("begun", "breaker", "deed"):
+            for table in ("begun", "breaker", "action"):
                 connection.execute(f"DELETE FROM {table}" if how == "emptied" else f"DROP TABLE {table}")
         connection.close()
 
@@ -291,7 +291,7 @@ def test_a_journal_of_the_first_version_is_taken_on(path: Path) -> None:
     first.close()
     with sqlite3.connect(path) as connection:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        for table in set(tables) - {"occurrence", "deed", "sqlite_sequence"}:
+        for table in set(tables) - {"occurrence", "action", "sqlite_sequence"}:
             connection.execute(f"DROP TABLE {table}")
         connection.execute("ALTER TABLE occurrence DROP COLUMN account")
         connection.execute("PRAGMA user_version = 1")

@@ -87,8 +87,8 @@ def test_what_came_of_an_action_is_dropped_last(journal: Journal, path: Path) ->
         assert not journal.writable
     assert journal.probe()
     with closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT deed FROM begun").fetchall() == [(killed,)]
-        rows = file.execute("SELECT id, result, released_s IS NULL FROM deed").fetchall()
+        assert file.execute("SELECT action_id FROM begun").fetchall() == [(killed,)]
+        rows = file.execute("SELECT id, result, released_s IS NULL FROM action").fetchall()
     assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
     assert events(path).count("records_lost") == 1
 

@@ -25,12 +25,12 @@ limits = JournalLimits(max_size=300_000)
 made = entry()
 journal = Journal.open(Path(sys.argv[1]), limits, "n1")
 for number in range(1_000_000):
-    deed = journal.intend(made, [ProcessKey(pid=5, start_ticks=number)], at(number))
-    print(deed, number, flush=True)
+    action = journal.intend(made, [ProcessKey(pid=5, start_ticks=number)], at(number))
+    print(action, number, flush=True)
     if number % 3:
-        journal.signalled(deed, at(number), "SIGTERM", [ProcessKey(pid=5, start_ticks=number)])
+        journal.signalled(action, at(number), "SIGTERM", [ProcessKey(pid=5, start_ticks=number)])
     if number % 10 == 0:
-        journal.end(deed, Result.FAILED, "x" * 300, at(number))
+        journal.end(action, Result.FAILED, "x" * 300, at(number))
     if number % 50 == 49:
         journal.prune(at(number))
 """

@@ -36,7 +36,7 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
             "Job", "train", "notebooks", 1, "kill", "container",
         )  # fmt: skip
         assert (row.used, row.declared, row.declared_by) == (13314398617, 8 * Gi, "veriff.com/gpu-memory")
-        assert (row.mark, row.allowed, row.deed) == ("above 110% for 10s", 10909216931, action)
+        assert (row.threshold, row.allowed, row.action_id) == ("above 110% for 10s", 10909216931, action)
         assert row.boot_id == at(0).boot_id
     assert "Killing 2 processes of container main: SIGTERM, with a grace period of 10s." in rows[0].sentence
     assert rows[2].sentence == "Pod a/trainer: SIGKILL to 1 process of container main: 101."
@@ -50,7 +50,7 @@ def test_the_intention_is_on_disk_before_the_call_returns(journal: Journal, path
     """Point 31: the intention is committed before the first signal: another process sees it at once."""
     action = journal.intend(entry(), KEYS, at(31))
     with sqlite3.connect(path) as other:
-        assert other.execute("SELECT id, uid, victim, targets FROM deed").fetchall() == [
+        assert other.execute("SELECT id, uid, victim, targets FROM action").fetchall() == [
             (action, "u1", "main", "[[101, 1010], [102, 1020]]")
         ]
     other.close()

@@ -43,7 +43,7 @@ def test_every_pod_can_be_explained(node: GeneratedNode, seed: int, stale: bool)
 def _braked(dice: random.Random, report: CycleReport) -> CycleReport:
     """The report with brakes and observing rules, which a single cycle would not produce."""
     entries = [
-        replace(entry, withheld_by=dice.choice(list(Brake)), lets_go_in_s=dice.choice([None, 0.0, 4.2, 90_000.0]))
+        replace(entry, withheld_by=dice.choice(list(Brake)), releases_in_s=dice.choice([None, 0.0, 4.2, 90_000.0]))
         if entry.do.enforces and dice.random() < 0.5
         else entry
         for entry in report.plan.entries

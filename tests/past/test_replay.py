@@ -182,7 +182,7 @@ def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
     assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
     (held,) = second.withheld
     assert held.entry.withheld_by is Brake.OWNER
-    assert (after(held.lets_go_s), after(second.due.wall_s)) == (70, 10)
+    assert (after(held.releases_s), after(second.due.wall_s)) == (70, 10)
     assert seconds(path, braked) == [10, 70]
 
 

@@ -54,7 +54,7 @@ def test_the_command_as_json(path: Path) -> None:
     code, text = call(path, "--json")
     assert code == 0
     document = json.loads(text)
-    (only,) = document["deeds"]
+    (only,) = document["actions"]
     assert (only["namespace"], only["pod"], only["do"], only["used"]) == ("ns", "pod-a", "kill", 10 * Gi)
     assert (only["withheld"], only["withheld_by"]) == ([], None)
     assert document["summary"]["kills"] == 1
@@ -68,12 +68,12 @@ def test_an_incident_that_goes_on_is_not_told_as_over(path: Path) -> None:
     text = call(path)[1]
     assert "still held when the replay ended; the incident was not over" in text
     assert "held until the incident ended" not in text
-    assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["deeds"]] == [True]
+    assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["actions"]] == [True]
     over = path.with_name("over.db")
     recently(over, (60, spared), (80, replace(LOW, pods=spared.pods)))
     text = call(over)[1]
     assert "held until the incident ended" in text
-    assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["deeds"]] == [False]
+    assert [each["goes_on"] for each in json.loads(call(over, "--json")[1])["actions"]] == [False]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, UNCUT])
@@ -97,7 +97,7 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
 def test_since_leaves_out_what_came_before(path: Path) -> None:
     """The past before the time that is asked for is replayed, and none of its actions is shown."""
     recently(path, (20, LOW), (60, HIGH), (290, LOW))
-    assert json.loads(call(path, "--json", "--since", "4m")[1])["deeds"] == []
+    assert json.loads(call(path, "--json", "--since", "4m")[1])["actions"] == []
 
 
 def test_hostile_names_are_made_inert(path: Path) -> None:
@@ -113,9 +113,9 @@ def test_hostile_names_are_made_inert(path: Path) -> None:
 def test_a_candidate_comes_on_standard_input(path: Path) -> None:
     """What `kubectl exec -i` hands over: the same answer as from a file, which an image without a shell can't have."""
     recently(path, (20, LOW), (60, HIGH), (80, LOW))
-    from_file = json.loads(call(path, "--json")[1])["deeds"]
+    from_file = json.loads(call(path, "--json")[1])["actions"]
     given = CliRunner().invoke(main, ["replay", "--policy", "-", "--journal", str(path), "--json"], input=POLICY)
-    assert (given.exit_code, json.loads(given.output)["deeds"]) == (0, from_file)
+    assert (given.exit_code, json.loads(given.output)["actions"]) == (0, from_file)
     assert len(from_file) == 1
     broken = CliRunner().invoke(main, ["replay", "--policy", "-", "--journal", str(path)], input="][")
     assert (broken.exit_code, broken.stderr.startswith("standard input:1: not TOML")) == (1, True)

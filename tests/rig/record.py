@@ -25,8 +25,8 @@ class ActionRow:
 def actions(journal: Path) -> list[ActionRow]:
     """Every action, oldest first; none where there is no journal yet."""
     sql = """
-        SELECT id, uid, namespace, owner_name, deed.boottime_s, deed.wall_s, targets, result
-        FROM deed JOIN begun ON begun.deed = deed.id ORDER BY id
+        SELECT id, uid, namespace, owner_name, action.boottime_s, action.wall_s, targets, result
+        FROM action JOIN begun ON begun.action_id = action.id ORDER BY id
     """
     with _open(journal) as connection:
         rows = connection.execute(sql).fetchall() if connection is not None else []
@@ -55,7 +55,7 @@ def breaker_opened_s(journal: Path) -> float | None:
 def events(journal: Path, *names: str) -> list[tuple[str, str | None, int | None]]:
     """The occurrences of these names in the order in which they were written: name, UID and number of the action."""
     marks = ", ".join("?" * len(names))
-    sql = f"SELECT event, uid, deed FROM occurrence WHERE event IN ({marks}) ORDER BY id"
+    sql = f"SELECT event, uid, action_id FROM occurrence WHERE event IN ({marks}) ORDER BY id"
     with _open(journal) as connection:
         return connection.execute(sql, names).fetchall() if connection is not None else []
 

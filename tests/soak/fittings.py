@@ -174,11 +174,11 @@ class Record:
 def _demand_on_disk(journal: Path, number: int) -> None:
     """Point 31: the intention is committed before the first signal, so that any other process can read it."""
     with closing(sqlite3.connect(journal)) as other:
-        if other.execute("SELECT count(*) FROM deed WHERE id = ?", (number,)).fetchone() != (1,):
+        if other.execute("SELECT count(*) FROM action WHERE id = ?", (number,)).fetchone() != (1,):
             fail("point 31, journal first", f"action {number} is not in the journal")
 
 
 def counted(journal: Path) -> set[int]:
     """The numbers of the actions that the brakes of the next daemon count by this journal."""
     with closing(sqlite3.connect(journal)) as other:
-        return {number for (number,) in other.execute("SELECT deed FROM begun")}
+        return {number for (number,) in other.execute("SELECT action_id FROM begun")}

@@ -62,7 +62,7 @@ def _remove_all(journal: Path) -> None:
 
 def _empty(journal: Path) -> None:
     with closing(sqlite3.connect(journal)) as other, other:
-        for table in ("begun", "breaker", "deed", "occurrence"):
+        for table in ("begun", "breaker", "action", "occurrence"):
             other.execute(f"DELETE FROM {table}")
 
 

@@ -127,7 +127,7 @@ def _essences(plan: Plan) -> list[tuple[object, ...]]:
 
 
 def _essence(entry: PlanEntry) -> tuple[object, ...]:
-    held = (entry.withheld_by, entry.taken, entry.escalates, entry.lets_go_in_s)
+    held = (entry.withheld_by, entry.taken, entry.escalates, entry.releases_in_s)
     return (entry.account, entry.step, entry.victim, entry.targets, entry.threshold_bytes, entry.due_in_s, *held)
 
 

@@ -51,11 +51,11 @@ def waits(found: list[ActionRow], apart: int = 1) -> list[float]:
     return [later.began_s - earlier.began_s for earlier, later in zip(found, found[apart:], strict=False)]
 
 
-def lets_go_s(running: Daemon, brake: str) -> list[float]:
+def releases_s(running: Daemon, brake: str) -> list[float]:
     """When this brake lets go (CLOCK_BOOTTIME), by /api/status, of each step that it holds back."""
     status = running.status()
     at_s = datetime.fromisoformat(status["at"]).timestamp() - time.time() + boottime_s()
-    return [at_s + each["lets_go_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
+    return [at_s + each["releases_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
 
 
 def boottime_s() -> float:
@@ -88,7 +88,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
     plan = running.status()["plan"]
     assert {each["uid"] for each in plan if each["withheld_by"] == "owner"} == crowd.uids
     until_s = actions(world.journal)[0].began_s + 600
-    assert lets_go_s(running, "owner") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
+    assert releases_s(running, "owner") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
 
 
 def _check_history(world: Node, crowd: Replicas) -> None:
@@ -147,10 +147,10 @@ def test_the_back_off_goes_on_where_it_was(world_v1: Node) -> None:
         running.stop(signal.SIGKILL)
     with run(world_v1, policy) as running:
         running.wait(lambda _: crowd.tend() >= 4, 30)
-        running.wait(lambda d: len(lets_go_s(d, "owner_backoff")) == OFFENDERS)
+        running.wait(lambda d: len(releases_s(d, "owner_backoff")) == OFFENDERS)
         assert crowd.tend() == 4
         until_s = actions(world_v1.journal)[3].began_s + 8
-        assert lets_go_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
+        assert releases_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
     found = actions(world_v1.journal)
     assert len(found) == 4
     assert all(least <= wait < least + LATE_S for least, wait in zip((1, 2, 4), waits(found), strict=True))
@@ -176,7 +176,7 @@ def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
         opened_s = _opened_s(world, running)
         wait_until(lambda: boottime_s() > opened_s + 4 * 2 / 3)
         assert (_living(tenants), begun(world)) == (7, 0)
-        assert lets_go_s(running, "breaker") == [pytest.approx(opened_s + 4, abs=ABOUT_S)] * 5
+        assert releases_s(running, "breaker") == [pytest.approx(opened_s + 4, abs=ABOUT_S)] * 5
         assert running.metric("withheld_total", brake="breaker") == 5
         running.stop(signal.SIGKILL)
     with run(world, policy) as running:
@@ -250,7 +250,7 @@ def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, li
             second.wait(lambda d: d.metric("enforcing") == 1)
             second.wait_passes(2)
             assert breaker_opened_s(world.journal) == opened_s
-            assert lets_go_s(second, "breaker") == [pytest.approx(opened_s + 600, abs=ABOUT_S)] * 5
+            assert releases_s(second, "breaker") == [pytest.approx(opened_s + 600, abs=ABOUT_S)] * 5
     assert (_living(tenants), begun(world)) == (7, 0)
 
 
@@ -361,7 +361,7 @@ def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1
             if "each limit and back-off of the policy is treated as reached" in each["message"]
         ]
         assert "owner until" in said
-        until_s = lets_go_s(running, "owner")
+        until_s = releases_s(running, "owner")
         assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3
         explained = gpu_watchdog(
             "explain",
@@ -412,7 +412,7 @@ def _lose_under_a_daemon(world: Node, how: str) -> None:
     journal = world.journal
     if how == "emptied":
         with sqlite3.connect(journal) as connection:
-            for table in ("begun", "deed", "occurrence", "sqlite_sequence"):
+            for table in ("begun", "action", "occurrence", "sqlite_sequence"):
                 connection.execute(f"DELETE FROM {table}")
         connection.close()
         return

@@ -152,8 +152,8 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(worl
         threading.Timer(0.15, disk.thaw).start()
         assert running.stop()[0] == 0
     with closing(sqlite3.connect(world_v1.journal)) as journal:
-        assert journal.execute("SELECT deed FROM begun").fetchall() == []
-        assert journal.execute("SELECT result FROM deed").fetchall() == [("withdrawn",)]
+        assert journal.execute("SELECT action_id FROM begun").fetchall() == []
+        assert journal.execute("SELECT result FROM action").fetchall() == [("withdrawn",)]
     assert tenant.terms == []
 
 

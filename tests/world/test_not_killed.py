@@ -213,7 +213,7 @@ def test_stopping_in_a_grace_period(world_v1: Node) -> None:
 def _actions(world: Node) -> list[str | None]:
     with sqlite3.connect(f"file:{world.journal}?mode=ro", uri=True) as journal:
         assert journal.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        found = [row[0] for row in journal.execute("SELECT result FROM deed ORDER BY id")]
+        found = [row[0] for row in journal.execute("SELECT result FROM action ORDER BY id")]
     journal.close()
     return found
 

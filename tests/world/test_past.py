@@ -28,14 +28,14 @@ def test_a_real_kill_is_replayed_and_recommended_by(world_v1: Node) -> None:
         assert within.is_alive
     (killed,) = running.events("kill_begun")
     document = _json(world_v1, "replay", "--policy", str(policy))
-    (only,) = document["deeds"]
+    (only,) = document["actions"]
     assert (only["pod"], only["container"], only["used"]) == ("hog", "main", 9 * GIB)
     assert [each["pid"] for each in only["processes"]] == [over.pid]
     apart_s = datetime.fromisoformat(killed["timestamp"]).timestamp() - datetime.fromisoformat(only["at"]).timestamp()
     assert abs(apart_s) < 1.5
     assert document["then"]["begun"] == 1
     mild = write_policy(world_v1.root, KILL_AT_ONCE.replace("100%", "20Gi"), name="mild.toml")
-    assert _json(world_v1, "replay", "--policy", str(mild))["deeds"] == []
+    assert _json(world_v1, "replay", "--policy", str(mild))["actions"] == []
     told = {each["workload"]["name"]: each for each in _json(world_v1, "recommend", "--policy", str(policy))}
     assert (told["hog"]["stand"], told["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
     assert (told["calm"]["stand"], told["calm"]["p99_bytes"]) == ("too_much", GIB)

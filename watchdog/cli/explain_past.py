@@ -29,7 +29,7 @@ _DECIDED: Final = frozenset(
 )
 _ACCOUNT: Final = (
     *("namespace", "pod", "uid", "container", "gpu", "used", "used_at_least", "declared", "declared_by", "allowed"),
-    *("rule", "mark", "at"),
+    *("rule", "threshold", "at"),
 )
 _NOTHING_DONE: Final = frozenset({Result.OBSERVED, Result.WITHDRAWN})
 _LEADS_S: Final = 3600.0
@@ -37,8 +37,8 @@ _LEADS_S: Final = 3600.0
 
 def last_occurrences(rows: Sequence[HistoryRow], most: int) -> tuple[HistoryRow, ...]:
     """The last occurrences that concern the owner of a pod, oldest first."""
-    explained = {row.deed for row in rows if row.event == ChangeKind.EXPLAINED and row.deed is not None}
-    kept = [row for row in rows if row.event in _SHOWN and not (row.event in _EXPLAINED and row.deed in explained)]
+    explained = {row.action_id for row in rows if row.event == ChangeKind.EXPLAINED and row.action_id is not None}
+    kept = [row for row in rows if row.event in _SHOWN and not (row.event in _EXPLAINED and row.action_id in explained)]
     return tuple(kept[-most:])
 
 
@@ -69,7 +69,7 @@ def account_sentences(account: Mapping[str, Any], node: str, now_s: float) -> tu
     limit = " and had no declaration that the policy recognizes"
     if allowed is not None and declared is not None:
         limit = f"; its limit was {limit_sum(allowed, declared, origin(by, 'the default of its rule'))}"
-    rule, threshold = account["rule"], account["mark"]
+    rule, threshold = account["rule"], account["threshold"]
     ruled = f'Rule "{inert(rule)}" applied to it' if rule else "No rule applied to it"
     return (
         f"At {at}, when the journal of node {inert(node)} last mentioned it, {name} used {used}{limit}.",
@@ -121,8 +121,8 @@ def last_actions(status: Status, rows: Sequence[HistoryRow], namespace: str, pod
 def _last_action(rows: Sequence[HistoryRow]) -> RecentStatus | None:
     """The last action that rows of the journal are about, put together as the daemon does it."""
     uid = next((row.uid for row in reversed(rows) if row.uid is not None), None)
-    number = next((row.deed for row in reversed(rows) if row.deed is not None and row.uid == uid), None)
-    own = [asdict(row) for row in rows if row.deed is not None and row.deed == number]
+    number = next((row.action_id for row in reversed(rows) if row.action_id is not None and row.uid == uid), None)
+    own = [asdict(row) for row in rows if row.action_id is not None and row.action_id == number]
     recent = Recent()
     for nth, row in enumerate(own):
         if not nth:  # its beginning may have been deleted as too old

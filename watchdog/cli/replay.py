@@ -82,7 +82,7 @@ def replay_document(report: ReplayReport) -> dict[str, Any]:
         "policy": {"source": report.policy.source, "sha256": report.policy.sha256, "mode": report.policy.mode},
         "since": rfc3339(report.since_s),
         "seen_s": round(report.replayed.seen_s, 3),
-        "deeds": [_document(action, report.policy) for action in report.actions],
+        "actions": [_document(action, report.policy) for action in report.actions],
         "warnings": [_document(warning, report.policy) for warning in report.warnings],
         "summary": _summary(report),
         "then": report.journal_counts,
@@ -120,7 +120,7 @@ def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
         "scope": entry.definition.scope if entry.do is Do.KILL else None,
         "rule": entry.rule.name,
         "step": entry.step,
-        "mark": threshold_text(entry),
+        "threshold": threshold_text(entry),
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,
         "allowed": assessment.allowed,
@@ -133,7 +133,7 @@ def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
                 "by": withholding.entry.withheld_by,
                 "because": withheld_because(withholding.entry, policy),
                 "at": rfc3339(withholding.at.wall_s),
-                "lets_go_at": None if withholding.lets_go_s is None else rfc3339(withholding.lets_go_s),
+                "releases_at": None if withholding.releases_s is None else rfc3339(withholding.releases_s),
             }
             for withholding in finding.withheld
         ],
@@ -186,7 +186,7 @@ def _wide(finding: Finding) -> tuple[str, ...]:
 
 def _remarks(finding: Finding, policy: Policy) -> Iterator[str]:
     for held in finding.withheld:
-        until = "" if held.lets_go_s is None else f", until {_second(held.lets_go_s)}"
+        until = "" if held.releases_s is None else f", until {_second(held.releases_s)}"
         yield f"held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
     if finding.withheld and finding.at is not None:
         yield f"released at {_second(finding.at.wall_s)}"

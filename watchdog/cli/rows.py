@@ -137,7 +137,7 @@ class TopRow:
             return 0.0
         if self.next is None:
             return None
-        release_s = self.next.lets_go_in_s if self.next.withheld_by else 0.0
+        release_s = self.next.releases_in_s if self.next.withheld_by else 0.0
         return inf if self._is_hung or release_s is None else max(self.next.due_in_s, release_s, 0.0)
 
     def next_short(self, elapsed_s: float = 0.0) -> str:
@@ -340,7 +340,7 @@ def _why(recent: RecentStatus) -> str:
         freed = f"memory not seen free: {recent.unreleased}"
     elif recent.effect_at is not None and recent.released_at is not None:
         freed = f"memory free after {span(recent.released_at - recent.effect_at)}"
-    return "; ".join(filter(None, (recent.mark, recent.reason, freed)))
+    return "; ".join(filter(None, (recent.threshold, recent.reason, freed)))
 
 
 def timers_run(status: Status) -> bool:

@@ -118,7 +118,7 @@ class Gate:
             if not escalates:  # an escalation is no new action
                 self._let_through(entry)
             return replace(entry, taken=True, escalates=escalates)
-        brake, lets_go_in_s = held
+        brake, releases_in_s = held
         # That an action in progress or pending is not begun again is not reported, nor is what it causes.
         goes_on = entry.pending_eviction is not None or (under_way is not None and not is_stronger)
         own = brake is Brake.PENDING and (goes_on or permanent is Brake.PENDING or self._is_ending(entry))
@@ -126,7 +126,7 @@ class Gate:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_new = not own and brake.value not in state.reported
         presumed = self._presumes(entry, brake)
-        return replace(entry, withheld_by=brake, lets_go_in_s=lets_go_in_s, presumed=presumed, is_new=is_new)
+        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed, is_new=is_new)
 
     def _held_permanently(self, entry: PlanEntry, brake: Brake) -> _Held:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
@@ -160,7 +160,7 @@ class Gate:
         held = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
         if held is None:
             return entry
-        return replace(entry, withheld_by=held[0], lets_go_in_s=held[1], presumed=self._presumes(entry, held[0]))
+        return replace(entry, withheld_by=held[0], releases_in_s=held[1], presumed=self._presumes(entry, held[0]))
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
         """The first of the counting brakes that withhold an entry, and the seconds until the last of them releases."""
@@ -248,8 +248,8 @@ def _acts_in_s(entry: PlanEntry) -> float:
     """Seconds until an enforcing step acts; infinity if unknown, as for a pending eviction."""
     if entry.withheld_by is None:
         return entry.due_in_s
-    is_open = entry.lets_go_in_s is None or entry.withheld_by is Brake.PENDING
-    return math.inf if is_open else max(entry.due_in_s, entry.lets_go_in_s or 0.0)
+    is_open = entry.releases_in_s is None or entry.withheld_by is Brake.PENDING
+    return math.inf if is_open else max(entry.due_in_s, entry.releases_in_s or 0.0)
 
 
 def _keeps_waiting(key: AccountKey, pending: PendingEviction, entry: PlanEntry) -> bool:

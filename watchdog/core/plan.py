@@ -19,7 +19,7 @@ class PlanEntry:
 
     `victim` is the container to act on ("" if there is none), `targets` are its listed GPU processes. `taken`: this
     cycle acts on it; `escalates`: it ends the grace period of an action in progress. `withheld_by` is the brake that
-    withholds it, `is_new`: that has not been reported in this incident yet; `lets_go_in_s` is when the brake releases,
+    withholds it, `is_new`: that has not been reported in this incident yet; `releases_in_s` is when the brake releases,
     None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `card` is
     the GPU that is short, for a step under pressure. `above_since` is when the account was first seen above the
     threshold; `not_above` is the last conclusive reading before that, if there was one; `stretch` is the time that has
@@ -37,7 +37,7 @@ class PlanEntry:
     taken: bool = False
     escalates: bool = False
     is_new: bool = False
-    lets_go_in_s: float | None = None
+    releases_in_s: float | None = None
     presumed: bool = False
     card: str | None = None
     above_since: Now

@@ -83,7 +83,7 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
 def _wait_of(entry: PlanEntry, turn_s: float) -> float:
     if entry.due_in_s > 0:
         return entry.due_in_s
-    return turn_s if entry.withheld_by is Brake.PENDING else entry.lets_go_in_s or 0.0
+    return turn_s if entry.withheld_by is Brake.PENDING else entry.releases_in_s or 0.0
 
 
 def repeated(report: CycleReport, inputs: Inputs, ticks: Ticks) -> CycleReport:

@@ -58,7 +58,7 @@ class Pace:
         # This includes steps that a brake will withhold: it may have released by then.
         coming = (entry for entry in plan.entries if entry.due_in_s > 0)
         waits = [entry.due_in_s for entry in coming if entry.withheld_by is None or not entry.withheld_by.is_permanent]
-        waits += [entry.lets_go_in_s for entry in plan.entries if entry.lets_go_in_s is not None]
+        waits += [entry.releases_in_s for entry in plan.entries if entry.releases_in_s is not None]
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 

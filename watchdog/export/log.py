@@ -52,7 +52,7 @@ class Repeats:
 
 
 # The fields that a text line shows besides its sentence; a JSON line has all of them.
-_SHOWN_FIELDS: Final = ("brake", "deed", "pids", "victims", "reaction_s", "listen")
+_SHOWN_FIELDS: Final = ("brake", "action_id", "pids", "victims", "reaction_s", "listen")
 
 
 class _Stream:

@@ -42,13 +42,13 @@ class BegunRow(NamedTuple):
 
 
 _ACTION_COLUMNS: Final = "id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result"
-_INSERT_ACTION: Final = f"INSERT OR IGNORE INTO deed ({_ACTION_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_UNFINISHED: Final = f"SELECT {_ACTION_COLUMNS} FROM deed WHERE {UNFINISHED} ORDER BY id"
+_INSERT_ACTION: Final = f"INSERT OR IGNORE INTO action ({_ACTION_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_UNFINISHED: Final = f"SELECT {_ACTION_COLUMNS} FROM action WHERE {UNFINISHED} ORDER BY id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedAction:
-    """A row of `deed`: an action without an end, or whose memory has not been seen free. Names are as stored."""
+    """A row of `action`: an action without an end, or whose memory has not been seen free. Names are as stored."""
 
     number: int
     account: AccountKey
@@ -72,7 +72,7 @@ class UnfinishedAction:
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> Self:
-        """An action as selected from `deed`."""
+        """An action as selected from `action`."""
         number, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result = row
         return cls(
             number=number,
@@ -108,7 +108,7 @@ def delete_begun(connection: sqlite3.Connection, actions: Collection[int]) -> No
     """Delete actions that no brake needs any more."""
     if actions:
         connection.execute(
-            "DELETE FROM begun WHERE deed IN (SELECT value FROM json_each(?))", (json.dumps([*actions]),)
+            "DELETE FROM begun WHERE action_id IN (SELECT value FROM json_each(?))", (json.dumps([*actions]),)
         )
 
 
@@ -126,10 +126,10 @@ _LOST: Final = 0
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # up to this many are kept whatever their age: about 100 bytes each
 # For an AUTOINCREMENT table, sqlite_sequence has the highest number ever inserted, but not one set by UPDATE.
 _LAST: Final = (
-    "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'deed'), 0), "
-    "coalesce((SELECT max(id) FROM deed), 0), coalesce((SELECT max(deed) FROM begun), 0))"
+    "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'action'), 0), "
+    "coalesce((SELECT max(id) FROM action), 0), coalesce((SELECT max(action_id) FROM begun), 0))"
 )
-_MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM deed UNION SELECT deed, boot_id, boottime_s FROM begun"
+_MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM action UNION SELECT action_id, boot_id, boottime_s FROM begun"
 
 
 class RestoredActions:
@@ -148,7 +148,9 @@ class RestoredActions:
         self._make_room(connection)
         begun = {
             number: BegunRow(owner=tuple(owner), at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id))
-            for number, *owner, boot_id, boottime_s, wall_s in connection.execute("SELECT * FROM begun ORDER BY deed")
+            for number, *owner, boot_id, boottime_s, wall_s in connection.execute(
+                "SELECT * FROM begun ORDER BY action_id"
+            )
         }
         if _LOST in begun and _LOST in self._begun:  # the later one holds longer
             self._begun[_LOST] = max(begun[_LOST], self._begun[_LOST], key=lambda row: row.at.wall_s)
@@ -169,7 +171,7 @@ class RestoredActions:
             own = mine.get(number)
             if own is not None and (own.boot_id, own.boottime_s) != (boot_id, boottime_s):
                 self._last += 1
-                for table, column in (("deed", "id"), ("begun", "deed"), ("occurrence", "deed")):
+                for table, column in (("action", "id"), ("begun", "action_id"), ("occurrence", "action_id")):
                     connection.execute(f"UPDATE {table} SET {column} = ? WHERE {column} = ?", (self._last, number))
 
     def write_missing(self, connection: sqlite3.Connection) -> int:

@@ -76,7 +76,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             set_up(connection, path)
             migrate(connection, path)
             # All tables of this version must exist.
-            connection.execute("SELECT 1 FROM occurrence, deed, begun, breaker, past_span, past LIMIT 0")
+            connection.execute("SELECT 1 FROM occurrence, action, begun, breaker, past_span, past LIMIT 0")
         except sqlite3.Error as error:
             raise explain(error, path) from error
         on_failure.pop_all()

@@ -54,14 +54,15 @@ _NAMED_RECENT: Final = ", ".join(f"'{event}'" for event in EVENTS)
 # handful of rows of these kinds, one on a fork bomb some twenty.
 _SELECT_RECENT: Final = (
     f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE wall_s > :since AND event IN ({_NAMED_RECENT}) AND id IN ("
-    "SELECT id FROM (SELECT id FROM occurrence WHERE deed IN "
-    "(SELECT id FROM deed WHERE wall_s > :since ORDER BY id DESC LIMIT :most)) "
+    "SELECT id FROM (SELECT id FROM occurrence WHERE action_id IN "
+    "(SELECT id FROM action WHERE wall_s > :since ORDER BY id DESC LIMIT :most)) "
     "UNION ALL "
-    f"SELECT id FROM (SELECT id FROM occurrence WHERE wall_s > :since AND deed IS NULL AND event IN ({_NAMED_RECENT}) "
+    "SELECT id FROM (SELECT id FROM occurrence "
+    f"WHERE wall_s > :since AND action_id IS NULL AND event IN ({_NAMED_RECENT}) "
     "ORDER BY wall_s DESC LIMIT :most)"
     ") ORDER BY id"
 )
-_SELECT_INTENTION: Final = f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE deed = ? AND event = 'intended'"
+_SELECT_INTENTION: Final = f"SELECT {_ALL_COLUMNS} FROM occurrence WHERE action_id = ? AND event = 'intended'"
 _MOST_CONTEXTS: Final = 1000
 _RESTORED: Final = (
     "journal {path} was {changed} while the daemon was running: {lacked} records of kills and evictions, which the "
@@ -144,7 +145,7 @@ class Journal:
         """Commit the intention of an action to disk; returns its number. JournalError: nothing may be signalled."""
         keys, number = tuple(targets), self.kept.next_action
         row = base_row("intended", self._node, now, begun_note(entry, now, len(keys))) | entry_columns(entry)
-        values = bound({**row, "deed": number, "detail": encode(keys)})
+        values = bound({**row, "action_id": number, "detail": encode(keys)})
         action, begun = UnfinishedAction.of(number, entry, keys, now), BegunRow.of(entry, now)
 
         def write(connection: sqlite3.Connection) -> None:
@@ -171,13 +172,19 @@ class Journal:
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn before the first signal: no brake counts it and nothing waits."""
         self.kept.withdraw(action)
-        self._end(action, Result.WITHDRAWN, reason, now, ("DELETE FROM begun WHERE deed = :deed", {"deed": action}))
+        self._end(
+            action,
+            Result.WITHDRAWN,
+            reason,
+            now,
+            ("DELETE FROM begun WHERE action_id = :action_id", {"action_id": action}),
+        )
 
     def _end(self, action: int, result: Result, reason: str, now: Now, *more: Statement) -> None:
         context = self._context(action)
         event = action_events(action_of(context.get("do"))).ended.value
-        update = "UPDATE deed SET result = :result, ended_s = :at WHERE id = :deed"
-        values = {"result": result.value, "at": now.wall_s, "deed": action}
+        update = "UPDATE action SET result = :result, ended_s = :at WHERE id = :action_id"
+        values = {"result": result.value, "at": now.wall_s, "action_id": action}
         columns: Row = {"result": result.value, "reason": reason or None}
         self._put(action, event, now, ended_sentence(context, result, reason), columns, (update, values), *more)
         if result in _FINAL:
@@ -185,8 +192,8 @@ class Journal:
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
-        update = "UPDATE deed SET released_s = :at, release_s = :release_s WHERE id = :deed"
-        values = {"at": now.wall_s, "release_s": release_s, "deed": action}
+        update = "UPDATE action SET released_s = :at, release_s = :release_s WHERE id = :action_id"
+        values = {"at": now.wall_s, "release_s": release_s, "action_id": action}
         sentence = released_sentence(self._context(action), release_s, reason)
         self._put(action, ChangeKind.RELEASED.value, now, sentence, {"reason": reason or None}, (update, values))
         self._finish(action)
@@ -292,7 +299,7 @@ class Journal:
 
     def _put(self, action: int, event: str, now: Now, sentence: str, columns: Row, *updates: Statement) -> None:
         """Queue an occurrence of an action, with the columns of its intention, after these updates."""
-        row = self._context(action) | base_row(event, self._node, now, sentence) | {"deed": action, "detail": None}
+        row = self._context(action) | base_row(event, self._node, now, sentence) | {"action_id": action, "detail": None}
         self._queue.put([*updates, self._statement(row | columns)])
 
     def _statement(self, row: Row) -> Statement:

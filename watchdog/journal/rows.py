@@ -43,7 +43,11 @@ def row_of(item: Change, node: str, report: CycleReport) -> Row:
     elif item.assessment is not None:
         row |= account_columns(item.assessment)
     if item.outcome is not None:
-        row |= {"deed": item.outcome.number, "result": item.outcome.result.value, "reason": item.outcome.reason or None}
+        row |= {
+            "action_id": item.outcome.number,
+            "result": item.outcome.result.value,
+            "reason": item.outcome.reason or None,
+        }
     return row
 
 
@@ -55,7 +59,7 @@ def entry_columns(entry: PlanEntry) -> Row:
         "step": entry.step,
         "do": entry.do.value,
         "scope": entry.definition.scope if entry.do is Do.KILL else None,
-        "mark": threshold_text(entry),
+        "threshold": threshold_text(entry),
     }
 
 
@@ -110,7 +114,9 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """The sentence about the end of a kill or an eviction."""
     verb, why = action_of(context.get("do")).verb, _because(reason)
-    rule = f" by rule {inert(str(context.get('rule') or ''))} ({context.get('mark')})" if context.get("rule") else ""
+    rule = (
+        f" by rule {inert(str(context.get('rule') or ''))} ({context.get('threshold')})" if context.get("rule") else ""
+    )
     if result is Result.DONE:
         return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
     return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {ENDINGS[result]}{why}."

@@ -116,14 +116,14 @@ class HistoryRow:
     step: int | None
     do: str | None
     scope: str | None
-    mark: str | None
+    threshold: str | None
     used: int | None
     used_at_least: int | None
     declared: int | None
     declared_by: str | None
     allowed: int | None
     policy: str | None
-    deed: int | None
+    action_id: int | None
     result: str | None
     reason: str | None
     detail: str | None
@@ -144,13 +144,13 @@ MIGRATIONS: Final = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, event TEXT NOT NULL, node TEXT NOT NULL,
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL,
         namespace TEXT, pod TEXT, uid TEXT, container TEXT, gpu TEXT, owner_kind TEXT, owner_name TEXT,
-        rule TEXT, step INTEGER, do TEXT, scope TEXT, mark TEXT,
+        rule TEXT, step INTEGER, do TEXT, scope TEXT, threshold TEXT,
         used INTEGER, used_at_least INTEGER, declared INTEGER, declared_by TEXT, allowed INTEGER,
-        policy TEXT, deed INTEGER, result TEXT, reason TEXT, detail TEXT, sentence TEXT NOT NULL
+        policy TEXT, action_id INTEGER, result TEXT, reason TEXT, detail TEXT, sentence TEXT NOT NULL
     ) STRICT;
     CREATE INDEX occurrence_by_time ON occurrence (wall_s);
-    CREATE INDEX occurrence_by_deed ON occurrence (deed) WHERE deed IS NOT NULL;
-    CREATE TABLE deed (
+    CREATE INDEX occurrence_by_action ON occurrence (action_id) WHERE action_id IS NOT NULL;
+    CREATE TABLE action (
         id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL, container TEXT, gpu TEXT,
         step INTEGER NOT NULL, victim TEXT NOT NULL, targets TEXT NOT NULL,
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL,
@@ -159,7 +159,7 @@ MIGRATIONS: Final = (
     """,
     """
     CREATE TABLE begun (
-        deed INTEGER PRIMARY KEY, namespace TEXT NOT NULL, owner_kind TEXT NOT NULL, owner_name TEXT NOT NULL,
+        action_id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, owner_kind TEXT NOT NULL, owner_name TEXT NOT NULL,
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
     ) STRICT;
     CREATE TABLE breaker (
@@ -227,16 +227,16 @@ _UNFINISHED_S: Final = 86400.0
 
 UNFINISHED: Final = "(result IS NULL OR (result IN ('done', 'interrupted') AND released_s IS NULL))"
 # Within a boot the wall clock does not count: when it jumps, neither history nor unfinished actions may be deleted.
-_OPEN: Final = f"SELECT id FROM deed WHERE {UNFINISHED} AND (boot_id = :boot_id OR wall_s >= :open)"
+_OPEN: Final = f"SELECT id FROM action WHERE {UNFINISHED} AND (boot_id = :boot_id OR wall_s >= :open)"
 _OLDEST: Final = (
     "DELETE FROM occurrence WHERE id IN (SELECT id FROM occurrence "
     "WHERE wall_s < :before AND (boot_id <> :boot_id OR boottime_s < :booted_before) AND "
-    f"(deed IS NULL OR deed NOT IN ({_OPEN})) "
+    f"(action_id IS NULL OR action_id NOT IN ({_OPEN})) "
     "ORDER BY wall_s, id LIMIT :batch)"
 )
 _WITHOUT_ROWS: Final = (
-    f"DELETE FROM deed WHERE id NOT IN ({_OPEN}) AND "
-    "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.deed = deed.id)"
+    f"DELETE FROM action WHERE id NOT IN ({_OPEN}) AND "
+    "NOT EXISTS (SELECT 1 FROM occurrence WHERE occurrence.action_id = action.id)"
 )
 
 

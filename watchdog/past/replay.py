@@ -24,9 +24,9 @@ class Withholding:
     at: Now
 
     @property
-    def lets_go_s(self) -> float | None:
+    def releases_s(self) -> float | None:
         """The Unix time at which the brake would release; None if time alone would not lift it."""
-        wait_s = self.entry.lets_go_in_s
+        wait_s = self.entry.releases_in_s
         return None if wait_s is None else self.at.wall_s + wait_s
 
 

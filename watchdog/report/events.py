@@ -129,7 +129,7 @@ def _step_event(
         "allowed": held_to.allowed,
         "container": own if entry.do.enforces and entry.hits_whole_pod else entry.victim or own,
         "rule": entry.rule.name,
-        "mark": threshold,
+        "threshold": threshold,
         **more,
     }
     return replace(

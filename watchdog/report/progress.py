@@ -144,7 +144,7 @@ def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
 
 def brake_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:
     """The brake that withholds a step, and for how long at least: `owner, 3m`."""
-    left_s = (entry.lets_go_in_s or 0.0) - elapsed_s
+    left_s = (entry.releases_in_s or 0.0) - elapsed_s
     return f"{entry.withheld_by}, {_left(left_s)}" if left_s > 0 else f"{entry.withheld_by}"
 
 

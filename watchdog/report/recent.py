@@ -126,7 +126,7 @@ class Recent:
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Take in a row of the journal; most are not about an action."""
-        event, number = row["event"], row.get("deed")
+        event, number = row["event"], row.get("action_id")
         is_begun = event == INTENDED or (number is None and event in _ALONE)
         if is_begun and row.get("do") in _KNOWN:  # a later version may have written others
             self._numbered = _kept(((number, _begun(row)), *self._numbered))
@@ -145,7 +145,7 @@ _Numbered = tuple[int | None, RecentStatus]
 # The columns of the journal that an action takes over.
 _COLUMNS: Final = (
     *("namespace", "pod", "uid", "container", "gpu", "scope", "rule", "step", "used", "used_at_least", "allowed"),
-    *("declared", "mark"),
+    *("declared", "threshold"),
 )
 
 

@@ -153,7 +153,7 @@ class StepStatus(Struct, frozen=True, kw_only=True):
     do: Do
     scope: str | None = None
     above: str = ""
-    height: Bytes | None = None
+    threshold_bytes: Bytes | None = None
     for_s: Seconds | None = None
     grace_s: Seconds | None = None
     repeat_s: Seconds | None = None
@@ -261,11 +261,11 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     withheld_by: str | None = None
     account: AccountPart | None = None
     above: str = ""
-    height: Bytes | None = None
+    threshold_bytes: Bytes | None = None
     for_s: Seconds | None = None
     card: str | None = None
     observes: bool = False
-    lets_go_in_s: Seconds | None = None
+    releases_in_s: Seconds | None = None
     held_because: str | None = None
     trying: TryingStatus | None = None
     sentence: str = ""
@@ -321,7 +321,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     rule: str | None = None
     step: int | None = None
-    mark: str | None = None
+    threshold: str | None = None
     used: Bytes | None = None
     used_at_least: Bytes | None = None
     allowed: Bytes | None = None
@@ -346,7 +346,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
 class ChangeStatus(Struct, frozen=True, kw_only=True):
     """What is new in a cycle, as in a line of the log; keys that do not apply are left out.
 
-    `deed` is the number of an action in the journal; `victims` describe its processes. `brake` is what withholds a
+    `action_id` is the number of an action in the journal; `victims` describe its processes. `brake` is what withholds a
     step, `reason` why an action ended this way, enforcement is suspended or data is missing; `sha256` is a policy's.
     """
 
@@ -366,7 +366,7 @@ class ChangeStatus(Struct, frozen=True, kw_only=True):
     step: int | UnsetType = UNSET
     result: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
-    deed: int | UnsetType = UNSET
+    action_id: int | UnsetType = UNSET
     pids: tuple[int, ...] | UnsetType = UNSET
     victims: tuple[str, ...] | UnsetType = UNSET
     reaction_s: Seconds | UnsetType = UNSET

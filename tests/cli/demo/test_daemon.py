@@ -39,4 +39,4 @@ def test_journal(tmp_path: Path) -> None:
             ("explained", "finetune"),
         ]
         assert [detail.split()[0] for event, _, _, detail in rows if event == "signalled"] == ["SIGTERM", "SIGKILL"]
-        assert journal.execute("SELECT result, release_s > 3 FROM deed").fetchall() == [("done", 1)]
+        assert journal.execute("SELECT result, release_s > 3 FROM action").fetchall() == [("done", 1)]

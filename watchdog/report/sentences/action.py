@@ -223,7 +223,11 @@ def recent_action(
 def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earlier: bool) -> str:
     verb, result = action.do.verb, action.result
     limit = f", its limit was {format_bytes(action.allowed)}" if action.allowed is not None else ""
-    ruled = f", and rule {inert(action.rule)} {verb.does} {inert(action.mark)}" if action.rule and action.mark else ""
+    ruled = (
+        f", and rule {inert(action.rule)} {verb.does} {inert(action.threshold)}"
+        if action.rule and action.threshold
+        else ""
+    )
     why = f"it used {amount_used(action.used, action.used_at_least or 0)} of GPU memory{limit}{ruled}"
     whom = f" (container {inert(action.container)})" if action.container and action.do is not Do.EVICT else ""
     at = f"{clock_time(action.effect_at or 0.0, now_s)}{whom}"

@@ -105,7 +105,7 @@ def held_for(entry: PlanEntry, wall_s: float) -> str:
     Of a step that is not due yet only the moment: how long it will have been held back by then is another span.
     `wall_s` is the Unix time of the cycle.
     """
-    seconds = entry.lets_go_in_s
+    seconds = entry.releases_in_s
     if seconds is None:
         return ""
     if entry.due_in_s > 0:

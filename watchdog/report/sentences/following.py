@@ -159,7 +159,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
     for entry in coming(account, planned):
         if not (entry.do.enforces and _is_overtaken(entry, enforcing)):
             yield _coming(entry, status)
-    ahead = [step for step in account.ladder if step.state != "above" and step.height is not None]
+    ahead = [step for step in account.ladder if step.state != "above" and step.threshold_bytes is not None]
     if ahead and account.protected is None:
         # A kill in progress does not hold back a stronger one on the same container, which ends its grace period.
         is_kill = under_way is not None and under_way.do is not Do.EVICT

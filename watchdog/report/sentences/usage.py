@@ -142,7 +142,7 @@ def _pressure(step: Step | StepStatus, card: str, free_below: str | None = None)
 
 def threshold_in_bytes(step: StepStatus, account: AccountStatus, status: Status) -> str:
     """The threshold of a step in bytes and as the policy has it: `above 11.2Gi (110% of its limit)`."""
-    threshold_bytes, above = step.height, inert(step.above)
+    threshold_bytes, above = step.threshold_bytes, inert(step.above)
     base = "its requested limit" if step.under_pressure and account.allowed_by_request is not None else "its limit"
     words = f" ({above} of {base})" if above.endswith("%") and threshold_bytes else ""
     words = f" ({above.removeprefix('+')} more than {base})" if above.startswith("+") else words
