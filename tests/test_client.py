@@ -101,7 +101,7 @@ def test_a_daemon_answers() -> None:
         (http(b'{"node": "n1"}'), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
         (
             http(b"no cycle has completed yet\n", "503 Service Unavailable"),
-            ("knows nothing yet: no cycle has completed yet"),
+            ("has no data yet: no cycle has completed yet"),
         ),
         (http(b"busy\n", "503 Service Unavailable"), "status 503, busy"),
         (http(b"<html>\x1b[2J", "404 Not Found"), "does not answer at http://127.0.0.1:{port}/api/status: status 404"),

@@ -75,7 +75,7 @@ def test_a_scan_that_saw_nothing_is_no_success(form: tuple[str, ...], tmp_path: 
     Stub(gpus=(StubGpu(uuid="GPU-0"),), returns=(StubReturn(call="*", code=9),)).write(stub)
     done = gpu_watchdog("scan", *form, stub=stub)
     assert done.returncode == 1
-    assert "Error: nothing was seen of the GPUs: nvmlInit: Driver Not Loaded (code 9); load the" in done.stderr
+    assert "Error: nothing is known about the GPUs: nvmlInit: Driver Not Loaded (code 9); load the" in done.stderr
     assert "Driver Not Loaded" in done.stdout
     Stub(gpus=()).write(stub)
     done = gpu_watchdog("scan", *form, stub=stub)

@@ -131,7 +131,7 @@ def test_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     done = call("stop", "--stop-file", tmp_path / "file" / "stop")
-    assert (done.exit_code, "a file stands where a folder should be" in done.stderr) == (1, True)
+    assert (done.exit_code, "there is a file where a folder should be" in done.stderr) == (1, True)
     assert "NOT CONFIRMED" in call("resume", "--stop-file", tmp_path / "file" / "stop").stderr
 
 

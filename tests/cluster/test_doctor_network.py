@@ -139,12 +139,11 @@ def test_a_certificate_of_tomorrow(control_plane: ControlPlane, clinic: Clinic, 
     now = dt.datetime.now(dt.UTC)
     valid = {"not_before": now + 2 * DAY + dt.timedelta(minutes=30)}
     assert _before(control_plane, clinic, tmp_path / "a", 0, **valid).stderr == (
-        "the certificate of URL is not valid until MOMENT, in 2d -> wait, or reissue it: the clock it was issued by "
-        "was ahead"
+        "the certificate of URL is not valid until MOMENT, in 2d -> wait, or reissue it: the issuer's clock was ahead"
     )
     assert _before(control_plane, clinic, tmp_path / "b", 3 * DAY_S, **valid).stderr == (
-        "this node's clock is 3d behind that of URL, so its certificate, which is valid from MOMENT, does "
-        "not count yet -> correct this node's clock (chronyd, systemd-timesyncd)"
+        "this node's clock is 3d behind that of URL, so its certificate, which is valid from MOMENT, counts "
+        "as not yet valid -> correct this node's clock (chronyd, systemd-timesyncd)"
     )
 
 

@@ -90,7 +90,7 @@ def test_refused_credentials(control_plane: ControlPlane, run: Runner, node: str
     with run(control_plane.kubeconfig(token="nonsense")) as running:
         told = _first(running, node)
     assert "the API server answered 401: Unauthorized; this account's token or certificate has expired or is of" in told
-    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` says which")
+    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` shows which")
 
 
 def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: str, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[Callable[[], AbstractContextManager[int]], str]] = {
         lambda: faulty.server(None, faulty.certificate("early")),
         (
             "its certificate is not accepted: certificate is not yet valid; correct this node's clock if it is "
-            "behind, otherwise reissue the certificate: the clock by which it was made was ahead"
+            "behind, otherwise reissue the certificate: the issuer's clock was ahead"
         ),
     ),
     "unknown authority": (

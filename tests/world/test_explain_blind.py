@@ -74,10 +74,10 @@ def test_a_daemon_whose_first_call_hangs(world_v1: Node) -> None:
         running.wait(Daemon.has_begun)
         code, text = ask(world_v1, running.port, "ns/calm")
         assert code == 1
-        assert "/api/status knows nothing yet: no cycle has completed yet, " in text
+        assert "/api/status has no data yet: no cycle has completed yet, " in text
         assert "so nothing is known yet about any pod there, and no pod is killed or evicted" in text
         top = gpu_watchdog("top", "--once", "--listen", f"127.0.0.1:{running.port}", stub=world_v1.stub_file)
-        assert (top.returncode, "knows nothing yet: no cycle has completed yet" in top.stderr) == (1, True)
+        assert (top.returncode, "has no data yet: no cycle has completed yet" in top.stderr) == (1, True)
         assert "does not show whether a watchdog runs" not in top.stderr
     finally:
         process.kill()

@@ -113,7 +113,7 @@ def _get(address: str, patience_s: float) -> bytes:
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise QueryError(f"{where}: {_cause(error, patience_s)}") from error
     if response.status == HTTPStatus.SERVICE_UNAVAILABLE and text.startswith(NO_CYCLE_YET):
-        raise NoCycleError(f"the daemon at {inert(address)} knows nothing yet: {text}")
+        raise NoCycleError(f"the daemon at {inert(address)} has no data yet: {text}")
     raise QueryError(f"{where}: status {response.status}{f', {text}' if text and '<' not in text else ''}")
 
 

@@ -1,4 +1,4 @@
-"""`explain`: what was or would be done to a pod, and why; by the daemon, or by the journal if none answers."""
+"""`explain`: what was or would be done to a pod, and why; from the daemon, or from the journal if none answers."""
 
 import difflib
 import json
@@ -98,7 +98,7 @@ class Explanation:
 
 
 def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanation | None:
-    """By the daemon's current status; None if it does not know the pod."""
+    """From the daemon's current status; None if it does not have the pod."""
     accounts = tuple(account for account in status.accounts if account.title == pod)
     now_s, node, (namespace, _, name) = status.at, status.node, pod.partition("/")
     here = [row for row in rows if row.node == node]
@@ -130,7 +130,7 @@ def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanati
 def by_journal(
     pod: str, rows: Sequence[HistoryRow], why_not: str, now_s: float, hints: tuple[str, ...] = ()
 ) -> Explanation:
-    """By the last rows of the journal; `why_not` says why the daemon is not the source, `hints` what helps."""
+    """From the last rows of the journal; `why_not` is why the daemon is not the source, `hints` are commands to try."""
     last, accounts = rows[-1], last_accounts(rows)
     source = f"{capital(why_not)}; this is from the journal, as of {clock_time(last.wall_s, now_s)}."
     return Explanation(
@@ -162,7 +162,7 @@ def _idle(status: Status) -> tuple[str, ...]:
 
 
 def _of_node(status: Status) -> tuple[str, ...]:
-    """What else affects every pod on the node, and who can be asked."""
+    """What else affects every pod on the node, and whom to ask."""
     ask = f"Questions: ask {inert(status.contact, 600)}." if status.contact else ""
     return tuple(filter(None, (breaker_open(status, status.at), pods_stale(status, status.at), ask)))
 
@@ -176,7 +176,7 @@ _NARROWEST: Final = 40
 
 
 def print_explanation(pod: str, url: str | None, journal: Path, *, as_json: bool, from_afar: bool = False) -> None:
-    """Explain a pod (`namespace/name`) by the daemon at `url`, or else by the journal; None: by the journal alone.
+    """Explain a pod (`namespace/name`) from the daemon at `url`, or else from the journal; None: only the journal.
 
     `from_afar`: the daemon may be another node's, whose journal is not the one here.
     """
@@ -211,7 +211,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
         no_journal = str(error)
     if from_afar and not rows and not journal.exists():
         where = ", and none is kept here" if status is None else f": {to_run_inside('explain', pod)}"
-        no_journal = f"it stands in the journal of the daemon's own node{where}"
+        no_journal = f"it is in the journal of the daemon's own node{where}"
     if status is not None and (explanation := by_daemon(pod, status, rows)) is not None:
         return replace(explanation, no_past=no_journal)
     if rows:
@@ -223,7 +223,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
 
 
 def _not_in_status(status: Status, pod: str, now_s: float) -> str:
-    """Why a daemon that answers knows nothing of a pod; first what it can't see."""
+    """Why the daemon's status does not have a pod; first what the daemon can't see."""
     node, at = inert(status.node), clock_time(status.at or now_s, now_s)
     if unseen := out_of_sight(status):
         return f"the daemon of node {node} does not see all of its node at {at}. {' '.join(unseen).rstrip('.')}"
@@ -242,7 +242,7 @@ def _unknown_here(pod: str, journal: Path, no_journal: str, status: Status | Non
     yield before
     if status is not None:
         yield (
-            "so it may be here and use GPU memory all the same, or be on another node: ask again when that is over"
+            "so it may still be here and use GPU memory, or be on another node: ask again once that is resolved"
             if out_of_sight(status)
             else "it may be on another node, or it neither uses GPU memory nor declares any"
         )

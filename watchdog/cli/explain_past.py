@@ -91,7 +91,7 @@ class LastActions(NamedTuple):
 
 
 def last_actions(status: Status, rows: Sequence[HistoryRow], namespace: str, pod: str, now_s: float) -> LastActions:
-    """The last kills or evictions, by the daemon or else by the journal's rows about the pod.
+    """The last kills or evictions, from the daemon or else from the journal's rows about the pod.
 
     Each is shown for an hour, or if it failed or was interrupted, for as long as it is known. If the daemon does not
     know the pod, each action of this name is the pod's own.

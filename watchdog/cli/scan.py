@@ -54,7 +54,7 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     # Under maintenance NVML was not queried, and the output says so: that is a complete answer.
     if status.blind is None or status.maintenance is not None:
         return 0
-    click.echo(f"Error: nothing was seen of the GPUs: {inert(status.blind.text, 600)}", err=True)
+    click.echo(f"Error: nothing is known about the GPUs: {inert(status.blind.text, 600)}", err=True)
     return 1
 
 
@@ -118,7 +118,7 @@ def _unknown_because(status: Status) -> Sequence[Cell]:
 
 
 def _has_pod_gap(status: Status) -> bool:
-    """Whether a gap says why there is no pod list."""
+    """Whether a gap has the reason why there is no pod list."""
     return any(gap.reason == GapReason.PODS for gap in status.gaps)
 
 

@@ -30,7 +30,7 @@ _REMEDIES: Final = {
     errno.EPERM: "this account is not allowed to change it, or the folder is immutable (`lsattr`): run this as root",
     errno.ENOSPC: "its disk is full: free some space",
     errno.EDQUOT: "the quota of its disk is used up: free some space",
-    errno.ENOTDIR: f"a file stands where a folder should be: {_NAME_JOURNAL}",
+    errno.ENOTDIR: f"there is a file where a folder should be: {_NAME_JOURNAL}",
     errno.ENAMETOOLONG: f"the name is too long: {_NAME_JOURNAL}",
 }
 
@@ -157,7 +157,7 @@ class Sighting(Enum):
     """Whether a daemon has noticed that the file was created or removed.
 
     YES: it has, or it checks for this very file. IDLE: it would not enforce without the file either, so it shows no
-    difference. NO: it continues as if nothing had changed. UNKNOWN: it could not be queried, or does not say.
+    difference. NO: it continues as if nothing had changed. UNKNOWN: it could not be queried, or does not report it.
     """
 
     YES = auto()
@@ -167,7 +167,7 @@ class Sighting(Enum):
 
 
 class StopAnswer(NamedTuple):
-    """Whether the daemon has noticed, and a sentence that says so."""
+    """Whether the daemon has noticed, and the sentence to print."""
 
     seen: Sighting
     text: str
@@ -176,7 +176,7 @@ class StopAnswer(NamedTuple):
 def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
     """Wait, with a bound, until the daemon at this address shows that the file was created or removed.
 
-    If it can't be queried, say from the host of a DaemonSet, the lock that it holds beside the file proves that it
+    If it can't be queried, such as from a DaemonSet's host, the lock that it holds beside the file proves that it
     checks for a new file; for a removed one it proves nothing, since something else may keep it from enforcing.
     """
     changed_s = clock.now().wall_s
@@ -298,7 +298,7 @@ def _unaffected(status: Status, stop: Stop, what: str, command: str) -> StopAnsw
 
 
 def _stop_file(status: Status) -> str | None:
-    """The path at which the daemon checks for the file; None: a version that does not say."""
+    """The path at which the daemon checks for the file; None: a version that does not report it."""
     return status.health.stop_file if status.health is not None else None
 
 

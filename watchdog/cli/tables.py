@@ -26,7 +26,7 @@ class Column:
 
     `least` is the width that it may shrink to (0: it does not shrink), `rank` the order in which columns are dropped,
     the highest first (0: never). A cell that is too long is cut at its end, or in its middle if it `is_name`. In a
-    first column that `leads` it moves to a line of its own instead: it is the subject of the row.
+    first column that `leads` it moves to its own line instead, since it is the subject of the row.
     """
 
     title: str

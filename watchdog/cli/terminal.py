@@ -17,7 +17,7 @@ _USUAL: Final = (80, 24)
 
 
 def size_of(out: TextIO) -> tuple[int, int]:
-    """The columns and rows of a terminal; 80 by 24 if it does not say."""
+    """The columns and rows of a terminal; 80 by 24 if unknown."""
     try:
         size = os.get_terminal_size(out.fileno())
     except (OSError, ValueError):

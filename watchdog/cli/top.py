@@ -197,7 +197,7 @@ class Signals:
 
 
 class Live:
-    """The view: what is on the screen, and the status and choices it is made of."""
+    """The view: what is on the screen, and the status and choices behind it."""
 
     def __init__(self, terminal: Terminal, url: str, choice: Choice, interval_s: float) -> None:
         self._terminal = terminal

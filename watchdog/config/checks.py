@@ -232,7 +232,7 @@ def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
     if capacity.amount is not None and capacity.reserve:
         yield Mistake(("capacity", "reserve"), 'is ignored if amount is a quantity; it goes with amount = "cards"')
     if not readers:
-        what = "is read by no [[declaration]]: what pods request of it is not enforced"
+        what = "is read by no [[declaration]]: requests for it are not enforced"
         yield Mistake(("capacity", "resource"), what)
     elif not isinstance(readers[0].unit, int):
         what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'

@@ -197,7 +197,7 @@ def key(what: str, *options: str) -> FieldKind[str]:
         if not text and "optional" in options:
             return text
         if CONTAINER in text and "container" not in options:
-            raise FieldError(f"{CONTAINER} may stand only in the key of an annotation or a label")
+            raise FieldError(f"{CONTAINER} is allowed only in the key of an annotation or a label")
         plain = _WILD.sub("x", text) if "wild" in options else text
         if not _is_key(plain.replace(CONTAINER, "x")):
             raise FieldError(f'{quote(text)} is not {what}: NAME or DOMAIN/NAME, like "example.com/gpu-memory"')

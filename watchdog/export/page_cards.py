@@ -34,7 +34,7 @@ class Bar:
 class Part:
     """What uses a part of a GPU's memory, at least `least` bytes; `used` is None if some of it is unknown.
 
-    `note` stands out; `is_pod`: the label is a name.
+    `note` is highlighted; `is_pod`: the label is a name.
     """
 
     css: str

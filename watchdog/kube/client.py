@@ -51,7 +51,7 @@ _NOT_WELL: Final = "the API server, or a proxy in front of it, is failing: if it
 _REMEDIES: Final[Mapping[int, str]] = {
     **dict.fromkeys((301, 302, 303, 307, 308, 407), _NOT_THE_SERVER),
     401: "this account's token or certificate has expired or is of another cluster, the account is gone, or a clock is "
-    "wrong: `gpu-watchdog doctor` says which",
+    "wrong: `gpu-watchdog doctor` shows which",
     403: "this account lacks the right: apply what `gpu-watchdog rights` prints for this policy",
     429: "it throttles this account: if it stays so, check the flow schemas and which other clients send many requests",
     **dict.fromkeys((500, 502, 503, 504), _NOT_WELL),

@@ -132,8 +132,7 @@ _OTHER_NAME: Final = Problem(
 _CERTIFICATES: Final = {
     9: Problem(
         _REFUSED,
-        "correct this node's clock if it is behind, otherwise reissue the certificate: the clock by which it was "
-        "made was ahead",
+        "correct this node's clock if it is behind, otherwise reissue the certificate: the issuer's clock was ahead",
     ),
     10: Problem(_REFUSED, "renew the API server's certificate, or correct this node's clock if it is ahead"),
     62: _OTHER_NAME,

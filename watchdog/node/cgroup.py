@@ -10,7 +10,7 @@ from watchdog.core.model import CONTRADICTORY, HOST, UNREADABLE, Place, PlaceKin
 _UID: Final = r"[0-9A-Fa-f]{8}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{4}[-_][0-9A-Fa-f]{12}|[0-9A-Fa-f]{32}"
 _QOS: Final = r"(?:-(?:burstable|besteffort))?"
 # "hierarchy:controllers:path". The kernel refuses a newline in a cgroup's name (kernel/cgroup/cgroup.c,
-# cgroup_mkdir), so a tenant cannot write a line of its own; everything else but "/" may stand in a name.
+# cgroup_mkdir), so a tenant cannot write a line of its own; everything else but "/" may occur in a name.
 _LINE: Final = re.compile(r"[0-9]+:[^:]*:(/.*)", re.DOTALL)
 _POD: Final = re.compile(rf"pod({_UID})")
 _POD_SLICE: Final = re.compile(rf"(?:.+-)?kubepods{_QOS}-pod({_UID})\.slice(?::[^:]*:(.*))?", re.DOTALL)

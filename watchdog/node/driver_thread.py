@@ -1,4 +1,4 @@
-"""The driver's own thread, since a driver call can hang forever; and what it does by itself between requests."""
+"""The driver's own thread, since a driver call can hang forever; and the readings that it takes between requests."""
 
 import queue
 import signal
@@ -23,7 +23,7 @@ _MEASURED_EVERY_S: Final = 3600.0
 
 
 class _Request(Enum):
-    """The requests besides a reading."""
+    """Requests other than a reading."""
 
     RELEASE = auto()
     NONE = auto()  # only wakes the thread: the pulse was set, or a rest begins
@@ -209,7 +209,7 @@ class DriverThread:
         self._submit(only)
 
     def rest(self, rest: Rest) -> None:
-        """Read by itself from now on, until a reading differs; not while a reading is in progress."""
+        """Read without requests from now on, until a reading differs; not while a reading is in progress."""
         with self._lock:
             self._rest = rest
         self._requests.put(_Request.NONE)
@@ -221,7 +221,7 @@ class DriverThread:
 
     @property
     def is_resting(self) -> bool:
-        """Whether it reads by itself, and nothing has changed."""
+        """Whether it reads without requests, and nothing has changed."""
         return self._rest is not None
 
     def release(self) -> None:

@@ -177,7 +177,7 @@ class NvmlDriver:
     def _blind(self, error: NvmlCallError, only: frozenset[str] | None, gaps: tuple[Gap, ...]) -> DriverReading:
         """The reading when NVML as a whole does not answer: what was known stays known, without any number.
 
-        The next reading opens a new session if that can help; opening one every second would be a load of its own.
+        The next reading opens a new session if that can help; opening one every second would itself be a load.
         """
         self._failed += 1
         self._refused = self._refused + 1 if error.code != pynvml.NVML_ERROR_DRIVER_NOT_LOADED else 0

@@ -160,7 +160,7 @@ def _gap_change(event: ChangeKind, gap: Gap, sentence: str, at: Now) -> Change:
 def outcome_changes(
     outcome: Outcome, report: CycleReport | None = None, *, was_begun: bool = False
 ) -> Iterator[Change]:
-    """What is new with the end of one action; the report, if there is one, says why no action was taken."""
+    """What is new with the end of one action; the report, if there is one, has the reason why no action was taken."""
     policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
     entry = outcome.entry
     if outcome.result is Result.OBSERVED:

@@ -176,7 +176,7 @@ def _event(
 
 
 def _uid(pod: Pod) -> str:
-    """Events of a static pod carry its hash: by that the kubelet writes its own, and `kubectl describe` looks for them.
+    """Events of a static pod carry its hash, as the kubelet's own do; `kubectl describe` searches for that.
 
     PodDescriber.Describe in k8s.io/kubectl/pkg/describe, CreateMirrorPod in k8s.io/kubernetes/pkg/kubelet/pod.
     """
@@ -225,7 +225,7 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
 
 
 def _compose(text: str, rest: Sequence[str], end: str = "") -> str:
-    """What happened with the `end` of it, and of the rest as much as there is room for, the last sentences first."""
+    """What happened, with its `end`, and as many of the other sentences as fit, the last ones first."""
     kept: list[str] = []
     room = _REST
     for sentence in reversed(rest):

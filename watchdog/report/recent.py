@@ -1,4 +1,4 @@
-"""Recent actions: the last one by labels, for metrics, and the last day's, for every other surface."""
+"""Recent actions: the last one per set of labels, for metrics, and the last day's, for everything else."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -74,8 +74,8 @@ def merge(before: tuple[LastAction, ...], more: Iterable[LastAction]) -> tuple[L
 def aged(actions: tuple[LastAction, ...], report: CycleReport) -> tuple[LastAction, ...]:
     """Those that still count at a cycle: their pods are listed, or have not been gone for long.
 
-    None is later than the end of the cycle: a clock that has been set back since wrote such a time, and an alert on how
-    long ago it was would fire until the clock gets there.
+    Times are capped at the end of the cycle. If the clock was set back since, a later time would keep an alert on its
+    age firing until the clock catches up.
     """
     if not actions:
         return ()

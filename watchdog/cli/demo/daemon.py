@@ -127,7 +127,7 @@ class DemoDaemon:
         )
 
     def end(self) -> bool:
-        """Report on the other pods; whether everything went as it should."""
+        """Report on the other pods; whether everything went as expected."""
         others_run = self._events.check_others(self._clock.now())
         return others_run and self.outcome is not None and self.outcome.result is Result.DONE
 

@@ -207,7 +207,7 @@ class SimDriver:
 
 
 class SimProcfs(Procfs):
-    """The real /proc, of which only the processes of chosen sessions are visible, each in the cgroup of its pod.
+    """The real /proc, limited to the processes of chosen sessions, each in the cgroup of its pod.
 
     The leader of an admitted session must not be reaped while this is in use: then its PID, which names the session,
     is not reused, and no other process can be taken for one of the pod.

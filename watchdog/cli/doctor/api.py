@@ -73,7 +73,7 @@ def api_certificate(facts: Facts) -> Iterator[Result]:
         if offset_s > 0:
             yield missing(
                 f"this node's clock is {offset} behind that of {host}, so its certificate, which is valid from "
-                f"{moment}, does not count yet",
+                f"{moment}, counts as not yet valid",
                 _SET_CLOCK,
             )
         else:
@@ -90,7 +90,7 @@ def api_certificate(facts: Facts) -> Iterator[Result]:
     else:
         yield missing(
             f"the certificate of {host} is not valid until {moment}, in {apart}",
-            "wait, or reissue it: the clock it was issued by was ahead",
+            "wait, or reissue it: the issuer's clock was ahead",
         )
 
 
@@ -122,7 +122,7 @@ def api_clock(facts: Facts) -> Iterator[Result]:
         )
     else:
         yield warning(
-            f"this node's clock is {offset} behind the API server's: new certificates do not count yet, the kubelet "
+            f"this node's clock is {offset} behind the API server's: new certificates are not valid yet, the kubelet "
             "renews this pod's token too late, `active` hours and deadlines of terminating pods come too late, and "
             "times in the journal and in Events are wrong",
             _SET_A_CLOCK,

@@ -41,7 +41,7 @@ class _Query:
         self._cluster = cluster
 
     def run(self) -> None:
-        """Ask for everything, in an order in which each answer decides whether the next one is worth asking for."""
+        """Ask for everything, in an order in which each answer shows whether the next request makes sense."""
         api = self._cluster.api
         try:
             if self._ask_who(api):

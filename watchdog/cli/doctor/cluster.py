@@ -227,7 +227,7 @@ def node_object(facts: Facts) -> Iterator[Result]:
         yield missing(
             "the node's labels are unknown, as this account is not allowed to list nodes, and rules match by them "
             f"({rules}): no action is taken on pods that these may match",
-            "have the right granted that right_node names",
+            "grant the right that right_node reports",
         )
     elif cluster.node.known if is_by_api else facts.options.node_object is not None and not cluster.node_gaps:
         yield ok(f"the labels of node {cluster.node.name} are known")

@@ -176,7 +176,7 @@ JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFacts:
-    """The journal's folder, and what is there.
+    """The journal's folder, and the files in it.
 
     `folder_problem` is why the folder is not writable (or, if it does not exist, why it can't be created). `detail`
     belongs to `kind`. `stop_problem` is why the stop file can't be checked. `free` are the free bytes of the disk,

@@ -9,7 +9,7 @@ from watchdog.core.policy import Mode
 
 
 class FindingState(StrEnum):
-    """As it should be, worth checking, or a blocker."""
+    """Fine, worth checking, or a blocker."""
 
     OK = "ok"
     WARNING = "warning"
@@ -33,7 +33,7 @@ class Result:
 
 
 def ok(what: str) -> Result:
-    """As it should be."""
+    """Nothing to fix."""
     return Result(FindingState.OK, what)
 
 

@@ -132,7 +132,7 @@ def journal_file(facts: Facts) -> Iterator[Result]:
 
 @to_enforce()
 def journal_lock(facts: Facts) -> Iterator[Result]:
-    """The lock beside the journal is free, or held by a running daemon, which is as it should be."""
+    """The lock beside the journal is free, or held by a running daemon; both are fine."""
     path, detail = lock_path(facts.options.journal), facts.journal.detail
     if facts.journal.lock == "free":
         yield ok("no daemon is running with this journal")

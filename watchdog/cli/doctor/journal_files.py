@@ -1,4 +1,4 @@
-"""Reads where the journal is, and what is there, without creating a file."""
+"""Inspects the journal's folder and files, without changing them."""
 
 import contextlib
 import os

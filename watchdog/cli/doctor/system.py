@@ -1,4 +1,4 @@
-"""Checks of the kernel, of Python, and of which processes this one can read and signal."""
+"""Checks of the kernel, of Python, and of access to other processes."""
 
 from collections.abc import Iterator
 from typing import Final

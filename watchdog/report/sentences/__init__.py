@@ -1,1 +1,1 @@
-"""The wording, by subject: each fact is put into words once, and every surface takes it from here."""
+"""The wording, by subject: each fact is worded once, for every surface."""

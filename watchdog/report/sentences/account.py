@@ -69,7 +69,7 @@ def _unlisted(account: AccountStatus) -> Iterator[str]:
 
 
 def _unknown_pods(status: Status) -> Iterator[str]:
-    """The use of processes whose pod is unknown: a pod that seems to use nothing may be theirs."""
+    """The use of processes whose pod is unknown: they may belong to a pod that seems to use nothing."""
     uses = [use for use in status.unattributed if use.reason in ("unknown_pod", "spoofed")]
     if uses:
         amount = format_bytes(sum(use.used or 0 for use in uses))
@@ -88,7 +88,7 @@ def _gaps(account: AccountStatus, status: Status) -> Iterator[str]:
 
 
 def _concerns(gap: GapStatus, account: AccountStatus, status: Status) -> bool:
-    """Whether a gap is about this account and reported nowhere else; tenants do not read of each other."""
+    """Whether a gap is about this account and reported nowhere else; tenants must not read about each other."""
     namespace, pod, what = account.namespace, account.pod, gap.what
     if gap.text == account.rule_unknown or (what == "NVML" and status.maintenance is not None):
         return False

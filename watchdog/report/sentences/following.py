@@ -69,9 +69,9 @@ class Forecast(NamedTuple):
 def forecast(
     entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
 ) -> Forecast:
-    """Which step of which account comes when, why, and what holds it back.
+    """A plan entry in words: the account, the step, when and why it comes, and what holds it back.
 
-    `suspended` says why no action is taken although the policy enforces; `stale`: the pod list is too old, so timers
+    `suspended` is why no action is taken although the policy enforces; `stale`: the pod list is too old, so timers
     are paused.
     """
     # Without the policy its mode is unknown.
@@ -143,7 +143,7 @@ def _exceeds(other: PlanStatus, entry: PlanStatus) -> bool:
 
 
 def coming(account: AccountStatus, entries: tuple[PlanStatus, ...]) -> list[PlanStatus]:
-    """The steps of one account that come next; that another action waits for the one in progress is obvious."""
+    """The steps of one account that come next, without those that only wait for the action in progress."""
     if account.under_way is not None:
         entries = tuple(entry for entry in entries if entry.withheld_by != "pending")
     return what_follows(entries)

@@ -134,7 +134,7 @@ def _error(status: Status, what: str) -> str:
 
 
 def out_of_sight(status: Status) -> tuple[str, ...]:
-    """What keeps the daemon from seeing its whole node; if nothing does, what it does not know is not there."""
+    """What keeps the daemon from seeing its whole node; empty if nothing does."""
     found = (*hung_in_full(status), under_maintenance(status), *unanswered_in_full(status))
     return tuple(filter(None, found)) or tuple(_incomplete_lists(status))
 

@@ -56,7 +56,7 @@ def limit_sum(allowed: int, declared: int, source: str, how: str = "") -> str:
 
 
 def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
-    """Who uses (or used) how much, compared with what is allowed, and for how long."""
+    """An account's use, present or past, compared with its limit, and for how long it has been over."""
     assessment = entry.assessment
     since_s = elapsed_s(entry.above_since, now)
     lasting = f", for {span(since_s)}" if since_s >= 0.05 else ""
@@ -108,8 +108,8 @@ def because(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = 
 def threshold_text(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
     """The threshold of an entry's step: `above 110% for 10s`.
 
-    With the policy it says how little free memory makes a card short. `in_bytes` adds what the threshold is a share
-    of, for a text that says so nowhere else: `above 110% of the 10.2Gi allowed for 10s`.
+    With the policy it includes how little free memory makes a card short. `in_bytes` adds the amount that the
+    threshold is a share of, for a text that does not give it elsewhere: `above 110% of the 10.2Gi allowed for 10s`.
     """
     allowed, step = entry.assessment.allowed, entry.definition
     free_below = format_percent(policy.pressure.free_below) if policy is not None else None
