@@ -1,4 +1,8 @@
-"""The gate: the one place where a due step is let through or held back by a brake."""
+"""The gate: where due steps are let through or withheld by a brake while a cycle is planned.
+
+After that, `daemon/cycle` may still withhold an entry that the gate let through: for maintenance, the journal, or what
+the last look shows.
+"""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -46,7 +46,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """How often an action has failed in this incident, and the boot time before which it is not tried again."""
+    """How often an action has failed in this incident, and the CLOCK_BOOTTIME before which it is not tried again."""
 
     count: int
     retry_at_s: float
@@ -57,7 +57,7 @@ class UnderWay:
     """An action in progress: it has begun, and its memory has not been seen free yet.
 
     `step` is the signature of its step, since a reload can change the index; None: left by an earlier daemon. `victim`
-    is the container. `cards` are the GPUs that its memory is on; None if unknown. `until_s` is the latest boot time
+    is the container. `cards` are the GPUs that its memory is on; None if unknown. `until_s` is the CLOCK_BOOTTIME
     until which it is waited for. `sent` are the signals of a kill sent so far; `ended`: its processes have ended.
     """
 
@@ -79,8 +79,8 @@ class PendingEviction:
     """An eviction that the API server has not accepted yet; it withholds no other step, and is not begun twice.
 
     `tries` is the number of attempts so far, `refused` why the last one failed; `is_blocked`: because of a disruption
-    budget. `next_s` is the boot time of the next attempt (None: an answer is awaited), `until_s` when it is given up.
-    `cards` are the GPUs that the pod's memory is on.
+    budget. `next_s` is the CLOCK_BOOTTIME of the next attempt (None: an answer is awaited), `until_s` when it is given
+    up. `cards` are the GPUs that the pod's memory is on.
     """
 
     step: Signature
@@ -99,7 +99,7 @@ class AccountState:
     `ran_under` names the rules that have applied to it, and `stretches` has one entry for each of their steps that it
     is above; `read` is the last reading with known use, and `over_since` the first reading over the limit, which an
     unknown one keeps and one within the limit ends; `under_way` is the action in progress. The rest belongs to the
-    incident: `warned_s` is the boot time of the last warning, and `observed` whether observe mode has planned the
+    incident: `warned_s` is the CLOCK_BOOTTIME of the last warning, and `observed` whether observe mode has planned the
     incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `reported`:
     the brakes already reported.
     """
@@ -129,7 +129,7 @@ class AccountState:
 
     @property
     def enforcing_above_since_s(self) -> float:
-        """Boot time since which it has been above the threshold of an enforcing step; infinity if it is not."""
+        """CLOCK_BOOTTIME since which it has been above the threshold of an enforcing step; infinity if it is not."""
         enforcing = (stretch for (_, step), stretch in self.stretches.items() if step[2].enforces)
         return min((stretch.since.boottime_s for stretch in enforcing), default=float("inf"))
 

@@ -21,7 +21,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """One moment, read once per cycle and passed to every function.
+    """One moment on both clocks; the loop reads it, and the core only gets it passed.
 
     `boottime_s` is CLOCK_BOOTTIME (continues in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
     """

@@ -416,7 +416,7 @@ class MpsControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The keys at the top of the file, before the first table.
+    """The whole policy; its own keys are at the top of the file, before the first table.
 
     `sha256` and `source` are those of the file that it was read from; `warnings` are those of `check`.
     """

@@ -33,7 +33,7 @@ class Ticks:
 
     @property
     def ended_s(self) -> float:
-        """The boot time at which the last of them was finished."""
+        """The CLOCK_BOOTTIME at which the last of them was finished."""
         return self.last.boottime_s + self.took_s[-1]
 
 
@@ -61,7 +61,7 @@ def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
 
 
 def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, turn_s: float = 0.0) -> float:
-    """The next boot time at which, without changes, a step comes due, or a brake, protection or hours end.
+    """The next CLOCK_BOOTTIME at which, without changes, a step comes due, or a brake, protection or hours end.
 
     `turn_s` is when the second of two accounts with the same victim gets its turn.
     """

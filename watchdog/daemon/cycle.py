@@ -43,7 +43,7 @@ class Cycle:
     def take_over(self, unfinished: tuple[UnfinishedAction, ...], until_s: float, brakes: BrakeMemory) -> None:
         """Continue where an earlier daemon ended: its actions count, and unfinished ones are waited for.
 
-        `until_s` is the boot time until which they are waited for at most.
+        `until_s` is the CLOCK_BOOTTIME until which they are waited for at most.
         """
         self._unfinished.add(unfinished, until_s)
         for action in unfinished:
@@ -64,7 +64,7 @@ class Cycle:
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time of the next step of an action in progress; infinity if there is none."""
+        """CLOCK_BOOTTIME of the next step of an action in progress; infinity if there is none."""
         return min(self._kills.next_wake_s, self._evictions.next_wake_s)
 
     def open(self, reading: DriverReading, inputs: Inputs, asked: Now, now: Now) -> OpenCycle:

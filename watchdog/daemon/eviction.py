@@ -65,12 +65,12 @@ class Eviction:
 
     @property
     def until_s(self) -> float:
-        """Boot time at which it is given up unless it has been accepted by then."""
+        """CLOCK_BOOTTIME at which it is given up unless it has been accepted by then."""
         return self._began.boottime_s + GIVE_UP_AFTER_S
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time of its own next step; infinity if only an answer or a cycle continues it."""
+        """CLOCK_BOOTTIME of its own next step; infinity if only an answer or a cycle continues it."""
         waits = self.pending is not None and self._given_up is None
         return self.until_s if waits else float("inf")
 
@@ -256,7 +256,7 @@ class Evictions:
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time at which the first of them is given up; infinity if none is pending."""
+        """CLOCK_BOOTTIME at which the first of them is given up; infinity if none is pending."""
         return min((eviction.next_wake_s for eviction in self._all.values()), default=float("inf"))
 
     def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int]":
@@ -266,7 +266,7 @@ class Evictions:
     def begin(self, entry: PlanEntry, number: int, opened: OpenCycle, fresh_until_s: float) -> None:
         """Begin an eviction whose intention is on disk and that a last look has justified since then.
 
-        After `fresh_until_s` (boot time) that look is too old, and the API server is not asked to evict.
+        After `fresh_until_s` (CLOCK_BOOTTIME) that look is too old, and the API server is not asked to evict.
         """
         self._tickets += 1
         timeout_s = opened.inputs.policy.release_timeout_s

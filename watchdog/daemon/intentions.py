@@ -26,7 +26,7 @@ class UnfinishedActions:
         self._waiting: dict[UnfinishedAction, float] = {}
 
     def add(self, actions: Iterable[UnfinishedAction], until_s: float) -> None:
-        """Wait for these as well, until this boot time at the latest."""
+        """Wait for these as well, until this time on CLOCK_BOOTTIME at the latest."""
         self._waiting |= dict.fromkeys(actions, until_s)
 
     def is_waiting(self, account: AccountKey) -> bool:

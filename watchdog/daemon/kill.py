@@ -82,7 +82,7 @@ class _Phase(Enum):
 
 
 class Kill:
-    """A kill in progress. Every method returns at once; `next_wake_s` is the boot time of its next step.
+    """A kill in progress. Every method returns at once; `next_wake_s` is the CLOCK_BOOTTIME of its next step.
 
     `find_members` returns the living processes of the victim, each held, and whether these are certainly all.
     """
@@ -342,7 +342,7 @@ class Kills:
 
     @property
     def next_wake_s(self) -> float:
-        """Boot time of the next step of any kill; infinity if there is none."""
+        """CLOCK_BOOTTIME of the next step of any kill; infinity if there is none."""
         return min((kill.next_wake_s for kill in self._under_way.values()), default=float("inf"))
 
     def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:

@@ -46,7 +46,7 @@ class PendingCycle:
 
     @property
     def write_until_s(self) -> float:
-        """Boot time by which the intentions must be on disk."""
+        """CLOCK_BOOTTIME by which the intentions must be on disk."""
         return self.since.boottime_s + COMMIT_WITHIN_S
 
     @property
@@ -94,7 +94,7 @@ def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastLook:
-    """The reading right before the first signal, when it was taken, and until when (boot time) it may be used.
+    """The reading right before the first signal, when it was taken, and until when (CLOCK_BOOTTIME) it may be used.
 
     `refusal`, called right before a first signal, gives a reason against it whatever the reading shows, or None.
     `inputs` gives the pods, the node and the namespaces at that moment.

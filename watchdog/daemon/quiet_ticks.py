@@ -19,7 +19,7 @@ from watchdog.node.scan import Scanner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QuietCycle:
-    """A finished cycle that equal readings with equal inputs repeat, until a boot time at which it runs again."""
+    """A finished cycle that equal readings with equal inputs repeat until `until_s` (CLOCK_BOOTTIME)."""
 
     reading: DriverReading
     inputs: Inputs

@@ -151,7 +151,7 @@ class Sampler:
             self.pace.read_at(at_s)
 
     def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
-        """Leave the ticks to the driver's thread while readings equal this one, until a boot time at most.
+        """Leave the ticks to the driver's thread while readings equal this one, until a time on CLOCK_BOOTTIME at most.
 
         `is_unchanged`: see `Rest`.
         """
@@ -259,7 +259,7 @@ class Sampler:
         self.thread.request(only)
 
     def wake_s(self, now: Now) -> float:
-        """Boot time at which `request_next` or `take` has something to do; infinity while the driver is busy."""
+        """CLOCK_BOOTTIME at which `request_next` or `take` has something to do; infinity while the driver is busy."""
         if self._ready is not None or (self._rest is not None and not self.thread.is_resting):
             return now.boottime_s
         if self.thread.busy and self._rest is None:

@@ -108,7 +108,7 @@ class _Finished:
 
     @property
     def ended_s(self) -> float:
-        """The boot time at which the cycle, or the last tick that repeated it, was finished."""
+        """The CLOCK_BOOTTIME at which the cycle, or the last tick that repeated it, was finished."""
         return ticks.ended_s if (ticks := self.ticks) is not None else self.at_s
 
 

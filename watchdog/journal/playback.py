@@ -24,7 +24,7 @@ class RecordedNode:
     """A node as recorded; frames are applied to it one after another, and only `apply` changes it.
 
     `interval_s` is how often the daemon listed the processes. The use of each of `gpus` is accurate to 64Mi. `pods` has
-    the recorded pods by UID. `synced_ms` is the boot time at which the pod list was last known to be current.
+    the recorded pods by UID. `synced_ms` is the CLOCK_BOOTTIME at which the pod list was last known to be current.
     """
 
     interval_s: float = 1.0
@@ -60,7 +60,7 @@ class RecordedNode:
         )
 
     def stale_at_s(self, stale_after_s: float) -> float:
-        """The boot time after which the pod list is too old; infinity if it was current in every cycle."""
+        """The CLOCK_BOOTTIME after which the pod list is too old; infinity if it was current in every cycle."""
         if self.synced_ms == NEVER:
             return -math.inf
         return math.inf if self.synced_ms == LIVE else self.synced_ms / 1000 + stale_after_s

@@ -18,8 +18,8 @@ class DriverReading:
     answer at all. `unseen` are GPUs whose processes are not known now and never were, and that are not lost, so that
     anything may run there: UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2"
     for one without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so
-    that their size is not known. `listed_s` is, by GPU, the boot time right before its processes were requested; a GPU
-    without one was listed no earlier than the reading as a whole was requested.
+    that their size is not known. `listed_s` is, by GPU, the CLOCK_BOOTTIME right before its processes were requested; a
+    GPU without one was listed no earlier than the reading as a whole was requested.
     """
 
     driver: str | None

@@ -233,7 +233,7 @@ class Meter:
         self._since_s = since_s
         self._assessor = NodeAssessor(replace(policy, rules=(_BY_CONTAINER,)))
         self._pod_assessor = NodeAssessor(replace(policy, rules=(_BY_POD,)))
-        # By pod: a boot time, and its accounts, unchanged since then.
+        # By pod: a time on CLOCK_BOOTTIME, and its accounts, unchanged since then.
         self._open: dict[str, tuple[float, tuple[Assessment, ...]]] = {}
         self._last: Now | None = None
         self._declarations: dict[object, tuple[Declaration, str] | None] = {}

@@ -237,7 +237,7 @@ class Replay:
         self._next_s = self._next(plan, at, stale_s) if self._busy and not stale else math.inf
 
     def _next(self, plan: Plan, at: Now, stale_s: float) -> float:
-        """The next boot time at which something comes due without changes."""
+        """The next CLOCK_BOOTTIME at which something comes due without changes."""
         # Of two accounts with the same victim, the second one gets its turn in the next cycle.
         next_s = next_change_s(plan, self._node.pods.values(), self._policy, at, turn_s=self._node.interval_s)
         # Time counts only until the pod list is too old.
@@ -246,7 +246,7 @@ class Replay:
 
 
 class _TimeAxis:
-    """One time axis for all spans, since the core remembers brakes in the boot time of one boot.
+    """One time axis for all spans, since the core remembers brakes on the CLOCK_BOOTTIME of one boot.
 
     Each span appears as a separate boot to the core, so that no ladder continues across unrecorded time.
     """
