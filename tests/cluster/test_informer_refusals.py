@@ -164,7 +164,7 @@ def test_without_a_way_to_the_api(tmp_path: Path) -> None:
     bell = Bell()
     feed = PodInformer(Api(tmp_path / "missing"), "n1", bell)
     feed.fetch()
-    assert "no way to the API server" in str(feed.view.problem)
+    assert "the API server can't be used" in str(feed.view.problem)
     assert feed.read(clock.now()).synced is None
     feed.start()
     wait_until(lambda: feed.view.problem is not None)

@@ -32,9 +32,9 @@ class PolicyFile:
     """Detects when a policy file has changed, and when the changed file can be loaded.
 
     A ConfigMap is complete when its `..data` symlink is swapped (AtomicWriter in k8s.io/kubernetes/pkg/volume/util).
-    Any other file may be written in place, with pauses: it has settled once it has stayed the same for `settling_s` and
-    no process has it open for writing. Until then enforcement is held for up to `held_s`; before the first settled
-    version there is no policy to fall back to, and enforcement is held until there is one.
+    Any other file may be written in place, with pauses. It has settled once it has not changed for `settling_s` and no
+    process has it open for writing. Until then enforcement is held for up to `held_s`; before the first settled version
+    there is no policy to fall back to, and enforcement is held until there is one.
     """
 
     def __init__(self, path: Path, *, settling_s: float = SETTLING_S, held_s: float = HELD_S) -> None:

@@ -218,10 +218,10 @@ def update_breaker(
 ) -> BrakeMemory:
     """The memory with the breaker opened, still open or closed, according to the owners that it counts.
 
-    It opens when enough owners are due. It closes, no sooner than `hold` after it opened, once the share of owners
-    above a threshold has fallen, due or not, since ladders that start over must not close it. The minimum number of
-    owners does not matter then: actions that it let through may be why few are left. `blind`: readings are
-    inconclusive.
+    It opens when enough owners are due. It closes once the share of owners above a threshold has fallen, but no sooner
+    than `hold` after it opened. That share includes owners that are not due, since resetting timers must not close it.
+    The minimum number of owners does not matter then: actions that it let through may be why few are left. `blind`:
+    readings are inconclusive.
     """
     if breaker is None:
         return replace(memory, opened=None) if memory.opened is not None else memory

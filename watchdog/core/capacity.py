@@ -9,8 +9,8 @@ def offered(capacity: Capacity, snapshot: Snapshot) -> int | None:
     """The amount that the node can advertise, in units of the resource; None if unknown, so nothing is changed.
 
     For "cards" it is the sum, over all cards and MIG instances that are up, of what tenants can share less `reserve`; a
-    card in MIG mode does not count. An amount set in the policy is offered in full while any of them is up: a node
-    whose cards are all gone offers nothing, whatever the policy says.
+    card in MIG mode does not count. An amount set in the policy is offered in full while any of them is up. A node
+    whose cards are all gone offers nothing.
     """
     if not _is_known(snapshot):
         return None
@@ -50,10 +50,9 @@ def advertised(written: str | None) -> int | None:
 class Settling:
     """Delays a decrease until it has lasted for some time; an increase takes effect at once.
 
-    A driver that stops answering for a moment must not make the amount flap: the scheduler would place nothing
-    meanwhile, and a kubelet that starts at that moment rejects running pods (canAdmitPod of each pod of the node, in
-    k8s.io/kubernetes/pkg/kubelet). Too large an amount for some seconds does less harm: a pod may start without a card.
-    An unknown amount restarts the wait.
+    The amount must not flap when the driver stops answering for a moment. The scheduler would place nothing meanwhile,
+    and a kubelet that starts then would reject running pods (canAdmitPod in k8s.io/kubernetes/pkg/kubelet). Too large
+    an amount for some seconds does less harm: a pod may start without a card. An unknown amount restarts the wait.
     """
 
     def __init__(self) -> None:

@@ -120,9 +120,9 @@ def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -
 def _in_order(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
     """The accounts in the order in which they pass the gate: by urgency, then those due only under pressure, by rank.
 
-    A half-open breaker lets one account through at a time: alternately the one that is over by the most bytes, and the
-    one over by the most among those that have waited longest. Many small offenders thus delay a large one by one turn
-    at most, and pods that are restarted again and again, each over by more, do not shield it for ever.
+    A half-open breaker lets one account through at a time. It alternates between the account over by the most bytes,
+    and the one over by the most among those that have waited longest. Many small offenders thus delay a large one by at
+    most one turn. Pods that are restarted repeatedly, each over by more, cannot shield it forever.
     """
 
     def order_of(candidate: _Candidate) -> tuple[object, ...]:

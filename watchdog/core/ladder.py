@@ -113,9 +113,9 @@ def _of_rule(
 ) -> Iterator[tuple[StepKey, Stretch]]:
     """The stretches of one rule after a reading; `ladder` are the steps of the current rule.
 
-    For another rule the reading counts only if it is above some threshold of the current one, and if the owner could
-    be warned: a rule that only observes warns no owner. A stretch for which the reading does not count lasts while use
-    stays above its threshold: a tenant who changes labels can neither end nor extend it.
+    For another rule the reading counts only if it is above some threshold of the current one, and only if the owner
+    could be warned. A rule that only observes warns no owner. A stretch for which the reading does not count lasts
+    while use stays above its threshold: a tenant who changes labels can neither end nor extend it.
     """
     only_observes = observes(rule, now)
     is_current = assessment.rule is not None and assessment.rule.name == rule.name

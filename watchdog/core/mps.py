@@ -35,10 +35,10 @@ def is_trusted_server(process: Process, pod: Pod) -> bool:
 class Mps:
     """The MPS servers and clients of one reading of the node.
 
-    `shared` are the GPUs with a server that may serve any pod: on the host, in a pod of a DaemonSet or of the system,
-    or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a
-    server nor one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`:
-    clients may run on a GPU that can't be listed now.
+    `shared` are the GPUs with a server that may serve any pod: on the host, in a DaemonSet's or system pod, or in an
+    unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor
+    one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients may
+    run on a GPU that can't be listed now.
     """
 
     shared: frozenset[str] = frozenset()

@@ -221,8 +221,8 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
 class OpenCycle:
     """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
 
-    `intentions` are the kills and evictions that it is about to begin, by account: the number of each, once it is on
-    disk, or its outcome if it ended before it could begin.
+    `intentions` are the kills and evictions that it is about to begin, by account. Each is a number once it is on disk,
+    or an outcome if it ended before it could begin.
     """
 
     inputs: Inputs

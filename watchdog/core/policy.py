@@ -1,8 +1,8 @@
 """The policy as values: rules with their hours and steps, protection and brakes.
 
 Amounts are bytes, durations seconds, shares exact fractions. Each field of the policy file is defined here: its
-default, its key and its meaning (`_key`), and, if the type is not enough, the kind of value and its range (the
-arguments of `Annotated`, by which `watchdog.config` reads and writes it).
+default, its key and its meaning (`_key`). Where the type is not enough, the arguments of `Annotated` give the kind of
+value and its range; `watchdog.config` reads and writes it accordingly.
 """
 
 from collections.abc import Mapping

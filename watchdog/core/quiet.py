@@ -23,8 +23,8 @@ LEAST_S: Final = 0.001
 class Ticks:
     """Readings in a row that were equal to that of a cycle.
 
-    `last` is when the last of them was requested, `took_s` how long each took, and `counted_s` the time since the cycle
-    that counts: between two readings at most an interval.
+    `last` is when the last of them was requested, and `took_s` how long each took. `counted_s` is how much of the time
+    since the cycle counts for steps: at most one interval between two readings.
     """
 
     last: Now

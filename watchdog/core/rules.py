@@ -106,8 +106,8 @@ _LEFT_ALONE: Final = "until then a pod that it may be for has no rule and is lef
 def rule_of(pod: Pod, policy: Policy, node: Node, namespaces: Namespaces) -> Rule | Gap | None:
     """The first rule that matches a pod; None if none does, so that the pod is measured and left alone.
 
-    `namespaces` has the labels of every known namespace. If a rule matches except for unknown labels, that is a gap: a
-    later rule is not used, since it may be harsher than the one that the operator put first.
+    `namespaces` has the labels of every known namespace. If only unknown labels keep a rule from matching, that is a
+    gap. No later rule is used, since it may be harsher than the one that the operator put first.
     """
     for rule in policy.rules:
         if not _matches_pod(rule.match, pod):

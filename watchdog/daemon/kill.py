@@ -228,7 +228,7 @@ class Kill:
     def _have_all_ended(self, now: Now) -> bool:
         """Whether no process is left in the grace period; processes started since its beginning get SIGTERM.
 
-        They have the rest of the grace period even if the first ones have ended: a program may start one on SIGTERM,
+        They have the rest of the grace period even if the first ones have ended. A program may start one on SIGTERM,
         for instance to save its work. They are searched for at most once a second.
         """
         was_alive = self._close_ended()

@@ -129,8 +129,8 @@ def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, 
 def refuse(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook) -> str | None:
     """Why a first signal must not be sent, right before it is; None if there is no reason.
 
-    If the pod, the node or a namespace has changed since the last look, the same reading is assessed again, so that
-    a tenant can't delay the signal by changing its objects often.
+    If the pod, the node or a namespace has changed since the last look, the same reading is assessed again instead of a
+    new one, so a tenant can't delay the signal by changing its objects often.
     """
     why = last_look.refusal(entry)
     if why is not None:

@@ -198,8 +198,8 @@ class Endpoints:
     def exposition(self, *, openmetrics: bool) -> bytes:
         """The body of /metrics in one of its formats, compressed with gzip; made once per cycle, or when a second old.
 
-        The second limits the age of what changes without a cycle: the metrics of the process, the counts of Events, and
-        whether the last cycle is too old for its numbers to be shown.
+        The one-second limit is for values that change without a cycle: the process metrics, the counts of Events, and
+        whether the last cycle is too old to show.
         """
 
         def expose() -> bytes:

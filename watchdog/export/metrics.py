@@ -167,8 +167,8 @@ def _gpu_families(report: CycleReport) -> Iterator[Metric]:
 def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
     """What containers and pods use; `peaks` are the peaks of pods in bytes, by UID.
 
-    Two pods of the same name (a new one while the old one is still terminating) are one series: their sum, since both
-    are on the GPU, and the larger of their peaks.
+    Two pods of the same name (a new one while the old one is still terminating) share one series: the sum of their use,
+    and the larger of their peaks.
     """
     pods = {assessment.account.uid: assessment.pod for assessment in report.assessments}
     containers: defaultdict[Labels, Sum] = defaultdict(Sum)

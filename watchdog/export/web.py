@@ -1,8 +1,8 @@
 """The routes: from the bytes of a request to the bytes of its response, without a socket.
 
-prometheus_client encodes the metrics but does not choose the format: its negotiation raises TypeError on a version that
-is not a number (prometheus_client 0.26), so that any client could make a scrape fail, and it answers in any requested
-version. Here there are two formats, so two renderings per cycle serve all clients.
+prometheus_client encodes the metrics, but its format negotiation is not used. It raises TypeError on a version that is
+not a number (prometheus_client 0.26), so any client could make a scrape fail; and it answers in any requested version.
+Here there are two formats, so two renderings per cycle serve all clients.
 """
 
 import gzip

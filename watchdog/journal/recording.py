@@ -114,8 +114,8 @@ class RecordedProcesses:
     def encode(self, uses: tuple[AttributedUse, ...], exact: set[str]) -> dict[str, tuple[Any, ...]]:
         """The fields `gone`, `processes` and `used` of a frame.
 
-        All amounts of a pod are recorded exactly if one of its processes has changed, started or ended, or if its UID
-        is in `exact` (which this extends): their sum is then exact.
+        All amounts of a pod are recorded exactly, so that their sum is exact, in two cases: one of its processes has
+        changed, started or ended, or its UID is in `exact` (which this extends).
         """
         seen = {_place(use): use for use in uses}
         for place, use in seen.items():

@@ -205,8 +205,8 @@ class CapacityKeeper:
     def keep(self, node: Node, snapshot: Snapshot, policy: Policy) -> None:
         """Have the node advertise what it has to offer by this snapshot; returns at once.
 
-        Called by the loop after each cycle and whenever the node has changed, and only by the daemon that holds the
-        node's lock: two daemons with different policies would revert each other's changes.
+        The loop calls this after each cycle and whenever the node has changed. Only the daemon with the node's lock
+        does: two daemons with different policies would revert each other's changes.
         """
         dropped = self._dropped(node, policy)
         change = self._change(node, snapshot, policy)

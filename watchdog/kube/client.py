@@ -307,8 +307,8 @@ def full_jitter_s(attempt: int, *, first_s: float, longest_s: float, least_s: fl
 class RequestBackoff:
     """The pauses of one kind of request that fails repeatedly; for one thread.
 
-    Each is random, between zero and a ceiling that doubles with each failure, from 0.5 to 30 s: a thousand daemons that
-    lost the same server at the same moment come back spread over the whole range.
+    Each is random, between zero and a ceiling that doubles with each failure, from 0.5 to 30 s. A thousand daemons that
+    lost the same server at once thus return spread over the whole range.
     """
 
     def __init__(self, *, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:

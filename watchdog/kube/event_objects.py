@@ -79,8 +79,8 @@ class SeriesCache:
 def event_name(pod_event: PodEvent) -> str:
     """The pod's name, the time and a digest: always a valid name, and the same for the same occurrence.
 
-    `kubectl describe` lists Events without a `lastTimestamp`, which this API refuses, in the order of their names
-    (SortableEvents in k8s.io/kubectl/pkg/util/event): so the time comes first, as long as in client-go's own names.
+    This API refuses a `lastTimestamp`, and `kubectl describe` lists Events without one in the order of their names
+    (SortableEvents in k8s.io/kubectl/pkg/util/event). So the time comes first, as long as in client-go's own names.
     """
     moment_ns = 0 if pod_event.once else max(round(pod_event.at_s * 1e6) * 1000, 0)
     digest = hashlib.sha256(repr((pod_event.key, moment_ns)).encode()).hexdigest()[:10]

@@ -200,9 +200,9 @@ def _owner(metadata: _RawMetadata) -> Owner | None:
     k8s.io/kubernetes/pkg/controller/deployment/sync). No other kind is followed: the name of a CronJob, for example,
     can only be guessed from that of its Job.
 
-    The tenant can write owner references and labels. With them a pod can come under another rule, pass as a DaemonSet's
-    where that spares an eviction, and share or escape the brakes of an owner, in its own namespace. Nothing else
-    depends on them: the brakes of the namespace and the node apply regardless.
+    The tenant can write owner references and labels. Within its own namespace, a pod can thus come under another rule,
+    pretend to be a DaemonSet's to avoid an eviction, and share or escape the brakes of an owner. Nothing else depends
+    on them: the brakes of the namespace and the node apply regardless.
     """
     owner = next((reference for reference in metadata.owner_references or () if reference.controller), None)
     if owner is None:

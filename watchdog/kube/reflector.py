@@ -60,13 +60,13 @@ class RequestPace:
     (defaultBookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher); when two are missing on a watch that had some,
     nothing gets through the connection any more.
 
-    `first_bookmark_s`: the first bookmark comes within this time, unless nothing of the kind has changed in the whole
-    cluster since the watch began and etcd does not report its progress (cacheWatcher.process in the same package). Then
-    watches of `short_length_s` show, by their ends, that the server is there and has no news.
+    `first_bookmark_s`: the first bookmark comes within this time. It does not if no object of the kind has changed in
+    the whole cluster since the watch began and etcd does not report its progress (cacheWatcher.process in the same
+    package). Then watches of `short_length_s` show, by their ends, that the server is there and has no news.
 
-    `stable_after_s`: after a watch that ends sooner, the pauses keep growing: with the longest pause of 30 s, whatever
-    breaks watches causes a request every 15 s on average. `answer_s`: a response begins within this time; a list is
-    computed before that, and a request may be queued for 15 s (priority and fairness).
+    `stable_after_s`: after a watch that ends sooner, the pauses keep growing. With the longest pause of 30 s, a lasting
+    fault causes a request every 15 s on average. `answer_s`: a response begins within this time; a list is computed
+    before that, and a request may be queued for 15 s (priority and fairness).
     """
 
     length_s: tuple[float, float] = (240.0, 300.0)

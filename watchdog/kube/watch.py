@@ -245,14 +245,14 @@ class Informer(Generic[Value, Objects]):
 
     `synced` advances when the server sends something: a list (to the moment before it was requested), an event, a
     bookmark, or the end of a watch on time. A watch brings changes in order, so each of these shows that everything
-    before it has come too. An accepted watch shows nothing: earlier changes may still be on their way, and a proxy
-    can accept it for a server that is down.
+    before it has arrived. An accepted watch shows nothing: earlier changes may still be on their way, and a proxy can
+    accept it for a server that is down.
 
     This only claims that this API server has sent all that it knows. A server that lags behind etcd reports old states
     for as long as it stays in service; its own health checks end that (etcd is one of them). A network so slow that
-    events queue up makes them late, until the server ends the watch of a client that falls behind. What was listed from
-    the server's cache (resourceVersion 0) counts as well: a pod that it does not know yet is unknown here and left
-    alone, a UID or a container ID never comes back, an eviction reads the pod again, and no later list is older.
+    events queue up makes them late, until the server ends the watch of a client that falls behind. A list from the
+    server's cache (resourceVersion 0) counts too. A pod missing from it is unknown here and left alone. UIDs and
+    container IDs are never reused, an eviction reads the pod again, and no later list is older.
     """
 
     def __init__(self, api: Api, resource: Resource[Value, Objects], bell: Bell) -> None:

@@ -15,11 +15,11 @@ class DriverReading:
     `gpus` are the schedulable devices, `parents` the cards in MIG mode. `uses` has one entry per process and GPU: its
     bytes, or None if the driver does not report them. A process known from an earlier reading of a GPU that cannot be
     listed now is kept with None; the caller finds out whether it still lives. `blind` means that the driver did not
-    answer at all. `unseen` are GPUs whose processes are not known now and never were, and that are not lost, so that
-    anything may run there: UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2"
-    for one without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so
-    that their size is not known. `listed_s` is, by GPU, the CLOCK_BOOTTIME right before its processes were requested; a
-    GPU without one was listed no earlier than the reading as a whole was requested.
+    answer at all. `unseen` are GPUs, not lost, whose processes have never been known, so that anything may run there.
+    They are UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2" for one
+    without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so that
+    their size is not known. `listed_s` is, by GPU, the CLOCK_BOOTTIME right before its processes were requested; a GPU
+    without one was listed no earlier than the reading as a whole was requested.
     """
 
     driver: str | None

@@ -127,9 +127,9 @@ _MAX_TRIES: Final = 6
 class ProcessLists:
     """The process lists of one NVML session, read into one buffer that grows.
 
-    pynvml's own wrapper asks for the size, then for the list: two calls of some 4.5 ms under the driver's global lock
-    (MangoHud #2104), and a size query that answers SUCCESS reads as "no processes". Here one call is enough, with room
-    to spare; a list that has outgrown the buffer is requested again, a bounded number of times.
+    pynvml's own wrapper requests the size, then the list: two calls of some 4.5 ms under the driver's global lock
+    (MangoHud #2104). It also takes a size query that returns SUCCESS for "no processes". Here one call is enough, with
+    room to spare; a list that has outgrown the buffer is requested again, a bounded number of times.
     """
 
     def __init__(self) -> None:

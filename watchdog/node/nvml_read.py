@@ -109,8 +109,8 @@ class CardReading:
 class CardReader:
     """Reads cards, in one NVML session: in the steady state only one counter per row and one list per kind.
 
-    NVML's raw answers are compared with the last ones: if nothing has changed on a card, its last reading is returned,
-    so a steady cycle costs the calls and little more.
+    NVML's raw answers are compared with the last ones. If nothing has changed on a card, its last reading is returned,
+    so a steady cycle costs little more than the calls.
     """
 
     def __init__(self, windows: str = "") -> None:

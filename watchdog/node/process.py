@@ -220,7 +220,7 @@ _MOST_THREADS: Final = 2048  # of one process at a time: some 30 ms
 def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]:
     """Read a process, and report what could not be read; ProcessLookupError if no such process is visible.
 
-    The cgroup is read first and confirmed by the status read after it: on cgroup v1 an exiting process reads `/`
+    The cgroup is read first and confirmed by the status read after it. On cgroup v1 an exiting process shows `/`
     everywhere, as if it belonged to the host (kernel/cgroup/cgroup.c, proc_cgroup_show).
     """
     failure: ReadFailure | None = None

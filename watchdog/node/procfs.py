@@ -72,9 +72,9 @@ def printable(raw: bytes | str) -> str:
 class Procfs:
     """A proc file system. Every method on a PID raises ProcessLookupError if no such process is visible.
 
-    What exists and can't be read raises another OSError: PermissionError, ENAMETOOLONG for a cgroup path longer than
-    the kernel writes, EBADMSG for content not in the kernel's format. A mount with `hidepid` hides the processes of
-    other users: only a pidfd or signal 0 distinguishes a hidden process from one that is gone.
+    If a process exists but can't be read, they raise another OSError: PermissionError, ENAMETOOLONG for a cgroup path
+    longer than the kernel writes, or EBADMSG for content not in the kernel's format. A mount with `hidepid` hides the
+    processes of other users: only a pidfd or signal 0 distinguishes a hidden process from one that is gone.
 
     `searches` holds the searches for a living thread, of processes whose leader has ended.
     """

@@ -16,8 +16,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Listings:
     """Remembers, for each GPU and PID, the process that had the PID when the driver first listed it.
 
-    A driver can keep listing a PID after its process has ended. A process that gets the PID later is not the one that
-    was listed, so the entry is not attributed to it until a listing without the PID.
+    A driver can keep listing a PID after its process has ended. A process that gets the PID later is not the one
+    listed. The entry is not attributed to it until the driver has once not listed the PID.
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
     """The process that a newly listed PID denotes, for as long as it is listed.
 
     If the process has ended, or started after the list was made, it is a key that no living process has. What counts is
-    when the list itself was requested: a reading can take seconds, and a process that starts in the meantime may well
-    be the one that is listed.
+    when the list itself was requested. A reading can take seconds, and a process that starts meanwhile may be the one
+    listed.
     """
     key = process.key
     began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s

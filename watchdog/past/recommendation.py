@@ -119,9 +119,9 @@ class Advice:
 def advise(usage: Usage) -> Advice:
     """Compare the use of a workload with its declaration.
 
-    The suggestion allows the peak use plus a tenth: it is that less what the allowance gives, rounded up to 16Mi, from
-    1Gi on to 256Mi and from 8Gi on to 1Gi, and then to a whole number of the declaration's unit. Declaring less is
-    suggested only to workloads seen for at least an hour.
+    The suggestion allows the peak use plus a tenth, less what the allowance gives. It is rounded up to 16Mi (256Mi from
+    1Gi on, 1Gi from 8Gi on), and then to a whole number of the declaration's unit. Declaring less is suggested only to
+    workloads seen for at least an hour.
     """
     fit = _fit(usage)
     suggestion = _suggestion(usage) if fit not in (Fit.UNUSED, Fit.UNKNOWN, Fit.WHOLE, Fit.FITS) else None

@@ -53,8 +53,8 @@ _RETRIED: Final = f"It is retried for up to {format_duration(GIVE_UP_AFTER_S)}."
 def pod_events(changes: Iterable[Change], report: CycleReport) -> Iterator[PodEvent]:
     """The Events of a cycle's changes; the report is the cycle's, or the last one before the daemon's end.
 
-    On a pod that is only observed, by the mode or by its rule, none is written unless the policy asks for it, and then
-    it is `GPUMemoryOverLimit` for every action: no one should find a kill there that never happened.
+    On a pod that is only observed, by the mode or by its rule, none is written unless the policy asks for it. Its
+    reason is then `GPUMemoryOverLimit` for every action, so that no Event reports a kill that never happened.
     """
     for change in changes:
         yield from _event_of(change, report)

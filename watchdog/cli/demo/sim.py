@@ -209,8 +209,8 @@ class SimDriver:
 class SimProcfs(Procfs):
     """The real /proc, limited to the processes of chosen sessions, each in the cgroup of its pod.
 
-    The leader of an admitted session must not be reaped while this is in use: then its PID, which names the session,
-    is not reused, and no other process can be taken for one of the pod.
+    The leader of an admitted session must not be reaped while this is in use. Its PID names the session; if it were
+    reused, another process could be mistaken for one of the pod.
     """
 
     def __init__(self) -> None:
