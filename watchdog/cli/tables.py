@@ -141,7 +141,8 @@ def _excess(widths: Mapping[int, int], width: int, gap: int) -> int:
 def _widths(columns: Sequence[Column], rows: Sequence[Row], width: int, gap: int) -> dict[int, int]:
     """The columns that there is room for, with their widths.
 
-    Rich's own tables shrink the widest column, whatever it contains, and then all others; a number must not be cut.
+    Rich's own tables shrink the widest column, regardless of its content, and then all others; a number must not be
+    cut.
     """
     widths = _natural(columns, rows)
     while _excess({i: min(size, columns[i].least or size) for i, size in widths.items()}, width, gap) > 0:

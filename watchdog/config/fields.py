@@ -70,7 +70,7 @@ def quote(text: str) -> str:
 
 
 def describe(value: object) -> str:
-    """Name a TOML value in an error message; never long, whatever the value."""
+    """Name a TOML value in an error message; the result is always short."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and abs(value) >= 10**20:

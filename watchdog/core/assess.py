@@ -295,5 +295,5 @@ class Assessor:
 
 
 def assess(attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
-    """Assess one cycle by itself."""
+    """Assess a single cycle."""
     return Assessor().assess(attribution, snapshot, inputs)

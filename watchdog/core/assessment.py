@@ -114,7 +114,7 @@ class ContainerShare:
 class Misdeclaration:
     """A declaration that is wrong: where it is written, and what is wrong with it.
 
-    `counts`: it applies as written all the same, since the scheduler has checked it. Otherwise it was skipped.
+    `counts`: it still applies as written, since the scheduler has checked it. Otherwise it was skipped.
     """
 
     source: str
@@ -148,13 +148,13 @@ class Assessment:
     """What is known of one account. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
 
     `behind`: the pod list lacks a container in which the pod runs, so the budget is the largest of any phase.
-    `misdeclarations` include those that count all the same. `declared_by` is the resource, annotation or label key
-    (several joined by `, `), or `default`. `protected` is a short reason why the pod is never acted on, or None.
-    `requested` and `allowed_by_request` are what steps under pressure compare with if the tenant has set a limit above
-    the request; None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode.
-    `short` are its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap`
-    is why the pod's rule can't be determined; it then has none, and its verdict is unknown. `mps` are the hazards of
-    the whole pod.
+    `misdeclarations` include those that still count. `declared_by` is the resource, annotation or label key (several
+    joined by `, `), or `default`. `protected` is a short reason why the pod is never acted on, or None. `requested` and
+    `allowed_by_request` are what steps under pressure compare with if the tenant has set a limit above the request;
+    None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode. `short` are
+    its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap` is why the
+    pod's rule can't be determined; it then has none, and its verdict is unknown. `mps` are the hazards of the whole
+    pod.
     """
 
     account: AccountKey

@@ -75,7 +75,7 @@ def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
     """Why a pod is not evicted, apart from its protection from all enforcement; None if nothing prevents it.
 
     A pod of a DaemonSet comes back on the same node at once; a mirror pod represents one that the API does not run. A
-    pod whose deletion hangs beyond its deadline would be evicted in vain again and again, and use up the brakes for
+    pod whose deletion hangs beyond its deadline would be evicted repeatedly without effect, and use up the brakes for
     others. But a tenant may delete its pod with a grace period of a year; an eviction that ends it sooner, by `ends_s`
     (Unix time), shortens that (BeforeDelete in k8s.io/apiserver/pkg/registry/rest/delete.go).
     """

@@ -60,10 +60,10 @@ class Gate:
     def pass_through(self, entries: tuple[PlanEntry, ...]) -> Iterator[PlanEntry]:
         """An account's entries as they go into the plan: the last of the due ones, and those that are not due yet.
 
-        If enforcement is withheld, the last due warning is included all the same, so that a protected pod, for
-        instance, is still reported. A withheld step withholds the lower ones, except a step under pressure, the
-        eviction of a pod that is being deleted, and a pending eviction; a pending eviction is never withheld by a
-        higher step. A warning that would come after a kill or an eviction is left out.
+        If enforcement is withheld, the last due warning is still included, so that a protected pod, for instance, is
+        reported. A withheld step withholds the lower ones, except a step under pressure, the eviction of a pod that is
+        being deleted, and a pending eviction; a pending eviction is never withheld by a higher step. A warning that
+        would come after a kill or an eviction is left out.
         """
         entries = tuple(self._with_pending_eviction(entry) for entry in entries)
         due = [entry for entry in entries if entry.due_in_s <= 0]

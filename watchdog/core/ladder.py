@@ -143,7 +143,7 @@ def _of_rule(
 
 
 def _extend(before: Stretch | None, alone: Stretch, policy: Policy, *, counts: bool, is_sure: bool) -> Stretch | None:
-    """A stretch after one more reading, which is given as a stretch of its own; None if it has ended."""
+    """A stretch after one more reading, which is given as a separate stretch; None if it has ended."""
     is_above = counts and alone.least_used > alone.threshold_bytes
     if before is None or not before.lasts_until(alone, policy.reset_after_s):
         return alone if is_above else None

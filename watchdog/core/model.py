@@ -74,8 +74,8 @@ UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
 class Process:
     """One process as /proc shows it. `key` is None if it was gone before its start time could be read.
 
-    `mps_server`: it has the name of NVIDIA's MPS server, which proves nothing by itself. `privileged`, read only for
-    such a process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    `mps_server`: it has the name of NVIDIA's MPS server, which alone proves nothing. `privileged`, read only for such a
+    process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
     """
 
     pid: int

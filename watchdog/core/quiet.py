@@ -117,7 +117,7 @@ class Resting:
 def are_same(before: Inputs, after: Inputs) -> bool:
     """Whether a cycle would do the same with both; when the pods were last confirmed does not matter, unless too old.
 
-    The policy is the identical object, since the rule of an assessment is one of its own.
+    The policy must be the identical object, since assessments refer to its rules.
     """
     if before.policy is not after.policy:
         return False

@@ -22,7 +22,7 @@ _MOST: Final = 40  # links that the kernel follows
 class FileEvents:
     """Readable once one of these files, or a folder or link that its path leads through, has changed.
 
-    `are_complete`: every change is reported; otherwise the files have to be checked now and then. `renew` follows the
+    `are_complete`: every change is reported; otherwise the files have to be checked periodically. `renew` follows the
     paths again, which is necessary after every change, since they may lead to other files then.
     """
 

@@ -120,7 +120,7 @@ class Kill:
     def send_first(self, handles: list[Handle]) -> bool:
         """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
 
-        That comes before any search for forks: the last look would age meanwhile.
+        The signal comes before any search for forks, during which the last look would age.
         """
         self._handles = {handle.key: handle for handle in handles}
         first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
@@ -329,7 +329,7 @@ class Kill:
 
 
 class Kills:
-    """The kills in progress, at most one per account, each advancing by itself."""
+    """The kills in progress, at most one per account, each advancing independently."""
 
     def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self.record = record

@@ -16,7 +16,7 @@ def lock_path(journal: Path) -> Path:
 def check_lock(path: Path) -> tuple[LockState, str]:
     """Whether the lock is held, or why that can't be determined.
 
-    It is taken shared and released at once; a daemon that finds it taken retries by itself.
+    It is taken shared and released at once; a daemon that finds it taken tries again later.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

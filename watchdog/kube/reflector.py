@@ -62,7 +62,8 @@ class RequestPace:
 
     `first_bookmark_s`: the first bookmark comes within this time. It does not if no object of the kind has changed in
     the whole cluster since the watch began and etcd does not report its progress (cacheWatcher.process in the same
-    package). Then watches of `short_length_s` show, by their ends, that the server is there and has no news.
+    package). Then watches of `short_length_s` end regularly, which shows that the server is there and nothing has
+    changed.
 
     `stable_after_s`: after a watch that ends sooner, the pauses keep growing. With the longest pause of 30 s, a lasting
     fault causes a request every 15 s on average. `answer_s`: a response begins within this time; a list is computed

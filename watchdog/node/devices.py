@@ -81,9 +81,9 @@ _FOLDERS: Final = (
 class Library:
     """The NVML library that was loaded from `path`, or why none was.
 
-    Without a path, `problem` is the loader's message and `elsewhere` lists folders that contain the library
-    nevertheless. `failure` is why the driver behind it does not answer. `version` is NVML's version, `entry` the size
-    of an entry of its process lists in bytes; both None if unknown.
+    Without a path, `problem` is the loader's message and `elsewhere` lists other folders that contain the library.
+    `failure` is why the driver behind it does not answer. `version` is NVML's version, `entry` the size of an entry of
+    its process lists in bytes; both None if unknown.
     """
 
     path: str | None = None

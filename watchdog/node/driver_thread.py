@@ -171,8 +171,8 @@ class DriverThread:
     """Owns a driver and reads it on a daemon thread, one reading at a time.
 
     The loop waits for `fileno()` with a timeout; a call that hangs in the driver blocks only this thread. While the
-    loop rests, the thread reads by itself, until a reading differs: that one is handed over like a requested one.
-    `asked` is when the last reading that it took by itself was begun; None if there was none.
+    loop rests, the thread reads without requests, until a reading differs: that one is handed over like a requested
+    one. `asked` is when the last reading that it took without a request was begun; None if there was none.
     """
 
     def __init__(self, driver: Driver, now: Callable[[], Now] = clock.now) -> None:

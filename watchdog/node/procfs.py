@@ -143,7 +143,7 @@ class Procfs:
     def is_privileged(self, pid: int) -> bool:
         """Whether a process may have CAP_SYS_ADMIN on this host, as in a privileged container under any user.
 
-        Capabilities within a user namespace of its own do not count. False if that can't be read.
+        Capabilities within a separate user namespace do not count. False if that can't be read.
         """
         try:
             may_administer = _has_bit(_BOUNDING.search(self._read(f"{pid}/status")), _SYS_ADMIN)

@@ -96,7 +96,7 @@ class DemoDaemon:
 
     @property
     def is_over(self) -> bool:
-        """Whether the demo has come to its end, or has taken too long."""
+        """Whether the demo has finished, or has taken too long."""
         return self._clock.now().boottime_s >= self._ends_s
 
     @property

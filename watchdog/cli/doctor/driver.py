@@ -179,8 +179,8 @@ def process_lists(facts: Facts) -> Iterator[Result]:
 def process_entries(facts: Facts) -> Iterator[Result]:
     """Process lists are consistent.
 
-    Drivers of about 535.43 to 535.86 use entries of another size, which is recognised; a list that is inconsistent
-    nevertheless is discarded.
+    Drivers of about 535.43 to 535.86 use entries of another size, which is recognised; any other inconsistent list is
+    discarded.
     """
     gaps = _gaps(facts, GapReason.CONTRADICTION)
     for gap in gaps:
