@@ -7,13 +7,13 @@ import pytest
 from tests.cli.build import account, replace, row, status, step
 from watchdog.cli.rows import TopRow
 from watchdog.core.policy import Do
-from watchdog.report.status import Moment, PlanStatus, TryingStatus, UnderWayStatus
+from watchdog.report.status import Moment, PendingStatus, PlanStatus, UnderWayStatus
 
 KILL: Final = step(due_in_s=12.0, scope="container", above="110%")
 HELD: Final = replace(
     KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", releases_in_s=250.0
 )
-EVICT: Final = step(Do.EVICT, trying=TryingStatus(tries=3, blocked=True, next_in_s=10.0))
+EVICT: Final = step(Do.EVICT, pending=PendingStatus(tries=3, blocked=True, next_in_s=10.0))
 
 
 def next_of(*steps: PlanStatus, begun: UnderWayStatus | None = None, **more: object) -> TopRow:
@@ -48,7 +48,7 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(begun=begun(sigkill_in_s=8.0)), 9.0, "killed, memory not freed yet"),
         (next_of(begun=begun(Do.EVICT)), 0.0, "being evicted"),
         (next_of(EVICT), 4.0, "eviction blocked, attempt 3, next in 6s"),
-        (next_of(replace(EVICT, trying=TryingStatus(tries=1))), 0.0, "eviction requested"),
+        (next_of(replace(EVICT, pending=PendingStatus(tries=1))), 0.0, "eviction requested"),
     ],
 )
 def test_in_short(shown: TopRow, elapsed_s: float, expected: str) -> None:

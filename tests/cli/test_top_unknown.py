@@ -63,7 +63,7 @@ def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
 def test_an_eviction_that_nobody_tries_again_is_on_hold() -> None:
     """An attempt that was refused is not said to come again in so many seconds."""
     trying = {"tries": 2, "blocked": True, "refused": None, "next_in_s": 5.0, "gives_up_in_s": 50.0}
-    plan = [{**entry, "do": "evict", "trying": trying} for entry in document(climbing(28))["plan"]]
+    plan = [{**entry, "do": "evict", "pending": trying} for entry in document(climbing(28))["plan"]]
     assert only(status(climbing(28), health=HANGS, plan=plan)).next_short() == "eviction postponed"
 
 

@@ -62,7 +62,7 @@ def _waits_and_goes(here: Life) -> None:
         # While a try is in progress, that is what is told.
         (entry,) = [each for each in here.daemon.status()["plan"] if each["rule"] == "evict"]
         assert entry["withheld_by"] == "pending"
-        assert entry["trying"]["blocked"]
+        assert entry["pending"]["blocked"]
         return "the disruption budget all needs 1 healthy pods and has" in entry["held_because"]
 
     here.wait(is_told, "the plan says what is in the way")
@@ -93,4 +93,4 @@ def _is_stopped(here: Life, journal: Path) -> None:
 def has_new_block(here: Life) -> bool:
     """Whether the pod that came after the evicted one waits for its budget."""
     entries = [each for each in here.daemon.status()["plan"] if each["rule"] == "evict"]
-    return any(each["trying"] is not None and each["trying"]["blocked"] for each in entries)
+    return any(each["pending"] is not None and each["pending"]["blocked"] for each in entries)

@@ -126,7 +126,7 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
         last = daemon._cycle.ledger.last_cycle
         assert last is not None
         assert last.boottime_s - clock.now().boottime_s == pytest.approx(after_s, abs=0.1)
-    assert daemon._sinks._endpoints.health_status().passes == 5
+    assert daemon._sinks._endpoints.health_status().cycles == 5
     assert b"gpu_watchdog_cycle_duration_seconds_count 5" in render(daemon._sinks._metrics.registry, openmetrics=False)
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
 

@@ -67,7 +67,7 @@ class Read(HTMLParser):
 
 
 WELL: Final = HealthStatus(
-    version="0.1.0", started_at=Moment(quiet().at.wall_s - 3600), uptime_s=3600, ready=True, passes=3600, journal="ok"
+    version="0.1.0", started_at=Moment(quiet().at.wall_s - 3600), uptime_s=3600, ready=True, cycles=3600, journal="ok"
 )
 
 

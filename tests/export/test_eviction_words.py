@@ -23,7 +23,7 @@ from watchdog.report.changes import ChangeKind, Changes
 from watchdog.report.events import blocked_note
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.action import explanation
-from watchdog.report.sentences.brakes import trying_because, withheld_because
+from watchdog.report.sentences.brakes import pending_because, withheld_because
 from watchdog.report.status import decode
 from watchdog.report.text import quoted
 
@@ -99,7 +99,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     )
     (entry,) = status["plan"]
     assert (entry["withheld_by"], entry["releases_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
-    assert entry["trying"] == {
+    assert entry["pending"] == {
         "tries": 1,
         "blocked": True,
         "refused": BUDGET,
@@ -142,7 +142,7 @@ def test_while_an_answer_is_awaited_that_is_said() -> None:
     world = Told()
     (entry,) = world.tell(0)["plan"]
     assert entry["held_because"] == "the API server is being asked to evict it"
-    assert (entry["trying"]["next_in_s"], entry["trying"]["refused"]) == (None, None)
+    assert (entry["pending"]["next_in_s"], entry["pending"]["refused"]) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_while_an_answer_is_awaited_that_is_said() -> None:
 def test_which_try_it_is(tries: int, which: str) -> None:
     """Tries are counted as people count."""
     pending = PendingEviction(step=RULE.steps[0].signature, tries=tries, until_s=0.0)
-    assert trying_because(pending) == f"the API server is being asked to evict it{which}"
+    assert pending_because(pending) == f"the API server is being asked to evict it{which}"
 
 
 def test_words_of_the_server_are_made_harmless() -> None:
@@ -166,7 +166,7 @@ def test_words_of_the_server_are_made_harmless() -> None:
     pending = PendingEviction(
         step=RULE.steps[0].signature, tries=1, until_s=0.0, next_s=1.0, refused="the budget \x1b[2J\n" + "x" * 9999
     )
-    text = trying_because(pending)
+    text = pending_because(pending)
     assert text.isprintable()
     assert len(text) < 600
 

@@ -59,9 +59,9 @@ def test_before_the_first_pass_nothing_of_it_is_known(endpoints: Endpoints, cloc
     clock.second = 2
     row = encode(endpoints.health_status())
     assert (row["ready"], row["unready"], row["uptime_s"]) == (False, ("no cycle has completed yet",), 2)
-    unknown = ("last_pass_s", "last_pass_ago_s", "pass_p99_s", "api", "blind_since", "policy_error", "hangs_since")
+    unknown = ("last_cycle_s", "last_cycle_ago_s", "cycle_p99_s", "api", "blind_since", "policy_error", "hangs_since")
     assert [row[key] for key in unknown] == [None] * len(unknown)
-    assert (row["passes"], row["journal"], row["policy_ok"]) == (0, "ok", True)
+    assert (row["cycles"], row["journal"], row["policy_ok"]) == (0, "ok", True)
 
 
 def test_while_a_pass_hangs_the_answer_says_how_long(endpoints: Endpoints, clock: Clock) -> None:
@@ -69,7 +69,7 @@ def test_while_a_pass_hangs_the_answer_says_how_long(endpoints: Endpoints, clock
     endpoints.publish(quiet())
     clock.second = 45
     row = encode(endpoints.health_status())
-    assert (row["last_pass_s"], row["last_pass_ago_s"], row["passes"], row["ready"]) == (0.006, 45, 1, False)
+    assert (row["last_cycle_s"], row["last_cycle_ago_s"], row["cycles"], row["ready"]) == (0.006, 45, 1, False)
     assert row["unready"] == ("the last cycle completed 45s ago: the loop or a call to NVML is hung",)
 
 

@@ -156,7 +156,7 @@ def test_the_status_is_the_promised_json(site: Site) -> None:
     response, body = site.get("/api/status")
     assert response.headers["Content-Type"] == "application/json"
     told = json.loads(body)
-    assert (told["health"]["passes"], told["health"]["ready"]) == (1, True)
+    assert (told["health"]["cycles"], told["health"]["ready"]) == (1, True)
     assert {**told, "health": None} == json.loads(EXPECTED)
 
 

@@ -18,7 +18,7 @@ from watchdog.export.page_headline import Headline, headline
 from watchdog.report.progress import Level
 from watchdog.report.status import HealthStatus, Moment
 
-HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=45.0)
+HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_cycle_ago_s=45.0)
 LOST = Gap(
     reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("Unknown Error (code 999)", "create the pod anew")
 )

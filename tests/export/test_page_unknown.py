@@ -13,7 +13,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.report.status import Moment
 
 SINCE = "as of 08:00:09 UTC"
-HANGS = replace(WELL, hangs_since=Moment(at(9).wall_s), last_pass_ago_s=60.0)
+HANGS = replace(WELL, hangs_since=Moment(at(9).wall_s), last_cycle_ago_s=60.0)
 GAP = Gap(reason=GapReason.PROCESSES, what="GPU-0 processes", problem=Problem("Not Supported (code 3)"), gpu="GPU-0")
 DARK = "What runs on GPU 0 is not known."
 

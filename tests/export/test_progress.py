@@ -12,7 +12,7 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.report.progress import Level, by_urgency, planned_short, under_way_short
 from watchdog.report.sentences.action import result_short
-from watchdog.report.status import Moment, PlanStatus, Status, TryingStatus, UnderWayStatus
+from watchdog.report.status import Moment, PendingStatus, PlanStatus, Status, UnderWayStatus
 from watchdog.report.status_build import status_of
 
 NOW = Moment(at(31).wall_s)
@@ -36,13 +36,14 @@ def over(**more: object) -> Status:
         ({"do": Do.KILL, "due_in_s": 7}, {"pods_stale": True}, "kill postponed"),
         ({"do": Do.KILL, "withheld_by": "stale"}, {"pods_stale": True}, "kill held: stale"),
         ({"do": Do.KILL}, {"health": msgspec.structs.replace(WELL, hangs_since=NOW)}, "kill postponed"),
-        ({"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=1)}, {}, "eviction requested"),
+        ({"do": Do.EVICT, "withheld_by": "pending", "pending": PendingStatus(tries=1)}, {}, "eviction requested"),
         (
-            {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, blocked=True, next_in_s=5)}, {},
+            {"do": Do.EVICT, "withheld_by": "pending", "pending": PendingStatus(tries=2, blocked=True, next_in_s=5)},
+            {},
             "eviction blocked, attempt 2, next in 5s",
         ),
         (
-            {"do": Do.EVICT, "withheld_by": "pending", "trying": TryingStatus(tries=2, next_in_s=0)}, {},
+            {"do": Do.EVICT, "withheld_by": "pending", "pending": PendingStatus(tries=2, next_in_s=0)}, {},
             "eviction refused, attempt 2, next now",
         ),
     ],

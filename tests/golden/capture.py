@@ -17,7 +17,7 @@ _KEPT: Final = frozenset(
     namespace pod uid container gpu used_at_least used_at_most declared declared_by allowed verdict rule processes pid
     owner kind requested allowed_by_request allowance percent per_context contexts misdeclarations source counts
     behind observes active now ladder step do scope above threshold_bytes for_s grace_s repeat_s under_pressure state
-    reason what pids withheld_by card account due_in_s under_way signals ended trying tries blocked
+    reason what pids withheld_by card account due_in_s under_way signals ended pending tries blocked
     ready journal policy_ok
     """.split()  # noqa: SIM905 - eighty names in a list are eighty lines
 )
@@ -50,7 +50,7 @@ _METRICS: Final = frozenset(
     scan_duration_seconds_count cycle_duration_seconds_count
     """.split()  # noqa: SIM905
 )
-# By how many passes there were, or by the clock: whether there are any.
+# Depends on the number of cycles, or on the clock: only whether there are any.
 _UNCOUNTED: Final = frozenset({"scan_gaps_total", "scan_duration_seconds_count", "cycle_duration_seconds_count"})
 _VERSIONS: Final = frozenset({"version", "python", "sha256"})
 _ROW: Final = tuple(

@@ -70,8 +70,8 @@ def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
         assert last is not None
         assert time.time() - last < 2.0
         health = running.status()["health"]
-        assert health["passes"] >= after
-        assert health["last_pass_ago_s"] < 2.0
+        assert health["cycles"] >= after
+        assert health["last_cycle_ago_s"] < 2.0
         stop = world_v1.journal.with_name("stop")
         stop.touch()
         began = time.monotonic()

@@ -122,8 +122,8 @@ class TopRow:
     @property
     def is_acting(self) -> bool:
         """Whether an action is in progress."""
-        is_trying = self.next is not None and self.next.trying is not None and not self._is_hung
-        return self.account.under_way is not None or is_trying
+        is_pending = self.next is not None and self.next.pending is not None and not self._is_hung
+        return self.account.under_way is not None or is_pending
 
     @property
     def is_waiting(self) -> bool:
@@ -366,7 +366,7 @@ def daemon_health(status: Status) -> str:
         f"version {health.version}" if health.version else "",
         f"up {span(health.uptime_s)}" if health.uptime_s else "",
         "ready" if health.ready else "not ready",
-        f"cycles take {health.pass_p99_s * 1000:.0f}ms" if health.pass_p99_s is not None else "",
+        f"cycles take {health.cycle_p99_s * 1000:.0f}ms" if health.cycle_p99_s is not None else "",
     )
     return ", ".join(filter(None, parts))
 

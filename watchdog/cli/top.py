@@ -265,7 +265,7 @@ class Live:
             return
         self._answered_s = at_s
         if self._status is None or self._status.at != status.at:
-            ago_s = status.health.last_pass_ago_s if status.health is not None else None
+            ago_s = status.health.last_cycle_ago_s if status.health is not None else None
             self._cycle_s, self._elapsed_s = at_s - max(ago_s or 0.0, 0.0), 0.0
         if not timers_run(status):
             self._elapsed_s = 0.0

@@ -231,12 +231,12 @@ def _health(seen: PageInput) -> Iterator[tuple[str, str, bool]]:
     """The watchdog's own health: each item, its state, and whether that is good."""
     health, status = seen.health, seen.status
     yield "Ready", "; ".join(health.unready) or "yes", health.ready
-    if health.last_pass_ago_s is None:
+    if health.last_cycle_ago_s is None:
         yield "Last cycle", "none yet", health.turns
     else:
-        took = f", took {_short_span(health.last_pass_s)}" if health.last_pass_s is not None else ""
-        yield "Last cycle", f"{span(health.last_pass_ago_s)} ago{took}", health.turns
-        yield "Cycles", f"99% within {_short_span(health.pass_p99_s or 0.0)}; {health.passes:,} since startup", True
+        took = f", took {_short_span(health.last_cycle_s)}" if health.last_cycle_s is not None else ""
+        yield "Last cycle", f"{span(health.last_cycle_ago_s)} ago{took}", health.turns
+        yield "Cycles", f"99% within {_short_span(health.cycle_p99_s or 0.0)}; {health.cycles:,} since startup", True
     if status is not None:
         yield from _inputs(seen, status)
     yield "Journal", health.journal, health.journal == OK

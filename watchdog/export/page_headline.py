@@ -96,7 +96,7 @@ def headline(seen: PageInput) -> Headline:
             return Headline(level=Level.WATCH, state=f"Starting: {state}", remedy=_CHECK_LOG)
         return Headline(level=Level.BAD, state=f"Hung: {state}", remedy=_CHECK_DRIVER)
     if not health.turns:
-        state = f"Hung: the last cycle completed {span(health.last_pass_ago_s or 0.0)} ago. No new action is taken."
+        state = f"Hung: the last cycle completed {span(health.last_cycle_ago_s or 0.0)} ago. No new action is taken."
         return Headline(level=Level.BAD, state=state, rest=f"Everything below is {seen.as_of}.", remedy=_CHECK_DRIVER)
     if status.maintenance is not None:
         state = "Under maintenance: NVML is released and nothing is enforced."

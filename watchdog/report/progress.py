@@ -11,7 +11,7 @@ from watchdog.core.assessment import Verdict
 from watchdog.core.policy import Do
 from watchdog.report.sentences.action import under_way_sentence
 from watchdog.report.sentences.following import coming, is_enforced
-from watchdog.report.status import AccountStatus, PlanStatus, Status, StatusKey, TryingStatus, UnderWayStatus
+from watchdog.report.status import AccountStatus, PendingStatus, PlanStatus, Status, StatusKey, UnderWayStatus
 from watchdog.report.text import span
 
 _NEVER_S: Final = 1e9
@@ -127,8 +127,8 @@ def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, ela
     noun, when = entry.do.verb.noun, due_short(entry, elapsed_s)
     if _is_postponed(entry, status):
         return f"{noun} postponed"
-    if entry.trying is not None:
-        return _trying_short(entry.trying, noun, elapsed_s)
+    if entry.pending is not None:
+        return _pending_short(entry.pending, noun, elapsed_s)
     if entry.withheld_by is not None:
         # What is not due yet is not held back yet.
         is_due = entry.due_in_s <= elapsed_s
@@ -175,11 +175,11 @@ def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) 
     return "killed, memory not freed yet"
 
 
-def _trying_short(trying: TryingStatus, noun: str, elapsed_s: float) -> str:
-    if trying.next_in_s is None:
+def _pending_short(pending: PendingStatus, noun: str, elapsed_s: float) -> str:
+    if pending.next_in_s is None:
         return f"{noun} requested"
-    state, left_s = "blocked" if trying.blocked else "refused", trying.next_in_s - elapsed_s
-    return f"{noun} {state}, attempt {trying.tries}, next {f'in {_left(left_s)}' if left_s > 0 else 'now'}"
+    state, left_s = "blocked" if pending.blocked else "refused", pending.next_in_s - elapsed_s
+    return f"{noun} {state}, attempt {pending.tries}, next {f'in {_left(left_s)}' if left_s > 0 else 'now'}"
 
 
 def _is_postponed(entry: PlanStatus, status: Status) -> bool:

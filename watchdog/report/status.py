@@ -228,7 +228,7 @@ class GapStatus(Struct, frozen=True, kw_only=True):
         return f"{self.why}; {self.remedy}" if self.remedy else self.why
 
 
-class TryingStatus(Struct, frozen=True, kw_only=True):
+class PendingStatus(Struct, frozen=True, kw_only=True):
     """An eviction that the API server has not accepted yet."""
 
     tries: int = 0
@@ -267,7 +267,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     observes: bool = False
     releases_in_s: Seconds | None = None
     held_because: str | None = None
-    trying: TryingStatus | None = None
+    pending: PendingStatus | None = None
     sentence: str = ""
     detail: str = ""
 
@@ -390,10 +390,10 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
     uptime_s: Seconds = 0
     ready: bool = False
     unready: tuple[str, ...] = ()
-    last_pass_s: Seconds | None = None
-    last_pass_ago_s: Seconds | None = None
-    pass_p99_s: Seconds | None = None
-    passes: int = 0
+    last_cycle_s: Seconds | None = None
+    last_cycle_ago_s: Seconds | None = None
+    cycle_p99_s: Seconds | None = None
+    cycles: int = 0
     journal: str = ""
     policy_ok: bool = True
     policy_error: str | None = None

@@ -33,13 +33,13 @@ from watchdog.report.status import (
     MisdeclarationStatus,
     Moment,
     OwnerStatus,
+    PendingStatus,
     PlanStatus,
     PolicyStatus,
     ProcessStatus,
     RecentStatus,
     Status,
     StepStatus,
-    TryingStatus,
     UnattributedStatus,
     UnderWayStatus,
     json_seconds,
@@ -338,16 +338,16 @@ def _moment(now: Now | None) -> Moment | None:
     return Moment(now.wall_s) if now is not None else None
 
 
-def _trying(entry: PlanEntry, report: CycleReport) -> TryingStatus | None:
-    trying, now_s = entry.pending_eviction, report.at.boottime_s
-    if trying is None:
+def _pending(entry: PlanEntry, report: CycleReport) -> PendingStatus | None:
+    pending, now_s = entry.pending_eviction, report.at.boottime_s
+    if pending is None:
         return None
-    return TryingStatus(
-        tries=trying.tries,
-        blocked=trying.is_blocked,
-        refused=inert(trying.refused, 600) or None,
-        next_in_s=json_seconds(max(trying.next_s - now_s, 0.0)) if trying.next_s is not None else None,
-        gives_up_in_s=json_seconds(max(trying.until_s - now_s, 0.0)),
+    return PendingStatus(
+        tries=pending.tries,
+        blocked=pending.is_blocked,
+        refused=inert(pending.refused, 600) or None,
+        next_in_s=json_seconds(max(pending.next_s - now_s, 0.0)) if pending.next_s is not None else None,
+        gives_up_in_s=json_seconds(max(pending.until_s - now_s, 0.0)),
     )
 
 
@@ -375,7 +375,7 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         observes=entry.assessment.observes,
         releases_in_s=json_seconds(entry.releases_in_s) if entry.releases_in_s is not None else None,
         held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,
-        trying=_trying(entry, report),
+        pending=_pending(entry, report),
         sentence=words.sentence + postponed,
         detail=words.detail + postponed,
     )

@@ -16,18 +16,18 @@ _BOUND: Final = f"up to {MOST_TRIES} times within {format_duration(GIVE_UP_AFTER
 RETRIED: Final = f"and is retried {_BOUND}"
 
 
-def trying_because(trying: PendingEviction) -> str:
+def pending_because(pending: PendingEviction) -> str:
     """Why an eviction has not succeeded yet, as the end of a sentence."""
-    if trying.next_s is None:
-        which = "" if trying.tries == 1 else f", for the {_ordinal(trying.tries)} time"
+    if pending.next_s is None:
+        which = "" if pending.tries == 1 else f", for the {_ordinal(pending.tries)} time"
         return f"the API server is being asked to evict it{which}"
-    times = "once" if trying.tries == 1 else f"{trying.tries} times"
+    times = "once" if pending.tries == 1 else f"{pending.tries} times"
     state = (
         "its disruption budget does not let the eviction through"
-        if trying.is_blocked
+        if pending.is_blocked
         else "the eviction has not succeeded"
     )
-    return f"{state} ({quoted(trying.refused, _LONGEST)}); tried {times} so far, {_BOUND}"
+    return f"{state} ({quoted(pending.refused, _LONGEST)}); tried {times} so far, {_BOUND}"
 
 
 def _ordinal(number: int) -> str:
@@ -61,7 +61,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
             why = f"the pod is protected: {inert(protected)}" if protected else ""
             why = why or against_evicting(entry.assessment.pod) or DAEMON
         case Brake.PENDING if entry.pending_eviction is not None:
-            why = trying_because(entry.pending_eviction)
+            why = pending_because(entry.pending_eviction)
         case Brake.PENDING:
             where = f"on {inert(entry.card)}" if entry.card is not None else "here"
             why = f"an earlier kill or eviction {where} is still in progress: its memory has not been freed yet"

@@ -58,7 +58,7 @@ def hung_in_full(status: Status) -> tuple[str, ...]:
 def _actions_continue(status: Status) -> str:
     """That actions in progress continue without a cycle, with the pods concerned."""
     titles = [account.title for account in status.accounts if account.under_way is not None]
-    titles += [entry.title for entry in status.plan if entry.trying is not None]
+    titles += [entry.title for entry in status.plan if entry.pending is not None]
     pods = sorted({inert(title) for title in titles})
     more = f" and {count(len(pods) - _MOST_NAMED, 'more pod')}" if len(pods) > _MOST_NAMED else ""
     known = f"; in progress: {', '.join(pods[:_MOST_NAMED])}{more}" if pods else ""
