@@ -37,15 +37,15 @@ class Ticks:
         return self.last.boottime_s + self.took_s[-1]
 
 
-def is_quiet(opened: OpenCycle, finish: ClosedCycle) -> bool:
+def is_quiet(opened: OpenCycle, closed: ClosedCycle) -> bool:
     """Whether running this cycle again with equal inputs would, for some time, change nothing but the time.
 
     So it took no action, its reading had no gaps, no action is in progress, and nothing remembered depends on the
     number of cycles. Steps may be waiting: `next_change_s` gives the time.
     """
-    inputs, snapshot, ledger = opened.inputs, opened.snapshot, finish.plan.ledger
-    has_acted = bool(opened.only or finish.began or finish.outcomes)
-    has_acted = has_acted or any(entry.taken or entry.is_new for entry in finish.plan.entries)
+    inputs, snapshot, ledger = opened.inputs, opened.snapshot, closed.plan.ledger
+    has_acted = bool(opened.only or closed.began or closed.outcomes)
+    has_acted = has_acted or any(entry.taken or entry.is_new for entry in closed.plan.entries)
     is_whole = ledger.last_cycle == snapshot.at
     if has_acted or not is_whole or snapshot.blind or snapshot.gaps or inputs.pods.gaps:
         return False

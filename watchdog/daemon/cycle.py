@@ -35,7 +35,7 @@ class Cycle:
         self._intentions = Intentions(kills, evictions)
         self._unfinished = UnfinishedActions()
         self.unlisted = Unlisted()
-        self._settled: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
+        self._resolved_intentions: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self.ledger = Ledger()
@@ -121,7 +121,7 @@ class Cycle:
 
     def intend(self, opened: OpenCycle) -> OpenCycle:
         """Write down what the cycle is about to begin; its `intentions` show when that is on disk."""
-        self._settled.clear()
+        self._resolved_intentions.clear()
         begins = (
             entry
             for entry in opened.plan.taken
@@ -133,7 +133,7 @@ class Cycle:
         """Withdraw the intentions of a cycle that have not begun, since it was not closed."""
         for entry in opened.plan.taken:
             number = self._intentions.number(entry, opened)
-            if isinstance(number, int) and number not in self._settled:
+            if isinstance(number, int) and number not in self._resolved_intentions:
                 self._note([self._kills.withdraw(entry, number, reason)])
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
@@ -184,7 +184,7 @@ class Cycle:
             justified = justify(entry, reassessed, opened.inputs, last_look, now)
             return self._begin(justified, entry, number, opened, last_look)
         if isinstance(number, Outcome):
-            self._settle(number)
+            self._apply_outcome(number)
         if number is not None:
             return number
         if entry.do.enforces and opened.inputs.acts_on(entry.assessment):
@@ -217,7 +217,7 @@ class Cycle:
             return self._retry(justify(entry, reassessed, opened.inputs, last_look, now), entry, opened, last_look, now)
         if entry.do is Do.EVICT and not self._evictions.are_possible:
             failed = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
-            self._settle(failed)
+            self._apply_outcome(failed)
             return failed
         return None  # enforcement was off when it was planned, so nothing is on disk
 
@@ -239,13 +239,13 @@ class Cycle:
             return self._withdraw(entry, number, justified.reason if isinstance(justified, Outcome) else str(justified))
         match entry.do:
             case Do.KILL:
-                self._settled.add(number)
+                self._resolved_intentions.add(number)
                 return self._kill(justified, number, opened.inputs, last_look)
             case Do.EVICT:
                 why = last_look.refusal(justified)
                 if why is not None:
                     return self._withdraw(entry, number, why)
-                self._settled.add(number)
+                self._resolved_intentions.add(number)
                 return self._evict(justified, number, opened, last_look)
             case Do.WARN:
                 raise AssertionError("a warning has no intention")
@@ -288,16 +288,16 @@ class Cycle:
             self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)
             self.ledger = note_sent(self.ledger, self._kills.sent())
         if result.result is not Result.DONE:
-            self._settle(result)
+            self._apply_outcome(result)
         elif self._evictions.pending:
             reason = f"rule {entry.rule.name} has begun to kill meanwhile"
             self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, result.at)
         return result
 
     def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
-        self._settled.add(number)
+        self._resolved_intentions.add(number)
         outcome = self._kills.withdraw(replace(entry, taken=False), number, reason)
-        self._settle(outcome)
+        self._apply_outcome(outcome)
         return outcome
 
     def _update_breaker(self, ledger: Ledger, now: Now, *, is_trial: bool) -> None:
@@ -318,7 +318,7 @@ class Cycle:
 
     def _note(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
-            self._settle(outcome)
+            self._apply_outcome(outcome)
             self._ended.append(outcome)
 
     def _absorb(self) -> None:
@@ -330,5 +330,5 @@ class Cycle:
         self._note(outcomes)
         self.ledger = self.ledger.note_pending_evictions(self._evictions.pending)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _apply_outcome(self, outcome: Outcome) -> None:
         self.ledger = settle(self.ledger, outcome)

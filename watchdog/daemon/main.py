@@ -261,21 +261,21 @@ class Daemon:
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
     ) -> None:
         """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
-        finish = self._cycle.close(opened, last_look, clock.now())
+        closed = self._cycle.close(opened, last_look, clock.now())
         self._pending = None
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
-            self._sampler.pace.plan(finish.plan, ended)
+            self._sampler.pace.plan(closed.plan, ended)
         report = report_of(
             opened,
-            finish,
+            closed,
             self._permission.enforcement,
             policy_loaded_s=self._policy_loaded_s,
             maintenance=self._sampler.maintenance,
             ended=ended,
         )
         self._publish(report, opened.inputs)
-        self._quiet_ticks.begin(opened, finish, report, reading)
+        self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:

@@ -50,11 +50,11 @@ class QuietTicks:
         self._publish = publish
         self._last: _QuietCycle | None = None
 
-    def begin(self, opened: OpenCycle, finish: ClosedCycle, report: CycleReport, reading: DriverReading | None) -> None:
+    def begin(self, opened: OpenCycle, closed: ClosedCycle, report: CycleReport, reading: DriverReading | None) -> None:
         """Rest after a published cycle if it is quiet; `reading` is what it was made from (None: two readings)."""
         self._last = None
-        if reading is not None and is_quiet(opened, finish):
-            until_s = next_change_s(finish.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at)
+        if reading is not None and is_quiet(opened, closed):
+            until_s = next_change_s(closed.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at)
             self._last = _QuietCycle(reading=reading, inputs=opened.inputs, report=report, until_s=until_s)
             self._rest(self._last)
 

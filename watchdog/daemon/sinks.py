@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 def report_of(
     opened: OpenCycle,
-    finish: ClosedCycle,
+    closed: ClosedCycle,
     enforcement: Enforcement,
     *,
     policy_loaded_s: float,
@@ -60,9 +60,9 @@ def report_of(
         pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue),
         attribution=opened.attribution,
         assessments=opened.assessments,
-        plan=finish.plan,
-        began=finish.began,
-        outcomes=finish.outcomes,
+        plan=closed.plan,
+        began=closed.began,
+        outcomes=closed.outcomes,
         namespaces=inputs.namespaces,
         maintenance=maintenance,
         scan_s=opened.scan_s,
