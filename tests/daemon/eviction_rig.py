@@ -76,9 +76,12 @@ class World:
         self.began: list[Outcome] = []
         self.ended: list[Outcome] = []
         self.seen = Seen()
-        actions = Kills(self.group, record, lambda: at(self.second))
-        self.evictions = Evictions(self.api, record, lambda: at(self.second))
-        self.cycle = Cycle(self.seen, actions, self.evictions)
+
+        def clock() -> Now:
+            return at(self.second)
+
+        self.evictions = Evictions(self.api, record, clock)
+        self.cycle = Cycle(self.seen, Kills(self.group, record, clock), self.evictions, record, clock)
 
     @property
     def tries(self) -> list[EvictionRequest]:

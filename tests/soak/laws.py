@@ -106,7 +106,8 @@ def _under(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, mo
     policy = replace(opened.inputs.policy, mode=mode)
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
-    cycle = Cycle(frozen, Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked))
+    kills, evictions = Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked)
+    cycle = Cycle(frozen, kills, evictions, record, lambda: asked)
     cycle.ledger, cycle.unlisted = before, unlisted
     given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None), given, asked, asked)

@@ -77,7 +77,8 @@ class Life:
         self._actions.begins = lambda entry: self._book.begins(entry, around.clock.now())
         self._sources = SimSources(around)
         # It has no API: an eviction fails at once.
-        self.cycle = Cycle(self._scanner, self._actions, Evictions(None, self._record, around.clock.now))
+        evictions = Evictions(None, self._record, around.clock.now)
+        self.cycle = Cycle(self._scanner, self._actions, evictions, self._record, around.clock.now)
         self._enforcement = Enforcement(enforcing=False, suspended=())
         self._book.policy(self._plan, around.half, starts=True)
         self._book.standing.answers = self._table.answers

@@ -17,7 +17,7 @@ from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Resul
 from watchdog.core.policy import Do
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
-from watchdog.daemon.kill import Kills, reaction_s
+from watchdog.daemon.kill import ActionRecord, Kills, reaction_s
 from watchdog.daemon.last_look import LastLook, justify, reassessor, refuse, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.driver import DriverReading
@@ -27,12 +27,15 @@ from watchdog.node.scan import Scanner
 class Cycle:
     """Runs cycles over one node, and remembers the ledger from one to the next."""
 
-    def __init__(self, scanner: Scanner, kills: Kills, evictions: Evictions) -> None:
+    def __init__(
+        self, scanner: Scanner, kills: Kills, evictions: Evictions, record: ActionRecord, clock: Callable[[], Now]
+    ) -> None:
         self._scanner = scanner
         self._assessor = Assessor()
         self._kills = kills
         self._evictions = evictions
-        self._intentions = Intentions(kills, evictions)
+        self._record = record
+        self._intentions = Intentions(kills, evictions, record, clock)
         self._unfinished = UnfinishedActions()
         self.unlisted = Unlisted()
         self._resolved_intentions: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
@@ -83,7 +86,7 @@ class Cycle:
         self._absorb()
         for action in self._unfinished.take_ended(is_listed, now):
             reason = "the watchdog had ended before its memory was seen free"
-            self._kills.record.released(action.number, now, None, reason)
+            self._record.released(action.number, now, None, reason)
             if not self._unfinished.is_waiting(action.account):
                 self.ledger = self.ledger.note_ended(action.account)
         plan = decide(assessments, self.ledger, asked, inputs)
@@ -132,9 +135,9 @@ class Cycle:
     def drop(self, opened: OpenCycle, reason: str) -> None:
         """Withdraw the intentions of a cycle that have not begun, since it was not closed."""
         for entry in opened.plan.taken:
-            number = self._intentions.number(entry, opened)
-            if isinstance(number, int) and number not in self._resolved_intentions:
-                self._note([self._kills.withdraw(entry, number, reason)])
+            number = self._intentions.claim(entry, opened).number
+            if number is not None and number not in self._resolved_intentions:
+                self._note([self._intentions.withdraw(entry, number, reason)])
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
@@ -177,16 +180,17 @@ class Cycle:
         now: Now,
     ) -> Outcome | Brake | PlanEntry | None:
         """Act on one entry: its outcome, the brake that withholds it, or the entry; None: the next cycle does it."""
-        number = self._intentions.number(entry, opened)
-        if isinstance(number, int):
+        claimed = self._intentions.claim(entry, opened)
+        if claimed.number is not None:
             policy = opened.inputs.policy
             entry = retarget(entry, reassessed.get(entry.account), policy, self.ledger, now)
             justified = justify(entry, reassessed, opened.inputs, last_look, now)
-            return self._begin(justified, entry, number, opened, last_look)
-        if isinstance(number, Outcome):
-            self._apply_outcome(number)
-        if number is not None:
-            return number
+            return self._begin(justified, entry, claimed.number, opened, last_look)
+        if claimed.outcome is not None:
+            self._apply_outcome(claimed.outcome)
+        not_begun = claimed.outcome or claimed.withheld_by
+        if not_begun is not None:
+            return not_begun
         if entry.do.enforces and opened.inputs.acts_on(entry.assessment):
             return self._enforce_without_intention(entry, reassessed, opened, last_look, now)
         if not opened.inputs.acts_on(entry.assessment):
@@ -296,7 +300,7 @@ class Cycle:
 
     def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
         self._resolved_intentions.add(number)
-        outcome = self._kills.withdraw(replace(entry, taken=False), number, reason)
+        outcome = self._intentions.withdraw(replace(entry, taken=False), number, reason)
         self._apply_outcome(outcome)
         return outcome
 
@@ -306,7 +310,7 @@ class Cycle:
         if after is not before and after is not None and is_trial:
             ledger = replace(ledger, brakes=replace(ledger.brakes, opened=replace(after, observed=True)))
         elif after is not before and not (before is not None and before.observed):
-            self._kills.record.breaker(now if after is not None else None)
+            self._record.breaker(now if after is not None else None)
         self.ledger = ledger
 
     def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from watchdog.core.assessment import AccountKey, Attribution
@@ -12,7 +12,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.kill import ActionRecord, Kills, withdraw
 from watchdog.journal.actions import UnfinishedAction
 
 
@@ -48,12 +48,27 @@ class UnfinishedActions:
 _TOO_LATE: Final = "the disk took too long to write the intention"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedIntention:
+    """A plan entry's intention as its action is to begin; one field is set, or none if nothing was intended.
+
+    `number`: it is on disk, and the action may begin; `outcome`: the action ended before it could begin; `withheld_by`:
+    the intention is not on disk.
+    """
+
+    number: int | None = None
+    outcome: Outcome | None = None
+    withheld_by: Brake | None = None
+
+
 class Intentions:
     """Writes intentions down, and withdraws those that reach the disk only after the cycle has gone on."""
 
-    def __init__(self, kills: Kills, evictions: Evictions) -> None:
+    def __init__(self, kills: Kills, evictions: Evictions, record: ActionRecord, clock: Callable[[], Now]) -> None:
         self._kills = kills
         self._evictions = evictions
+        self._record = record
+        self._clock = clock
         self._waiting: dict[AccountKey, tuple[PlanEntry, Future[int]]] = {}
         self._late: list[tuple[PlanEntry, Future[int]]] = []
 
@@ -81,17 +96,23 @@ class Intentions:
             case _:
                 assert_never(entry.do)
 
-    def number(self, entry: PlanEntry, opened: OpenCycle) -> int | Outcome | Brake | None:
-        """The number of an entry's intention, or why it can't begin; None if nothing was intended."""
+    def claim(self, entry: PlanEntry, opened: OpenCycle) -> ClaimedIntention:
+        """An entry's intention; one that is not on disk yet is cancelled, or withdrawn once it is."""
         intended = opened.intentions.get(entry.account) if entry.do.enforces else None
         if intended is None or isinstance(intended, Outcome):
-            return intended
+            return ClaimedIntention(outcome=intended)
         self._waiting.pop(entry.account, None)
         if not intended.done() and not intended.cancel():
             self._late.append((entry, intended))
             # The disk is not waited for once maintenance begins.
-            return Brake.MAINTENANCE if opened.inputs.maintenance else Brake.JOURNAL
-        return Brake.JOURNAL if intended.cancelled() or _has_failed(intended) else intended.result()
+            return ClaimedIntention(withheld_by=Brake.MAINTENANCE if opened.inputs.maintenance else Brake.JOURNAL)
+        if intended.cancelled() or _has_failed(intended):
+            return ClaimedIntention(withheld_by=Brake.JOURNAL)
+        return ClaimedIntention(number=intended.result())
+
+    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+        """Withdraw an intention before anything was done."""
+        return withdraw(self._record, entry, number, reason, self._clock())
 
     def without(self, brakes: BrakeMemory) -> BrakeMemory:
         """The memory of a journal without intentions that have not begun yet: those count once they begin.
@@ -111,12 +132,12 @@ class Intentions:
             if intended.done():
                 self._late.remove((entry, intended))
                 if not _has_failed(intended):
-                    yield self._kills.withdraw(entry, intended.result(), _TOO_LATE)
+                    yield self.withdraw(entry, intended.result(), _TOO_LATE)
 
     def interrupt(self, now: Now) -> None:
         """Withdraw late intentions as soon as they are on disk, since nothing waits for them any more."""
         for _, intended in self._late:
-            self._kills.record.withdraw_once_written(intended, "the watchdog was stopped", now)
+            self._record.withdraw_once_written(intended, "the watchdog was stopped", now)
         self._late = []
 
 

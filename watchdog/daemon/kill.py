@@ -61,6 +61,12 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
     return future
 
 
+def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now) -> Outcome:
+    """Withdraw an intention, of a kill or an eviction, before anything was done."""
+    record.withdraw(number, reason, now)
+    return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
+
+
 class Processes(Protocol):
     """Finds processes to act on."""
 
@@ -332,7 +338,7 @@ class Kills:
     """The kills in progress, at most one per account, each advancing independently."""
 
     def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
-        self.record = record
+        self._record = record
         self._processes = processes
         self._clock = clock
         self._under_way: dict[AccountKey, Kill] = {}
@@ -361,13 +367,7 @@ class Kills:
         now = self._clock()
         if not ready:
             return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
-        return self.record.intend(entry, sorted(handle.key for handle in ready), now)
-
-    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
-        """Withdraw an intention, of a kill or an eviction, before anything was done."""
-        now = self._clock()
-        self.record.withdraw(number, reason, now)
-        return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
+        return self._record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def begin(
         self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
@@ -381,18 +381,18 @@ class Kills:
             ready = self._hold(entry)
         except PermissionError as error:
             now, reason = self._clock(), f"{error}; no process was signalled"
-            self.record.end(number, Result.FAILED, reason, now)
+            self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         why = refusal(entry) if ready else "its processes had ended"
         if why is not None:
             _close(ready)
-            return self.withdraw(entry, number, why)
+            return withdraw(self._record, entry, number, why, self._clock())
         now = self._clock()
-        kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self.record)
+        kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
         if not kill.send_first(ready):
             _close(ready)
-            return self.withdraw(entry, number, "its processes had ended")
+            return withdraw(self._record, entry, number, "its processes had ended", self._clock())
         self._under_way[entry.account] = kill
         failed = kill.advance(now)
         if failed is not None:

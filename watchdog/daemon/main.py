@@ -61,8 +61,9 @@ class Daemon:
         )
         self._sinks = Sinks(options, self._policy, now, event_writer)
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
-        kills = Kills(scanner, self._keeper.record, clock.now)
-        self._cycle = Cycle(scanner, kills, Evictions(evictor, self._keeper.record, clock.now))
+        record = self._keeper.record
+        kills, evictions = Kills(scanner, record, clock.now), Evictions(evictor, record, clock.now)
+        self._cycle = Cycle(scanner, kills, evictions, record, clock.now)
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._log.warn)
         self._pending: PendingCycle | None = None
         self._quiet_ticks = QuietTicks(

@@ -83,7 +83,8 @@ class DemoDaemon:
                 self._driver.allocate(key, process.curve)
         self._scanner = Scanner(ProcessTable(procfs, pidfds=pidfd_supported() is None))
         kills = Kills(self._scanner, self._events, clock.now)
-        self._cycle = Cycle(self._scanner, kills, Evictions(None, self._events, clock.now))
+        evictions = Evictions(None, self._events, clock.now)
+        self._cycle = Cycle(self._scanner, kills, evictions, self._events, clock.now)
         self._pace = Pace(_CYCLE_EVERY_S)
         self._ends_s = self._begin.boottime_s + _TOO_LONG_S
         self._is_ending = False
