@@ -100,7 +100,7 @@ class World:
         return next(state for key, state in self.cycle.ledger.accounts.items() if key.uid == "a")
 
     def open(self, second: float, **given: bool) -> OpenCycle:
-        """A cycle as far as its plan; `enforcing`, `is_held` and what else a cycle takes as given can be named."""
+        """A cycle as far as its plan; `enforcing`, `policy_unsettled` and other inputs can be given."""
         self.second = second
         total = 80 * Gi
         card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()

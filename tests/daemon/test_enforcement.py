@@ -121,7 +121,8 @@ def test_only_who_would_enforce_waits_for_the_policy_file(
     now: Enforcement, suspended: tuple[str, ...], *, waits: bool
 ) -> None:
     """Point 20: a file that has changed puts SIGKILL off only where nothing besides turns enforcement off."""
-    assert (now.held().enforcing, now.held().suspended, now.held().waits_for_policy) == (False, suspended, waits)
+    unsettled = now.with_policy_unsettled()
+    assert (unsettled.enforcing, unsettled.suspended, unsettled.waits_for_policy) == (False, suspended, waits)
     assert not now.waits_for_policy
 
 
@@ -226,7 +227,7 @@ def test_while_the_policy_file_settles_no_action_begins(
     under = policy(rule(step(do=do)))
     permission = Permission(tmp_path / "journal.db", FIRM, file, Sources(Options(node="n1"), None), lambda _: None)
     permission.judge(under, at(0), has_lock=True, has_journal=True)
-    assert (permission.is_held, permission.enforcement.suspended) == (True, ("policy_file",))
+    assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
     said = permission.objection(action, under, is_first=is_first)
     assert said == ("the policy file has changed and may still be being written" if objects else None)

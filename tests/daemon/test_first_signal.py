@@ -105,7 +105,7 @@ def test_a_relabel_before_the_last_look_spares_nobody_whose_step_is_due_under_bo
 def test_while_the_policy_file_settles_nothing_is_begun_and_nothing_counts_as_failed() -> None:
     """Point 20: what is due stays due, and is done as soon as the file has settled."""
     world = World()
-    world.look(0, is_held=True)
+    world.look(0, policy_unsettled=True)
     assert (world.tries, world.record.lines, world.results()) == ([], [], [])
     world.look(1)
     assert len(world.tries) == 1

@@ -421,7 +421,7 @@ def test_memory_is_waited_for_from_the_end_of_a_grace_that_was_put_off(group: Gr
     process = group.start(STUBBORN)
     made, clock = actions(group)
     begun(made, due(step(grace_s=5.0), group.key(process)))
-    made.advance(at(39.0), lambda _: None, is_held=True)
+    made.advance(at(39.0), lambda _: None, policy_unsettled=True)
     advance(made, clock, 40.0)
     assert process.wait(5) == -signal.SIGKILL
     advance(made, clock, 41.0)
@@ -470,8 +470,10 @@ def test_withdrawn_permission_stops_the_grace(group: Group) -> None:
     assert process.poll() is None
 
 
-@pytest.mark.parametrize(("is_held", "got"), [(False, "interrupted"), (True, None)], ids=["turned off", "held"])
-def test_the_first_sigkill_after_the_grace_asks_too(group: Group, is_held: bool, got: str | None) -> None:
+@pytest.mark.parametrize(
+    ("policy_unsettled", "got"), [(False, "interrupted"), (True, None)], ids=["turned off", "held"]
+)
+def test_the_first_sigkill_after_the_grace_asks_too(group: Group, policy_unsettled: bool, got: str | None) -> None:
     """Points 22 and 33: what held SIGKILL up at the end of the grace makes it no less subject to the switches."""
     record = MemoryRecord()
     made, clock = actions(group, record)
@@ -483,12 +485,14 @@ def test_the_first_sigkill_after_the_grace_asks_too(group: Group, is_held: bool,
         advance(made, clock, second)
     late = group.start(STUBBORN)  # that one can be read by now
     for second in (6.0, 6.5, 7.0):
-        outcomes = made.advance(at(second), lambda _: None if is_held else "it was turned off", is_held=is_held)
+        outcomes = made.advance(
+            at(second), lambda _: None if policy_unsettled else "it was turned off", policy_unsettled=policy_unsettled
+        )
         assert [each.result.value for each in outcomes] == ([got] if got and second == 6.0 else [])
     time.sleep(0.1)
     assert late.poll() is None
     assert "SIGKILL" not in [line[0] for line in record.lines]
-    if is_held:
+    if policy_unsettled:
         advance(made, clock, 7.5)
         assert late.wait(5) == -signal.SIGKILL
 

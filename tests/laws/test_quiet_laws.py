@@ -149,7 +149,7 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "journal_writable": False,
         "maintenance": True,
         "enforcing": not base.enforcing,
-        "is_held": True,
+        "policy_unsettled": True,
     }
     ignored: dict[str, Any] = {"overdue": frozenset({("uid", "id")}), "hidden": frozenset({"uid"})}
     assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()

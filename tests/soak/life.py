@@ -66,7 +66,7 @@ class Life:
         self._policy_file = PolicyFile(around.policy_file)
         self._policy_file.begin(around.clock.now())
         self._swaps = around.swaps
-        self._is_held = self._decides = False
+        self._policy_unsettled = self._decides = False
         self._driver = around.open_driver()
         self._table = SimulatedTable(around.kernel, self._tell, around.stir)
         self._scanner = Scanner(self._table)
@@ -163,9 +163,9 @@ class Life:
         enforcement = judge(
             self._policy, _ENVIRONMENT, self._around.journal, switches, has_lock=True, has_journal=has_journal
         )
-        self._enforcement = enforcement.held() if self._policy_file.holds else enforcement
-        self._is_held = self._enforcement.waits_for_policy and self._policy_file.has_settled
-        decided, self._decides = self._decides, self._enforcement.enforcing or self._is_held
+        self._enforcement = enforcement.with_policy_unsettled() if self._policy_file.holds else enforcement
+        self._policy_unsettled = self._enforcement.waits_for_policy and self._policy_file.has_settled
+        decided, self._decides = self._decides, self._enforcement.enforcing or self._policy_unsettled
         if self._decides and not decided:
             self.cycle.ledger = self.cycle.ledger.reset()
         is_whole = not self._book.standing.is_half
@@ -177,7 +177,7 @@ class Life:
         now = self._around.clock.now()
         with full_disk(self._around.disk_full):
             self._record.settle()
-            self.cycle.advance(now, self._objection, is_held=self._is_held)
+            self.cycle.advance(now, self._objection, policy_unsettled=self._policy_unsettled)
         self._book.actions.advanced(now)
 
     def look(self, dice: random.Random) -> None:
@@ -322,14 +322,14 @@ class Life:
             now,
             journal_writable=self._is_writable,
             enforcing=self._decides,
-            is_held=self._is_held,
+            policy_unsettled=self._policy_unsettled,
         )
 
     def _refusal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
         now = self._around.clock.now()
         if now.boottime_s > fresh_until_s:
             return "the last look was already too old"
-        if self._is_held:
+        if self._policy_unsettled:
             return "the policy file has changed and may still be being written"
         return self._objection(entry)
 

@@ -100,7 +100,7 @@ FAULTS: Final = (
     Fault(
         "a grace that ends while the policy is being written",
         "point 20",
-        (Edit("daemon/kill.py", "                if is_held:\n", "                if False:\n"),),
+        (Edit("daemon/kill.py", "                if policy_unsettled:\n", "                if False:\n"),),
     ),
     Fault(
         "a grace that goes on although its pod has gone from the list",

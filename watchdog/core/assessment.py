@@ -207,7 +207,7 @@ class Inputs:
     `own` is where the daemon itself runs; `namespaces` has the labels of every known namespace. `overdue` are the
     containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
     them may use more than the reading shows (None: it shows everything). `enforcing`: actions are carried out;
-    `is_held`: actions are held for the moment, because the policy may be about to change; due steps stay due.
+    `policy_unsettled`: no action begins for the moment, because the policy may be about to change; due steps stay due.
     """
 
     policy: Policy
@@ -221,7 +221,7 @@ class Inputs:
     maintenance: bool = False
     hidden: frozenset[str] | None = None
     enforcing: bool = False
-    is_held: bool = False
+    policy_unsettled: bool = False
 
     @property
     def is_inconclusive(self) -> bool:

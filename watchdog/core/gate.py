@@ -17,7 +17,7 @@ from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do
 from watchdog.core.rules import TERMINATING
 
-_Held = tuple[Brake, float | None]  # the brake, and the seconds until it releases (None: time alone does not)
+_Withheld = tuple[Brake, float | None]  # the brake, and the seconds until it releases (None: time alone does not)
 
 
 def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
@@ -81,16 +81,16 @@ class Gate:
 
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
         """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning."""
-        is_held = False
+        is_withheld = False
         for entry in reversed(due):
-            if not entry.do.enforces or (is_held and entry.pending_eviction is None):
+            if not entry.do.enforces or (is_withheld and entry.pending_eviction is None):
                 continue
             judged = self._judge(entry)
             yield judged
             if judged.taken:
                 return
             is_pending, is_deleted = judged.pending_eviction is not None, self._is_being_deleted(judged)
-            is_held = is_held or not (judged.definition.under_pressure or is_pending or is_deleted)
+            is_withheld = is_withheld or not (judged.definition.under_pressure or is_pending or is_deleted)
         warnings = [entry for entry in due if entry.do is Do.WARN]
         yield from warnings[-1:]
 
@@ -117,12 +117,16 @@ class Gate:
         is_stronger = index is not None and entry.step > index
         is_kill = index is not None and entry.do is entry.rule.steps[index].do is Do.KILL
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
-        held = self._held(entry, escalates=escalates) if permanent is None else self._held_permanently(entry, permanent)
-        if held is None:
+        withheld = (
+            self._withheld(entry, escalates=escalates)
+            if permanent is None
+            else self._withheld_permanently(entry, permanent)
+        )
+        if withheld is None:
             if not escalates:  # an escalation is no new action
                 self._let_through(entry)
             return replace(entry, taken=True, escalates=escalates)
-        brake, releases_in_s = held
+        brake, releases_in_s = withheld
         # That an action in progress or pending is not begun again is not reported, nor is what it causes.
         goes_on = entry.pending_eviction is not None or (under_way is not None and not is_stronger)
         own = brake is Brake.PENDING and (goes_on or permanent is Brake.PENDING or self._is_ending(entry))
@@ -132,11 +136,11 @@ class Gate:
         presumed = self._presumes(entry, brake)
         return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed, is_new=is_new)
 
-    def _held_permanently(self, entry: PlanEntry, brake: Brake) -> _Held:
+    def _withheld_permanently(self, entry: PlanEntry, brake: Brake) -> _Withheld:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
         return brake, None if wait_s is None else self._seconds_until(wait_s)
 
-    def _held(self, entry: PlanEntry, *, escalates: bool) -> _Held | None:
+    def _withheld(self, entry: PlanEntry, *, escalates: bool) -> _Withheld | None:
         """The brake that withholds a due step; None if the step is let through.
 
         An escalation or another attempt has been counted already. Maintenance comes first: the release times of the
@@ -161,10 +165,12 @@ class Gate:
         permanent = self._permanent_brake(entry)
         if permanent is not None:
             return replace(entry, withheld_by=permanent)
-        held = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
-        if held is None:
+        withheld = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
+        if withheld is None:
             return entry
-        return replace(entry, withheld_by=held[0], releases_in_s=held[1], presumed=self._presumes(entry, held[0]))
+        brake, releases_in_s = withheld
+        presumed = self._presumes(entry, brake)
+        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed)
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
         """The first of the counting brakes that withhold an entry, and the seconds until the last of them releases."""

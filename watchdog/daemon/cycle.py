@@ -105,12 +105,14 @@ class Cycle:
             only=frozenset(only | mps_gpus(attribution) if only else only),
         )
 
-    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False) -> None:
+    def advance(
+        self, now: Now, objection: Callable[[PlanEntry], str | None], *, policy_unsettled: bool = False
+    ) -> None:
         """Advance the actions in progress, also between cycles; `objection` gives a reason to stop one.
 
-        `is_held`: no grace period ends with SIGKILL for the moment.
+        `policy_unsettled`: no grace period ends with SIGKILL for the moment.
         """
-        self._note(self._kills.advance(now, objection, is_held=is_held))
+        self._note(self._kills.advance(now, objection, policy_unsettled=policy_unsettled))
         self._evictions.advance(now, objection)
         self._absorb()
         self._note(self._intentions.withdraw_late())
@@ -160,7 +162,7 @@ class Cycle:
             elif isinstance(result, PlanEntry):
                 entries.append(result)
             else:
-                entries.append(self._hold(entry, result))
+                entries.append(self._withhold(entry, result))
         self._absorb()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
         began, self._began = tuple(self._began), []
@@ -211,7 +213,7 @@ class Cycle:
         """Enforce an entry without an intention in this cycle: its action began earlier, or can't begin at all."""
         if opened.inputs.maintenance:
             return Brake.MAINTENANCE
-        if opened.inputs.is_held:
+        if opened.inputs.policy_unsettled:
             return None
         if entry.escalates:
             self._kills.escalate(entry, now)
@@ -228,7 +230,7 @@ class Cycle:
     def _needs_last_look(self, entry: PlanEntry, inputs: Inputs) -> bool:
         """Whether the driver is queried again before an entry is acted on."""
         is_possible = entry.do.enforces and (entry.do is not Do.EVICT or self._evictions.are_possible)
-        return is_possible and not entry.escalates and not inputs.is_held and inputs.acts_on(entry.assessment)
+        return is_possible and not entry.escalates and not inputs.policy_unsettled and inputs.acts_on(entry.assessment)
 
     def _begin(
         self,
@@ -313,7 +315,7 @@ class Cycle:
             self._record.breaker(now if after is not None else None)
         self.ledger = ledger
 
-    def _hold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
+    def _withhold(self, entry: PlanEntry, brake: Brake | None) -> PlanEntry:
         if brake is None:
             return replace(entry, taken=False)
         ledger = self.ledger.note_withheld(entry.account, brake.value)

@@ -106,7 +106,7 @@ class Enforcement:
         """Whether a policy file that has changed and not settled is the only reason not to enforce."""
         return self.suspended == (POLICY_FILE,)
 
-    def held(self) -> "Enforcement":
+    def with_policy_unsettled(self) -> "Enforcement":
         """The same while the policy file has not settled; if the policy only observes, that suspends nothing."""
         if not (self.enforcing or self.suspended):
             return self
@@ -138,8 +138,8 @@ def judge(
 class Permission:
     """Determines whether the daemon may enforce, and whether an action in progress may go on.
 
-    `is_held`: only a changed policy file that has not settled keeps it from enforcing for the moment. Unlike a switch,
-    this resets nothing: no first signal and no SIGKILL is sent, and what is due stays due.
+    `policy_unsettled`: only a changed policy file that has not settled keeps it from enforcing for the moment. Unlike a
+    switch, this resets nothing: no first signal and no SIGKILL is sent, and what is due stays due.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class Permission:
         self._warn = warn
         self.switches = Switches()
         self.enforcement = Enforcement(enforcing=False, suspended=())
-        self.is_held = False
+        self.policy_unsettled = False
 
     @property
     def decides(self) -> bool:
         """Whether plans are acted on, now or once the policy file has settled."""
-        return self.enforcement.enforcing or self.is_held
+        return self.enforcement.enforcing or self.policy_unsettled
 
     def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
         """Check everything again; return whether enforcement starts at this moment."""
@@ -174,8 +174,8 @@ class Permission:
         enforcement = judge(
             policy, self._environment, self._journal, switches, has_lock=has_lock, has_journal=has_journal
         )
-        self.enforcement = enforcement.held() if self._policy_file.holds else enforcement
-        self.is_held = self.enforcement.waits_for_policy and self._policy_file.has_settled
+        self.enforcement = enforcement.with_policy_unsettled() if self._policy_file.holds else enforcement
+        self.policy_unsettled = self.enforcement.waits_for_policy and self._policy_file.has_settled
         return self.decides and not decided
 
     def objection(self, entry: PlanEntry, policy: Policy, *, is_first: bool = False) -> str | None:
@@ -185,7 +185,7 @@ class Permission:
         """
         if not self.decides:
             return "enforcement was turned off meanwhile"
-        if self.is_held and (is_first or entry.do is Do.EVICT):
+        if self.policy_unsettled and (is_first or entry.do is Do.EVICT):
             return "the policy file has changed and may still be being written"
         return self._sources.objection(entry, policy, clock.now())
 

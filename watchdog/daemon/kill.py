@@ -162,7 +162,7 @@ class Kill:
         """Whether SIGKILL is still to come."""
         return self._phase is _Phase.GRACE
 
-    def hold(self, now: Now) -> None:
+    def postpone(self, now: Now) -> None:
         """Postpone SIGKILL for a moment, if it is still to come."""
         if self.is_in_grace:
             self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
@@ -359,7 +359,7 @@ class Kills:
     def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
         """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before."""
         try:
-            ready = self._hold(entry)
+            ready = self._pin(entry)
         except PermissionError as error:
             reason = f"{error}; no process was signalled"
             return Outcome(entry=entry, result=Result.FAILED, at=self._clock(), reason=reason)
@@ -378,7 +378,7 @@ class Kills:
         signal (`done` means: begun), or the result if it could not begin.
         """
         try:
-            ready = self._hold(entry)
+            ready = self._pin(entry)
         except PermissionError as error:
             now, reason = self._clock(), f"{error}; no process was signalled"
             self._record.end(number, Result.FAILED, reason, now)
@@ -407,10 +407,10 @@ class Kills:
         chosen = (c for c in pod.containers if whole_pod or c.name == entry.victim)
         return self._processes.members(pod, frozenset[str]().union(*(container.ids for container in chosen)))
 
-    def _hold(self, entry: PlanEntry) -> list[Handle]:
-        """Hold the processes to act on, and send signal 0 to all of them before anything else.
+    def _pin(self, entry: PlanEntry) -> list[Handle]:
+        """Pin the processes to act on by pidfds, and send signal 0 to all of them before anything else.
 
-        PermissionError, with none held, if any of them can't be signalled.
+        PermissionError, with none pinned, if any of them can't be signalled.
         """
         handles, _ = self._members(entry)
         is_single = entry.definition.scope == "process"
@@ -438,19 +438,19 @@ class Kills:
             kill.escalate(now)
 
     def advance(
-        self, now: Now, objection: Callable[[PlanEntry], str | None], *, is_held: bool = False
+        self, now: Now, objection: Callable[[PlanEntry], str | None], *, policy_unsettled: bool = False
     ) -> tuple[Outcome, ...]:
         """Advance each kill; one in its grace period to which there is an objection gets no further signal.
 
-        While `is_held`, no first SIGKILL is sent.
+        While `policy_unsettled`, the first SIGKILL is postponed.
         """
         outcomes: list[Outcome] = []
         for key, kill in list(self._under_way.items()):
             if kill.is_in_grace and (reason := objection(kill.entry)) is not None:
                 outcome = kill.call_off(Result.INTERRUPTED, reason, now)
             else:
-                if is_held:
-                    kill.hold(now)
+                if policy_unsettled:
+                    kill.postpone(now)
                 outcome = kill.advance(now) if kill.next_wake_s <= now.boottime_s else None
             if outcome is not None:
                 outcomes.append(outcome)

@@ -169,7 +169,7 @@ def justify(
         return "the pod list had become too old"
     if not inputs.acts_on(entry.assessment):
         return "enforcement had been turned off"
-    if inputs.is_held:
+    if inputs.policy_unsettled:
         return "the policy file had changed and might still be being written"
     if last_look is None:
         return "the driver did not answer the last look in time"

@@ -124,7 +124,7 @@ class Daemon:
         if now.boottime_s >= self._last_beat_s + _HEARTBEAT_S:
             self._beat(now)
         self._sinks.bell.silence()  # something is on disk now, which is checked below
-        self._cycle.advance(now, self._objection, is_held=self._permission.is_held)
+        self._cycle.advance(now, self._objection, policy_unsettled=self._permission.policy_unsettled)
         if self._cycle.has_outcomes:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
@@ -255,7 +255,7 @@ class Daemon:
             now,
             journal_writable=self._keeper.is_writable,
             enforcing=self._permission.decides,
-            is_held=self._permission.is_held,
+            policy_unsettled=self._permission.policy_unsettled,
         )
 
     def _finish(

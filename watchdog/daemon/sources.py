@@ -183,7 +183,7 @@ class Sources:
         *,
         journal_writable: bool = True,
         enforcing: bool = False,
-        is_held: bool = False,
+        policy_unsettled: bool = False,
     ) -> Inputs:
         """The inputs of a cycle at this moment."""
         node, node_gaps = self.node.read(now)
@@ -202,7 +202,7 @@ class Sources:
             journal_writable=journal_writable,
             maintenance=maintenance_of(node) is not None,
             enforcing=enforcing,
-            is_held=is_held,
+            policy_unsettled=policy_unsettled,
         )
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now) -> str | None:
