@@ -109,9 +109,9 @@ class World:
         return self.cycle.intend(opened)
 
     def close(
-        self, opened: OpenCycle, *, answers: bool = True, refusal: Callable[[PlanEntry], str | None] = lambda _: None
+        self, opened: OpenCycle, *, answers: bool = True, objection: Callable[[PlanEntry], str | None] = lambda _: None
     ) -> ClosedCycle:
-        """The rest of a cycle; `answers` says that the driver gives a last look, `refusal` what is against a signal.
+        """The rest of a cycle; `answers` says that the driver gives a last look, `objection` what is against a signal.
 
         What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
         """
@@ -119,7 +119,7 @@ class World:
             reading=DriverReading(driver=None),
             at=at(self.second),
             fresh_until_s=at(self.second + 2).boottime_s,
-            refusal=refusal,
+            objection=objection,
             inputs=lambda: replace(
                 opened.inputs,
                 pods=replace(opened.inputs.pods, pods=self.pods),

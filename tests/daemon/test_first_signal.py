@@ -66,13 +66,13 @@ def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Pa
     opened = world.open(0)
     asked: list[str] = []
 
-    def refusal(entry: PlanEntry) -> None:
+    def objection(entry: PlanEntry) -> None:
         asked.append(entry.account.uid)
         if len(asked) > 1:
             raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError):
-        world.close(opened, refusal=refusal)
+        world.close(opened, objection=objection)
     world.cycle.drop(opened, "the cycle failed")
     begun, other = asked
     assert [attempt.uid for attempt in world.tries] == [begun]

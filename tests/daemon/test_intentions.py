@@ -55,7 +55,7 @@ def test_an_intention_counts_once_where_the_journal_is_taken_over_meanwhile(grou
     earlier, intended = Begun(at_s=at(0.5).boottime_s), Begun(at_s=at(1.0).boottime_s)
     whom = owner_of(entry.assessment.pod)
     made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
-    finish = made.close(opened, refusal=lambda _: None if begins else "it was protected by then")
+    finish = made.close(opened, objection=lambda _: None if begins else "it was protected by then")
     assert [each.result for each in (*finish.began, *finish.outcomes)] == [Result.DONE if begins else Result.WITHDRAWN]
     assert len(made.cycle.ledger.brakes.begun[NODE]) == (2 if begins else 1)
     made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))

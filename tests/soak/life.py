@@ -44,15 +44,15 @@ class WatchedKills(Kills):
     begins: Callable[[PlanEntry], None]
 
     def begin(
-        self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
+        self, entry: PlanEntry, number: int, release_timeout_s: float, objection: Callable[[PlanEntry], str | None]
     ) -> Outcome:
-        def refuse(asked: PlanEntry) -> str | None:
-            why = refusal(asked)
+        def noted(asked: PlanEntry) -> str | None:
+            why = objection(asked)
             if why is None:
                 self.begins(asked)
             return why
 
-        return super().begin(entry, number, release_timeout_s, refuse)
+        return super().begin(entry, number, release_timeout_s, noted)
 
 
 class Life:
@@ -260,8 +260,10 @@ class Life:
         last: LastLook | None = None
         if second is not None and waiting.last_reading is not None:
             until_s = waiting.last_reading.asked.boottime_s + FRESH_S
-            refusal = partial(self._refusal, until_s)
-            last = LastLook(reading=second.reading, at=now, fresh_until_s=until_s, refusal=refusal, inputs=self._inputs)
+            objection = partial(self._objection_to_first_signal, until_s)
+            last = LastLook(
+                reading=second.reading, at=now, fresh_until_s=until_s, objection=objection, inputs=self._inputs
+            )
         finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
             account = outcome.entry.account
@@ -325,7 +327,7 @@ class Life:
             policy_unsettled=self._policy_unsettled,
         )
 
-    def _refusal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
+    def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
         now = self._around.clock.now()
         if now.boottime_s > fresh_until_s:
             return "the last look was already too old"

@@ -71,7 +71,7 @@ class EvictionResult:
     for_owner: str = ""
 
 
-def against_evicting(pod: Pod, ends_s: float | None = None) -> str | None:
+def objection_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
     """Why a pod is not evicted, apart from its protection from all enforcement; None if nothing prevents it.
 
     A pod of a DaemonSet comes back on the same node at once; a mirror pod represents one that the API does not run. A
@@ -94,5 +94,5 @@ def objection_to_evicting(pod: Pod, grace_s: float, inputs: Inputs, now: Now) ->
     if observes(rule, now):
         return f"rule {rule.name} only observes now"
     protected = protection(pod, inputs.policy.protect, inputs.own, now)
-    spared = protected or against_evicting(pod, now.wall_s + grace_s)
+    spared = protected or objection_by_state(pod, now.wall_s + grace_s)
     return None if spared is None else f"the pod is protected now: {spared}"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
-from watchdog.core.eviction import DELETED, against_evicting
+from watchdog.core.eviction import DELETED, objection_by_state
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
@@ -195,20 +195,20 @@ class Gate:
 
         If a pod terminates because of an action in progress, that is reported as pending and not as protected.
         """
-        why = entry.assessment.protected or self._against_evicting(entry)
+        why = entry.assessment.protected or self._objection_to_evicting(entry)
         if why is not None:
             return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_acted_on(entry) else Brake.PROTECTED
         if entry.do is Do.KILL and not entry.victim:
             return Brake.UNKNOWN_CONTAINER
         return Brake.MPS if entry.mps_hazard is not None else None
 
-    def _against_evicting(self, entry: PlanEntry) -> str | None:
+    def _objection_to_evicting(self, entry: PlanEntry) -> str | None:
         ends_s = self._now.wall_s + entry.definition.grace_s
-        return against_evicting(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
+        return objection_by_state(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
 
     def _is_being_deleted(self, entry: PlanEntry) -> bool:
         """Whether an eviction is withheld only because the pod is already being deleted, when a kill may still help."""
-        return entry.assessment.protected is None and self._against_evicting(entry) == DELETED
+        return entry.assessment.protected is None and self._objection_to_evicting(entry) == DELETED
 
     def _let_through(self, entry: PlanEntry) -> None:
         self._occupy(entry.account.uid, entry.under_way(self._now, self._inputs.policy.release_timeout_s))

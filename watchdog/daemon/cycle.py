@@ -18,7 +18,7 @@ from watchdog.core.policy import Do
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
 from watchdog.daemon.kill import ActionRecord, Kills, reaction_s
-from watchdog.daemon.last_look import LastLook, justify, reassessor, refuse, retarget, still_listed
+from watchdog.daemon.last_look import LastLook, justify, objection_to_first_signal, reassessor, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -146,9 +146,8 @@ class Cycle:
         reassess = reassessor(self._scanner, opened, None if last_look is None else last_look.reading, now)
         reassessed = reassess(opened.inputs)
         if last_look is not None:
-            last_look = replace(
-                last_look, refusal=partial(refuse, reassess=reassess, before=opened.inputs, last_look=last_look)
-            )
+            objection = partial(objection_to_first_signal, reassess=reassess, before=opened.inputs, last_look=last_look)
+            last_look = replace(last_look, objection=objection)
         entries: list[PlanEntry] = []
         for entry in opened.plan.entries:
             if not entry.taken:
@@ -248,7 +247,7 @@ class Cycle:
                 self._resolved_intentions.add(number)
                 return self._kill(justified, number, opened.inputs, last_look)
             case Do.EVICT:
-                why = last_look.refusal(justified)
+                why = last_look.objection(justified)
                 if why is not None:
                     return self._withdraw(entry, number, why)
                 self._resolved_intentions.add(number)
@@ -288,7 +287,7 @@ class Cycle:
 
     def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome:
         timeout_s = inputs.policy.release_timeout_s
-        result = self._kills.begin(entry, number, timeout_s, last_look.refusal)
+        result = self._kills.begin(entry, number, timeout_s, last_look.objection)
         if result.result is not Result.WITHDRAWN:  # an action that has begun counts, whatever its result
             under_way = entry.under_way(result.at, timeout_s)
             self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)

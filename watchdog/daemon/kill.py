@@ -370,12 +370,12 @@ class Kills:
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def begin(
-        self, entry: PlanEntry, number: int, release_timeout_s: float, refusal: Callable[[PlanEntry], str | None]
+        self, entry: PlanEntry, number: int, release_timeout_s: float, objection: Callable[[PlanEntry], str | None]
     ) -> Outcome:
         """Begin a kill whose intention is on disk and that a last look has justified since then.
 
-        `refusal`, called right before the first signal, gives a reason against it. The outcome is that right after the
-        signal (`done` means: begun), or the result if it could not begin.
+        `objection`, called right before the first signal, gives a reason against it. The outcome is that right after
+        the signal (`done` means: begun), or the result if it could not begin.
         """
         try:
             ready = self._pin(entry)
@@ -384,7 +384,7 @@ class Kills:
             self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
-        why = refusal(entry) if ready else "its processes had ended"
+        why = objection(entry) if ready else "its processes had ended"
         if why is not None:
             _close(ready)
             return withdraw(self._record, entry, number, why, self._clock())

@@ -96,14 +96,14 @@ def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
 class LastLook:
     """The reading right before the first signal, when it was taken, and until when (CLOCK_BOOTTIME) it may be used.
 
-    `refusal`, called right before a first signal, gives a reason against it whatever the reading shows, or None.
+    `objection`, called right before a first signal, gives a reason against it whatever the reading shows, or None.
     `inputs` gives the pods, the node and the namespaces at that moment.
     """
 
     reading: DriverReading
     at: Now
     fresh_until_s: float
-    refusal: Callable[[PlanEntry], str | None]
+    objection: Callable[[PlanEntry], str | None]
     inputs: Callable[[], Inputs]
 
 
@@ -126,13 +126,13 @@ def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, 
     return reassess
 
 
-def refuse(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook) -> str | None:
+def objection_to_first_signal(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook) -> str | None:
     """Why a first signal must not be sent, right before it is; None if there is no reason.
 
     If the pod, the node or a namespace has changed since the last look, the same reading is assessed again instead of a
     new one, so a tenant can't delay the signal by changing its objects often.
     """
-    why = last_look.refusal(entry)
+    why = last_look.objection(entry)
     if why is not None:
         return why
     inputs, pod = last_look.inputs(), entry.assessment.pod

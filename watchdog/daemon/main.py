@@ -236,7 +236,7 @@ class Daemon:
     def _last_look(self, timed: TimedReading) -> LastLook:
         fresh_until_s = timed.asked.boottime_s + FRESH_S
 
-        def refusal(entry: PlanEntry) -> str | None:
+        def objection(entry: PlanEntry) -> str | None:
             if clock.now().boottime_s > fresh_until_s:
                 return "the last look was already too old"
             return self._permission.objection(entry, self._policy, is_first=True)
@@ -245,7 +245,7 @@ class Daemon:
             reading=timed.reading,
             at=clock.now(),
             fresh_until_s=fresh_until_s,
-            refusal=refusal,
+            objection=objection,
             inputs=lambda: self._inputs(clock.now()),
         )
 

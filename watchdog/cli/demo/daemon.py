@@ -177,7 +177,7 @@ class DemoDaemon:
             reading=self._driver.read(opened.only),
             at=asked,
             fresh_until_s=asked.boottime_s + FRESH_S,
-            refusal=lambda _entry: None,
+            objection=lambda _entry: None,
             inputs=lambda: opened.inputs,
         )
 
