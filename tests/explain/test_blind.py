@@ -69,7 +69,7 @@ def test_a_pod_that_is_not_seen_is_not_said_to_use_nothing(
     with pytest.raises(UnexplainedError) as error:
         site.explain("a/other")
     first, second, *rest = str(error.value).split("\n  ")
-    assert first == "nothing is known of pod a/other"
+    assert first == "nothing is known about pod a/other"
     assert second.startswith("the daemon of node n1 does not see all of its node at 08:00:06 UTC. ")
     assert (says in second, why in second) == (True, True)
     assert "so it may still be here and use GPU memory" in " ".join(rest)
@@ -118,7 +118,7 @@ def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:
     with pytest.raises(UnexplainedError) as error:
         site.explain()
     first, second, third, *_ = str(error.value).split("\n  ")
-    assert first == "nothing is known of pod a/trainer"
+    assert first == "nothing is known about pod a/trainer"
     assert second.startswith(f"the daemon at {site.url}/api/status has no data yet: no cycle has completed yet, ")
     assert second.endswith(" after startup")
     assert third.startswith("so nothing is known yet about any pod there, and no pod is killed or evicted")

@@ -33,7 +33,7 @@ def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
     assert "nobody is acted on" not in text
     with pytest.raises(UnexplainedError) as error:
         site.explain("a/other", url=f"http://127.0.0.1:{free_port()}")
-    assert str(error.value).startswith("nothing is known of pod a/other\n")
+    assert str(error.value).startswith("nothing is known about pod a/other\n")
 
 
 def test_a_pod_that_nobody_knows(site: Site) -> None:
@@ -45,7 +45,9 @@ def test_a_pod_that_nobody_knows(site: Site) -> None:
     with pytest.raises(UnexplainedError) as error:
         site.explain("c/trainer")
     text = str(error.value)
-    assert text.startswith("nothing is known of pod c/trainer\n  the daemon of node n1 knew of no GPU memory of pod c/")
+    assert text.startswith(
+        "nothing is known about pod c/trainer\n  the daemon of node n1 knew of no GPU memory of pod c/"
+    )
     assert "it may be on another node, or it neither uses GPU memory nor declares any" in text
     assert "processes of pods that the pod list does not have use GPU memory here: it may be one of them" in text
     assert text.endswith("did you mean a/trainer or b/trainer?")

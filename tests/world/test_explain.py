@@ -139,7 +139,7 @@ def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:
         assert "That is within its limit." in text(ask(world_v1, running, "ns/calm"))
         unknown = ask(world_v1, running, "other/spared")
         assert (unknown.returncode, unknown.stdout) == (1, "")
-        assert "nothing is known of pod other/spared" in unknown.stderr
+        assert "nothing is known about pod other/spared" in unknown.stderr
         assert "did you mean ns/spared?" in unknown.stderr
         assert (tenant.is_alive, tenant.terms) == (True, [])
 

@@ -217,7 +217,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
     if rows:
         return by_journal(pod, rows, why_not, now_s, hints)
     before = "" if no_journal or status is not None else _last_recorded(journal, pod, now_s)
-    lines = [f"nothing {'was decided about' if before else 'is known of'} pod {inert(pod)}", why_not, *hints]
+    lines = [f"nothing {'was decided' if before else 'is known'} about pod {inert(pod)}", why_not, *hints]
     lines += _unknown_here(pod, journal, no_journal, status, before)
     raise UnexplainedError("\n  ".join(filter(None, lines)))
 

@@ -214,7 +214,7 @@ def explain(context: click.Context, /, *, pod: str, url: str | None, listen: str
 @journal_option
 @json_option
 def replay(*, policy: Path, since: str, journal: Path, as_json: bool) -> None:
-    """Show what another policy would have done with this node's past: the first action of each incident.
+    """Show what another policy would have done in this node's past: the first action of each incident.
 
     Later effects are not simulated. Only reads the journal.
     """
@@ -290,7 +290,7 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def check(file: Path, *, as_json: bool) -> None:
-    """Validate a policy: print it compiled, or every mistake in it, one per line."""
+    """Validate a policy: print how it is understood, or every mistake in it, one per line."""
     from watchdog.cli.check import print_check
 
     sys.exit(print_check(file, as_json=as_json))

@@ -80,7 +80,7 @@ class Stop:
         try:
             self.path.unlink()
         except IsADirectoryError as error:
-            folder = f"{self.path} is a folder, and counts too: remove it (`rmdir`)"
+            folder = f"{self.path} is a folder, which also counts as a stop file: remove it (`rmdir`)"
             raise click.ClickException(f"STILL STOPPED: {folder}") from error
         except OSError as error:
             # On a read-only disk, removing a file that does not exist fails like removing one that does.

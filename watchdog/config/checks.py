@@ -66,7 +66,7 @@ def _check_declaration(declaration: Declaration, place: FileTable) -> Iterator[M
     # A key with a rejected value is given nevertheless.
     kinds = [kind for kind in _KINDS if getattr(declaration, kind) is not None or not place.trusts(kind)]
     if place.trusts() and len(kinds) != 1:
-        named = f"names {' and '.join(kinds)}" if kinds else "names nothing to read"
+        named = f"names {' and '.join(kinds)}" if kinds else "names no key"
         yield place.mistake("", f"{named}; it needs exactly one of resource, annotation, label")
     elif kinds[0] != "resource" and declaration.unless is not None:
         yield place.mistake("unless", f"is valid only with a resource, not with {kinds[0]}")

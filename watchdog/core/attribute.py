@@ -69,7 +69,7 @@ def overdue_gaps(assessments: Iterable[Assessment], overdue: frozenset[Container
 def _gap(assessment: Assessment, container_id: str) -> Gap:
     what = f"container {container_id[:12] or 'without an ID'} of pod {assessment.pod.title}"
     why = Problem(
-        "processes have run in it for more than a minute, and the pod list still does not have it: its memory counts "
+        "processes have run in it for more than a minute, but the pod list still lacks it: its memory counts "
         "for the pod, and the container itself is never killed",
         "compare `crictl ps` on the node with the status of the pod",
     )

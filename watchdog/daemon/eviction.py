@@ -296,7 +296,7 @@ class Evictions:
                 self._report(eviction, eviction.answer(result, now))
         for eviction in list(self._all.values()):
             if eviction.is_awaited and objection(eviction.entry) is not None:
-                reason = "enforcement on it was no longer permitted while the API server was asked"
+                reason = "enforcement was no longer permitted while the request was in progress"
                 self._report(eviction, eviction.give_up(Result.INTERRUPTED, reason, now))
             elif now.boottime_s >= eviction.until_s:
                 reason = "given up: it could not be tried again in time"

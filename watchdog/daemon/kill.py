@@ -273,7 +273,7 @@ class Kill:
         self._rounds += bool(forks)
         self._handles |= forks
         if self._rounds > MAX_ROUNDS:
-            return self.stop(Result.FAILED, f"it still forked after {MAX_ROUNDS} rounds of SIGKILL", now)
+            return self.stop(Result.FAILED, f"it was still forking after {MAX_ROUNDS} rounds of SIGKILL", now)
         left = {key: handle for key, handle in self._handles.items() if handle.alive()}
         self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
         if left and left.keys() <= self._denied:

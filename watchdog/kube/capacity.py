@@ -166,7 +166,7 @@ class CapacityPace:
         self.not_before_s = now_s + self._contested.next_s()
         return (
             f"node {change.node}: {change.resource} does not stay at {format_quantity(change.amount or 0)}, something "
-            "else repeatedly sets it to another amount. A device plugin that offers the same resource does so (the "
+            "else repeatedly sets it to another amount. A device plugin that offers the same resource does this (the "
             "kubelet writes its number at every status sync): name another resource in [capacity], or remove it from "
             "the plugin. It is retried at growing intervals"
         )

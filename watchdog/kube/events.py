@@ -163,7 +163,7 @@ class EventWriter:
             with self._ready:
                 if self._stopped.is_set() or len(self._waiting) >= MOST_WAITING:
                     self._drop(
-                        f"more than {MOST_WAITING} Events wait to be written, so new ones are left out; {_ALSO_LOGGED}",
+                        f"more than {MOST_WAITING} Events wait to be written, so new ones are dropped; {_ALSO_LOGGED}",
                         now_s,
                     )
                     continue
@@ -206,7 +206,7 @@ class EventWriter:
             self._stopped.wait(self._backoff.next_s(None if response is None else response.retry_after_s))
             if result is WriteResult.FAILED and self._put_behind(item):
                 return
-        self._drop(f"Events that can't be written for too long are left out; {_ALSO_LOGGED}", clock.now().boottime_s)
+        self._drop(f"Events that can't be written for too long are dropped; {_ALSO_LOGGED}", clock.now().boottime_s)
 
     def _admit(self, pod_event: PodEvent) -> bool:
         now_s = clock.now().boottime_s
@@ -215,7 +215,7 @@ class EventWriter:
         self._count(EventResult.LIMITED)
         pod = f"{pod_event.namespace}/{pod_event.pod}"
         self.messages.add(
-            EventResult.LIMITED, f"pod {pod} has had too many Events, so some are left out; {_ALSO_LOGGED}", now_s
+            EventResult.LIMITED, f"pod {pod} has had too many Events, so some are not written; {_ALSO_LOGGED}", now_s
         )
         return False
 
