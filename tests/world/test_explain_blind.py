@@ -47,7 +47,7 @@ def test_a_driver_or_a_card_that_goes_away(world_v1: Node, fault: StubReturn, sa
         code, text = ask(world_v1, running.port, "ns/never-seen")
         assert code == 1
         assert all(
-            each in text for each in (*says, "does not see all of its node", "it may be here and use GPU memory")
+            each in text for each in (*says, "does not see all of its node", "it may still be here and use GPU memory")
         )
         assert "neither uses GPU memory" not in text
 
