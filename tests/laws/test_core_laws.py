@@ -158,7 +158,7 @@ def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) ->
         mine = [each for each in got.attributed if each.uid == pod.uid]
         servers = {each.gpu for each in mine if each.key in named}
         for each in mine:
-            is_ended = entry.hits_whole_pod or each.key in entry.targets
+            is_ended = entry.definition.hits_whole_pod or each.key in entry.targets
             is_ended = is_ended or (entry.definition.scope == "container" and each.container == entry.victim)
             if not is_ended:
                 continue

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from watchdog.core.plan import Result
 from watchdog.journal.read import HistoryRow
-from watchdog.report.changes import ChangeKind
+from watchdog.report.changes import BLOCKED, ENDED, ChangeKind
 from watchdog.report.recent import INTENDED, Recent
 from watchdog.report.sentences.action import HALF_DONE, recent_action
 from watchdog.report.sentences.usage import account_name, amount_used, limit_sum, origin
@@ -18,12 +18,11 @@ from watchdog.report.text import clock_time, inert
 _SHOWN: Final = frozenset(
     {
         *(ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, ChangeKind.EXPLAINED),
-        *(ChangeKind.KILL_ENDED, ChangeKind.EVICT_BLOCKED, ChangeKind.EVICT_DELAYED, ChangeKind.EVICT_ENDED),
-        ChangeKind.RELEASED,
+        *(*ENDED, *BLOCKED, ChangeKind.EVICT_DELAYED, ChangeKind.RELEASED),
     }
 )
 # An explanation has in full what these have in short.
-_EXPLAINED: Final = frozenset({ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED})
+_EXPLAINED: Final = frozenset({*ENDED, ChangeKind.RELEASED})
 _DECIDED: Final = frozenset(
     {ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, INTENDED}
 )

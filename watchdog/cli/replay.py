@@ -26,8 +26,7 @@ from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339, span
 
-_TOTALS: Final = {Do.KILL: "kills", Do.EVICT: "evictions"}  # the keys of the JSON
-_ENFORCING: Final = frozenset(do for do in Do if do.enforces)
+_TOTALS: Final = {do: f"{do.verb.noun}s" for do in Do if do.enforces}  # the keys of the JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ def print_replay(journal: Path, policy_file: Path, back_s: float, *, as_json: bo
 
 def _journal_counts(journal: Path, since_s: float) -> dict[str, int]:
     """The journal's kills and evictions in that time: begun, only observed, and withheld."""
-    events = Counter(row.event for row in history(journal, None, since_s) if row.do in _ENFORCING)
+    events = Counter(row.event for row in history(journal, None, since_s) if row.do in _TOTALS)
     names = {"begun": INTENDED, "would_act": ChangeKind.WOULD_ACT, "withheld": ChangeKind.WITHHELD}
     return {name: events[event] for name, event in names.items()}
 
@@ -117,7 +116,7 @@ def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
         "container": entry.victim or account.container,
         "account": {"container": account.container, "gpu": account.gpu},
         "do": entry.do.value,
-        "scope": entry.definition.scope if entry.do is Do.KILL else None,
+        "scope": entry.definition.effective_scope,
         "rule": entry.rule.name,
         "step": entry.step,
         "threshold": threshold_text(entry),

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from watchdog.config.document import Location, Mistake, format_path
 from watchdog.config.fields import CONTAINER, quote
 from watchdog.core.amount import GPU_RESOURCE, profile_of
-from watchdog.core.policy import Brakes, Capacity, Declaration, Match, Policy, Protect, Rule, Step, Threshold
+from watchdog.core.policy import Brakes, Capacity, Declaration, Do, Match, Policy, Protect, Rule, Step, Threshold
 from watchdog.core.units import format_duration, format_quantity
 
 _KINDS: Final = ("resource", "annotation", "label")
@@ -105,22 +105,18 @@ def _check_step(step: Step, place: FileTable) -> Iterator[Mistake]:
     if not place.trusts("do"):
         return
     given = place.given
-    if "scope" in given and step.do != "kill":
-        yield place.mistake("scope", f'is valid only with do = "kill", not with "{step.do}"')
-    if "grace" in given and step.do == "warn":
-        yield place.mistake("grace", 'is valid only with do = "kill" or "evict"')
+    for key in given:
+        actions = [f'"{do}"' for do in Do if key in do.keys]
+        if actions and key not in step.do.keys:
+            yield place.mistake(key, f'is valid only with do = {" or ".join(actions)}, not with "{step.do}"')
     if "grace" in given and step.do == "evict" and step.grace_s < 1:
         yield place.mistake("grace", "must be at least 1s for evict; the API server allows no less")
-    if "unwarned" in given and step.do == "warn":
-        yield place.mistake("unwarned", 'is valid only with do = "kill" or "evict"')
-    if "repeat" in given and step.do != "warn":
-        yield place.mistake("repeat", 'is valid only with do = "warn"')
     if _is_below_allowed(step) and place.trusts("above"):
         yield place.mistake("above", f"{step.above} is below what is allowed; {step.do} needs 100% or more")
 
 
 def _is_below_allowed(step: Step) -> bool:
-    return step.do != "warn" and step.above.share is not None and step.above.share < 1
+    return step.do.enforces and step.above.share is not None and step.above.share < 1
 
 
 def _check_ladder(steps: Sequence[Step], rule: FileTable) -> Iterator[Mistake]:
@@ -257,7 +253,7 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
         yield Mistake(("stale_after",), what)
     if "pressure" in document and not any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield Mistake(("pressure",), "applies only to steps with under_pressure = true, and there is none")
-    enforces = any(step.do != "warn" for rule in policy.rules for step in rule.steps)
+    enforces = any(step.do.enforces for rule in policy.rules for step in rule.steps)
     if policy.mode == "enforce" and enforces and policy.brakes == Brakes():
         yield Mistake((), "there are no [brakes]: the number of kills and evictions is not limited")
     yield from _warn_of_protection(policy.protect)
@@ -301,7 +297,7 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
         yield from _warn_of_small(step.above.plus or step.above.amount, *place, "above", named=f"{step.above} ")
     has_limits = any(declaration.limit_annotation for declaration in policy.declarations)
     for place, step in steps:
-        if step.do == "warn" or step.unwarned:
+        if not step.do.enforces or step.unwarned:
             continue
         if not any(warns_before(w, step, interval_s=policy.interval_s, has_limits=has_limits) for w in rule.steps):
             what = f"can {step.do} before any warning has been given; warn earlier, or set unwarned = true"

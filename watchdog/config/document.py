@@ -161,7 +161,7 @@ def walk(location: Location = (), table: Any = Policy) -> Iterator[tuple[Locatio
 
 # Tables of which only non-empty values are written; of the others every value that is not None.
 _SPARSE: Final = (Declaration, Match, Step)
-_WITHOUT_EFFECT: Final = {Do.WARN: ("scope", "grace"), Do.KILL: ("repeat",), Do.EVICT: ("scope", "repeat")}
+_KEYS_OF_ACTIONS: Final = frozenset().union(*(do.keys for do in Do))
 # What replaces a required key that is missing or wrong while the rest of the file is checked.
 _STAND_INS: Final[dict[str, Any]] = {
     "name": "?",
@@ -275,7 +275,7 @@ def _table_writer(table: Any, converter: Converter) -> Callable[[Any], dict[str,
     write = make_dict_unstructure_fn(table, converter, **_overrides(table))
 
     def write_table(value: Any) -> dict[str, Any]:
-        omitted = _WITHOUT_EFFECT[value.do] if table is Step else ()
+        omitted = _KEYS_OF_ACTIONS - value.do.keys if table is Step else ()
         return {
             key: written
             for key, written in write(value).items()

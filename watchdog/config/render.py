@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from typing import assert_never
 
 from watchdog.config.fields import format_window
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
@@ -119,12 +120,16 @@ def _match(match: Match) -> str:
 
 def _action(step: Step) -> str:
     pressure = " while the card is short" * step.under_pressure + ", warned or not" * step.unwarned
-    if step.do is Do.WARN:
-        return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
-    if step.do is Do.EVICT:
-        return f"evict with grace {format_duration(step.grace_s)}{pressure}"
-    signals = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL immediately"
-    return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {signals}{pressure}"
+    match step.do:
+        case Do.WARN:
+            return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
+        case Do.EVICT:
+            return f"evict with grace {format_duration(step.grace_s)}{pressure}"
+        case Do.KILL:
+            how = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL immediately"
+            return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {how}{pressure}"
+        case _:
+            assert_never(step.do)
 
 
 def _rest(policy: Policy) -> Iterator[str]:

@@ -184,7 +184,7 @@ def _is_planned(step_reading: StepReading, inputs: Inputs) -> bool:
 def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state: AccountState, now: Now) -> PlanEntry:
     step = step_reading.step
     card = card_of(assessment) if step.under_pressure else None
-    victim = victim_of(assessment, card) if step.do is Do.KILL else (assessment.account.container or "")
+    victim = victim_of(assessment, card) if step.do.takes_scope else (assessment.account.container or "")
     stretch = state.stretches.get((rule.name, step.signature))
     return PlanEntry(
         assessment=assessment,

@@ -198,7 +198,7 @@ class Gate:
         why = entry.assessment.protected or self._objection_to_evicting(entry)
         if why is not None:
             return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_acted_on(entry) else Brake.PROTECTED
-        if entry.do is Do.KILL and not entry.victim:
+        if entry.do.takes_scope and not entry.victim:
             return Brake.UNKNOWN_CONTAINER
         return Brake.MPS if entry.mps_hazard is not None else None
 
@@ -239,7 +239,7 @@ class Gate:
         """The latest time until which an entry waits for actions in progress; None if it waits for none."""
         uid = entry.account.uid
         waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]
-        if entry.hits_whole_pod:
+        if entry.definition.hits_whole_pod:
             waits = [until_s for (busy, _), until_s in self._busy.items() if busy == uid]
         under_way = self.states[entry.account].under_way
         if under_way is not None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from watchdog.core.assessment import AttributedUse, Attribution, MpsHazard, MpsRole, Reason
 from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
-from watchdog.core.policy import Do, Step
+from watchdog.core.policy import Step
 from watchdog.core.rules import is_system
 
 _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
@@ -109,7 +109,7 @@ def mps_gpus(attribution: Attribution) -> set[str]:
 
 def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
     """The first of a pod's hazards among what a step would end; None if there is none."""
-    if step.do is Do.EVICT or step.scope == "pod":
+    if step.hits_whole_pod:
         return next(iter(hazards), None)
     if step.scope == "process":
         keys = set(targets)

@@ -61,11 +61,6 @@ class PlanEntry:
         return self.assessment.account
 
     @property
-    def hits_whole_pod(self) -> bool:
-        """Whether it ends all containers of the pod."""
-        return self.definition.scope == "pod" or self.do is Do.EVICT
-
-    @property
     def mps_hazard(self) -> MpsHazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
         return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
@@ -73,15 +68,15 @@ class PlanEntry:
     @property
     def cards(self) -> frozenset[str]:
         """The GPUs on which the victim's memory is."""
-        uses = self.assessment.uses
-        return frozenset(use.gpu for use in uses if self.hits_whole_pod or use.container == self.victim)
+        uses, is_whole = self.assessment.uses, self.definition.hits_whole_pod
+        return frozenset(use.gpu for use in uses if is_whole or use.container == self.victim)
 
     def under_way(self, began: Now, release_timeout_s: float) -> UnderWay:
         """The action in progress once it has begun, waited for until grace period and release timeout are over."""
         return UnderWay(
             step=self.definition.signature,
             victim=self.victim,
-            whole_pod=self.hits_whole_pod,
+            whole_pod=self.definition.hits_whole_pod,
             cards=self.cards,
             until_s=began.boottime_s + self.definition.grace_s + release_timeout_s,
         )
@@ -189,10 +184,10 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
     account, step = outcome.entry.account, outcome.entry.definition.signature
     if outcome.result is Result.WITHDRAWN:  # it never began, so no stretch starts over
         return ledger.note_failed(account, outcome.entry.do, outcome.at)
-    is_eviction = outcome.entry.do is Do.EVICT
-    has_succeeded = not is_eviction or outcome.result is Result.DONE
+    is_kill = outcome.entry.do is Do.KILL
+    has_succeeded = is_kill or outcome.result is Result.DONE
     if outcome.number is not None and has_succeeded:
-        ledger = ledger.note_ended(account, step if is_eviction else None)
+        ledger = ledger.note_ended(account, None if is_kill else step)
     if outcome.result is Result.FAILED or (outcome.number is not None and not has_succeeded):
         ledger = ledger.note_failed(account, outcome.entry.do, outcome.at)
     return ledger

@@ -82,8 +82,32 @@ class Do(StrEnum):
 
     @property
     def enforces(self) -> bool:
-        """Whether it ends processes."""
-        return self is not Do.WARN
+        """Whether it affects the pod, so that brakes, observe mode and protection hold it back."""
+        match self:
+            case Do.WARN:
+                return False
+            case Do.KILL | Do.EVICT:
+                return True
+            case _:
+                assert_never(self)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of a step that are valid with it; keys that no action names here are valid with all."""
+        match self:
+            case Do.WARN:
+                return frozenset({"repeat"})
+            case Do.KILL:
+                return frozenset({"scope", "grace", "unwarned"})
+            case Do.EVICT:
+                return frozenset({"grace", "unwarned"})
+            case _:
+                assert_never(self)
+
+    @property
+    def takes_scope(self) -> bool:
+        """Whether it acts on the container that exceeds its declaration, or on what `scope` says."""
+        return "scope" in self.keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +169,16 @@ class Step:
     def signature(self) -> tuple[Threshold, float, Do, bool]:
         """What identifies a step across reloads: `above`, `for`, `do` and `under_pressure`."""
         return (self.above, self.for_s, self.do, self.under_pressure)
+
+    @property
+    def effective_scope(self) -> Scope | None:
+        """`scope`, if the action takes it."""
+        return self.scope if self.do.takes_scope else None
+
+    @property
+    def hits_whole_pod(self) -> bool:
+        """Whether it ends all containers of the pod."""
+        return self.do.enforces and self.effective_scope in (None, "pod")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

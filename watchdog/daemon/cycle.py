@@ -220,15 +220,26 @@ class Cycle:
             return None
         if entry.pending_eviction is not None:
             return self._retry(justify(entry, reassessed, opened.inputs, last_look, now), entry, opened, last_look, now)
-        if entry.do is Do.EVICT and not self._evictions.are_possible:
+        if not self._can_enforce(entry.do):
             failed = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
             self._apply_outcome(failed)
             return failed
         return None  # enforcement was off when it was planned, so nothing is on disk
 
+    def _can_enforce(self, do: Do) -> bool:
+        match do:
+            case Do.WARN:
+                return False  # it enforces nothing
+            case Do.KILL:
+                return True
+            case Do.EVICT:
+                return self._evictions.are_possible
+            case _:
+                assert_never(do)
+
     def _needs_last_look(self, entry: PlanEntry, inputs: Inputs) -> bool:
         """Whether the driver is queried again before an entry is acted on."""
-        is_possible = entry.do.enforces and (entry.do is not Do.EVICT or self._evictions.are_possible)
+        is_possible = self._can_enforce(entry.do)
         return is_possible and not entry.escalates and not inputs.policy_unsettled and inputs.acts_on(entry.assessment)
 
     def _begin(

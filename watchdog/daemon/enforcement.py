@@ -185,7 +185,7 @@ class Permission:
         """
         if not self.decides:
             return "enforcement was turned off meanwhile"
-        if self.policy_unsettled and (is_first or entry.do is Do.EVICT):
+        if self.policy_unsettled and (is_first or entry.do is not Do.KILL):
             return "the policy file has changed and may still be being written"
         return self._sources.objection(entry, policy, clock.now())
 

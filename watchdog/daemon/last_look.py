@@ -13,7 +13,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Policy
 from watchdog.daemon.sampler import RETRIED, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
@@ -185,7 +185,7 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
     if assessment.used_at_least <= threshold_bytes and assessment.used is None:
         return "part of its use was unknown at the last look"
-    victim = victim_of(assessment, entry.card) if entry.do is Do.KILL else entry.victim
+    victim = victim_of(assessment, entry.card) if entry.do.takes_scope else entry.victim
     changed = _change(entry, assessment, victim)
     if assessment.used_at_least <= threshold_bytes:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the threshold again")

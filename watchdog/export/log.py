@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Final, TextIO
 
 from watchdog.core.plan import Result
-from watchdog.report.changes import ChangeKind
+from watchdog.report.changes import BEGUN, BLOCKED, ChangeKind
 from watchdog.report.status import ChangeStatus, encode
 from watchdog.report.text import RED, YELLOW, has_colour, inert, paint
 
@@ -113,9 +113,7 @@ def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) ->
 
 _LEVELS: Final[Mapping[ChangeKind, int]] = {
     ChangeKind.WARNED: logging.WARNING,
-    ChangeKind.KILL_BEGUN: logging.WARNING,
-    ChangeKind.EVICT_BEGUN: logging.WARNING,
-    ChangeKind.EVICT_BLOCKED: logging.WARNING,
+    **dict.fromkeys((*BEGUN, *BLOCKED), logging.WARNING),
     ChangeKind.EVICT_DELAYED: logging.WARNING,
     ChangeKind.WITHHELD: logging.WARNING,
     ChangeKind.BREAKER_OPENED: logging.WARNING,

@@ -35,11 +35,11 @@ from watchdog.journal.rows import (
     signalled_sentence,
 )
 from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
-from watchdog.report.changes import Change, ChangeKind, Changes, action_events
+from watchdog.report.changes import BEGUN, BLOCKED, ENDED, Change, ChangeKind, Changes, action_events
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
 from watchdog.report.sentences.following import begun_note
 
-_ENDS: Final = (ChangeKind.WARNED, ChangeKind.KILL_ENDED, ChangeKind.EVICT_ENDED, ChangeKind.EVICT_BLOCKED)
+_ENDS: Final = (ChangeKind.WARNED, *ENDED, *BLOCKED)
 _NAMED: Final = ", ".join(f"'{event.value}'" for event in _ENDS)
 # A row with a time in the future was written with a wrong clock.
 _SELECT_LATELY: Final = (
@@ -69,9 +69,7 @@ _RESTORED: Final = (
     "brakes need or which are in progress, were written to it again; the history before this may be missing"
 )
 # Actions write these themselves, immediately, and not with the later report.
-_WRITTEN_BY_ACTIONS: Final = frozenset(
-    {ChangeKind.KILL_BEGUN, ChangeKind.KILL_ENDED, ChangeKind.EVICT_BEGUN, ChangeKind.EVICT_ENDED, ChangeKind.RELEASED}
-)
+_WRITTEN_BY_ACTIONS: Final = frozenset({*BEGUN, *ENDED, ChangeKind.RELEASED})
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WITHDRAWN})
 
 

@@ -58,7 +58,7 @@ def entry_columns(entry: PlanEntry) -> Row:
         "rule": entry.rule.name,
         "step": entry.step,
         "do": entry.do.value,
-        "scope": entry.definition.scope if entry.do is Do.KILL else None,
+        "scope": entry.definition.effective_scope,
         "threshold": threshold_text(entry),
     }
 
@@ -144,5 +144,5 @@ def _title(context: Row) -> str:
 
 
 def _victim(context: Row) -> str:
-    named = context.get("container") if action_of(context.get("do")) is not Do.EVICT else None
+    named = context.get("container") if action_of(context.get("do")).takes_scope else None
     return f"container {inert(str(named))}" if named else "the pod"

@@ -69,6 +69,12 @@ def action_events(do: Do) -> ActionEvents:
             assert_never(do)
 
 
+_OF_ENFORCING: Final = tuple(action_events(do) for do in Do if do.enforces)
+BEGUN: Final = tuple(names.begun for names in _OF_ENFORCING)
+ENDED: Final = tuple(names.ended for names in _OF_ENFORCING)
+BLOCKED: Final = tuple(names.blocked for names in _OF_ENFORCING if names.blocked is not names.ended)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One occurrence, with its sentence and the part of the report that it is about.
@@ -246,8 +252,7 @@ class Changes:
     def ended(self, outcomes: Iterable[Outcome], report: CycleReport | None = None) -> Iterator[Change]:
         """What is new with the ends of these actions; without a report, the daemon's own end has interrupted them."""
         for outcome in outcomes:
-            is_kill = outcome.entry.do is Do.KILL and outcome.number is not None
-            if is_kill and outcome.signalled and outcome.number not in self._begun:
+            if outcome.number is not None and outcome.signalled and outcome.number not in self._begun:
                 yield self._begin(outcome)  # it failed as soon as it began
             was_begun = outcome.number in self._begun
             if outcome.number is not None and was_begun:

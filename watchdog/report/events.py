@@ -127,7 +127,7 @@ def _step_event(
     annotations = {
         "declared": held_to.declared,
         "allowed": held_to.allowed,
-        "container": own if entry.do.enforces and entry.hits_whole_pod else entry.victim or own,
+        "container": own if entry.definition.hits_whole_pod else entry.victim or own,
         "rule": entry.rule.name,
         "threshold": threshold,
         **more,

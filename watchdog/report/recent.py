@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Do
-from watchdog.report.changes import ChangeKind
+from watchdog.report.changes import BLOCKED, ENDED, ChangeKind
 from watchdog.report.status import Moment, RecentStatus, SignalStatus
 from watchdog.report.text import elapsed_s
 
@@ -99,14 +99,10 @@ _MOST_SIGNALS: Final = 10
 INTENDED: Final = "intended"
 _SIGNALLED: Final = "signalled"
 _KNOWN: Final = frozenset(Do)
-_BLOCKED: Final = ChangeKind.EVICT_BLOCKED.value
-_ENDED: Final = frozenset({ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value, _BLOCKED})
 _RELEASED: Final = ChangeKind.RELEASED.value
 # Of an action without a number there is one row: of a warning, of observe mode, of an action that could not begin.
-_ALONE: Final = frozenset(
-    {ChangeKind.WARNED.value, ChangeKind.WOULD_ACT.value, ChangeKind.KILL_ENDED.value, ChangeKind.EVICT_ENDED.value}
-)
-EVENTS: Final = (INTENDED, _SIGNALLED, _RELEASED, *sorted(_ENDED | _ALONE))
+_ALONE: Final = (ChangeKind.WARNED, ChangeKind.WOULD_ACT, *ENDED)
+EVENTS: Final = (INTENDED, _SIGNALLED, _RELEASED, *_ALONE, *BLOCKED)
 
 
 def is_action(recent: RecentStatus) -> bool:
@@ -167,10 +163,10 @@ def _continued(action: RecentStatus, row: Mapping[str, Any]) -> RecentStatus:
     event, at = row["event"], Moment(row["wall_s"])
     if event == _SIGNALLED:
         return replace(action, signals=_kept_signals((*action.signals, _signal(row))))
-    if event in _ENDED:
+    if event in ENDED or event in BLOCKED:
         outcome, result = row["sentence"], row.get("result")
         action = replace(action, result=result, reason=row.get("reason"), outcome=outcome, ended_at=at)
-        return replace(action, blocked_at=at, blocked_by=action.reason) if event == _BLOCKED else action
+        return replace(action, blocked_at=at, blocked_by=action.reason) if event in BLOCKED else action
     if event != _RELEASED:
         return action
     return replace(action, outcome=row["sentence"], released_at=at, unreleased=row.get("reason"))

@@ -15,7 +15,7 @@ from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
-from watchdog.report.changes import Change, ChangeKind
+from watchdog.report.changes import BEGUN, Change, ChangeKind
 from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import forecast
@@ -185,12 +185,12 @@ def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch
     return StepStatus(
         step=number,
         do=step.do,
-        scope=step.scope if step.do is Do.KILL else None,
+        scope=step.effective_scope,
         above=str(step.above),
         threshold_bytes=reading.threshold_bytes if reading is not None else None,
         for_s=json_seconds(step.for_s),
-        grace_s=json_seconds(step.grace_s) if step.do.enforces else None,
-        repeat_s=json_seconds(step.repeat_s) if not step.do.enforces else None,
+        grace_s=json_seconds(step.grace_s) if "grace" in step.do.keys else None,
+        repeat_s=json_seconds(step.repeat_s) if "repeat" in step.do.keys else None,
         under_pressure=step.under_pressure,
         state=_STATES[reading.reading] if reading is not None else "unknown",
         counted_s=json_seconds(stretch.counted_s) if stretch is not None else 0,
@@ -252,7 +252,6 @@ _DETAILS: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.POLICY_LOADED: "sha256",
     ChangeKind.POLICY_REFUSED: "sha256",
 }
-_BEGUN: Final = (ChangeKind.KILL_BEGUN, ChangeKind.EVICT_BEGUN)
 
 
 def changes_status(changes: Iterable[Change]) -> tuple[ChangeStatus, ...]:
@@ -282,7 +281,7 @@ def _change(change: Change) -> ChangeStatus:
         values |= {"container": container, "action": entry.do, "step": entry.step}
     if outcome is not None:
         known = {
-            "result": outcome.result.value if change.event not in _BEGUN else None,  # it has only begun
+            "result": outcome.result.value if change.event not in BEGUN else None,  # it has only begun
             "reason": outcome.reason or None,
             "action_id": outcome.number,
             "pids": tuple(key.pid for key in outcome.signalled) or None,
@@ -361,7 +360,7 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         uid=account.uid,
         container=entry.victim or account.container,
         do=entry.do,
-        scope=step.scope if entry.do is Do.KILL else None,
+        scope=step.effective_scope,
         pids=tuple(key.pid for key in entry.targets),
         rule=entry.rule.name,
         step=entry.step,

@@ -229,7 +229,7 @@ def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earli
         else ""
     )
     why = f"it used {amount_used(action.used, action.used_at_least or 0)} of GPU memory{limit}{ruled}"
-    whom = f" (container {inert(action.container)})" if action.container and action.do is not Do.EVICT else ""
+    whom = f" (container {inert(action.container)})" if action.container and action.do.takes_scope else ""
     at = f"{clock_time(action.effect_at or 0.0, now_s)}{whom}"
     if result == Result.DONE:
         return f"{'An earlier pod of this name' if is_earlier else 'It'} was {verb.done} at {at}: {why}."
@@ -244,7 +244,7 @@ def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earli
 
 def _obstacle(action: RecentStatus, now_s: float) -> str:
     """Why an eviction was delayed or failed, or a kill was no longer needed."""
-    explained = {Result.GONE, Result.WITHDRAWN, *HALF_DONE} if action.do is Do.EVICT else {Result.GONE}
+    explained = {Result.GONE} if action.do is Do.KILL else {Result.GONE, Result.WITHDRAWN, *HALF_DONE}
     if action.result in explained and action.reason:
         return f"The reason: {quoted(action.reason, _LONGEST_REASON)}."
     if action.blocked_at is None or not action.blocked_by:
