@@ -417,6 +417,6 @@ FAULTS: Final = (
     Fault(
         "an MPS client by its own container alone",
         "point 36",
-        (Edit("core/mps.py", 'if step.do is Do.EVICT or step.scope == "pod":', "if step.do is Do.EVICT:"),),
+        (Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:"),),
     ),
 )

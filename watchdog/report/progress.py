@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
-from typing import Final, assert_never
+from typing import Final
 
 from watchdog.core.assessment import Verdict
 from watchdog.core.policy import Do
@@ -155,13 +155,9 @@ def _left(seconds: float) -> str:
 
 def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float = 0.0) -> str:
     """An action that has begun in a few words: `being killed, SIGKILL in 4s`."""
-    match under_way.do:
-        case Do.WARN | Do.EVICT:
-            return f"being {under_way.do.verb.done}"
-        case Do.KILL | None:  # None: by a step that the rule no longer has
-            return _killing_short(under_way, status, elapsed_s)
-        case _:
-            assert_never(under_way.do)
+    if under_way.do in (Do.KILL, None):  # None: by a step that the rule no longer has
+        return _killing_short(under_way, status, elapsed_s)
+    return f"being {under_way.do.verb.done}"
 
 
 def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) -> str:
