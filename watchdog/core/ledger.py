@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
 from watchdog.core.model import Now
-from watchdog.core.policy import Do, Policy, Rule, Threshold
+from watchdog.core.policy import Do, Policy, Rule, StepSignature
 
-Signature = tuple[Threshold, float, Do, bool]
-StepKey = tuple[str, Signature]  # the name of a rule, and one of its steps
+StepKey = tuple[str, StepSignature]  # the name of a rule, and one of its steps
 
 # A step that failed (no right to signal, no API) must not be tried again at every cycle: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
@@ -61,7 +60,7 @@ class UnderWay:
     until which it is waited for. `sent` are the signals of a kill sent so far; `ended`: its processes have ended.
     """
 
-    step: Signature | None
+    step: StepSignature | None
     victim: str
     whole_pod: bool = False
     cards: frozenset[str] | None = None
@@ -83,7 +82,7 @@ class PendingEviction:
     up. `cards` are the GPUs that the pod's memory is on.
     """
 
-    step: Signature
+    step: StepSignature
     tries: int
     until_s: float
     next_s: float | None = None
@@ -130,7 +129,7 @@ class AccountState:
     @property
     def enforcing_above_since_s(self) -> float:
         """CLOCK_BOOTTIME since which it has been above the threshold of an enforcing step; infinity if it is not."""
-        enforcing = (stretch for (_, step), stretch in self.stretches.items() if step[2].enforces)
+        enforcing = (stretch for (_, signature), stretch in self.stretches.items() if signature.do.enforces)
         return min((stretch.since.boottime_s for stretch in enforcing), default=float("inf"))
 
 
@@ -201,7 +200,7 @@ class Ledger:
         state = self.accounts.get(key) or AccountState()
         return self._with(key, replace(state, under_way=under_way, acted=True))
 
-    def note_escalated(self, key: AccountKey, step: Signature) -> "Ledger":
+    def note_escalated(self, key: AccountKey, step: StepSignature) -> "Ledger":
         """The ledger after a stronger step has ended the grace period of the action in progress on the same victim."""
         state = self.accounts.get(key)
         if state is None or state.under_way is None:
@@ -219,7 +218,7 @@ class Ledger:
             return replace(ledger, trial=self.trial.note(owner, begun))
         return replace(ledger, brakes=self.brakes.note(owner, begun))
 
-    def note_ended(self, key: AccountKey, step: Signature | None = None) -> "Ledger":
+    def note_ended(self, key: AccountKey, step: StepSignature | None = None) -> "Ledger":
         """The ledger after the action in progress has ended: kill and evict steps of every rule start over.
 
         With a `step`, only if the action is of that step: another one may have begun meanwhile.
@@ -227,7 +226,7 @@ class Ledger:
         state = self.accounts.get(key)
         if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
             return self
-        kept = {step: stretch for step, stretch in state.stretches.items() if not step[1][2].enforces}
+        kept = {step_key: stretch for step_key, stretch in state.stretches.items() if not step_key[1].do.enforces}
         return self._with(key, replace(state, stretches=kept, under_way=None))
 
     def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":

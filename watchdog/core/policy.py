@@ -136,6 +136,15 @@ class Threshold:
         return format_quantity(self.amount or 0)
 
 
+class StepSignature(NamedTuple):
+    """What identifies a step across reloads."""
+
+    above: Threshold
+    for_s: float
+    do: Do
+    under_pressure: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step of a ladder, from the lowest threshold to the highest."""
@@ -166,9 +175,9 @@ class Step:
     )
 
     @property
-    def signature(self) -> tuple[Threshold, float, Do, bool]:
-        """What identifies a step across reloads: `above`, `for`, `do` and `under_pressure`."""
-        return (self.above, self.for_s, self.do, self.under_pressure)
+    def signature(self) -> StepSignature:
+        """What identifies it across reloads."""
+        return StepSignature(self.above, self.for_s, self.do, self.under_pressure)
 
     @property
     def effective_scope(self) -> Scope | None:

@@ -68,7 +68,7 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     waits = [_wait_of(entry, turn_s) for entry in plan.entries]
     repeats_s = {step.repeat_s for rule in policy.rules for step in rule.steps if step.do is Do.WARN}
     for state in plan.ledger.accounts.values():  # a plan leaves out a warning that would come after an action
-        waits += [for_s - stretch.counted_s for (_, (_, for_s, _, _)), stretch in state.stretches.items()]
+        waits += [step.for_s - stretch.counted_s for (_, step), stretch in state.stretches.items()]
         waits += [failures.retry_at_s - at.boottime_s for failures in state.failures.values()]
         waits += [warned_s + repeat_s - at.boottime_s for warned_s in state.warned_s.values() for repeat_s in repeats_s]
     for pod in pods:
