@@ -240,7 +240,7 @@ def test_a_stronger_step_hastens_the_deed_on_the_same_victim() -> None:
     ladder = policy(rule(step("100%"), step("150%", grace_s=0.0)))
     seen = snapshot([use(5, 2 * Gi)])
     (action,) = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way()).taken
-    assert (action.step, action.escalates) == (1, True)
+    assert (action.step_index, action.escalates) == (1, True)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, _under_way(victim="other"))
     assert [e.withheld_by for e in plan.entries] == [Brake.PENDING]
     hastened = _under_way().note_escalated(AccountKey(uid="a"), step("150%").signature)
@@ -315,7 +315,7 @@ def test_a_step_stays_held_back_below_an_eviction_that_is_being_tried() -> None:
     ladder = policy(rule(step(), step("150%", do="evict"), step("200%")))
     seen, unwritten = snapshot([use(5, 4 * Gi)]), inputs(journal_writable=False)
     plan = planned(seen, [pod("a", container(declared="1Gi"))], ladder, ledger, unwritten)
-    assert [(entry.step, entry.withheld_by) for entry in plan.entries] == [(1, Brake.PENDING), (2, Brake.JOURNAL)]
+    assert [(entry.step_index, entry.withheld_by) for entry in plan.entries] == [(1, Brake.PENDING), (2, Brake.JOURNAL)]
 
 
 def test_an_eviction_that_is_tried_again_takes_the_place_of_no_warning() -> None:
@@ -455,7 +455,7 @@ def test_a_list_of_pods_that_is_too_old_withholds_what_is_due(ladder: tuple[Step
     ]
     assert not old.taken
     fresh = planned(seen, pods, policy(rule(*ladder)), known)
-    assert [(e.step, e.withheld_by) for e in fresh.taken if e.do.enforces] == [(len(ladder) - 1, None)]
+    assert [(e.step_index, e.withheld_by) for e in fresh.taken if e.do.enforces] == [(len(ladder) - 1, None)]
     at_the_mark = snapshot([use(5, Gi)])
     assert planned(at_the_mark, pods, policy(rule(*ladder)), known, inputs(pods_stale=True)).entries == ()
 
@@ -519,7 +519,7 @@ def test_a_stronger_step_ends_no_grace_under_maintenance() -> None:
     for maintenance, escalates in ((False, True), (True, False)):
         given = inputs(maintenance=maintenance)
         plan = planned(seen, pods, policy(rule(weak, strong)), ledger, given)
-        assert [e.escalates for e in plan.entries if e.step == 1] == [escalates]
+        assert [e.escalates for e in plan.entries if e.step_index == 1] == [escalates]
 
 
 def test_a_withholding_is_news_once_an_incident_and_brake() -> None:

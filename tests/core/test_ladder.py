@@ -103,7 +103,10 @@ def test_a_step_is_due_after_its_time_above_the_mark() -> None:
 def test_due_in_s_says_when_it_would_come() -> None:
     """The plan of a first reading shows how long each step above its threshold still takes."""
     plan = Story(policy(rule(WARN_5, KILL_10))).see(0, 5 * Gi)
-    assert [(entry.step, entry.due_in_s, entry.taken) for entry in plan.entries] == [(0, 5, False), (1, 10, False)]
+    assert [(entry.step_index, entry.due_in_s, entry.taken) for entry in plan.entries] == [
+        (0, 5, False),
+        (1, 10, False),
+    ]
 
 
 def test_for_0s_is_due_at_the_first_reading() -> None:
@@ -197,7 +200,7 @@ def test_of_the_steps_due_the_last_is_taken() -> None:
     """Point 17: warn, kill and a harder kill due at once: the last in the list."""
     ladder = rule(step("100%", 0, "warn"), step("110%", 0), step("150%", 0, grace_s=0.0))
     plan = Story(policy(ladder)).see(0, 70 * Gi)
-    assert [(entry.step, entry.do) for entry in plan.taken] == [(2, Do.KILL)]
+    assert [(entry.step_index, entry.do) for entry in plan.taken] == [(2, Do.KILL)]
 
 
 def test_a_warning_comes_once_an_incident_and_again_after_repeat() -> None:

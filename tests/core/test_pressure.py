@@ -98,7 +98,7 @@ def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
     burst = policy(rule(step("100%"), pressed()))
     (found,) = assessed(seen, [pod("a", container(declared="1Gi"))], burst)
     allowed = replace(found, declared=4 * Gi, allowed=4 * Gi, requested=Gi, allowed_by_request=Gi)
-    assert [entry.step for entry in _plan(allowed, burst)] == [1]
+    assert [entry.step_index for entry in _plan(allowed, burst)] == [1]
     roomy = replace(allowed, short=frozenset())
     assert _plan(roomy, burst) == []
 
@@ -128,7 +128,7 @@ def test_each_short_card_has_its_own_victim() -> None:
     """Point 37: cards do not wait for each other."""
     place = town(gpus=(card(), card(1)))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], on={"b": 1})
-    assert sorted((entry.account.uid, entry.card) for entry in plan.taken) == [("a", "GPU-0"), ("b", "GPU-1")]
+    assert sorted((entry.account.uid, entry.gpu) for entry in plan.taken) == [("a", "GPU-0"), ("b", "GPU-1")]
 
 
 def test_a_deed_of_another_step_on_the_card_is_waited_for() -> None:
@@ -144,7 +144,7 @@ def test_a_step_under_pressure_that_is_held_back_holds_back_no_other() -> None:
     """The ladder's own step is taken if the one under pressure has to wait for its card."""
     place = Town(under(Brakes(), rule(step("150%"), pressed("160%"))), gpus=(card(),))
     plan = place.see(0, [resident("a", "a"), resident("b", "b")], {"a": 5 * Gi, "b": 4 * Gi})
-    assert sorted((entry.account.uid, entry.step) for entry in plan.taken) == [("a", 1), ("b", 0)]
+    assert sorted((entry.account.uid, entry.step_index) for entry in plan.taken) == [("a", 1), ("b", 0)]
 
 
 def _ranked(*pods: tuple[Pod, int]) -> list[str]:
@@ -182,7 +182,7 @@ def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> No
     processes = [process(1, "a/big"), process(2, "a/small"), process(3, "a/small")]
     seen = snapshot(uses, processes, gpus=[card(), card(1, used=0)])
     (kill,) = planned(seen, [two], policy(rule(pressed(scope="process")))).taken
-    assert (kill.victim, [key.pid for key in kill.targets], kill.card) == ("small", [3], "GPU-0")
+    assert (kill.victim, [key.pid for key in kill.targets], kill.gpu) == ("small", [3], "GPU-0")
 
 
 def test_a_lasting_shortage_is_one_incident() -> None:
@@ -210,4 +210,4 @@ def test_observe_plans_one_victim_a_short_card() -> None:
 def test_a_stale_list_holds_it() -> None:
     """Point 27: no enforcement on a pod list that is too old, not even under pressure."""
     plan = town().see(0, [resident("a")], stale=True)
-    assert [(entry.taken, entry.card) for entry in plan.entries] == [(False, "GPU-0")]
+    assert [(entry.taken, entry.gpu) for entry in plan.entries] == [(False, "GPU-0")]

@@ -137,7 +137,7 @@ def test_under_pressure_the_request_on_that_card_counts() -> None:
     several = [process(5, "a/main"), process(6, "a/side")]
     seen = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, 2 * Gi, 0)], several, cards)
     (entry,) = planned(seen, [owner], squeeze).entries
-    assert (entry.card, entry.victim) == ("GPU-0", "side")
+    assert (entry.gpu, entry.victim) == ("GPU-0", "side")
     within = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, Gi, 0)], several, cards)
     (entry,) = planned(within, [owner], squeeze).entries
     assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)

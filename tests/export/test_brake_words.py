@@ -130,7 +130,7 @@ def test_a_pod_without_a_controller_and_a_daemonset() -> None:
 
 def test_a_step_that_waits_for_a_short_card_names_it() -> None:
     """One victim a card: the next waits for that card's memory, not for anything of its own pod."""
-    made = held(Brake.PENDING, card="GPU-7")
+    made = held(Brake.PENDING, gpu="GPU-7")
     assert "an earlier kill or eviction on GPU-7 is still in progress" in note(made, at(31))
 
 
@@ -139,7 +139,7 @@ UNDER_PRESSURE = replace(NOTEBOOKS, steps=(step("100%", 5, "kill", under_pressur
 
 def test_a_step_under_pressure_says_when_it_counts() -> None:
     """The mark of such a step is none without the shortage: it names the card, and how little counts as short."""
-    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0")
+    made = entry(rule=UNDER_PRESSURE, step_index=0, gpu="GPU-0")
     assert threshold_text(made) == "above 100% for 5s while GPU-0 is short of memory"
     assert "above 100% for 5s while GPU-0 is short of memory (less than 5% free). Killing" in note(
         made, at(31), policy=policy()
@@ -149,7 +149,7 @@ def test_a_step_under_pressure_says_when_it_counts() -> None:
 def test_a_step_under_pressure_compares_with_the_request() -> None:
     """Where a tenant has named a limit above its request, pressure holds it to the request, and so do the words."""
     above = replace(entry().assessment, requested=4 * Gi, allowed_by_request=6 * Gi, allowed=20 * Gi, declared=18 * Gi)
-    made = entry(rule=UNDER_PRESSURE, step=0, card="GPU-0", assessment=above, threshold_bytes=6 * Gi)
+    made = entry(rule=UNDER_PRESSURE, step_index=0, gpu="GPU-0", assessment=above, threshold_bytes=6 * Gi)
     assert "uses 12.4Gi of GPU memory, 207% of the 6Gi allowed (4Gi requested, plus allowance)" in note(made, at(31))
     text = explanation(outcome(made), policy())
     assert "exceeded its GPU memory limit. It used 12.4Gi; its limit was 6Gi: 4Gi requested" in text
@@ -163,9 +163,9 @@ def test_a_step_under_pressure_compares_with_the_request() -> None:
 def test_a_warning_tells_of_pressure_where_nothing_else_follows() -> None:
     """A rule whose only force is under pressure does not say that it does nothing more."""
     steps = (step("100%", 0, "warn"), step("100%", 5, "kill", under_pressure=True))
-    warned = entry(rule=replace(NOTEBOOKS, steps=steps), step=0)
+    warned = entry(rule=replace(NOTEBOOKS, steps=steps), step_index=0)
     assert "the rule kills above 100% for 5s while its card is short of memory." in note(warned, at(31))
-    warned = entry(rule=replace(NOTEBOOKS, steps=(*steps, step("200%", 9))), step=0)
+    warned = entry(rule=replace(NOTEBOOKS, steps=(*steps, step("200%", 9))), step_index=0)
     assert note(warned, at(31)).endswith("the rule kills above 200% for 9s (threshold 20.3Gi).")
 
 
@@ -193,7 +193,7 @@ def test_a_rule_outside_its_hours_says_which_they_are() -> None:
     made = observed(active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"))
     says = "this rule only observes outside its hours (Mon-Fri 08:00-18:00 Europe/Berlin)"
     assert forecast(made, at(31)).sentence.endswith(f"No action will be taken: {says}.")
-    warned = replace(made, step=0)
+    warned = replace(made, step_index=0)
     assert note(warned, at(31), observing=True).endswith(
         f"above 110% for 10s (threshold 11.2Gi); no action will be taken: {says}."
     )

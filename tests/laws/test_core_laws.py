@@ -77,7 +77,15 @@ def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
 
 
 def _essence(entry: PlanEntry) -> tuple[object, ...]:
-    return (entry.account, entry.step, entry.victim, entry.targets, entry.due_in_s, entry.withheld_by, entry.taken)
+    return (
+        entry.account,
+        entry.step_index,
+        entry.victim,
+        entry.targets,
+        entry.due_in_s,
+        entry.withheld_by,
+        entry.taken,
+    )
 
 
 def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
@@ -107,8 +115,8 @@ def test_unknown_or_stale_never_leads_to_enforcement(node: GeneratedNode, stale:
 def test_maintenance_never_leads_to_enforcement(node: GeneratedNode) -> None:
     """Point 34: any step that would be let through is withheld by `maintenance`; warnings go on."""
     free, held = plan_of(node), plan_of(node, maintenance=True)
-    enforced = {(each.account, each.step) for each in free.taken if each.do.enforces}
-    withheld = {(each.account, each.step) for each in held.entries if each.withheld_by is Brake.MAINTENANCE}
+    enforced = {(each.account, each.step_index) for each in free.taken if each.do.enforces}
+    withheld = {(each.account, each.step_index) for each in held.entries if each.withheld_by is Brake.MAINTENANCE}
     assert enforced <= withheld
     assert not [each for each in held.taken if each.do.enforces]
     assert {each.account for each in free.taken if not each.do.enforces} <= {each.account for each in held.taken}
@@ -332,10 +340,10 @@ def test_one_eviction_that_does_not_come_about_holds_up_nobody(
     next_s = None if next_in_s is None else now_s + next_in_s
     pending = PendingEviction(step=tried.definition.signature, tries=1, until_s=now_s + 600.0, next_s=next_s)
     plan = plan_of(node, free.ledger.note_pending_evictions({tried.account: pending}))
-    taken = {(each.account, each.step): each for each in plan.taken}
-    others = {(each.account, each.step) for each in kills if each.account.uid != tried.account.uid}
+    taken = {(each.account, each.step_index): each for each in plan.taken}
+    others = {(each.account, each.step_index) for each in kills if each.account.uid != tried.account.uid}
     assert others <= taken.keys()
-    again = taken.get((tried.account, tried.step))
+    again = taken.get((tried.account, tried.step_index))
     assert (again is not None) is (next_in_s == -1.0)
     assert again is None or again.pending_eviction == pending
 

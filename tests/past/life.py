@@ -170,7 +170,7 @@ def action(entry: PlanEntry, now: Now) -> Kill:
         account.container,
         account.gpu,
         entry.rule.name,
-        entry.step,
+        entry.step_index,
         entry.do.value,
         entry.victim,
     )

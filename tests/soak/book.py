@@ -302,7 +302,7 @@ class Book:
         if not self._intended[number].began.boottime_s <= here.reading.looked_s >= now.boottime_s - 2:
             fail(FRESH, f"{fact.key}: on disk {self._intended[number].began}, looked at {here.reading.looked_s}, {now}")
         action = self._intended.pop(number)
-        step = fact.rule.steps[entry.step]
+        step = fact.rule.steps[entry.step_index]
         self._judge(fact, step, now)
         victim = self._victim(fact, entry.victim)
         for other in self.actions.open.values():

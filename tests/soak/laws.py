@@ -129,11 +129,13 @@ def _essences(plan: Plan) -> list[tuple[object, ...]]:
 
 def _essence(entry: PlanEntry) -> tuple[object, ...]:
     held = (entry.withheld_by, entry.taken, entry.escalates, entry.releases_in_s)
-    return (entry.account, entry.step, entry.victim, entry.targets, entry.threshold_bytes, entry.due_in_s, *held)
+    return (entry.account, entry.step_index, entry.victim, entry.targets, entry.threshold_bytes, entry.due_in_s, *held)
 
 
 def _brief(plan: Plan) -> list[tuple[object, ...]]:
-    return [(e.account.uid, e.account.container, e.step, e.due_in_s, e.withheld_by, e.taken) for e in plan.entries]
+    return [
+        (e.account.uid, e.account.container, e.step_index, e.due_in_s, e.withheld_by, e.taken) for e in plan.entries
+    ]
 
 
 def _mixed(dice: random.Random, values: tuple[T, ...]) -> tuple[T, ...]:

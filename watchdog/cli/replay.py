@@ -118,7 +118,7 @@ def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
         "do": entry.do.value,
         "scope": entry.definition.effective_scope,
         "rule": entry.rule.name,
-        "step": entry.step,
+        "step": entry.step_index,
         "threshold": threshold_text(entry),
         "used": assessment.used,
         "used_at_least": assessment.used_at_least,

@@ -93,14 +93,16 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
     gate = Gate(inputs, ledger, now)
     gate.reserve(
-        entry.card
+        entry.gpu
         for candidate in candidates
         for entry in candidate
-        if entry.card is not None and entry.assessment.observes in ledger.accounts[entry.account].observed
+        if entry.gpu is not None and entry.assessment.observes in ledger.accounts[entry.account].observed
     )
     entries = [entry for candidate in _in_order(candidates, ledger) for entry in gate.pass_through(candidate)]
     return Plan(
-        entries=tuple(sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step))),
+        entries=tuple(
+            sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step_index))
+        ),
         ledger=replace(ledger, accounts=gate.states),
         breaker_owners=owners,
     )
@@ -134,9 +136,9 @@ def _in_order(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candida
             enforcing_above_since_s = ledger.accounts[assessment.account].enforcing_above_since_s
             waiting = 0 if is_turn_of_largest else let_through_by(memory, enforcing_above_since_s)
             return (False, waiting, *urgency(assessment))
-        if not due or any(entry.card is None for entry in due):
+        if not due or any(entry.gpu is None for entry in due):
             return (False, 0, *urgency(assessment))
-        return (True, *rank(assessment, due[-1].card or ""))
+        return (True, *rank(assessment, due[-1].gpu or ""))
 
     return sorted(candidates, key=order_of)
 
@@ -189,12 +191,12 @@ def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state:
     return PlanEntry(
         assessment=assessment,
         rule=rule,
-        step=step_reading.index,
+        step_index=step_reading.index,
         victim=victim,
         targets=targets_of(assessment, victim, step, card),
         threshold_bytes=step_reading.threshold_bytes,
         due_in_s=_due_in_s(step, stretch, state, now, observes=assessment.observes),
-        card=card,
+        gpu=card,
         above_since=stretch.since if stretch is not None else now,
         not_above=stretch.not_above if stretch is not None else None,
         stretch=stretch,

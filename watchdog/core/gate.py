@@ -114,7 +114,7 @@ class Gate:
         index = under_way.step_of(entry.rule) if under_way is not None else None
         # A stronger step on the victim of a kill in progress ends its grace period. That of an eviction belongs to the
         # kubelet: the pod is left alone until it is over.
-        is_stronger = index is not None and entry.step > index
+        is_stronger = index is not None and entry.step_index > index
         is_kill = index is not None and entry.do is entry.rule.steps[index].do is Do.KILL
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         withheld = (
@@ -244,9 +244,9 @@ class Gate:
         under_way = self.states[entry.account].under_way
         if under_way is not None:
             waits.append(math.inf if under_way.until_s is None else under_way.until_s)
-        if entry.card is not None:
+        if entry.gpu is not None:
             # Memory on a short card is freed one victim at a time: whether that is enough shows once it is free.
-            waits += [self._busy_cards.get(entry.card), self._busy_cards.get(None)]
+            waits += [self._busy_cards.get(entry.gpu), self._busy_cards.get(None)]
         waits += [math.inf for key, pending in self._pending.items() if _keeps_waiting(key, pending, entry)]
         if entry.pending_eviction is not None:
             next_s = math.inf if entry.pending_eviction.next_s is None else entry.pending_eviction.next_s
@@ -270,4 +270,4 @@ def _keeps_waiting(key: AccountKey, pending: PendingEviction, entry: PlanEntry) 
     if key == entry.account:
         return False
     is_same_pod = entry.do is Do.EVICT and key.uid == entry.account.uid
-    return is_same_pod or (pending.next_s is None and entry.card in pending.cards)
+    return is_same_pod or (pending.next_s is None and entry.gpu in pending.cards)

@@ -20,7 +20,7 @@ class PlanEntry:
     `victim` is the container to act on ("" if there is none), `targets` are its listed GPU processes. `taken`: this
     cycle acts on it; `escalates`: it ends the grace period of an action in progress. `withheld_by` is the brake that
     withholds it, `is_new`: that has not been reported in this incident yet; `releases_in_s` is when the brake releases,
-    None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `card` is
+    None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `gpu` is
     the GPU that is short, for a step under pressure. `above_since` is when the account was first seen above the
     threshold; `not_above` is the last conclusive reading before that, if there was one; `stretch` is the time that has
     counted. `pending_eviction` is the eviction by this step that is to be tried again.
@@ -28,7 +28,7 @@ class PlanEntry:
 
     assessment: Assessment
     rule: Rule
-    step: int
+    step_index: int
     victim: str
     targets: tuple[ProcessKey, ...]
     threshold_bytes: int
@@ -39,7 +39,7 @@ class PlanEntry:
     is_new: bool = False
     releases_in_s: float | None = None
     presumed: bool = False
-    card: str | None = None
+    gpu: str | None = None
     above_since: Now
     not_above: Now | None = None
     stretch: Stretch | None = None
@@ -53,7 +53,7 @@ class PlanEntry:
     @property
     def definition(self) -> Step:
         """The step's definition in the rule."""
-        return self.rule.steps[self.step]
+        return self.rule.steps[self.step_index]
 
     @property
     def account(self) -> AccountKey:

@@ -394,6 +394,6 @@ def _end(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: N
     readings = (step.reading for step in step_readings(assessment, stale=False) if step.step.signature == signature)
     if next(readings, None) is not Comparison.BELOW:
         return None
-    has_room = entry.card is not None and entry.card not in assessment.short
+    has_room = entry.gpu is not None and entry.gpu not in assessment.short
     why = "its GPU was no longer short of memory" if has_room else "its use was at or below the threshold again"
     return Result.GONE, why

@@ -185,14 +185,14 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
     if assessment.used_at_least <= threshold_bytes and assessment.used is None:
         return "part of its use was unknown at the last look"
-    victim = victim_of(assessment, entry.card) if entry.do.takes_scope else entry.victim
+    victim = victim_of(assessment, entry.gpu) if entry.do.takes_scope else entry.victim
     changed = _change(entry, assessment, victim)
     if assessment.used_at_least <= threshold_bytes:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the threshold again")
-    if changed is None and entry.card is not None and entry.card not in assessment.short:
+    if changed is None and entry.gpu is not None and entry.gpu not in assessment.short:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its GPU was no longer short of memory")
     changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
-    targets = targets_of(assessment, victim, step, entry.card)
+    targets = targets_of(assessment, victim, step, entry.gpu)
     updated = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
     if updated.mps_hazard is not None:
         return changed or "it would have broken the work of other pods: a process had become an MPS client"

@@ -68,7 +68,7 @@ class UnfinishedAction:
             gpu=None if gpu is None else storable_text(gpu),
         )
         victim = storable_text(entry.victim)
-        return cls(number=number, account=account, step=entry.step, victim=victim, targets=targets, began=now)
+        return cls(number=number, account=account, step=entry.step_index, victim=victim, targets=targets, began=now)
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> Self:

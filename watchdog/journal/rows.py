@@ -56,7 +56,7 @@ def entry_columns(entry: PlanEntry) -> Row:
     return account_columns(entry.assessment) | {
         "container": entry.victim or entry.account.container,
         "rule": entry.rule.name,
-        "step": entry.step,
+        "step": entry.step_index,
         "do": entry.do.value,
         "scope": entry.definition.effective_scope,
         "threshold": threshold_text(entry),

@@ -68,7 +68,7 @@ class Incidents:
     def all(self) -> tuple[Finding, ...]:
         """All findings, in the order in which they were due."""
         findings = (*self._closed, *(replace(finding, goes_on=True) for finding in self._open.values()))
-        return tuple(sorted(findings, key=lambda f: (f.due.wall_s, f.entry.account.sort_key, f.entry.step)))
+        return tuple(sorted(findings, key=lambda f: (f.due.wall_s, f.entry.account.sort_key, f.entry.step_index)))
 
     def _take_action(self, entry: PlanEntry, at: Now) -> None:
         account = entry.account

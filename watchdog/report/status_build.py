@@ -278,7 +278,7 @@ def _change(change: Change) -> ChangeStatus:
         }
     if entry is not None:
         container = entry.victim or entry.account.container or ""
-        values |= {"container": container, "action": entry.do, "step": entry.step}
+        values |= {"container": container, "action": entry.do, "step": entry.step_index}
     if outcome is not None:
         known = {
             "result": outcome.result.value if change.event not in BEGUN else None,  # it has only begun
@@ -363,14 +363,14 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         scope=step.effective_scope,
         pids=tuple(key.pid for key in entry.targets),
         rule=entry.rule.name,
-        step=entry.step,
+        step=entry.step_index,
         due_in_s=json_seconds(entry.due_in_s),
         withheld_by=entry.withheld_by.value if entry.withheld_by is not None else None,
         account=AccountPart(container=account.container, gpu=account.gpu),
         above=str(step.above),
         threshold_bytes=entry.threshold_bytes,
         for_s=json_seconds(step.for_s),
-        card=entry.card,
+        card=entry.gpu,
         observes=entry.assessment.observes,
         releases_in_s=json_seconds(entry.releases_in_s) if entry.releases_in_s is not None else None,
         held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,

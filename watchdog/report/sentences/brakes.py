@@ -63,7 +63,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.PENDING if entry.pending_eviction is not None:
             why = pending_because(entry.pending_eviction)
         case Brake.PENDING:
-            where = f"on {inert(entry.card)}" if entry.card is not None else "here"
+            where = f"on {inert(entry.gpu)}" if entry.gpu is not None else "here"
             why = f"an earlier kill or eviction {where} is still in progress: its memory has not been freed yet"
         case Brake.STALE:
             older = f" (older than {format_duration(policy.stale_after_s)})" if policy is not None else ""

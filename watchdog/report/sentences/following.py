@@ -112,7 +112,7 @@ def _after_warning(entry: PlanEntry, idle: str) -> str:
 
 def _later_enforcement(entry: PlanEntry) -> Step | None:
     """The next step of the rule that kills or evicts; one under pressure only if there is no other."""
-    later = [step for step in entry.rule.steps[entry.step + 1 :] if step.do.enforces]
+    later = [step for step in entry.rule.steps[entry.step_index + 1 :] if step.do.enforces]
     return min(later, key=lambda step: step.under_pressure, default=None)
 
 

@@ -117,7 +117,7 @@ def threshold_text(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: 
     return (
         _plain_threshold(step, terms(entry).allowed if in_bytes else None)
         + (" (and above what is allowed)" if raised else "")
-        + _pressure(step, "its card" if entry.card is None else inert(entry.card), free_below)
+        + _pressure(step, "its card" if entry.gpu is None else inert(entry.gpu), free_below)
     )
 
 
