@@ -7,7 +7,7 @@ from tests.export.samples import Found, read, series, value
 from tests.worlds import at
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now
-from watchdog.export.metrics import Metrics, outdated
+from watchdog.export.metrics import Metrics, without_late_values
 
 _POD = {"namespace": "a", "pod": "trainer"}
 _ACCOUNT = {**_POD, "container": "", "gpu": "", "rule": "notebooks"}
@@ -85,7 +85,7 @@ def test_the_next_pass_brings_it_back() -> None:
 def test_the_dark_is_what_a_blind_pass_is() -> None:
     """No assessment of it is conclusive, none of it has bytes; who the pods are and what they declare stays."""
     report = Story(pods=(trainer(), trainer(uid="u2", name="other"))).see(trainer_node())
-    dark = outdated(report)
+    dark = without_late_values(report)
     assert not any(each.is_conclusive or each.used is not None for each in dark.assessments)
     assert [each.account for each in dark.assessments] == [each.account for each in report.assessments]
     assert [each.declared for each in dark.assessments] == [each.declared for each in report.assessments]

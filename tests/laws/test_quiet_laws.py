@@ -19,7 +19,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Match
-from watchdog.core.quiet import MOST_S, Ticks, are_same, is_quiet, next_change_s, repeated
+from watchdog.core.quiet import LONGEST_REST_S, Ticks, are_same, is_quiet, next_change_s, repeated
 from watchdog.daemon.enforcement import Enforcement
 from watchdog.daemon.sinks import report_of
 
@@ -82,7 +82,7 @@ def _check(cycles: Cycles, opened: OpenCycle, finish: ClosedCycle, dice: random.
     for _ in range(dice.randint(1, 6)):
         passed_s = dice.choice([0.25, 0.5, 1.0, 1.5])
         now = replace(last, boottime_s=last.boottime_s + passed_s, wall_s=last.wall_s + passed_s)
-        if now.boottime_s >= min(until_s, opened.snapshot.at.boottime_s + MOST_S):
+        if now.boottime_s >= min(until_s, opened.snapshot.at.boottime_s + LONGEST_REST_S):
             break
         counted_s, last, count = counted_s + min(passed_s, policy.interval_s), now, count + 1
         again, then = cycles.run(opened.snapshot, now.boottime_s - at(0).boottime_s)

@@ -27,7 +27,7 @@ from watchdog.daemon.enforcement import Enforcement, Environment, judge, stop_fi
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kill import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
-from watchdog.daemon.sampler import TimedReading, outdated
+from watchdog.daemon.sampler import TimedReading, reject_late
 from watchdog.daemon.sinks import restore
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
@@ -189,7 +189,7 @@ class Life:
         told, took_s = self._ask(None, around.slow_s)
         reading = told.reading
         if took_s > self._policy.reset_after_s:
-            reading = outdated(reading, took_s)
+            reading = reject_late(reading, took_s)
             told = late(told, reading)
         self._judge()
         now = around.clock.now()

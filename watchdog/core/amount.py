@@ -64,7 +64,7 @@ class Cards:
         return len(self.gpus) or None
 
     @property
-    def are_alike(self) -> bool:
+    def sizes_are_certain(self) -> bool:
         """Whether no hidden card can have another size: all are known and respond, or all known ones have one size."""
         return self._excludes_other_sizes({gpu.size for gpu in self.gpus})
 
@@ -77,16 +77,16 @@ class Cards:
 
         None unless the size of every such device is known: the others may be smaller.
         """
-        sizes = self._sizes(self._alike(profile))
+        sizes = self._sizes(self._of_profile(profile))
         return min(sizes) if sizes and self._excludes_other_sizes(set(sizes)) else None
 
     def fit(self, uuids: list[str], profile: str | None) -> list[str]:
         """The devices of a list with a MIG profile (None: all), in order, then MIG instances of unknown profile."""
-        alike = {gpu.uuid for gpu in (self.gpus if profile is None else self._alike(profile))}
+        fitting = {gpu.uuid for gpu in (self.gpus if profile is None else self._of_profile(profile))}
         nameless = {gpu.uuid for gpu in self.gpus if gpu.parent is not None and gpu.profile is None}
-        return [uuid for uuid in uuids if uuid in alike] + [u for u in uuids if u in nameless and u not in alike]
+        return [uuid for uuid in uuids if uuid in fitting] + [u for u in uuids if u in nameless and u not in fitting]
 
-    def _alike(self, profile: str | None) -> tuple[Gpu, ...]:
+    def _of_profile(self, profile: str | None) -> tuple[Gpu, ...]:
         if profile is None:
             # Where every card is cut into instances, the resource of cards means those (strategy "single").
             return tuple(gpu for gpu in self.gpus if gpu.parent is None) or self.gpus
@@ -100,7 +100,7 @@ class Cards:
         return not self.hidden and (len(sizes) == 1 or all(gpu.up for gpu in self.gpus))
 
     @property
-    def have_one_size(self) -> bool:
+    def all_have_one_size(self) -> bool:
         """Whether all cards are known and have the same size."""
         return not self.hidden and len({gpu.size for gpu in self.gpus}) == 1
 
@@ -329,7 +329,7 @@ def _spread(part: CardShare, placement: Placement) -> int | None:
 
     If none is in use yet, all of it is of the smallest card: the choice least favourable to the tenant.
     """
-    if not placement.cards.are_alike:
+    if not placement.cards.sizes_are_certain:
         return None  # it may be on a hidden card of another size
     used = [placement.cards.size(gpu) for gpu in placement.most_used]
     sizes = [size for size in used if size is not None]
@@ -346,7 +346,7 @@ def _whole(devices: Devices, placement: Placement) -> int | None:
     left, total, mine = list(placement.most_used), 0, set[str]()
     for profile, count in sorted(devices.counts, key=lambda each: (each[0] is None, each[0] or "")):
         fitting = placement.cards.fit(left, profile)
-        if len(fitting) > count and not placement.cards.are_alike and placement.gpu is None:
+        if len(fitting) > count and not placement.cards.sizes_are_certain and placement.gpu is None:
             return None  # one of its devices may be a hidden one of another size
         own = fitting[:count]
         left = [gpu for gpu in left if gpu not in own]

@@ -142,7 +142,7 @@ def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool 
             most_used = [] if account.gpu is None else [account.gpu]
         placement = Placement(most_used, account.gpu, account.cards)
         is_anywhere = account.is_behind and name != "" and account.gpu is None and not isinstance(amount.size, int)
-        if (is_anywhere and not account.cards.have_one_size) or _is_undecided(amount, placement, uses):
+        if (is_anywhere and not account.cards.all_have_one_size) or _is_undecided(amount, placement, uses):
             return None
         size = bytes_of(amount, placement, by_request=by_request)
         if size is None:
@@ -160,7 +160,7 @@ def _is_undecided(amount: Amount, placement: Placement, uses: tuple[AttributedUs
         return True
     if all(use.used is not None for use in uses):
         return False
-    if isinstance(amount.size, CardShare) and amount.per == "total" and not placement.cards.have_one_size:
+    if isinstance(amount.size, CardShare) and amount.per == "total" and not placement.cards.all_have_one_size:
         # On a card without known bytes the container may use nothing at all.
         return not {use.gpu for use in uses if use.used is not None}.issuperset(placement.most_used)
     if isinstance(amount.size, Devices):

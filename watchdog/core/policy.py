@@ -19,7 +19,7 @@ Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
 Special = Literal["percent", "fraction", "share", "mig"]
 
-Amount = Annotated[int, "quantity"]
+ByteAmount = Annotated[int, "quantity"]
 Contexts = Annotated[int, "whole", 0, 100_000]
 Percent = Annotated[Fraction, "percent", "0%", "100%"]
 Resource = Annotated[str, "resource"]
@@ -217,7 +217,7 @@ class Rule:
     account: Literal["pod", "container"] = _default(
         "pod", "What is compared: a pod's containers together, or each container with its own declaration."
     )
-    default: Amount | None = _default(
+    default: ByteAmount | None = _default(
         None,
         'The amount for an account that declares nothing. `"0"` forbids any use; if omitted, the account is left '
         "alone.",
@@ -233,7 +233,7 @@ class Rule:
 class Allowance:
     """Driver overhead, added to what was declared."""
 
-    per_context: Amount = _default(512 * 2**20, "For each CUDA context: each process on each GPU that it uses.")
+    per_context: ByteAmount = _default(512 * 2**20, "For each CUDA context: each process on each GPU that it uses.")
     max_contexts: Contexts = _default(4, "The most contexts of one account that count.")
     percent: Percent = _default(Fraction(2, 100), "This share of the declared amount.")
 
@@ -384,7 +384,7 @@ class Capacity:
         "The memory of all cards and MIG instances that are up, or a quantity; advertised in the unit in which the "
         "declaration of the resource counts.",
     )
-    reserve: Amount = _default(0, "Bytes reserved on each card or MIG instance.")
+    reserve: ByteAmount = _default(0, "Bytes reserved on each card or MIG instance.")
     unit: int = 1
 
 

@@ -14,9 +14,9 @@ from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MOST_TERMINATING_S
 
 # The longest rest: after it the loop checks its inputs in any case.
-MOST_S: Final = 10.0
+LONGEST_REST_S: Final = 10.0
 # Moments are recorded to the millisecond, and what ends at one has ended just after it.
-LEAST_S: Final = 0.001
+JUST_AFTER_S: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     for pod in pods:
         since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
         ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
-        waits += [end_s - at.wall_s + LEAST_S for end_s in ends]
+        waits += [end_s - at.wall_s + JUST_AFTER_S for end_s in ends]
     hours = (rule.active for rule in policy.rules if rule.active is not None)
     waits += [span.next_change_s(at.wall_s) - at.wall_s for span in hours]
     return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)

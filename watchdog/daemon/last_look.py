@@ -14,7 +14,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
-from watchdog.daemon.sampler import RETRIED, TimedReading
+from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
@@ -86,7 +86,7 @@ def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
     """A cycle whose last look took too long, with a gap that reports it; nothing is done."""
     why = Problem(
         f"the driver took {took_s:.1f} s for the last look before a signal (limit: 2 s), so no signal was sent",
-        RETRIED,
+        RETRIED_NEXT_CYCLE,
     )
     gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
     return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))

@@ -11,7 +11,7 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.quiet import MOST_S, Ticks
+from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.eviction import Evictions
@@ -19,7 +19,7 @@ from watchdog.daemon.file_events import FileEvents
 from watchdog.daemon.kill import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.quiet_ticks import QuietTicks
-from watchdog.daemon.sampler import Sampler, TimedReading, outdated, reexec, was_reexecuted
+from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
 from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.driver import Driver, DriverReading
@@ -202,7 +202,7 @@ class Daemon:
         if timed.only is not None:
             return  # the last look of a cycle that has failed: part of the node must not be taken for all of it
         is_old = timed.took_s > self._policy.reset_after_s
-        reading = outdated(timed.reading, timed.took_s) if is_old else timed.reading
+        reading = reject_late(timed.reading, timed.took_s) if is_old else timed.reading
         self._judge(now)
         inputs = self._inputs(now)
         if self._quiet_ticks.repeat(timed, inputs):
@@ -296,7 +296,7 @@ class Daemon:
             next_s = self._pending.write_until_s
         else:
             next_s = self._sampler.wake_s(now)
-        beat_s = self._last_beat_s + (MOST_S if self._is_calm else _HEARTBEAT_S)
+        beat_s = self._last_beat_s + (LONGEST_REST_S if self._is_calm else _HEARTBEAT_S)
         return min(beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
 
     @property

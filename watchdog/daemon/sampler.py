@@ -16,7 +16,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
 from watchdog.core.plan import Plan
 from watchdog.core.policy import Pulse
-from watchdog.core.quiet import MOST_S, Ticks
+from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.core.rules import Switches
 from watchdog.journal.recorder import longest_step_s
 from watchdog.node.devices import descriptors, open_devices
@@ -94,12 +94,14 @@ class TimedReading:
     only: frozenset[str] | None
 
 
-RETRIED: Final = "the next cycle tries again; if this repeats, check the driver: `nvidia-smi`, and the kernel log"
+RETRIED_NEXT_CYCLE: Final = (
+    "the next cycle tries again; if this repeats, check the driver: `nvidia-smi`, and the kernel log"
+)
 
 
-def outdated(reading: DriverReading, took_s: float) -> DriverReading:
+def reject_late(reading: DriverReading, took_s: float) -> DriverReading:
     """A reading that took too long, without its amounts, and with a gap that reports it."""
-    why = Problem(f"the driver took {took_s:.0f} s to answer, so its answer is too old to use", RETRIED)
+    why = Problem(f"the driver took {took_s:.0f} s to answer, so its answer is too old to use", RETRIED_NEXT_CYCLE)
     gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
     gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
     uses = tuple(replace(use, used=None) for use in reading.uses)
@@ -156,7 +158,7 @@ class Sampler:
         `is_unchanged`: see `Rest`.
         """
         interval_s = self.pace.interval_s
-        until_s = min(until_s, since.boottime_s + MOST_S)
+        until_s = min(until_s, since.boottime_s + LONGEST_REST_S)
         rest = self._rest = Rest(
             reading=reading,
             since=since,

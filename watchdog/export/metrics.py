@@ -366,7 +366,7 @@ class Metrics(Collector):
         if state.report is not None:
             report = state.report
             if self._now is not None and self._now().boottime_s - state.at_s > late_after_s(report.policy.interval_s):
-                report = outdated(report)
+                report = without_late_values(report)
             yield from _state_families(report)
             yield from _gpu_families(report)
             yield from _pod_families(report, state.counters.peaks)
@@ -378,7 +378,7 @@ def late_after_s(interval_s: float) -> float:
     return max(3 * interval_s, _LEAST_S)
 
 
-def outdated(report: CycleReport) -> CycleReport:
+def without_late_values(report: CycleReport) -> CycleReport:
     """What is still true of a cycle that is too old: use and due steps are unknown, and no GPU responds.
 
     While a driver call hangs, no cycle ends: without this the last numbers would stay forever.

@@ -11,7 +11,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Policy
-from watchdog.core.quiet import LEAST_S, next_change_s
+from watchdog.core.quiet import JUST_AFTER_S, next_change_s
 from watchdog.core.rules import hours_at
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 
@@ -189,7 +189,9 @@ class Replay:
                 # Two cycles that followed one another count as one interval of the daemon that recorded them.
                 self._decide(at, max(cycle.node.interval_s, self._policy.interval_s))
             self._last = at
-            if 0 < self._next_s - at.boottime_s <= 2 * LEAST_S:  # it was due: both moments of the wait were rounded
+            if (
+                0 < self._next_s - at.boottime_s <= 2 * JUST_AFTER_S
+            ):  # it was due: both moments of the wait were rounded
                 self._same(self._next_s)
         return Replayed(findings=self._incidents.all(), seen_s=self._seen_s, cycles=self._cycles)
 
@@ -202,7 +204,7 @@ class Replay:
     def _wait(self, until: Now) -> None:
         """Advance through equal cycles: decide only in those in which something comes due."""
         while self._next_s < until.boottime_s:
-            at_s = max(self._next_s, self._last.boottime_s + LEAST_S)
+            at_s = max(self._next_s, self._last.boottime_s + JUST_AFTER_S)
             if at_s >= until.boottime_s:
                 break
             self._same(at_s)
@@ -241,7 +243,7 @@ class Replay:
         # Of two accounts with the same victim, the second one gets its turn in the next cycle.
         next_s = next_change_s(plan, self._node.pods.values(), self._policy, at, turn_s=self._node.interval_s)
         # Time counts only until the pod list is too old.
-        stale = (end_s for end_s in (stale_s, stale_s + LEAST_S) if end_s > at.boottime_s)
+        stale = (end_s for end_s in (stale_s, stale_s + JUST_AFTER_S) if end_s > at.boottime_s)
         return min((next_s, *stale))
 
 

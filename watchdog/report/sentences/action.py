@@ -9,7 +9,7 @@ from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
-from watchdog.report.sentences.brakes import RETRIED, observing_because
+from watchdog.report.sentences.brakes import AND_IS_RETRIED, observing_because
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
 from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
 from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, quoted, span
@@ -152,7 +152,7 @@ def outcome_note(outcome: Outcome) -> str:
 def delay_note(entry: PlanEntry) -> str:
     """That an eviction has not succeeded yet, and why, in at most 1 kB of UTF-8."""
     why = quoted(entry.pending_eviction.refused, _LONGEST_REASON) if entry.pending_eviction is not None else ""
-    return _note(entry, f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {RETRIED}: {why}")
+    return _note(entry, f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {AND_IS_RETRIED}: {why}")
 
 
 def _note(entry: PlanEntry, what: str) -> str:
@@ -172,7 +172,7 @@ def _result(outcome: Outcome) -> str:
         if entry.assessment.observes:
             return f"would have {done}, but {observing_because(entry.assessment)}{reason}"
         return f"observe mode would have {done}{reason}"
-    retried = f" {RETRIED}" if outcome.result is Result.BLOCKED else ""
+    retried = f" {AND_IS_RETRIED}" if outcome.result is Result.BLOCKED else ""
     return f"{acted(verb.doing, entry, signalled)} {ENDINGS[outcome.result]}{retried}{reason}"
 
 

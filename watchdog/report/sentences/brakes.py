@@ -13,7 +13,7 @@ from watchdog.report.text import clock_time, count, inert, quoted, span
 
 _LONGEST: Final = 400  # of what the API server answered
 _BOUND: Final = f"up to {MOST_TRIES} times within {format_duration(GIVE_UP_AFTER_S)}"
-RETRIED: Final = f"and is retried {_BOUND}"
+AND_IS_RETRIED: Final = f"and is retried {_BOUND}"
 
 
 def pending_because(pending: PendingEviction) -> str:
