@@ -41,6 +41,11 @@ def _default(value: _T, meaning: str, name: str = "") -> _T:
     return made
 
 
+def too_old_after_s(interval_s: float) -> float:
+    """How old the last cycle may become before it counts for nothing: three intervals, at least 10 s."""
+    return max(3 * interval_s, 10.0)
+
+
 class Verb(NamedTuple):
     """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`.
 
@@ -527,8 +532,8 @@ class Policy:
 
     @property
     def reset_after_s(self) -> float:
-        """How long without a conclusive reading ends every stretch: three intervals, at least 10 s."""
-        return max(3 * self.interval_s, 10.0)
+        """How long without a conclusive reading ends every stretch."""
+        return too_old_after_s(self.interval_s)
 
     def counts_like(self, other: "Policy") -> bool:
         """Whether the time that accounts have spent above thresholds counts the same under another policy.

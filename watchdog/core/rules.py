@@ -8,12 +8,14 @@ from typing import Final
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod
 from watchdog.core.policy import Match, Policy, Protect, Rule
+from watchdog.core.units import format_duration
 
 _SYSTEM: Final = "kube-system"
 SYSTEM_CRITICAL_PRIORITY = 2_000_000_000  # scheduling.SystemCriticalPriority of k8s.io/kubernetes
 # A tenant may delete its pod with any grace period it likes, a year for instance.
 MOST_TERMINATING_S: Final = 600.0
-TERMINATING: Final = "it is terminating, and left alone until its deletion deadline (10m at most)"
+_AT_MOST: Final = format_duration(MOST_TERMINATING_S)
+TERMINATING: Final = f"it is terminating, and left alone until its deletion deadline ({_AT_MOST} at most)"
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from watchdog import clock
+from watchdog.config.watch import SETTLING_S, PolicyFile
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now, Place, PlaceKind
 from watchdog.core.plan import PlanEntry
@@ -20,7 +21,6 @@ from watchdog.node.scan import Scanner
 from watchdog.options import Options
 
 if TYPE_CHECKING:
-    from watchdog.config.watch import PolicyFile
     from watchdog.daemon.sources import Sources
 
 
@@ -47,8 +47,9 @@ REMEDIES: Final = {
     "stop_file": "the file `stop` beside the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
     "--journal names another place): find out who created it and why, then run `gpu-watchdog resume`",
     "node_annotation": _annotated("NAME"),
-    POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for 3 s and no "
-    "process has it open for writing; if that takes long, end what writes it, or send SIGHUP to load it as it is",
+    POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for "
+    f"{SETTLING_S:.0f} s and no process has it open for writing; if that takes long, end what writes it, or send "
+    "SIGHUP to load it as it is",
     "node_unknown": "the Node object was never read, or could not be watched for longer than stale_after, so an "
     "annotation on it might turn enforcement off: see the gap `node` for the cause",
 }
@@ -146,7 +147,7 @@ class Permission:
         self,
         journal: Path,
         environment: Environment,
-        policy_file: "PolicyFile",
+        policy_file: PolicyFile,
         sources: "Sources",
         warn: Callable[[str], None],
     ) -> None:

@@ -85,7 +85,8 @@ class PendingCycle:
 def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
     """A cycle whose last look took too long, with a gap that reports it; nothing is done."""
     why = Problem(
-        f"the driver took {took_s:.1f} s for the last look before a signal (limit: 2 s), so no signal was sent",
+        f"the driver took {took_s:.1f} s for the last look before a signal (limit: {FRESH_S:.0f} s), so no signal was "
+        "sent",
         RETRIED_NEXT_CYCLE,
     )
     gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)

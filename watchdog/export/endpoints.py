@@ -11,8 +11,9 @@ from typing import Final, Generic, TypeVar
 from watchdog import __version__, clock
 from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
+from watchdog.core.policy import too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
-from watchdog.export.metrics import Metrics, late_after_s, render
+from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput
 from watchdog.node.driver_thread import PulseCost
@@ -279,7 +280,7 @@ class Endpoints:
         """Whether the loop runs: the last cycle completed less than three intervals ago, or 10 s if that is more."""
         finished = self._finished
         age_s = self._now().boottime_s - (finished.ended_s if finished is not None else self._started.boottime_s)
-        if age_s <= late_after_s(self._interval_s):
+        if age_s <= too_old_after_s(self._interval_s):
             return ProbeResult(ok=True, lines=("ok",))
         if finished is None:
             return ProbeResult(ok=False, lines=(self.no_cycle,))

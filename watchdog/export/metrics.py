@@ -270,9 +270,6 @@ def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, fl
     return (((key,), value) for key, value in values.items())
 
 
-_LEAST_S: Final = 10.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
     """The last cycle and the counters; whether the last policy reload succeeded, and when the last one that did was."""
@@ -365,17 +362,12 @@ class Metrics(Collector):
         yield metric(of.EVENTS, _keyed(self._events() if self._events is not None else {}))
         if state.report is not None:
             report = state.report
-            if self._now is not None and self._now().boottime_s - state.at_s > late_after_s(report.policy.interval_s):
+            if self._now is not None and self._now().boottime_s - state.at_s > report.policy.reset_after_s:
                 report = without_late_values(report)
             yield from _state_families(report)
             yield from _gpu_families(report)
             yield from _pod_families(report, state.counters.peaks)
             yield from _account_families(report)
-
-
-def late_after_s(interval_s: float) -> float:
-    """After how many seconds the last cycle is too old: three intervals, at least ten seconds."""
-    return max(3 * interval_s, _LEAST_S)
 
 
 def without_late_values(report: CycleReport) -> CycleReport:

@@ -6,6 +6,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
+from watchdog.core.units import LARGEST
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.changes import Change
 from watchdog.report.sentences.action import ENDINGS
@@ -14,7 +15,6 @@ from watchdog.report.text import count, inert, quoted, span
 
 Value = str | int | float | None
 Row = dict[str, Value]
-_LARGEST: Final = 2**63 - 1  # of an SQLite integer; a quantity of a policy can be larger
 _LONGEST: Final = 4096
 
 INSERT: Final = (
@@ -92,7 +92,7 @@ def bound(row: Row) -> Row:
 def _storable(value: Value) -> Value:
     if isinstance(value, str):
         return storable_text(value)
-    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
+    return max(-LARGEST, min(value, LARGEST)) if isinstance(value, int) else value
 
 
 def storable_text(text: str) -> str:
