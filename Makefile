@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # How many processes the tests are shared between. Most of them wait for processes and timers, so more than there are cores.
-WORKERS ?= $(shell expr 3 \* $$(nproc))
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)

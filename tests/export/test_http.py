@@ -202,7 +202,7 @@ def test_other_methods_are_refused(site: Site, method: str) -> None:
 
 def test_a_large_body_does_not_swallow_the_answer(site: Site) -> None:
     """A client that is still sending reads the refusal, instead of finding its connection reset."""
-    answer = site.send(b"POST / HTTP/1.1\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000)
+    answer = site.send(b"POST / HTTP/1.1\r\nHost: n\r\nContent-Length: 500000\r\n\r\n" + b"x" * 500_000)
     assert answer.startswith(b"HTTP/1.1 405 ")
 
 
@@ -214,7 +214,7 @@ def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
     head, nothing = site.get(path, "HEAD")
     assert (head.status, head.headers["Content-Type"], nothing) == (got.status, got.headers["Content-Type"], b"")
     assert abs(int(head.headers["Content-Length"]) - len(body)) < 200
-    assert site.send(f"HEAD {path} HTTP/1.1\r\n\r\n".encode()).endswith(b"\r\n\r\n")
+    assert site.send(f"HEAD {path} HTTP/1.1\r\nHost: n\r\n\r\n".encode()).endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,15 @@ def test_head_has_the_headers_of_get_and_no_body(site: Site, path: str) -> None:
         (b"GET / FTP/1.0\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1 extra\r\n\r\n", b"400"),
         (b"GET\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"400"),  # without a Host, and with two: RFC 9112 3.2
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", b"200"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n", b"400"),
         (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", b"414"),
         (b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 70000 + b"\r\n\r\n", b"431"),
         (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", b"431"),
-        (b"GET /metrics HTTP/1.1\r\nAccept: \xff\xfe\x00\r\n\r\n", b"200"),
-        (b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1\r\n \r\n\tX: y\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nHost: n\r\nAccept: \xff\xfe\x00\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nHost: n\r\nAccept: text/plain;version=1\r\n \r\n\tX: y\r\n\r\n", b"200"),
         (b"GET /healthz HTTP/1.1\nHost: x\n\n", b"200"),
         (b"GET /healthz HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", b"100"),
     ],
@@ -276,7 +279,7 @@ def test_slow_clients_do_not_keep_others_out(site: Site) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-@pytest.mark.parametrize("request_", ["GET /metrics HTTP/1.1\r\nX: ", "GET /metrics HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize("request_", ["GET /metrics HTTP/1.1\r\nX: ", "GET /metrics HTTP/1.1\r\nHost: n\r\n\r\n"])
 def test_a_flood_of_requests_does_not_starve_the_probes(site: Site, path: str, request_: str) -> None:
     """Beside 1500 clients a second, done or not, a probe takes less than a second of the three that the kubelet gives.
 
@@ -325,7 +328,7 @@ def test_a_client_that_does_not_read_is_cut_off(site: Site, reads: bool) -> None
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**18 if reads else 2**12)
         connection.connect((site.host, site.port))
-        connection.sendall(b"GET /api/status HTTP/1.1\r\n\r\n")
+        connection.sendall(b"GET /api/status HTTP/1.1\r\nHost: n\r\n\r\n")
         begun = time.monotonic()
         time.sleep(1)
         held = _descriptors()

@@ -135,7 +135,8 @@ def test_the_icon_of_the_tab_is_in_the_page(report: CycleReport, colour: str) ->
     """A browser that is given no icon asks for one elsewhere; ours tells by its colour how things are."""
     (icon,) = [values["href"] for element, values in read(report).elements if element == "link"]
     assert icon.startswith("data:image/svg+xml,")
-    assert f"fill='%23{colour}'" in icon
+    assert f"fill=%27%23{colour}%27" in icon
+    assert not set(icon) & set(" '<>")  # a URL has none of these (RFC 3986)
 
 
 def test_the_template_is_loaded_when_somebody_looks() -> None:

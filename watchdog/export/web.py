@@ -147,6 +147,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Accept only GET and HEAD."""
         if not super().parse_request():
             return False
+        # RFC 9112 3.2; Python's parser does not check it.
+        if self.request_version == "HTTP/1.1" and len(self.headers.get_all("Host", [])) != 1:
+            self.send_error(HTTPStatus.BAD_REQUEST, "HTTP/1.1 needs exactly one Host header")
+            return False
         if self.command in ("GET", "HEAD"):
             return True
         self._send(_text(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are supported", ("Allow", "GET, HEAD")))
