@@ -22,13 +22,13 @@ from tests.export.build import (
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
 from watchdog.core.assessment import Misdeclaration, Verdict
 from watchdog.core.brakes import Brake
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Policy
 from watchdog.daemon.kill import ENOUGH
 from watchdog.report.sentences.action import explanation, outcome_note, release_note
 from watchdog.report.sentences.following import forecast, misdeclared_note, note
-from watchdog.report.text import clip, elapsed_s, fit, inert, rfc3339, shorten, span
+from watchdog.report.text import clip, fit, inert, rfc3339, shorten, span
 
 KILLING = (
     "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "

@@ -31,6 +31,13 @@ class Now:
     boot_id: str
 
 
+def elapsed_s(since: Now, now: Now) -> float:
+    """Seconds from one moment to another, never negative; across boots by the wall clock."""
+    if since.boot_id == now.boot_id:
+        return max(now.boottime_s - since.boottime_s, 0.0)
+    return max(now.wall_s - since.wall_s, 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ProcessKey:
     """Identity of a process: its PID and its start time in clock ticks since boot (`/proc/PID/stat`, field 22)."""

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod
+from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod, elapsed_s
 from watchdog.core.policy import Match, Policy, Protect, Rule
 from watchdog.core.units import format_duration
 
@@ -73,11 +73,7 @@ def _is_terminating_in_time(pod: Pod, now: Now) -> bool:
     deadline_s, since = pod.deletion_deadline_s, pod.terminating_since
     if deadline_s is None or now.wall_s > deadline_s:
         return False
-    if since is None:
-        return True
-    is_same_boot = since.boot_id == now.boot_id
-    passed_s = now.boottime_s - since.boottime_s if is_same_boot else now.wall_s - since.wall_s
-    return passed_s <= MOST_TERMINATING_S
+    return since is None or elapsed_s(since, now) <= MOST_TERMINATING_S
 
 
 def _is_own(pod: Pod, own: Place) -> bool:

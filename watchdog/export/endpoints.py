@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from watchdog import __version__, clock
-from watchdog.core.model import Now
+from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
@@ -22,7 +22,7 @@ from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
 from watchdog.report.recent import KEPT_S
 from watchdog.report.status import ChangeStatus, HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
 from watchdog.report.status_build import status_of
-from watchdog.report.text import elapsed_s, inert, span
+from watchdog.report.text import inert, span
 
 _LONGEST: Final = 1000
 # Of gzip: for a page of 1,900 series 0.8 ms and 11 kB; level 1 takes 0.3 ms and leaves 14 kB, level 9 1.8 ms and 10 kB.

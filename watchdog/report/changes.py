@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
-from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.model import Gap, GapReason, Now, elapsed_s
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
@@ -14,7 +14,7 @@ from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note
-from watchdog.report.text import count, elapsed_s, inert, span
+from watchdog.report.text import count, inert, span
 
 
 class ChangeKind(StrEnum):

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from watchdog.core.assessment import Assessment, AttributedUse, Reason, Unattributed
-from watchdog.core.model import Gap, Gpu, Snapshot
+from watchdog.core.model import Gap, Gpu, Snapshot, elapsed_s
 from watchdog.core.plan import CycleReport
-from watchdog.report.text import elapsed_s
 
 
 @dataclass(slots=True)

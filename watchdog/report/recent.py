@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from watchdog.core.model import Now
+from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Do
 from watchdog.report.changes import BLOCKED, ENDED, ChangeKind
 from watchdog.report.status import Moment, RecentStatus, SignalStatus
-from watchdog.report.text import elapsed_s
 
 LAST_KEPT_S: Final = 900.0  # after the pod is gone
 # Each is a series. The brakes of a policy bound kills and evictions, but nothing bounds warnings: a pod that returns

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TextIO
 
-from watchdog.core.model import Now
-
 # A pod's name may have 253 characters, a container's 63 (RFC 1123); what is longer is no name that Kubernetes gave.
 LONGEST_NAME: Final = 253
 
@@ -68,13 +66,6 @@ def span(seconds: float) -> str:
             rest = whole % size // rest_size
             return f"{whole // size}{unit} {rest}{rest_unit}" if rest else f"{whole // size}{unit}"
     return f"{whole}s"
-
-
-def elapsed_s(since: Now, now: Now) -> float:
-    """Seconds from one moment to another, never negative; across boots by the wall clock."""
-    if since.boot_id == now.boot_id:
-        return max(now.boottime_s - since.boottime_s, 0.0)
-    return max(now.wall_s - since.wall_s, 0.0)
 
 
 def rfc3339(wall_s: float) -> str:

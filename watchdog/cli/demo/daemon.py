@@ -12,7 +12,7 @@ from watchdog.cli.demo.screen import DemoView
 from watchdog.cli.demo.sim import SimDriver, SimNode, SimProcfs
 from watchdog.config.load import load_policy
 from watchdog.core.assessment import Inputs
-from watchdog.core.model import Node, Now
+from watchdog.core.model import Node, Now, elapsed_s
 from watchdog.core.plan import CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_duration
@@ -31,7 +31,6 @@ from watchdog.node.scan import Scanner
 from watchdog.report.changes import Changes
 from watchdog.report.status import Status
 from watchdog.report.status_build import status_of
-from watchdog.report.text import elapsed_s
 
 
 class FastClock:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from watchdog.cli.demo.sim import RunningPod, is_alive
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
 from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import elapsed_s, span
+from watchdog.report.text import span
 
 _GOOD, _WARN, _BAD = "green", "yellow", "bold red"
 _AFTER_SIGTERM_S = 0.5

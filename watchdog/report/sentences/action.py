@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import Owner
+from watchdog.core.model import Owner, elapsed_s
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
@@ -12,7 +12,7 @@ from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import AND_IS_RETRIED, observing_because
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
 from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
-from watchdog.report.text import capital, clock_time, count, elapsed_s, fit, inert, quoted, span
+from watchdog.report.text import capital, clock_time, count, fit, inert, quoted, span
 
 _LONGEST_REASON: Final = 600
 # How an action ended that did not succeed.

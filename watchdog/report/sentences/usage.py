@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from watchdog.core.assessment import Assessment
-from watchdog.core.model import Now
+from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
 from watchdog.report.status import AccountStatus, Status, StepStatus
-from watchdog.report.text import capital, elapsed_s, inert, span
+from watchdog.report.text import capital, inert, span
 
 
 def account_name(namespace: str, pod: str, container: str | None) -> str:
