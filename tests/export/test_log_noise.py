@@ -15,7 +15,8 @@ from tests.worlds import at, rule, step
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Policy
-from watchdog.export.log import EVERY_S, Repeats, configure
+from watchdog.core.repeats import Repeats
+from watchdog.export.log import EVERY_S, configure
 from watchdog.report.changes import ChangeKind, GapChanges
 
 LASTS_S = 3600
@@ -124,7 +125,7 @@ def test_an_error_of_every_pass_is_told_once_a_minute(stream: io.StringIO) -> No
 
 def test_repeats_are_counted_and_forgotten() -> None:
     """What was left out is counted, and only so many things are remembered."""
-    repeats = Repeats()
+    repeats = Repeats(EVERY_S)
     assert [repeats.admit("x", second) for second in (0.0, 1.0, EVERY_S - 1, EVERY_S, EVERY_S + 1)] == [
         0,
         None,

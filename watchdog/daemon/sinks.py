@@ -13,12 +13,13 @@ from watchdog.core.model import GapReason, Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
+from watchdog.core.repeats import Repeats
 from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
-from watchdog.export.log import Log, Repeats, configure
+from watchdog.export.log import EVERY_S, Log, configure
 from watchdog.export.metrics import Metrics
 from watchdog.journal.actions import RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
@@ -131,7 +132,7 @@ class JournalKeeper:
         self._remedies = remedies
         self._log_error = log_error
         self._recall = recall
-        self._repeats = Repeats()
+        self._repeats = Repeats(EVERY_S)
         self._noticed = 0
         self._kept: RestoredActions | None = None
         self._next_prune_s = 0.0

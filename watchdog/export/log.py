@@ -2,16 +2,15 @@
 
 import contextlib
 import logging
-import math
 import sys
 import traceback
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any, Final, TextIO
 
 from watchdog.core.plan import Result
+from watchdog.core.repeats import Repeats, count_repeats
 from watchdog.report.changes import BEGUN, BLOCKED, ChangeKind
 from watchdog.report.status import ChangeStatus, encode
 from watchdog.report.text import RED, YELLOW, has_colour, inert, paint
@@ -29,27 +28,6 @@ for _name in _replaced:
     del sys.modules[_name]
 
 EVERY_S: Final = 60.0
-_MOST: Final = 50
-
-
-class Repeats:
-    """Limits each message to once per minute. Times are seconds of a clock that never jumps."""
-
-    def __init__(self) -> None:
-        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # when, and how often suppressed since
-
-    def admit(self, what: str, now_s: float) -> int | None:
-        """How often a message was suppressed since it was last logged; None if it is to be suppressed now."""
-        at_s, suppressed = self._logged.get(what, (-math.inf, 0))
-        if now_s - at_s < EVERY_S:
-            self._logged[what] = at_s, suppressed + 1
-            return None
-        self._logged[what] = now_s, 0
-        self._logged.move_to_end(what)
-        if len(self._logged) > _MOST:
-            self._logged.popitem(last=False)
-        return suppressed
-
 
 # The fields that a text line shows besides its sentence; a JSON line has all of them.
 _SHOWN_FIELDS: Final = ("brake", "action_id", "pids", "victims", "reaction_s", "listen")
@@ -129,7 +107,7 @@ class Log:
     """Writes a line for each change, and for events of the daemon itself."""
 
     def __init__(self) -> None:
-        self._crashes = Repeats()
+        self._crashes = Repeats(EVERY_S)
         self._logger = structlog.get_logger()
 
     def log_changes(self, changes: Iterable[ChangeStatus]) -> None:
@@ -160,8 +138,7 @@ class Log:
             return
         trace = "".join(traceback.format_exception(error))
         message = f"a cycle failed unexpectedly and is retried; please report this: {error!r}"
-        repeats = f" ({suppressed + 1} times since this was last logged)" if suppressed else ""
-        self._logger.error("error", message=f"{message}{repeats}", traceback=trace)
+        self._logger.error("error", message=f"{message}{count_repeats(suppressed)}", traceback=trace)
 
     def error(self, message: str) -> None:
         """Write an error that an operator must see."""

@@ -1,10 +1,10 @@
 """Log messages from the API threads, passed to the loop; a repeated message at most once per hour."""
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from watchdog.core.repeats import Repeats, count_repeats
 from watchdog.kube.credentials import TOLERANCE_S
 
 
@@ -26,25 +26,14 @@ class MessageQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[str] = []
-        self._logged_s: OrderedDict[str, float] = OrderedDict()
-        self._repeats: dict[str, int] = {}
+        self._repeats = Repeats(REPEAT_S)
 
     def add(self, cause: str, sentence: str, now_s: float) -> None:
         """Log this, unless the same cause has been logged within the hour: then it is only counted."""
         with self._lock:
-            logged_s = self._logged_s.get(cause)
-            if logged_s is not None and now_s - logged_s < REPEAT_S:
-                self._repeats[cause] = self._repeats.get(cause, 0) + 1
-                return
-            repeats = self._repeats.pop(cause, 0)
-            self._logged_s[cause] = now_s
-            self._logged_s.move_to_end(cause)
-            if len(self._logged_s) > _MOST:
-                oldest, _ = self._logged_s.popitem(last=False)
-                self._repeats.pop(oldest, None)
-            if len(self._waiting) < _MOST:
-                count = f" ({repeats + 1} times since this was last logged)" if repeats else ""
-                self._waiting.append(f"{sentence}{count}")
+            suppressed = self._repeats.admit(cause, now_s)
+            if suppressed is not None and len(self._waiting) < _MOST:
+                self._waiting.append(f"{sentence}{count_repeats(suppressed)}")
 
     def take(self) -> tuple[str, ...]:
         """The sentences to be logged now."""
