@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from tests.deploy.rights import EVERYTHING, POLICY, ROOT
@@ -15,9 +16,9 @@ from watchdog.kube.rights import (
     ServiceAccount,
     capacity_admission,
     eviction_admission,
+    node_admission,
     render_role,
     rights_of,
-    withdrawal_admission,
 )
 
 CHART: Final = ROOT / "deploy" / "chart"
@@ -33,6 +34,22 @@ _HOOK: Final = """\
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 """
 _SPARED: Final = '{{ include "watchdog.spared" . }}'
+
+_IS_REMOVED: Final = """\
+    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
+      message: this account may only take $resource out of the status.capacity of nodes
+      reason: Forbidden
+"""
+
+
+def withdrawal_admission(name: str, user: str, resource: str) -> str:
+    """Limit the right to change the status of nodes to removing one resource; YAML documents.
+
+    It covers any node, for the account that cleans up after the daemons (deploy/chart).
+    """
+    comment = "The account that withdraws may only remove that one entry of a node's capacity."
+    validations = Template(_IS_REMOVED).substitute(resource=resource)
+    return node_admission(comment, name, user, resource, validations=validations)
 
 
 def files() -> Mapping[str, str]:

@@ -149,11 +149,6 @@ _IS_OWN_NODE: Final = """\
       message: the watchdog may only change the node that its pod is on, and its token must be of a pod
       reason: Forbidden
 """
-_IS_REMOVED: Final = """\
-    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
-      message: this account may only take $resource out of the status.capacity of nodes
-      reason: Forbidden
-"""
 # Both objects are compared in both directions, field by field: what is in neither can't have been changed. The status
 # subresource can't change a spec, but labels and annotations (nodeStatusStrategy in
 # k8s.io/kubernetes/pkg/registry/core/node). The API server itself copies the capacity of a node without allocatable
@@ -196,17 +191,7 @@ _EVICTION: Final = Template("""\
 def capacity_admission(name: str, user: str, resource: str) -> str:
     """Limit the right to change the status of nodes to one resource of the account's own node; YAML documents."""
     comment = "The watchdog may change only one entry of the capacity of the node that its pod is on."
-    return _node_admission(comment, name, user, resource, variables=_OWN_NODE, validations=_IS_OWN_NODE)
-
-
-def withdrawal_admission(name: str, user: str, resource: str) -> str:
-    """Limit the right to change the status of nodes to removing one resource; YAML documents.
-
-    It covers any node, for the account that cleans up after the daemons (deploy/chart).
-    """
-    comment = "The account that withdraws may only remove that one entry of a node's capacity."
-    validations = Template(_IS_REMOVED).substitute(resource=resource)
-    return _node_admission(comment, name, user, resource, validations=validations)
+    return node_admission(comment, name, user, resource, variables=_OWN_NODE, validations=_IS_OWN_NODE)
 
 
 def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
@@ -221,7 +206,8 @@ def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
     )
 
 
-def _node_admission(comment: str, name: str, user: str, resource: str, *, validations: str, variables: str = "") -> str:
+def node_admission(comment: str, name: str, user: str, resource: str, *, validations: str, variables: str = "") -> str:
+    """Limit the right to change the status of nodes to one entry of their capacity; YAML documents."""
     return _ADMISSION.substitute(
         comment=comment,
         name=name,
