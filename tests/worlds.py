@@ -8,6 +8,7 @@ from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
+from watchdog.core.eviction import objection_by_state
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Container,
@@ -26,7 +27,8 @@ from watchdog.core.model import (
     Use,
 )
 from watchdog.core.plan import Plan
-from watchdog.core.policy import Allowance, Declaration, Do, Policy, Rule, Scope, Step, Threshold
+from watchdog.core.policy import Allowance, Declaration, Do, Policy, Protect, Rule, Scope, Step, Threshold
+from watchdog.core.rules import protection
 
 Gi = 2**30
 Mi = 2**20
@@ -40,6 +42,11 @@ T0 = 1_800_000_000.0
 def at(second: float) -> Now:
     """The moment so many seconds after the test began; the wall clock goes along."""
     return Now(boottime_s=1000.0 + second, wall_s=T0 + second, boot_id=BOOT)
+
+
+def inherent_objection(pod: Pod) -> str | None:
+    """Why a pod is not evicted, whatever the policy."""
+    return protection(pod, Protect(), None, at(0)) or objection_by_state(pod)
 
 
 def container_id(text: str) -> str:

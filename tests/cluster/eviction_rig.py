@@ -15,9 +15,9 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.daemon.eviction_rig import EVICT_AT_ONCE
-from tests.worlds import policy, rule
+from tests.worlds import inherent_objection, policy, rule
 from watchdog.clock import Bell
-from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, objection_by_state
+from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.kube.client import Api
 from watchdog.kube.evict import ApiEvictor, evict
 from watchdog.kube.rights import ServiceAccount, rights_of
@@ -36,7 +36,7 @@ def attempt(pod: Object, **more: object) -> EvictionRequest:
         "uid": pod["metadata"]["uid"],
         "grace_s": 30,
         "is_unsure": False,
-        "objection": objection_by_state,
+        "objection": inherent_objection,
         "is_wanted": lambda: True,
     }
     return EvictionRequest(**{**given, **more})  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import pod_object
-from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest, objection_by_state
+from tests.worlds import inherent_objection
+from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_pod, read_response
 
@@ -82,7 +83,7 @@ CONFLICTS = FAILED + (
 def attempt(**more: Any) -> EvictionRequest:
     """An attempt to evict pod a/p with UID u."""
     given = {"ticket": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
-    calls = {"objection": objection_by_state, "is_wanted": lambda: True}
+    calls = {"objection": inherent_objection, "is_wanted": lambda: True}
     return EvictionRequest(**{**given, **calls, **more})
 
 

@@ -14,7 +14,6 @@ from watchdog.core.rules import observes, protection, rule_of
 # the failure is reported to the pod's owner, and the step starts over as soon as the brakes permit.
 GIVE_UP_AFTER_S: Final = 600.0
 MOST_TRIES: Final = 25
-_MIRROR: Final = "it is a static pod: the kubelet would go on running it"
 DAEMON: Final = "its DaemonSet would recreate the pod on this node immediately"
 FORBIDDEN: Final = "the watchdog is not allowed to evict pods in this cluster; the cluster operator has to fix that"
 DELETED: Final = "it is being deleted already, and an eviction does no more than that"
@@ -74,13 +73,11 @@ class EvictionResult:
 def objection_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
     """Why a pod is not evicted, apart from its protection from all enforcement; None if nothing prevents it.
 
-    A pod of a DaemonSet comes back on the same node at once; a mirror pod represents one that the API does not run. A
-    pod whose deletion hangs beyond its deadline would be evicted repeatedly without effect, and use up the brakes for
-    others. But a tenant may delete its pod with a grace period of a year; an eviction that ends it sooner, by `ends_s`
-    (Unix time), shortens that (BeforeDelete in k8s.io/apiserver/pkg/registry/rest/delete.go).
+    A pod of a DaemonSet comes back on the same node at once. A pod whose deletion hangs beyond its deadline would be
+    evicted repeatedly without effect, and use up the brakes for others. But a tenant may delete its pod with a grace
+    period of a year; an eviction that ends it sooner, by `ends_s` (Unix time), shortens that (BeforeDelete in
+    k8s.io/apiserver/pkg/registry/rest/delete.go).
     """
-    if pod.static:
-        return _MIRROR
     if pod.deletion_deadline_s is not None and (ends_s is None or pod.deletion_deadline_s <= ends_s):
         return DELETED
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
