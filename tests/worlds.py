@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from io import BytesIO
 
+from watchdog.config.load import read_policy
 from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.attribute import attribute
@@ -37,6 +39,11 @@ MEMORY = "veriff.com/gpu-memory"
 VERIFF = Declaration(resource=MEMORY, unit=1)
 NODE = Node(name="n1")
 T0 = 1_800_000_000.0
+
+
+def parse_policy(text: str, source: str) -> Policy:
+    """A policy from a text; `source` is the file's name in its problems."""
+    return read_policy(BytesIO(text.encode("utf-8", "surrogatepass")), source)
 
 
 def at(second: float) -> Now:

@@ -14,7 +14,7 @@ from tests.cluster.actions import RESOURCE, Kills
 from tests.cluster.api import Answer, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods, path_of
-from watchdog.config.load import parse_policy
+from tests.worlds import parse_policy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 

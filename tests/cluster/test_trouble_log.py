@@ -15,7 +15,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.rig.command import Daemon, daemon
 from tests.stub import Stub, StubGpu, build_or_skip
-from watchdog.config.load import parse_policy
+from tests.worlds import parse_policy
 
 DAY = dt.timedelta(days=1)
 POLICY = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "warn" }] }]'

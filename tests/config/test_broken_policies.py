@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.config.broken import Broken, read_broken
-from watchdog.config.load import PolicyError, load_policy, parse_policy
+from tests.worlds import parse_policy
+from watchdog.config.load import PolicyError, load_policy
 from watchdog.core.policy import Policy
 
 BROKEN = read_broken()

@@ -8,8 +8,9 @@ import pytest
 
 from tests.config.mutations import Changed, changed_policy
 from tests.config.toml_text import to_toml
+from tests.worlds import parse_policy
 from watchdog.config.document import policy_document
-from watchdog.config.load import PolicyError, load_policy, parse_policy
+from watchdog.config.load import PolicyError, load_policy
 from watchdog.core.policy import Policy
 
 FEW = range(400)

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from tests.worlds import parse_policy
 from watchdog.config.document import is_table, keys_of, walk
 from watchdog.config.fields import hours
-from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.config.load import built_in_policy, load_policy
 from watchdog.core import policy as core_policy
 from watchdog.core.policy import (
     NO_ALLOWANCE,

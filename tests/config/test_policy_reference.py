@@ -9,8 +9,9 @@ from typing import Final
 import pytest
 
 from tests.tools.policy_reference import EXAMPLE, REFERENCE, ROOT, policy_reference
+from tests.worlds import parse_policy
 from watchdog.config.document import keys_of, walk
-from watchdog.config.load import PolicyError, parse_policy
+from watchdog.config.load import PolicyError
 from watchdog.core.policy import Allowance
 from watchdog.core.units import format_bytes, parse_quantity
 

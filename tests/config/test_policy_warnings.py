@@ -6,8 +6,9 @@ from typing import Final
 import pytest
 
 from tests.config.toml_text import to_toml
+from tests.worlds import parse_policy
 from watchdog.config.checks import is_surely_below
-from watchdog.config.load import PolicyError, parse_policy
+from watchdog.config.load import PolicyError
 from watchdog.core.policy import Policy, Threshold
 
 GI: Final = 2**30

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
+from tests.worlds import parse_policy
 from watchdog.config.document import keys_of, policy_document, walk
 from watchdog.config.fields import hours, parse_threshold
-from watchdog.config.load import built_in_policy, load_policy, parse_policy
+from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.render import render_policy
 from watchdog.core.policy import (
     Allowance,

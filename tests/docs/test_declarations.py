@@ -18,8 +18,8 @@ from tests.docs.shapes import (
     shapes,
     systems,
 )
-from tests.worlds import assessed, process, snapshot, use
-from watchdog.config.load import load_policy, parse_policy
+from tests.worlds import assessed, parse_policy, process, snapshot, use
+from watchdog.config.load import load_policy
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Place, PlaceKind, Pod
 from watchdog.core.policy import Policy

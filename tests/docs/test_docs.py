@@ -13,9 +13,8 @@ import pytest
 
 from tests.docs.readme import DEMO, README, with_demo
 from tests.export.build import climbing
-from tests.worlds import at
+from tests.worlds import at, parse_policy
 from watchdog.cli.main import main
-from watchdog.config.load import parse_policy
 from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import GapReason

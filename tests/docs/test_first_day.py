@@ -10,9 +10,9 @@ import pytest
 from tests.docs.queries import check_queries
 from tests.docs.shapes import read_node, read_pairs
 from tests.export.build import Story, trainer_node
-from tests.worlds import Gi, Mi, assessed, container, pod, process, snapshot, use
+from tests.worlds import Gi, Mi, assessed, container, parse_policy, pod, process, snapshot, use
 from watchdog.cli.scan import scan_text
-from watchdog.config.load import load_policy, parse_policy
+from watchdog.config.load import load_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import parse_quantity
 from watchdog.report.status_build import status_of

@@ -9,8 +9,7 @@ import pytest
 
 from tests.docs.queries import check_queries
 from tests.docs.rollout_policy import PAGE, SHIPPED, TABLES, staged_policy, stages
-from tests.worlds import Gi, assessed, container, pod, snapshot, use
-from watchdog.config.load import parse_policy
+from tests.worlds import Gi, assessed, container, parse_policy, pod, snapshot, use
 from watchdog.core.model import Node
 from watchdog.core.policy import Policy
 from watchdog.core.rules import rule_of

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.worlds import parse_policy
 from watchdog.cli.main import main
-from watchdog.config.load import parse_policy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import Piece, ServiceAccount, render, rights_of
 

@@ -192,11 +192,6 @@ def _load_or_problems(path: Path) -> Policy | tuple[PolicyProblem, ...]:
         return error.problems
 
 
-def parse_policy(text: str, source: str) -> Policy:
-    """Load a policy from a text; `source` is the file's name in the problems of a PolicyError."""
-    return _compile(text.encode("utf-8", "surrogatepass"), source)
-
-
 def read_policy(stream: BinaryIO, source: str) -> Policy:
     """Load a policy from a stream; `source` is the file's name in the problems of a PolicyError."""
     return _compile(read_stream(stream, source), source)
