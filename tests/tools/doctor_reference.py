@@ -103,8 +103,8 @@ def _checks() -> Iterator[str]:
     for check in CHECKS:
         yield f"## `{check.name}`"
         yield ""
-        needed = "Needed for both." if Purpose.OBSERVE in check.purposes else "Needed for enforcing."
-        yield f"{' '.join((check.judge.__doc__ or '').split())} {needed}"
+        needed = "observing and enforcing" if Purpose.OBSERVE in check.purposes else "enforcing"
+        yield f"{' '.join((check.judge.__doc__ or '').split())} Needed for {needed}."
         yield ""
         yield "| mark | what | remedy |"
         yield "|---|---|---|"
@@ -121,8 +121,8 @@ def _errors() -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Drop the braces, and keep what stands in a table's cell from ending it."""
-    return re.sub(r"\{([A-Z_]+)\}", r"\1", text).replace("|", "\\|")
+    """Drop the braces, separate names from the word before them, and keep a pipe from ending the table's cell."""
+    return re.sub(r"\{([A-Z_]+)\}", r"\1", re.sub(r"(?:(?<=[\w)}])|(?<=-`))(?=\{)", " ", text)).replace("|", "\\|")
 
 
 def main() -> int:
