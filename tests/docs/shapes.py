@@ -11,7 +11,8 @@ from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod, Proces
 from watchdog.core.units import parse_quantity
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "declarations.md"
-SYSTEMS, SHAPES = "What each system writes", "What is compared with what"
+RARER: Final = Path(__file__).with_name("shapes.md")
+SYSTEMS, SHAPES = "Sharing systems", "Examples by pod shape"
 
 _FENCE: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -21,7 +22,7 @@ _DECLARED: Final = re.compile(
 )
 _COMPARED: Final = re.compile(
     r"(?:pod|container (?P<container>\S+?))(?: on GPU (?P<gpu>\d))?: (?P<used>[0-9A-Za-z]+)"
-    r"(?: with (?P<declared>[0-9A-Za-z.]+)(?:, under pressure with (?P<request>\S+))?|, (?P<verdict>\w+))"
+    r"(?: vs (?P<declared>[0-9A-Za-z.]+)(?:, under pressure vs (?P<request>\S+))?|, (?P<verdict>\w+))"
 )
 _KINDS: Final = {
     "init": (ContainerKind.INIT, False),
@@ -50,10 +51,10 @@ def systems() -> Iterator[System]:
 
 
 def shapes() -> tuple[str, list[tuple[str, ...]]]:
-    """The policy and the rows of the table of shapes."""
+    """The policy and the rows of the table of shapes: those of the page, and the rarer ones."""
     text = _part(SHAPES)
     (toml,) = _FENCE.findall(text)
-    return toml, _rows(text)
+    return toml, [*_rows(text), *_rows(RARER.read_text(encoding="utf-8"))]
 
 
 def read_node(cell: str) -> tuple[Node, tuple[Gpu, ...]]:

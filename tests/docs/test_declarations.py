@@ -131,7 +131,7 @@ def test_what_is_compared_with_what(row: tuple[str, ...]) -> None:
 
 
 def test_the_page_has_every_shape() -> None:
-    """The table has rows enough for all that the page promises."""
+    """The tables have rows enough for all that the page promises."""
     told = " ".join(" ".join(row) for row in SHAPE_ROWS)
     assert len(SHAPE_ROWS) >= 40
     for word in ("on 1", "side", "gpumem", "running init", "sidecar", "ephemeral", "MIG", "replicas", "limit=", "half"):

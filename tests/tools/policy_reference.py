@@ -76,7 +76,7 @@ def _tables() -> Iterator[str]:
 
 def _heading(location: Location) -> str:
     if not location:
-        return "The top of the file"
+        return "Top-level keys"
     name = title(location)
     return f"`{name}`" if name.startswith("[") else f"{name} of {_heading(location[:-1])}"
 

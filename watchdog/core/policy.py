@@ -162,7 +162,7 @@ class Step:
     )
     do: Do = field(
         metadata=_key(
-            "warn: an Event and a record. kill: signals, as for too much RAM. evict: through the Eviction API."
+            "warn: an Event and a record. kill: SIGTERM, then SIGKILL after `grace`. evict: through the Eviction API."
         )
     )
     scope: Scope = _default("container", "What a kill ends; only for kill.")
@@ -359,9 +359,9 @@ class Breaker:
 class Brakes:
     """The most kills and evictions on one node; a key that is left out sets no bound."""
 
-    node: Window | None = _default(None, "Kills and evictions on this node.")
-    namespace: Window | None = _default(None, "Kills and evictions in one namespace.")
-    owner: Window | None = _default(None, "Kills and evictions of pods of one owner.")
+    node: Window | None = _default(None, "At most this many kills and evictions on this node.")
+    namespace: Window | None = _default(None, "At most this many kills and evictions in one namespace.")
+    owner: Window | None = _default(None, "At most this many kills and evictions of one owner's pods.")
     owner_backoff: Backoff | None = _default(None, "The wait between two actions on pods of one owner.")
     breaker: Breaker | None = _default(None, "Withholds all enforcement when too many owners are due at once.")
 
