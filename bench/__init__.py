@@ -1,1 +1,1 @@
-"""Benchmarks: what the daemon takes and how fast it is, beside other programs that run at the same time."""
+"""Benchmarks: what the daemon costs and how fast it is, compared with other programs running at the same time."""

@@ -1,4 +1,4 @@
-"""`python -m bench` measures everything and writes docs/benchmarks.md; with names it prints those figures alone."""
+"""`python -m bench` measures everything and writes docs/benchmarks.md; with names it only prints those figures."""
 
 import datetime as dt
 import os
@@ -26,14 +26,14 @@ TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 
 
 def machine() -> str:
-    """The machine in words."""
+    """A description of the machine."""
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="ascii"), re.MULTILINE)
     cores = f"{os.cpu_count()} cores ({cpu[1] if cpu else platform.machine()})"
     return f"{cores}, Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}"
 
 
 def main(names: list[str]) -> None:
-    """Print the table, each row as soon as it is there."""
+    """Print the table, each row as soon as it is measured."""
     build()
     raise_descriptor_limit()
     rows = [HEAD]

@@ -1,4 +1,4 @@
-"""An API server that has one node and its pods, over TLS: their list, and a watch in which nothing happens."""
+"""An API server over TLS with the pods of one node: a list, and a watch without events."""
 
 import json
 import ssl
@@ -15,13 +15,13 @@ from tests.cluster.certificates import Authority
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers a list, a watch, and 404 to the rest."""
+    """Answers lists and watches; anything else is 404."""
 
     protocol_version = "HTTP/1.1"
     server: "_Server"
 
     def do_GET(self) -> None:
-        """One of these."""
+        """Answer a list or a watch."""
         body = self.server.lists.get(self.path.partition("?")[0])
         is_watch = body is not None and "watch=" in self.path
         self.send_response_only(HTTPStatus.NOT_FOUND if body is None else HTTPStatus.OK)
@@ -39,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the base class looks for it by this name
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -61,7 +61,7 @@ def _list(kind: str, items: list[dict[str, Any]]) -> bytes:
 
 @contextmanager
 def served(node: BenchNode) -> Iterator[Path]:
-    """Serve the pods of a node; gives a kubeconfig."""
+    """Serve the pods of a node; yields the kubeconfig."""
     authority = Authority(node.root / "authority")
     pair = authority.server("127.0.0.1")
     here = {"metadata": {"name": NAME, "uid": "a-node"}, "status": {}}

@@ -1,4 +1,4 @@
-"""What only a real GPU can tell: `make gpu` runs `python -m bench.gpu`, which writes it into docs/benchmarks.md."""
+"""Figures that need a real GPU: `make gpu` runs `python -m bench.gpu`, which writes them into docs/benchmarks.md."""
 
 import contextlib
 import ctypes
@@ -33,7 +33,7 @@ _ENTRIES: Final = 4096
 
 
 def gpu(root: Path, window_s: float = 8.0) -> Iterator[Row]:
-    """What the driver's calls take beside a busy process, and what that process notices of the daemon."""
+    """How long driver calls take next to a busy process, and how much the daemon slows that process down."""
     pynvml.nvmlInit()
     cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     where = (f"{len(cards)} x {_text(pynvml.nvmlDeviceGetName(cards[0]))}", _text(pynvml.nvmlSystemGetDriverVersion()))
@@ -54,7 +54,7 @@ def gpu(root: Path, window_s: float = 8.0) -> Iterator[Row]:
                     rate = (launched() - before) / (time.monotonic() - began_s)
                 (with_it if daemon_runs else without).append(rate)
         yield Row(
-            what="kernel launches a second of a busy process, with the watchdog",
+            what="kernel launches per second of a busy process, with the watchdog",
             where=where,
             ours=with_it,
             beside="without it",
@@ -65,7 +65,7 @@ def gpu(root: Path, window_s: float = 8.0) -> Iterator[Row]:
 
 
 def _list(kind: str, card: object) -> Callable[[], object]:
-    """One list in one call, as the daemon makes it: pynvml's wrapper asks for the size first."""
+    """List in one call, as the daemon does; pynvml's wrapper queries the size first."""
     function = pynvml._nvmlGetFunctionPointer(f"nvmlDeviceGet{kind}RunningProcesses_v3")
     entries, count = (pynvml.c_nvmlProcessInfo_v2_t * _ENTRIES)(), ctypes.c_uint()
 
@@ -81,7 +81,7 @@ def _text(name: str | bytes) -> str:
 
 
 def _call_ms(call: Callable[[], object]) -> list[float]:
-    """The median of some calls, in each repeat."""
+    """The median of several calls, for each repeat."""
     found = []
     for _ in range(_REPEATS):
         took_ms = []
@@ -95,7 +95,7 @@ def _call_ms(call: Callable[[], object]) -> list[float]:
 
 @contextlib.contextmanager
 def _launcher() -> Iterator[Callable[[], int]]:
-    """A process that launches kernels; gives how many there have been."""
+    """A process that launches kernels; yields a function that returns their number."""
     command = [*ENDS_WITH_US, sys.executable, "-m", "bench.launcher"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
@@ -115,7 +115,7 @@ def _launcher() -> Iterator[Callable[[], int]]:
 
 @contextlib.contextmanager
 def _daemon(root: Path) -> Iterator[None]:
-    """The daemon as it ships, on the real driver, without pods."""
+    """The daemon with the shipped policy, on the real driver, without pods."""
     root.mkdir()
     pods, log = root / "pods.json", root / "log"
     pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
@@ -142,13 +142,13 @@ def _daemon(root: Path) -> Iterator[None]:
 
 
 def gpu_section() -> str:
-    """What the page has of a real GPU."""
+    """The section of the page about a real GPU."""
     found = _SECTION.search(PAGE.read_text(encoding="utf-8"))
     return found[0] if found else _NOT_YET
 
 
 def main() -> None:
-    """Print it and write it into the page, if there is a GPU."""
+    """Measure, print and write the section, if there is a GPU."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""What the daemon takes at its default interval: beside the floor at the same pace, and at rest beside other tools."""
+"""The cost of the daemon at its default interval, compared with the floor at the same pace and with other tools."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ _TOOLS = (PLAIN, "nvitop", "gpustat", EXPORTER)
 
 
 def idle(bench: Bench) -> Iterator[Row]:
-    """The daemon beside the floor: every node with every driver, all in the same windows."""
+    """The daemon and the floor, on every node with every driver, all in the same windows."""
     nodes = [bench.node(world, driver) for world, driver in product(bench.worlds, (IMMEDIATE, PARSING, REAL_LISTS))]
     with contextlib.ExitStack() as stack:
         sides = {(node, name): stack.enter_context(start(name, node)) for node in nodes for name in (WATCHDOG, FLOOR)}
@@ -30,7 +30,7 @@ def idle(bench: Bench) -> Iterator[Row]:
 
 
 def changing(bench: Bench) -> Iterator[Row]:
-    """The daemon beside the floor while one process allocates all the time, so that no tick is quiet."""
+    """The daemon and the floor while one process keeps allocating, so that no tick is quiet."""
     nodes = [bench.node(world, replace(IMMEDIATE, read="changed")) for world in bench.worlds]
     over = threading.Event()
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
@@ -43,12 +43,12 @@ def changing(bench: Bench) -> Iterator[Row]:
             each.result()
     for node in nodes:
         ours, theirs = ([share * 1000 for share in usage[node, name].cpu] for name in (WATCHDOG, FLOOR))
-        what, where = "CPU of a second, one process allocates", (node.world, node.driver.name)
+        what, where = "CPU per second, one process allocates", (node.world, node.driver.name)
         yield Row(what=what, where=where, ours=ours, beside=FLOOR, theirs=theirs, unit="ms")
 
 
 def _grow(node: BenchNode, over: threading.Event) -> None:
-    """Let a process use a page more every half second, in the end 4 MiB."""
+    """Let a process use one more page every half second, up to 4 MiB."""
     for pages in range(1000):
         if over.wait(0.5):
             return
@@ -56,7 +56,7 @@ def _grow(node: BenchNode, over: threading.Event) -> None:
 
 
 def tools(bench: Bench) -> Iterator[Row]:
-    """The daemon beside tools that read the same cards once a second, in the same windows."""
+    """The daemon and tools that read the same cards once per second, in the same windows."""
     for world, driver in product(bench.worlds, (IMMEDIATE, REAL_LISTS)):
         node, where = bench.node(world, driver), (world, driver.name)
         with contextlib.ExitStack() as stack:
@@ -75,8 +75,8 @@ def tools(bench: Bench) -> Iterator[Row]:
 
 def _cpu(where: tuple[object, str], ours: Usage, beside: str, theirs: Usage, aim: str) -> Row:
     mine, other = ([share * 1000 for share in each.cpu] for each in (ours, theirs))
-    return Row(what="CPU of a second at rest", where=where, ours=mine, beside=beside, theirs=other, unit="ms", aim=aim)
+    return Row(what="CPU per second at rest", where=where, ours=mine, beside=beside, theirs=other, unit="ms", aim=aim)
 
 
 def _lists(where: tuple[object, str], ours: Usage, beside: str, theirs: Usage) -> Row:
-    return Row(what="list calls a second", where=where, ours=ours.lists, beside=beside, theirs=theirs.lists, unit="")
+    return Row(what="list calls per second", where=where, ours=ours.lists, beside=beside, theirs=theirs.lists, unit="")

@@ -1,4 +1,4 @@
-"""A busy process on a real GPU: launches an empty kernel without end, and counts; for each line it prints how many."""
+"""A busy process on a real GPU: keeps launching an empty kernel, and prints the count for each line it reads."""
 
 import ctypes
 import select

@@ -1,4 +1,4 @@
-"""What the daemon is compared with and has no command of its own: `python -m bench.loops NAME SECONDS`, once each."""
+"""Comparison programs without a suitable command: `python -m bench.loops NAME SECONDS` runs one at that interval."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def floor() -> Callable[[], object]:
-    """The calls of one cycle by pynvml's own wrappers, on handles that are there already; nothing is done with them."""
+    """The calls of one cycle by pynvml's own wrappers, on existing handles; the results are ignored."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -23,7 +23,7 @@ def floor() -> Callable[[], object]:
 
 
 def nvitop() -> Callable[[], object]:
-    """A snapshot of all devices and their processes, as nvitop's documentation takes it."""
+    """A snapshot of all devices and their processes, as in nvitop's documentation."""
     from nvitop import Device, take_snapshots
 
     devices = Device.all()
@@ -31,7 +31,7 @@ def nvitop() -> Callable[[], object]:
 
 
 def gpustat() -> Callable[[], object]:
-    """A query of all devices and their processes, as gpustat's documentation makes it."""
+    """A query of all devices and their processes, as in gpustat's documentation."""
     from gpustat import new_query
 
     query: Callable[[], object] = new_query

@@ -1,4 +1,4 @@
-"""The node that is measured on: real processes, their pods, and what the stub of NVML shows of them."""
+"""The measured node: real processes, their pods, and what the stub of NVML reports about them."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """How the stub answers: when it reads its file, and how long a list of processes takes."""
+    """How the stub answers: when it reads its file, and how long listing processes takes."""
 
     name: str
     read: Read = "once"
@@ -47,7 +47,7 @@ REAL_LISTS: Final = Driver(name="4.5 ms lists", list_ms=4.5)
 
 
 class BenchNode:
-    """Sleeping processes, dealt out to the pods of one node in turn, and the files that describe the node.
+    """Sleeping processes, assigned to the pods of one node in turn, and the files that describe the node.
 
     Pods that have a process declare GPU memory, the others do not. A process that `dies` leaves the driver's list.
     """
@@ -74,7 +74,7 @@ class BenchNode:
         self.show()
 
     def show(self, over: Collection[int] = (), *, grown: int = 0) -> None:
-        """Let the stub show the processes, dealt out to the cards in turn; those in `over` use too much.
+        """Let the stub report the processes, assigned to the cards in turn; those in `over` use too much.
 
         The first process uses `grown` bytes more than the others.
         """
@@ -101,7 +101,7 @@ class BenchNode:
 
 @contextlib.contextmanager
 def sleepers(count: int) -> Iterator[list[int]]:
-    """Processes that sleep, by their PIDs; they are ended and reaped."""
+    """The PIDs of sleeping processes, which are ended and reaped afterwards."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.extend(subprocess.Popen(["sleep", "3600"]) for _ in range(count))
@@ -122,7 +122,7 @@ def _container_id(number: int) -> str:
 
 
 def _pod(number: int, *, declares: bool) -> dict[str, Any]:
-    """A pod as `kubectl get pods -o json` prints it, as long as real ones are."""
+    """A pod as `kubectl get pods -o json` prints it, of realistic size."""
     amount = {**({"veriff.com/gpu-memory": "4Gi"} if declares else {}), "cpu": "2", "memory": "8Gi"}
     return {
         "apiVersion": "v1",

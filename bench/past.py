@@ -1,6 +1,6 @@
-"""The past: what recording costs at rest, what a day of it takes on disk, and how long replaying a day takes.
+"""Recordings: what they cost at rest, how much disk a day takes, and how long replaying it takes.
 
-`python -m bench.past` prints what docs/replay.md has of it.
+`python -m bench.past` prints the figures in docs/replay.md.
 """
 
 import random
@@ -34,9 +34,9 @@ def past() -> None:
 
 
 def day(seconds: int, pods: int, processes: int, every_s: float, seed: int = 1) -> Iterator[tuple[float, State]]:
-    """A node's passes, each process moving every `every_s` seconds on average, by 128Mi and more (0: never).
+    """A node's cycles; each process's use changes by 128Mi or more every `every_s` seconds on average (0: never).
 
-    Every quarter of an hour, where anything moves, a pod goes and another comes.
+    Unless nothing changes, a pod is replaced every quarter of an hour.
     """
     dice = random.Random(seed)
     cards = tuple(gpu(number, 80 * Gi) for number in range(GPUS))
@@ -97,7 +97,7 @@ def _lived(pods: int, processes: int, every_s: float, seconds: int) -> tuple[obj
 
 
 def _rest(processes: int) -> tuple[object, ...]:
-    """A recorder on passes that are all the same."""
+    """A recorder on identical cycles."""
     with tempfile.TemporaryDirectory() as folder:
         life = Life(Path(folder) / "journal.db", UNDER)
         state = next(day(1, 40, processes, 0.0))[1]

@@ -1,6 +1,6 @@
-"""A plain watchdog by pynvml, psutil and prometheus-client, as it is written in an afternoon: for comparison.
+"""A plain watchdog with pynvml, psutil and prometheus-client, as one might write in an afternoon, for comparison.
 
-`python -m bench.plain_watchdog LIMITS PORT PROCFS`: LIMITS is a JSON file of bytes by the UID of a pod.
+`python -m bench.plain_watchdog LIMITS PORT PROCFS`: LIMITS is a JSON file with bytes by pod UID.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ USED = Gauge("pod_gpu_memory_used_bytes", "GPU memory that the processes of a po
 
 
 def pod_of(procfs: Path, pid: int) -> str | None:
-    """The UID of the pod that a process runs in; None for one of the host, and for one that is gone."""
+    """The UID of the pod of a process; None if it belongs to the host or is gone."""
     try:
         found = POD.search((procfs / str(pid) / "cgroup").read_text(encoding="ascii"))
     except OSError:
@@ -32,7 +32,7 @@ def pod_of(procfs: Path, pid: int) -> str | None:
 
 
 def watch(procfs: Path, limits: dict[str, int]) -> None:
-    """List everything once, and kill what is above its limit."""
+    """List everything once, and kill processes of pods above their limit."""
     used: dict[str, int] = defaultdict(int)
     pids: dict[str, set[int]] = defaultdict(set)
     for index in range(pynvml.nvmlDeviceGetCount()):
@@ -51,7 +51,7 @@ def watch(procfs: Path, limits: dict[str, int]) -> None:
 
 
 def kill(pod: str, pid: int) -> None:
-    """Kill a process, and say which one it was; it may be gone already."""
+    """Kill a process and print which; it may be gone already."""
     with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
         name = psutil.Process(pid).name()
         os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""From a limit crossed to SIGKILL: the daemon beside the plain watchdog, at every phase of their intervals."""
+"""Time from a limit crossed to SIGKILL: the daemon and the plain watchdog, at every phase of their intervals."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ foreign_pid_namespace = true
 
 
 def reaction(bench: Bench) -> Iterator[Row]:
-    """All sides at the same time: what they take at rest, and then the trials."""
+    """All sides at the same time: first their cost at rest, then the trials."""
     policy = bench.root / "enforce.toml"
     policy.write_text(_POLICY, encoding="utf-8")
     count = bench.trials // _NODES
@@ -77,7 +77,7 @@ def reaction(bench: Bench) -> Iterator[Row]:
             ("limit crossed to SIGKILL, p50", p50, plain_p50, "ms", "≤ 60 ms"),
             ("limit crossed to SIGKILL, p99", [_p99(ours)], [_p99(theirs)], "ms", "≤ 120 ms"),
             ("the same process at rest: share of a core", share, plain_share, "%", "≤ 0.5 %"),
-            ("the same process at rest: list calls a second", calm.lists, plain.lists, "", ""),
+            ("the same process at rest: list calls per second", calm.lists, plain.lists, "", ""),
         ]
         for what, mine, other, unit, aim in figures:
             bound = aim if is_first else ""
@@ -85,7 +85,7 @@ def reaction(bench: Bench) -> Iterator[Row]:
 
 
 def _trials(node: BenchNode, first_phase: float) -> list[float]:
-    """Let one process after the other cross its limit, each at its own phase of the interval; ms until its death."""
+    """Let one process after another cross its limit, each at its own phase of the interval; ms until it died."""
     found: list[float] = []
     due_s = time.monotonic() + first_phase
     for pid in node.pids:
@@ -109,7 +109,7 @@ def _trials(node: BenchNode, first_phase: float) -> list[float]:
 
 
 def _medians(found: list[float], blocks: int) -> list[float]:
-    """The median of each block of trials; every block has all phases."""
+    """The median of each block of trials, each of which covers all phases."""
     return [statistics.median(found[block::blocks]) for block in range(blocks)]
 
 

@@ -1,4 +1,4 @@
-"""Starts the daemon and what it is compared with as real processes on a node, and measures what they take."""
+"""Starts the daemon and the programs it is compared with as real processes, and measures what they use."""
 
 import contextlib
 import http.client
@@ -20,14 +20,14 @@ from tests.stub import LISTS, environment, read_calls
 ROOT: Final = Path(__file__).parents[1]
 POLICY: Final = ROOT / "config" / "policy.toml"
 WATCHDOG, PLAIN, EXPORTER, FLOOR = "watchdog", "plain watchdog", "nvitop-exporter", "floor"
-PROMETHEUS: Final = {"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"}  # what it asks for
-# What a page of metrics has once a first reading is in it.
+PROMETHEUS: Final = {"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"}  # its request headers
+# What the metrics contain once there is a first reading.
 _FIRST_READING: Final = {
     WATCHDOG: b"gpu_watchdog_container_memory_used_bytes{",
     PLAIN: b"pod_gpu_memory_used_bytes{",
     EXPORTER: b"process_info_info{",
 }
-# Puts the process itself into the made-up /proc of its node: the daemon enforces in no /proc but its own.
+# Links the process itself into the simulated /proc of its node: the daemon only enforces if /proc is its own.
 IN_PROC: Final = ("sh", "-c", 'ln -sfn /proc/$$ "$0/$$" && ln -sfn $$ "$0/self" && exec "$@"')
 _PATIENCE_S: Final = 120.0
 Key = TypeVar("Key")
@@ -35,7 +35,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A process that reads the stub."""
+    """A running program that reads the stub."""
 
     name: str
     process: "subprocess.Popen[bytes]"
@@ -45,23 +45,23 @@ class Running:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time so far, of all threads; the clock's number is made of the PID (clock_getcpuclockid(3), glibc)."""
+        """CPU time of all threads so far; the clock ID is derived from the PID (clock_getcpuclockid(3), glibc)."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def memory_mib(self, kind: str = "Pss") -> float:
-        """What it takes by the kernel's count."""
+        """Its memory as counted by the kernel."""
         rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text(encoding="ascii")
         found = re.search(rf"^{kind}:\s+(\d+) kB$", rollup, re.MULTILINE)
         assert found is not None
         return int(found[1]) / 1024
 
     def calls(self, *names: str) -> int:
-        """How often it has called these functions of the driver."""
+        """How often it called these driver functions."""
         found = read_calls(self.calls_file)
         return sum(found.get(name, 0) for name in names)
 
     def scrape(self, headers: Mapping[str, str] = {}) -> bytes:
-        """Ask for its metrics once, on a connection of its own."""
+        """Scrape its metrics once, on a new connection."""
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE_S)) as connection:
             connection.request("GET", "/metrics", headers=dict(headers))
             return connection.getresponse().read()
@@ -73,7 +73,7 @@ class Running:
         return float(found[1])
 
     def has_read(self) -> bool:
-        """Whether its first reading can be had."""
+        """Whether its first reading is available."""
         if self.name not in _FIRST_READING:
             return self.calls(*LISTS) > 0
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -118,7 +118,7 @@ def start(
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a side took, one value for each window: a second's CPU time, lists and cycles x cards, and memory."""
+    """What a side used, one value per window: CPU time, lists and cycles x cards per second, and memory."""
 
     cpu: list[float] = field(default_factory=list)
     lists: list[float] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Usage:
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """Where the benchmarks run, and how thoroughly: the defaults are those of `make bench`."""
+    """Where and how thoroughly the benchmarks run; the defaults are those of `make bench`."""
 
     root: Path
     pids: Sequence[int]
@@ -141,15 +141,15 @@ class Bench:
     _nodes: int = field(default=0, init=False)
 
     def node(self, world: World, driver: Driver, pids: Sequence[int] | None = None) -> BenchNode:
-        """Make a node; on one with `pids` of its own processes may die."""
+        """Make a node; with its own `pids`, its processes may die."""
         self._nodes += 1
         root = self.root / str(self._nodes)
         return BenchNode(root, self.pids if pids is None else pids, world, driver, dies=pids is not None)
 
     def watch(self, sides: Mapping[Key, Running], scale: float = 1.0) -> dict[Key, Usage]:
-        """What each side takes, all in the same windows, one for each repeat; `scale` makes them longer."""
+        """What each side uses, all in the same windows, one per repeat; `scale` makes them longer."""
         found: dict[Key, Usage] = {key: Usage() for key in sides}
-        time.sleep(self.window_s * scale / 2)  # what they do when they begin is over
+        time.sleep(self.window_s * scale / 2)  # skip the startup phase
         for _ in range(self.repeats):
             before = {key: _counts(side) for key, side in sides.items()}
             time.sleep(self.window_s * scale)
@@ -164,5 +164,5 @@ class Bench:
 
 
 def _counts(side: Running) -> tuple[float, ...]:
-    # The last list is called once a card and cycle by all: where it is empty, pynvml's wrapper does not ask twice.
+    # All call the last list once per card and cycle: it is empty, so that pynvml's wrapper does not call twice.
     return time.monotonic(), side.cpu_s, side.calls(*LISTS), side.calls(LISTS[-1])

@@ -1,4 +1,4 @@
-"""Scrapes: how long one takes beside those of other exporters, and what scrapes without a pause do to a cycle."""
+"""Scrapes: how long they take compared with other exporters, and how constant scraping affects a cycle."""
 
 import contextlib
 import statistics
@@ -15,7 +15,7 @@ _CYCLES = "gpu_watchdog_cycle_duration_seconds"
 
 
 def scrape(bench: Bench) -> Iterator[Row]:
-    """A scrape as Prometheus makes it, the first one since a cycle, of each exporter in turn."""
+    """A scrape as Prometheus makes it, the first after a cycle, of each exporter in turn."""
     for world in bench.worlds:
         node, where = bench.node(world, IMMEDIATE), (world, IMMEDIATE.name)
         with contextlib.ExitStack() as stack:
@@ -37,11 +37,11 @@ def scrape(bench: Bench) -> Iterator[Row]:
                 what="a scrape", where=where, ours=took_ms[WATCHDOG], beside=name, theirs=took_ms[name], unit="ms"
             )
             ours, theirs = [size_kb[WATCHDOG]], [size_kb[name]]
-            yield Row(what="its page", where=where, ours=ours, beside=name, theirs=theirs, unit="kB")
+            yield Row(what="size of a scrape", where=where, ours=ours, beside=name, theirs=theirs, unit="kB")
 
 
 def scraped(bench: Bench) -> Iterator[Row]:
-    """A cycle while four scrapers poll without a pause, beside those in the windows between, without a scraper."""
+    """A cycle while four scrapers poll without a pause, compared with windows without scrapes."""
     for world in bench.worlds:
         node = bench.node(world, IMMEDIATE)
         calm_ms, busy_ms = [], []
@@ -57,7 +57,7 @@ def scraped(bench: Bench) -> Iterator[Row]:
 
 
 def _cycle_ms(side: Running, seconds: float) -> float:
-    """The mean of its cycles in this time, by its own count."""
+    """The mean duration of its cycles in this time, by its own metric."""
     before = {name: side.sample(f"{_CYCLES}_{name}") for name in ("sum", "count")}
     time.sleep(seconds)
     took_s, cycles = (side.sample(f"{_CYCLES}_{name}") - value for name, value in before.items())

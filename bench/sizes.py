@@ -1,4 +1,4 @@
-"""How what the daemon takes and tells grows with the node: `python -m bench.sizes` prints what docs/sizing.md has."""
+"""How cost and metrics grow with the size of the node: `python -m bench.sizes` prints the table of docs/sizing.md."""
 
 import contextlib
 import gzip

@@ -1,4 +1,4 @@
-"""How long it takes to start, and what memory it takes then: one side after the other, in turn."""
+"""Startup time, and memory after startup: each side in turn."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ from tests.stub import environment
 
 
 def startup(bench: Bench) -> Iterator[Row]:
-    """To the first reading that can be scraped; and to the end of a command that prints one and exits."""
+    """Time to the first reading that can be scraped, and to the end of a command that prints one."""
     node = bench.node(bench.worlds[0], IMMEDIATE)
     where = (node.world, node.driver.name)
     files = ("--policy", POLICY, "--pods", node.pods_file, "--procfs", node.procfs, "--node", NAME)
@@ -36,13 +36,13 @@ def startup(bench: Bench) -> Iterator[Row]:
             began_s = time.perf_counter()
             subprocess.run(command, env=environment(node.stub_file, read="once"), stdout=subprocess.DEVNULL, check=True)
             printed[name].append((time.perf_counter() - began_s) * 1000)
-    for what, found in (("start to the first reading served", started), ("one reading printed, `scan`", printed)):
+    for what, found in (("start to first reading served", started), ("one reading printed, `scan`", printed)):
         for name in list(found)[1:]:
             yield Row(what=what, where=where, ours=found[WATCHDOG], beside=name, theirs=found[name], unit="ms")
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """With pods from the API, after many scrapes at the same moment."""
+    """Memory with pods from the API, after many simultaneous scrapes."""
     node = bench.node(bench.worlds[-1], IMMEDIATE)
     # The usual server of prometheus-client has room for five connections that wait, and resets others.
     at_once = {WATCHDOG: bench.scrapes, PLAIN: 4}

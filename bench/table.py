@@ -1,4 +1,4 @@
-"""The table: each row is a figure of the watchdog beside that of something that ran at the same time."""
+"""The table: each row compares a figure of the watchdog with that of a program running at the same time."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ Unit = Literal["ms", "MiB", "kB", "%", ""]
 
 
 def line(*cells: object) -> str:
-    """A line of a table in Markdown."""
+    """A row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def head(*columns: str) -> str:
-    """The lines above a table."""
+    """The header of a Markdown table."""
     return f"{line(*columns)}\n|{'---|' * len(columns)}"
 
 
 HEAD: Final = head(
-    "what", "cards / processes / pods", "driver", "watchdog", "beside", "takes", "watchdog / it (range)", "aim"
+    "figure", "cards / processes / pods", "driver", "watchdog", "compared with", "its figure", "ratio (range)", "aim"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A figure in at least five repeats on both sides; `aim` is a bound, of the ratio unless it has a unit."""
+    """A figure, repeated on both sides; `aim` is a bound on the ratio or, with a unit, on the watchdog's figure."""
 
     what: str
     where: tuple[object, str]
@@ -48,5 +48,5 @@ class Row:
 
 
 def digits(value: float) -> str:
-    """A number with three digits that count."""
+    """A number with three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""Cycles without a pause between them, beside the floor without one. The daemon is started by `python -m` of this."""
+"""Cycles and the floor without pauses; `python -m bench.unpaced` runs such a daemon."""
 
 import contextlib
 import sys
@@ -23,7 +23,7 @@ from watchdog.options import Options
 
 
 def unpaced(bench: Bench) -> Iterator[Row]:
-    """CPU and time of a cycle, and whether memory grows over thousands of them."""
+    """CPU and time of a cycle, and whether memory grows over thousands of cycles."""
     for world, driver in product(bench.worlds, (IMMEDIATE, REAL_LISTS)):
         node, where = bench.node(world, driver), (world, driver.name)
         with contextlib.ExitStack() as stack:
@@ -39,7 +39,7 @@ def unpaced(bench: Bench) -> Iterator[Row]:
                 for each in usage.values()
             )
             yield Row(
-                what=f"{what} of a cycle, no pause between them",
+                what=f"{what} per cycle, no pause between cycles",
                 where=where,
                 ours=ours,
                 beside=FLOOR,
@@ -50,10 +50,10 @@ def unpaced(bench: Bench) -> Iterator[Row]:
             memory = usage[WATCHDOG].anonymous_mib
             count = sum(usage[WATCHDOG].cycles[1:]) / world.cards * bench.window_s / 2
             yield Row(
-                what="anonymous memory in the end",
+                what="anonymous memory after many cycles",
                 where=where,
                 ours=memory[1:],
-                beside=f"itself {count:,.0f} cycles before",
+                beside=f"itself {count:,.0f} cycles earlier",
                 theirs=memory[:1] * (len(memory) - 1),
                 unit="MiB",
             )
