@@ -36,10 +36,10 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
 
 
 def test_what_else_ends_with_137_is_told_apart() -> None:
-    """Whoever reads 137 and finds no Event of ours is led to the probe, to RAM and to an ordinary end."""
-    told = section("Was it this?")
+    """Whoever reads 137 and finds no Event of ours is led to the probe, to RAM and to a normal deletion."""
+    told = section("Was it the watchdog?")
     row = next(line for line in told.splitlines() if line.startswith("| exit code 137"))
-    for cause in ("liveness probe", "child process", "ordinary end"):
+    for cause in ("liveness probe", "child process", "normal deletion"):
         assert cause in row
     traces = told.partition("### Exit code 137")[2]
     # The words of the kubelet (pkg/kubelet/prober/prober.go, kuberuntime/kuberuntime_manager.go) and of the kernel.
