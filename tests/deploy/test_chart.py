@@ -108,7 +108,7 @@ def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
         counts[name] = (said.count("nodes/status"), said.count("helm.sh/hook: post-delete"))
     assert counts["observe"] == (0, 0)
     assert min(counts["capacity"]) > 0
-    for page, words in (("capacity", "**The third is not for Helm:**"), ("upgrade", "drops `[capacity]`")):
+    for page, words in (("capacity", "The third command does not work with Helm"), ("upgrade", "drops `[capacity]`")):
         assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
 
 

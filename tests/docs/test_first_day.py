@@ -20,7 +20,7 @@ from watchdog.report.status_build import status_of
 _ROOT: Final = Path(__file__).parents[2]
 _FIRST_DAY: Final = (_ROOT / "docs" / "first-day.md").read_text(encoding="utf-8")
 _SHARING: Final = (_ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
-_SECTION: Final = _SHARING.partition("## Time-slicing with a resource of bytes\n")[2].partition("\n## ")[0]
+_SECTION: Final = _SHARING.partition("## Time-slicing with a memory resource\n")[2].partition("\n## ")[0]
 (_POLICY,) = re.findall(r"^```toml\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
 _ROWS: Final = [
     [cell.strip() for cell in line.strip("|").split("|")] for line in _SECTION.splitlines() if line[:3] == "| `"
@@ -67,8 +67,8 @@ def test_which_counts_with_the_tables_the_other_way_about() -> None:
     assert [_declared(row, turned) for row in _ROWS[:3]] == [20 * Gi, 80 * Gi, 40 * Gi]
     unshared = [_ROWS[1][0], f"{_ROWS[1][1]}, label nvidia.com/gpu.replicas=1"]
     assert _declared(unshared, turned) == 8 * Gi
-    assert "first and the third row would be 20Gi and 40Gi, and the second 80Gi" in " ".join(_SECTION.split())
-    assert "With `nvidia.com/gpu.replicas=1` it would be 8Gi" in " ".join(_SECTION.split())
+    assert "With the tables swapped the first three rows would be 20Gi, 80Gi and 40Gi" in " ".join(_SECTION.split())
+    assert "With `nvidia.com/gpu.replicas=1` the second row would be 8Gi" in " ".join(_SECTION.split())
 
 
 def test_the_policy_of_both_is_whole() -> None:
