@@ -15,10 +15,10 @@ from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy, Window
-from watchdog.past.replay import Finding
+from watchdog.past.replay import ReplayedAction
 
 
-def found(path: Path, under: Policy = P) -> list[Finding]:
+def found(path: Path, under: Policy = P) -> list[ReplayedAction]:
     """The actions of a replay, held back or not."""
     return [each for each in replayed(path, under).findings if each.entry.do.enforces]
 

@@ -18,7 +18,7 @@ from watchdog.core.policy import Do, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
-from watchdog.past.replay import Finding, Replay, Replayed
+from watchdog.past.replay import Replay, Replayed, ReplayedAction
 from watchdog.report.changes import ChangeKind
 from watchdog.report.recent import INTENDED
 from watchdog.report.sentences.action import victims
@@ -39,12 +39,12 @@ class ReplayReport:
     journal_counts: dict[str, int]
 
     @property
-    def actions(self) -> tuple[Finding, ...]:
+    def actions(self) -> tuple[ReplayedAction, ...]:
         """The first action of each incident, withheld or not."""
         return tuple(finding for finding in self.replayed.findings if finding.entry.do.enforces)
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[ReplayedAction, ...]:
         """The first warning of each incident."""
         return tuple(finding for finding in self.replayed.findings if not finding.entry.do.enforces)
 
@@ -103,7 +103,7 @@ def _summary(report: ReplayReport) -> dict[str, Any]:
     }
 
 
-def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
+def _document(finding: ReplayedAction, policy: Policy) -> dict[str, Any]:
     entry, assessment = finding.entry, finding.entry.assessment
     pod, account = assessment.pod, entry.account
     return {
@@ -141,7 +141,7 @@ def _document(finding: Finding, policy: Policy) -> dict[str, Any]:
     }
 
 
-def _last_brake(finding: Finding) -> str:
+def _last_brake(finding: ReplayedAction) -> str:
     brake = finding.withheld[-1].entry.withheld_by if finding.withheld else None
     return "" if brake is None else brake.value
 
@@ -162,7 +162,7 @@ def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> st
     return printed(lines, colour=colour)
 
 
-def _rows(finding: Finding, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
+def _rows(finding: ReplayedAction, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
     """An action as a row; in a narrow table, what would be done and by which rule is below it."""
     due, pod, verb, rule, *amounts = row = _wide(finding)
     yield row if is_wide else (pod, due, *amounts)
@@ -171,7 +171,7 @@ def _rows(finding: Finding, policy: Policy, *, is_wide: bool) -> Iterator[Row | 
     yield from _remarks(finding, policy)
 
 
-def _wide(finding: Finding) -> tuple[str, ...]:
+def _wide(finding: ReplayedAction) -> tuple[str, ...]:
     entry, assessment = finding.entry, finding.entry.assessment
     return (
         _second(finding.due.wall_s),
@@ -183,7 +183,7 @@ def _wide(finding: Finding) -> tuple[str, ...]:
     )
 
 
-def _remarks(finding: Finding, policy: Policy) -> Iterator[str]:
+def _remarks(finding: ReplayedAction, policy: Policy) -> Iterator[str]:
     for held in finding.withheld:
         until = "" if held.releases_s is None else f", until {_second(held.releases_s)}"
         yield f"held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"

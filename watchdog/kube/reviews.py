@@ -18,7 +18,7 @@ class _UserInfo(msgspec.Struct, frozen=True, gc=False):
     extra: dict[str, list[str]] = {}
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _ReviewStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     user_info: _UserInfo = _UserInfo()
     allowed: bool = False
 
@@ -27,7 +27,7 @@ class _Answer(msgspec.Struct, rename="camel", gc=False):
     """The fields of a list, a review or a version that are read."""
 
     items: list[msgspec.Raw] = []
-    status: _Status = _Status()
+    status: _ReviewStatus = _ReviewStatus()
     git_version: str = ""
 
 

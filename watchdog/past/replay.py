@@ -31,7 +31,7 @@ class Withholding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ReplayedAction:
     """The first action of an incident, or its first warning, with the plan entry when it was due.
 
     `due` is when it was first due, `at` when it was let through; None: it was withheld until the incident ended or, if
@@ -49,9 +49,9 @@ class Incidents:
     """Collects findings from plans; an incident of an account ends with a conclusive reading below all thresholds."""
 
     def __init__(self) -> None:
-        self._open: dict[AccountKey, Finding] = {}
+        self._open: dict[AccountKey, ReplayedAction] = {}
         self._warned: set[AccountKey] = set()
-        self._closed: list[Finding] = []
+        self._closed: list[ReplayedAction] = []
 
     def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
         """Add the plan of one cycle."""
@@ -63,9 +63,9 @@ class Incidents:
                 self._take_action(entry, at)
             elif entry.taken and entry.account not in self._warned:
                 self._warned.add(entry.account)
-                self._closed.append(Finding(entry=entry, due=at, at=at))
+                self._closed.append(ReplayedAction(entry=entry, due=at, at=at))
 
-    def all(self) -> tuple[Finding, ...]:
+    def all(self) -> tuple[ReplayedAction, ...]:
         """All findings, in the order in which they were due."""
         findings = (*self._closed, *(replace(finding, goes_on=True) for finding in self._open.values()))
         return tuple(sorted(findings, key=lambda f: (f.due.wall_s, f.entry.account.sort_key, f.entry.step_index)))
@@ -78,9 +78,9 @@ class Incidents:
                 # The ladder has started over, for instance after a new declaration or an absence of the account.
                 self._closed.append(known)
                 known = None
-            self._open[account] = replace(known or Finding(entry=entry, due=at), entry=entry, at=at)
+            self._open[account] = replace(known or ReplayedAction(entry=entry, due=at), entry=entry, at=at)
         elif entry.is_new and (known is None or known.at is None):
-            known = known or Finding(entry=entry, due=at)
+            known = known or ReplayedAction(entry=entry, due=at)
             self._open[account] = replace(known, withheld=(*known.withheld, Withholding(entry=entry, at=at)))
 
     def _close(self, above: set[AccountKey], seen: dict[AccountKey, Assessment]) -> None:
@@ -153,7 +153,7 @@ class NodeAssessor:
 class Replayed:
     """The result of a replay: its findings, how long the node was recorded, and the number of decisions."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ReplayedAction, ...]
     seen_s: float
     cycles: int
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.kube.credentials import Validity, exceeds_tolerance
 from watchdog.kube.rights import Piece
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
@@ -23,7 +23,7 @@ def _is_configured(facts: Facts) -> bool:
 
 
 @to_observe()
-def api_config(facts: Facts) -> Iterator[Result]:
+def api_config(facts: Facts) -> Iterator[CheckResult]:
     """There is a configuration for the Kubernetes API: a kubeconfig, or the service account of the pod.
 
     Only checked without `--pods FILE`.
@@ -38,7 +38,7 @@ def api_config(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: _is_configured(facts) and facts.api.ended != "certificate")
-def api(facts: Facts) -> Iterator[Result]:
+def api(facts: Facts) -> Iterator[CheckResult]:
     """The API server responds."""
     ended, host, version, problem = facts.api.ended, facts.api.host, facts.api.version, facts.api.problem
     if ended in ("unreachable", "odd"):
@@ -56,7 +56,7 @@ def api(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: facts.api.ended == "certificate")
-def api_certificate(facts: Facts) -> Iterator[Result]:
+def api_certificate(facts: Facts) -> Iterator[CheckResult]:
     """The API server's certificate is accepted.
 
     If it is not, its dates and the server's clock are read without verification, to determine whether the certificate
@@ -104,7 +104,7 @@ def _invalid(validity: Validity, at_s: float) -> tuple[Literal["expired", "early
 
 
 @to_observe(given=_is_configured)
-def api_clock(facts: Facts) -> Iterator[Result]:
+def api_clock(facts: Facts) -> Iterator[CheckResult]:
     """The clocks of this node and of the API server agree within a minute."""
     offset_s = facts.api.offset_s
     if offset_s is None:
@@ -130,7 +130,7 @@ def api_clock(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_is_configured)
-def api_credentials(facts: Facts) -> Iterator[Result]:
+def api_credentials(facts: Facts) -> Iterator[CheckResult]:
     """The API server accepts this account's token or client certificate."""
     ended, kind, account = facts.api.ended, facts.api.credentials.kind, facts.api.account.name
     if ended == "anonymous" or (ended == "credentials" and kind == "none"):
@@ -147,7 +147,7 @@ def api_credentials(facts: Facts) -> Iterator[Result]:
         yield ok("the API server accepts the credentials")
 
 
-def _rejected(facts: Facts) -> Result:
+def _rejected(facts: Facts) -> CheckResult:
     shown, at_s = facts.api.credentials, facts.api.now_s + (facts.api.offset_s or 0.0)
     state, since_s = _invalid(shown.validity, at_s)
     of, apart = f" of {shown.account}" if shown.account else "", span(abs(at_s - since_s))
@@ -183,7 +183,7 @@ def _rejected(facts: Facts) -> Result:
 
 
 @to_observe()
-def rights(facts: Facts) -> Iterator[Result]:
+def rights(facts: Facts) -> Iterator[CheckResult]:
     """The API server reports what this account may do; every account may ask (cluster role system:basic-user)."""
     problem = facts.api.rights_problem
     if problem is not None:
@@ -191,20 +191,20 @@ def rights(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def right_pods(facts: Facts) -> Iterator[Result]:
+def right_pods(facts: Facts) -> Iterator[CheckResult]:
     """The account may list and watch pods."""
     consequence = "processes can't be attributed, so all use belongs to unknown pods and no action is taken"
     return _right(facts, Piece.OBSERVE, "pods", missing, consequence)
 
 
 @to_observe()
-def right_events(facts: Facts) -> Iterator[Result]:
+def right_events(facts: Facts) -> Iterator[CheckResult]:
     """The account may create and patch Events, if the policy writes any."""
     return _right(facts, Piece.OBSERVE, "events", warning, "warnings and actions do not appear as Events on the pods")
 
 
 @to_enforce()
-def right_node(facts: Facts) -> Iterator[Result]:
+def right_node(facts: Facts) -> Iterator[CheckResult]:
     """The account may list and watch nodes: it always watches its own node object."""
     consequence = (
         "the node's labels are unknown, as is whether its annotation turns enforcement off and whether the driver must "
@@ -214,20 +214,20 @@ def right_node(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def right_namespaces(facts: Facts) -> Iterator[Result]:
+def right_namespaces(facts: Facts) -> Iterator[CheckResult]:
     """The account may list and watch namespaces, if rules match by their labels."""
     consequence = "pods that rules with namespace_labels may match are left alone"
     return _right(facts, Piece.NAMESPACES, "namespaces", missing, consequence)
 
 
 @to_enforce()
-def right_evict(facts: Facts) -> Iterator[Result]:
+def right_evict(facts: Facts) -> Iterator[CheckResult]:
     """The account may get a pod and create its eviction, if the policy evicts."""
     return _right(facts, Piece.EVICT, "pods", missing, "every eviction fails; kills still work")
 
 
 @to_observe()
-def right_capacity(facts: Facts) -> Iterator[Result]:
+def right_capacity(facts: Facts) -> Iterator[CheckResult]:
     """The account may patch the node's status, if the policy has [capacity]."""
     consequence = (
         "the node does not advertise the resource of [capacity], so pods that request it are not scheduled here"
@@ -236,8 +236,8 @@ def right_capacity(facts: Facts) -> Iterator[Result]:
 
 
 def _right(
-    facts: Facts, piece: Piece, resource: str, lacks: Callable[[str, str], Result], consequence: str
-) -> Iterator[Result]:
+    facts: Facts, piece: Piece, resource: str, lacks: Callable[[str, str], CheckResult], consequence: str
+) -> Iterator[CheckResult]:
     command, instead = _rights_command(facts)
     for right, lacking in facts.api.rights.items():
         if (right.piece, right.resource) != (piece, resource):
@@ -253,7 +253,7 @@ def _right(
 
 
 @to_enforce()
-def rights_to_enforce(facts: Facts) -> Iterator[Result]:
+def rights_to_enforce(facts: Facts) -> Iterator[CheckResult]:
     """The account also has the rights that this policy would need with `mode = "enforce"`; observing needs fewer."""
     command, instead = _rights_command(facts)
     targets = ", ".join(f"{' and '.join(verbs)} {right.target}" for right, verbs in facts.api.later.items() if verbs)

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.assessment import Reason
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap
@@ -50,7 +50,7 @@ def _problem(gaps: Iterable[Gap]) -> Problem:
 
 
 @to_observe(given=lambda facts: facts.api.ended == "asked")
-def node_name(facts: Facts) -> Iterator[Result]:
+def node_name(facts: Facts) -> Iterator[CheckResult]:
     """The cluster has a node with the name given by `--node`. Its pods are found only by that name."""
     node, own, similar = facts.options.node, facts.api.account.node, facts.api.similar
     if own and own != node:
@@ -83,7 +83,7 @@ def node_name(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: facts.api.ended == "asked" and facts.cluster.pods.synced is not None)
-def own_pod(facts: Facts) -> Iterator[Result]:
+def own_pod(facts: Facts) -> Iterator[CheckResult]:
     """The pod that doctor runs in is in the list of the node's pods. The daemon never acts on it."""
     account, place, node = facts.api.account, facts.processes.environment.own, facts.options.node
     uid = account.pod_uid or (place.pod if place is not None else None)
@@ -104,7 +104,7 @@ def own_pod(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_knows_node)
-def pods(facts: Facts) -> Iterator[Result]:
+def pods(facts: Facts) -> Iterator[CheckResult]:
     """There is a pod list, and it can be read. Without one, processes of pods count as those of unknown pods."""
     path, listed, node = facts.options.pods, facts.cluster.pods, facts.options.node
     count = len(listed.pods)
@@ -135,7 +135,7 @@ def pods(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_list)
-def pods_fresh(facts: Facts) -> Iterator[Result]:
+def pods_fresh(facts: Facts) -> Iterator[CheckResult]:
     """The pod list was written recently.
 
     The daemon considers an unchanged file current, so a writer that has died would go unnoticed.
@@ -157,7 +157,7 @@ def pods_fresh(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_list)
-def pods_readable(facts: Facts) -> Iterator[Result]:
+def pods_readable(facts: Facts) -> Iterator[CheckResult]:
     """Every pod of the list can be read."""
     gaps = [gap for gap in facts.cluster.pods.gaps if not gap.what.startswith(_POD_FILE)]
     for gap in gaps:
@@ -170,7 +170,7 @@ def pods_readable(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_pods)
-def pods_node(facts: Facts) -> Iterator[Result]:
+def pods_node(facts: Facts) -> Iterator[CheckResult]:
     """The pod list has pods of this node."""
     path, node = facts.options.pods, facts.options.node
     if path is None:
@@ -183,7 +183,7 @@ def pods_node(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_has_pods)
-def pods_containers(facts: Facts) -> Iterator[Result]:
+def pods_containers(facts: Facts) -> Iterator[CheckResult]:
     """The pod list has container IDs, by which processes are assigned to containers; they are in `status`."""
     count = sum(bool(container.ids) for pod in facts.cluster.pods.pods for container in pod.containers)
     if count:
@@ -201,7 +201,7 @@ def pods_containers(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_pods)
-def pods_known(facts: Facts) -> Iterator[Result]:
+def pods_known(facts: Facts) -> Iterator[CheckResult]:
     """GPU processes in the cgroup of a pod belong to pods in the list."""
     if facts.processes.attribution is None or not facts.processes.listed:
         return
@@ -217,7 +217,7 @@ def pods_known(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_knows_node)
-def node_object(facts: Facts) -> Iterator[Result]:
+def node_object(facts: Facts) -> Iterator[CheckResult]:
     """The node object can be read: its labels, if the policy needs any, and whether its GPUs are in maintenance."""
     cluster, node = facts.cluster, facts.options.node
     rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.node_labels)
@@ -244,7 +244,7 @@ def node_object(facts: Facts) -> Iterator[Result]:
         yield _no_node_object(node, rules, ", ".join(entry.key for entry in declarations))
 
 
-def _no_node_object(node: str, rules: str, declarations: str) -> Result:
+def _no_node_object(node: str, rules: str, declarations: str) -> CheckResult:
     remedy = f"give --node-object FILE with the output of `kubectl get node {node} -o json`"
     if rules:
         return missing(
@@ -257,7 +257,7 @@ def _no_node_object(node: str, rules: str, declarations: str) -> Result:
     )
 
 
-def _missing_labels(labels: Mapping[str, str], declarations: Iterable[Declaration]) -> Iterator[Result]:
+def _missing_labels(labels: Mapping[str, str], declarations: Iterable[Declaration]) -> Iterator[CheckResult]:
     """Declarations that apply to this node while the label with their shares is missing."""
     for declaration in declarations:
         label, name = _share_label(declaration), declaration.key
@@ -275,7 +275,7 @@ def _share_label(declaration: Declaration) -> str | None:
 
 
 @to_observe(given=lambda facts: _knows_node(facts) and facts.cluster.node.known and facts.api.is_used)
-def capacity(facts: Facts) -> Iterator[Result]:
+def capacity(facts: Facts) -> Iterator[CheckResult]:
     """The node advertises the resource of [capacity], if the policy has that table."""
     if facts.known_policy.capacity is None:
         return
@@ -291,7 +291,7 @@ def capacity(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_knows_node)
-def node_annotation(facts: Facts) -> Iterator[Result]:
+def node_annotation(facts: Facts) -> Iterator[CheckResult]:
     """No annotation of the node turns enforcement off, and this can be checked."""
     cluster, node, key = facts.cluster, facts.options.node, MODE
     if facts.options.node_object is None and "nodes" in facts.api.unlisted:
@@ -326,7 +326,7 @@ def node_annotation(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_was_asked)
-def namespaces(facts: Facts) -> Iterator[Result]:
+def namespaces(facts: Facts) -> Iterator[CheckResult]:
     """The labels of namespaces can be read, if the policy needs them."""
     gaps, count = facts.cluster.namespace_gaps, len(facts.cluster.namespaces)
     rules = ", ".join(rule.name for rule in facts.known_policy.rules if rule.match.namespace_labels)

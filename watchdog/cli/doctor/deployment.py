@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 
 _MOST_MISTAKES: Final = 5
 
 
 @to_enforce()
-def apparmor(facts: Facts) -> Iterator[Result]:
+def apparmor(facts: Facts) -> Iterator[CheckResult]:
     """No AppArmor profile blocks signals to the processes of pods.
 
     Those of container runtimes only allow signals to processes under the same profile. Testing with signal 0 may
@@ -34,7 +34,7 @@ def apparmor(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def selinux(facts: Facts) -> Iterator[Result]:
+def selinux(facts: Facts) -> Iterator[CheckResult]:
     """SELinux does not confine this process the way it confines the containers of pods."""
     label_type = facts.container.confinement.selinux_type
     # container_t, container_init_t, container_engine_t and the like (container-selinux); spc_t is unconfined.
@@ -49,7 +49,7 @@ def selinux(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def policy_mount(facts: Facts) -> Iterator[Result]:
+def policy_mount(facts: Facts) -> Iterator[CheckResult]:
     """In a pod the policy comes from outside the image.
 
     The image has one at the same path, which only observes: a daemon uses it if the mount of the ConfigMap is missing.
@@ -73,7 +73,7 @@ def policy_mount(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def temporary_folder(facts: Facts) -> Iterator[Result]:
+def temporary_folder(facts: Facts) -> Iterator[CheckResult]:
     """There is a folder for temporary files.
 
     SQLite uses it for large sorts, and a journal that can't be read in place is copied there.
@@ -86,7 +86,7 @@ def temporary_folder(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def pod_uid(facts: Facts) -> Iterator[Result]:
+def pod_uid(facts: Facts) -> Iterator[CheckResult]:
     """The daemon knows which pod it runs in, so that it never acts on that.
 
     It knows from its cgroup or, if a private cgroup namespace hides that, from the UID that the manifest passes in.
@@ -106,7 +106,7 @@ def pod_uid(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def policy(facts: Facts) -> Iterator[Result]:
+def policy(facts: Facts) -> Iterator[CheckResult]:
     """There is a policy without mistakes. Without one `run` does not start."""
     path, mistakes = facts.options.policy, facts.policy.problems
     if facts.policy.policy is not None:
@@ -125,7 +125,7 @@ def policy(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: facts.policy.policy is not None)
-def mode(facts: Facts) -> Iterator[Result]:
+def mode(facts: Facts) -> Iterator[CheckResult]:
     """What the policy asks for. Observing is fine: it measures, decides and records, but takes no action."""
     if facts.known_policy.mode == "observe":
         yield ok("the policy only observes: no action is taken")
@@ -134,7 +134,7 @@ def mode(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: facts.policy.policy is not None)
-def policy_warnings(facts: Facts) -> Iterator[Result]:
+def policy_warnings(facts: Facts) -> Iterator[CheckResult]:
     """Nothing in the policy looks unintended."""
     for text in facts.known_policy.warnings:
         yield warning(f"warning: {text}", "change the policy unless this is intended")
@@ -143,7 +143,7 @@ def policy_warnings(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: bool(facts.driver.reading.uses))
-def mps(facts: Facts) -> Iterator[Result]:
+def mps(facts: Facts) -> Iterator[CheckResult]:
     """If pods share an MPS server, killing one client can make the others fail."""
     count = len({use.pid for use in facts.driver.reading.uses if use.mps})
     if not count:
@@ -166,7 +166,7 @@ def mps(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: bool(facts.listen.policy_sha256))
-def policy_running(facts: Facts) -> Iterator[Result]:
+def policy_running(facts: Facts) -> Iterator[CheckResult]:
     """The daemon that answers on `--listen` uses this policy."""
     listen, path, policy = facts.options.listen, facts.options.policy, facts.policy.policy
     if policy is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_observe, warning
 from watchdog.core.model import Gap, GapReason
 from watchdog.node.driver import DriverReading
 
@@ -31,7 +31,7 @@ def _used(reading: DriverReading) -> list[int | None]:
 
 
 @to_observe()
-def nvml_library(facts: Facts) -> Iterator[Result]:
+def nvml_library(facts: Facts) -> Iterator[CheckResult]:
     """The NVML library, `libnvidia-ml.so.1`, which is part of the driver, can be loaded."""
     library, searched = facts.driver.library, facts.driver.searched or "not set"
     if library is None:
@@ -62,7 +62,7 @@ def nvml_library(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def nvml_driver(facts: Facts) -> Iterator[Result]:
+def nvml_driver(facts: Facts) -> Iterator[CheckResult]:
     """The driver responds through the library."""
     maintenance, library, reading = facts.driver.maintenance, facts.driver.library, facts.driver.reading
     if maintenance is not None:
@@ -85,7 +85,7 @@ def nvml_driver(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def nvml_version(facts: Facts) -> Iterator[Result]:
+def nvml_version(facts: Facts) -> Iterator[CheckResult]:
     """Library and driver have the same version. They differ after an upgrade without a reboot or a new container."""
     library = facts.driver.library
     if library is None:
@@ -98,7 +98,7 @@ def nvml_version(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: facts.driver.answer is not None)
-def gpus(facts: Facts) -> Iterator[Result]:
+def gpus(facts: Facts) -> Iterator[CheckResult]:
     """The driver lists GPUs."""
     if not _lists_gpus(facts):
         yield missing(
@@ -113,7 +113,7 @@ def gpus(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def gpu_up(facts: Facts) -> Iterator[Result]:
+def gpu_up(facts: Facts) -> Iterator[CheckResult]:
     """Every GPU responds. A lost GPU does not affect the others; while none responds nothing is known."""
     reading = facts.driver.reading
     is_any_up = any(gpu.up for gpu in reading.gpus)
@@ -137,7 +137,7 @@ def gpu_up(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def mig(facts: Facts) -> Iterator[Result]:
+def mig(facts: Facts) -> Iterator[CheckResult]:
     """MIG instances and their processes can be read."""
     reading = facts.driver.reading
     gaps = _gaps(facts, GapReason.MIG)
@@ -167,7 +167,7 @@ def mig(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def process_lists(facts: Facts) -> Iterator[Result]:
+def process_lists(facts: Facts) -> Iterator[CheckResult]:
     """The driver lists the processes of every GPU. If it does not, the use of every pod is unknown."""
     for gap in _gaps(facts, GapReason.PROCESSES):
         yield missing(f"{gap.what} can't be read: {gap.problem.cause}", gap.problem.remedy or _RETRIED)
@@ -176,7 +176,7 @@ def process_lists(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def process_entries(facts: Facts) -> Iterator[Result]:
+def process_entries(facts: Facts) -> Iterator[CheckResult]:
     """Process lists are consistent.
 
     Drivers of about 535.43 to 535.86 use entries of another size, which is recognised; any other inconsistent list is
@@ -196,7 +196,7 @@ def process_entries(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def virtual_gpu(facts: Facts) -> Iterator[Result]:
+def virtual_gpu(facts: Facts) -> Iterator[CheckResult]:
     """The GPUs belong to this machine, or are passed through to it whole.
 
     A vGPU, or a GPU under Windows (WSL), has a memory counter, but its driver may not report which processes there are
@@ -227,7 +227,7 @@ def virtual_gpu(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def process_numbers(facts: Facts) -> Iterator[Result]:
+def process_numbers(facts: Facts) -> Iterator[CheckResult]:
     """The driver reports how much memory each process uses. On WSL2 and in some vGPU guests it never does."""
     used = _used(facts.driver.reading)
     count, unknown = len(used), used.count(None)
@@ -252,7 +252,7 @@ def process_numbers(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_lists_gpus)
-def gpu_memory(facts: Facts) -> Iterator[Result]:
+def gpu_memory(facts: Facts) -> Iterator[CheckResult]:
     """Each GPU has a memory counter.
 
     Without it processes are still measured, but shares of a card and memory that belongs to no process are unknown.

@@ -24,7 +24,7 @@ class Purpose(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """One result of a check."""
 
     state: FindingState
@@ -32,19 +32,19 @@ class Result:
     remedy: str = ""
 
 
-def ok(what: str) -> Result:
+def ok(what: str) -> CheckResult:
     """Nothing to fix."""
-    return Result(FindingState.OK, what)
+    return CheckResult(FindingState.OK, what)
 
 
-def warning(what: str, remedy: str) -> Result:
+def warning(what: str, remedy: str) -> CheckResult:
     """Worth checking, but not blocking anything."""
-    return Result(FindingState.WARNING, what, remedy)
+    return CheckResult(FindingState.WARNING, what, remedy)
 
 
-def missing(what: str, remedy: str) -> Result:
+def missing(what: str, remedy: str) -> CheckResult:
     """Blocks what it is needed for."""
-    return Result(FindingState.MISSING, what, remedy)
+    return CheckResult(FindingState.MISSING, what, remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Finding:
     remedy: str = ""
 
 
-Judge = Callable[[Facts], Iterable[Result]]
+Judge = Callable[[Facts], Iterable[CheckResult]]
 
 
 @dataclass(frozen=True, slots=True)

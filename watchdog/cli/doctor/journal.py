@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import stop_file as stop_path
 from watchdog.journal.lock import lock_path
@@ -26,7 +26,7 @@ def _is_writable(facts: Facts) -> bool:
 
 
 @to_enforce()
-def journal_folder(facts: Facts) -> Iterator[Result]:
+def journal_folder(facts: Facts) -> Iterator[CheckResult]:
     """The journal's folder is writable or can be created: every action is recorded before it is taken."""
     folder, kind, problem = facts.options.journal.parent, facts.journal.file_system, facts.journal.folder_problem
     if kind in _VIRTUAL:
@@ -51,7 +51,7 @@ def journal_folder(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_is_writable)
-def journal_disk(facts: Facts) -> Iterator[Result]:
+def journal_disk(facts: Facts) -> Iterator[CheckResult]:
     """The journal is on a local disk.
 
     SQLite's write-ahead log needs shared memory and locks, and every daemon of the node must see the lock.
@@ -81,7 +81,7 @@ def journal_disk(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce(given=_is_writable)
-def journal_space(facts: Facts) -> Iterator[Result]:
+def journal_space(facts: Facts) -> Iterator[CheckResult]:
     """The disk has space for the journal, up to `[journal] max_size`."""
     folder, available, max_size = facts.options.journal.parent, facts.journal.free, facts.known_policy.journal.max_size
     if available is None:
@@ -100,7 +100,7 @@ def journal_space(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def journal_file(facts: Facts) -> Iterator[Result]:
+def journal_file(facts: Facts) -> Iterator[CheckResult]:
     """The file at the journal's path is a journal of this version, or there is none yet."""
     path, detail = facts.options.journal, facts.journal.detail
     match facts.journal.kind:
@@ -131,7 +131,7 @@ def journal_file(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def journal_lock(facts: Facts) -> Iterator[Result]:
+def journal_lock(facts: Facts) -> Iterator[CheckResult]:
     """The lock beside the journal is free, or held by a running daemon; both are fine."""
     path, detail = lock_path(facts.options.journal), facts.journal.detail
     if facts.journal.lock == "free":
@@ -144,7 +144,7 @@ def journal_lock(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def stop_file(facts: Facts) -> Iterator[Result]:
+def stop_file(facts: Facts) -> Iterator[CheckResult]:
     """No file `stop` beside the journal turns enforcement off."""
     path, problem = stop_path(facts.options.journal), facts.journal.stop_problem
     if problem:
@@ -162,7 +162,7 @@ def stop_file(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def listen(facts: Facts) -> Iterator[Result]:
+def listen(facts: Facts) -> Iterator[CheckResult]:
     """The address of the endpoints is available, or our own daemon answers there."""
     address, problem = facts.options.listen, facts.listen.problem
     match facts.listen.state:

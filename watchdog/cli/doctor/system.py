@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import Result, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.model import GapReason, PlaceKind
 from watchdog.report.text import rfc3339
 
@@ -14,7 +14,7 @@ _SPARE_DESCRIPTORS: Final = 512
 
 
 @to_observe()
-def python(facts: Facts) -> Iterator[Result]:
+def python(facts: Facts) -> Iterator[CheckResult]:
     """Python is 3.11 or newer."""
     version = ".".join(map(str, facts.system.python))
     if facts.system.python >= (3, 11):
@@ -24,7 +24,7 @@ def python(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def sqlite(facts: Facts) -> Iterator[Result]:
+def sqlite(facts: Facts) -> Iterator[CheckResult]:
     """Python's SQLite is 3.37 or newer, which the journal needs."""
     version = facts.system.sqlite
     if tuple(int(part) for part in version.split(".")[:2]) >= (3, 37):
@@ -34,7 +34,7 @@ def sqlite(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def boot_clock(facts: Facts) -> Iterator[Result]:
+def boot_clock(facts: Facts) -> Iterator[CheckResult]:
     """The kernel has CLOCK_BOOTTIME, which every timer uses."""
     if facts.system.has_boot_clock:
         yield ok("CLOCK_BOOTTIME works")
@@ -43,7 +43,7 @@ def boot_clock(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def boot_id(facts: Facts) -> Iterator[Result]:
+def boot_id(facts: Facts) -> Iterator[CheckResult]:
     """The kernel identifies this boot. Without that, ages across a restart of the daemon use the wall clock."""
     if facts.system.boot_id:
         yield ok(f"this boot has the ID {facts.system.boot_id}")
@@ -55,7 +55,7 @@ def boot_id(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def wall_clock(facts: Facts) -> Iterator[Result]:
+def wall_clock(facts: Facts) -> Iterator[CheckResult]:
     """The wall clock is not obviously wrong. Whether it is exact can't be checked from here."""
     now = rfc3339(facts.system.wall_s)
     if facts.system.wall_s >= _EARLIEST_S:
@@ -69,7 +69,7 @@ def wall_clock(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def time_zones(facts: Facts) -> Iterator[Result]:
+def time_zones(facts: Facts) -> Iterator[CheckResult]:
     """There is time zone data, which rules with `active` need."""
     if facts.system.has_time_zones:
         yield ok("time zone data is installed")
@@ -82,7 +82,7 @@ def _has_procfs(facts: Facts) -> bool:
 
 
 @to_observe()
-def procfs(facts: Facts) -> Iterator[Result]:
+def procfs(facts: Facts) -> Iterator[CheckResult]:
     """There is a proc file system at the path of `--procfs`."""
     path, problem = facts.options.procfs, facts.processes.procfs_problem
     if problem:
@@ -92,7 +92,7 @@ def procfs(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=lambda facts: _has_procfs(facts) and facts.processes.environment.procfs_is_own)
-def pid_namespace(facts: Facts) -> Iterator[Result]:
+def pid_namespace(facts: Facts) -> Iterator[CheckResult]:
     """Doctor runs in the host's PID namespace.
 
     Elsewhere drivers report PIDs that belong to other processes here, or omit those that are invisible from here, so
@@ -113,7 +113,7 @@ def pid_namespace(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_procfs)
-def procfs_own(facts: Facts) -> Iterator[Result]:
+def procfs_own(facts: Facts) -> Iterator[CheckResult]:
     """That proc file system belongs to this process's own PID namespace.
 
     Otherwise a signal to a PID read there would reach another process.
@@ -129,7 +129,7 @@ def procfs_own(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_procfs)
-def procfs_open(facts: Facts) -> Iterator[Result]:
+def procfs_open(facts: Facts) -> Iterator[CheckResult]:
     """The proc file system shows the processes of other users."""
     path, problem = facts.options.procfs, facts.processes.init_problem
     gaps = [gap for gap in facts.processes.gaps if gap.reason is GapReason.PROCFS]
@@ -142,7 +142,7 @@ def procfs_open(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe(given=_has_procfs)
-def cgroups(facts: Facts) -> Iterator[Result]:
+def cgroups(facts: Facts) -> Iterator[CheckResult]:
     """The cgroups of GPU processes identify pods."""
     for gap in (gap for gap in facts.processes.gaps if gap.reason is GapReason.CGROUP):
         yield missing(
@@ -169,7 +169,7 @@ def cgroups(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def pidfd(facts: Facts) -> Iterator[Result]:
+def pidfd(facts: Facts) -> Iterator[CheckResult]:
     """The pidfd calls work, which make sure that a signal reaches the intended process."""
     problem = facts.processes.environment.pidfd_missing
     if problem is None:
@@ -183,7 +183,7 @@ def pidfd(facts: Facts) -> Iterator[Result]:
 
 
 @to_enforce()
-def cap_kill(facts: Facts) -> Iterator[Result]:
+def cap_kill(facts: Facts) -> Iterator[CheckResult]:
     """The account may signal processes of other users. CAP_SYS_PTRACE is not needed."""
     if not facts.processes.environment.may_signal_others:
         yield missing(
@@ -200,7 +200,7 @@ def cap_kill(facts: Facts) -> Iterator[Result]:
 
 
 @to_observe()
-def descriptors(facts: Facts) -> Iterator[Result]:
+def descriptors(facts: Facts) -> Iterator[CheckResult]:
     """The limit of open files is high enough: each GPU process needs one."""
     limit, count = facts.system.descriptors, len(facts.processes.listed)
     wanted = count + _SPARE_DESCRIPTORS
