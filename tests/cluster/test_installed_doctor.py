@@ -1,11 +1,10 @@
 """`gpu-watchdog doctor` in a pod of the DaemonSet, from which one thing after the other is taken away.
 
-All pods run at once, beside the untouched installation: doctor changes nothing. docs/security.md has the table.
+All pods run at once, beside the untouched installation: doctor changes nothing.
 """
 
 import copy
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -17,7 +16,6 @@ from tests.cluster.installed import Installed
 from tests.cluster.installed_fixtures import installed
 from tests.cluster.node import NODE, Cluster
 from tests.cluster.rights_guard import vouch_for
-from tests.node.support import REPOSITORY
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -231,11 +229,3 @@ def test_doctor_names_what_is_missing(said: dict[str, Object], row: str) -> None
     print(f"\n{row}: {found}")
     assert found.keys() == ROWS[row]
     assert all(not each.endswith("-> ") for each in found.values())
-
-
-def test_the_page_has_the_table() -> None:
-    """docs/security.md says which finding names what."""
-    page = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (.+?) \| ((?:`\w+`(?:, )?)+|nothing) \|", page, re.MULTILINE)
-    told = {what: set(re.findall(r"`(\w+)`", findings)) for what, findings in rows}
-    assert {row: told.get(row) for row in ROWS} == dict(ROWS)

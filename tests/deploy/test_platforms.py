@@ -149,7 +149,7 @@ def test_each_row_has_a_dated_source(platform: str) -> None:
 def test_what_is_said_of_mig_has_dated_sources() -> None:
     """Toolkits whose default mode leaves the instances' devices out are named, with where it is from."""
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    (said,) = (each for each in text.split("\n\n") if each.startswith("MIG takes"))
+    (said,) = (each for each in text.split("\n\n") if each.startswith("MIG needs"))
     toolkit = f"{_GITHUB}/NVIDIA/nvidia-container-toolkit"
     assert re.search(rf"1\.18 to 1\.20\.0 .*\({toolkit}/issues/1740\), 2026-03-18", said, re.DOTALL)
     assert re.search(rf"\({toolkit}/pull/1947\), 2026-08-31", said)
