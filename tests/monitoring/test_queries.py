@@ -11,7 +11,7 @@ from tests.monitoring.questions import Question, questions, trouble_everywhere
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
-_WELL: Final = "Is the watchdog itself well?"
+_WELL: Final = "Is the watchdog itself healthy?"
 # Nobody waits so long here: it is asked what Prometheus would say if nothing changed until then. It looks back 5 min.
 _LATER_S: Final = {
     "time() - gpu_watchdog_last_cycle_timestamp_seconds > 60": 120.0,

@@ -1,4 +1,4 @@
-"""The pod of docs/alerts.md that shows the whole way, from a card to people: it is over, and `explain` says so."""
+"""The pod of docs/alerts.md that tests the alerts from end to end: it is over, and `explain` says so."""
 
 import json
 import os
@@ -35,8 +35,8 @@ int cuMemAlloc_v2(unsigned long long *memory, size_t bytes) {
 
 
 def fenced(language: str) -> str:
-    """The one block of this language within the list of the whole way."""
-    _, _, rest = PAGE.partition("**The whole way")
+    """The one block of this language in that section."""
+    _, _, rest = PAGE.partition("### Test from end to end")
     (found,) = re.findall(rf"^   ```{language}\n(.*?)^   ```$", rest, re.MULTILINE | re.DOTALL)
     return textwrap.dedent(found)
 
@@ -90,4 +90,4 @@ def test_its_program_takes_what_it_says(tmp_path: Path) -> None:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     command = (sys.executable, option, program)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == ("2 GiB are taken\n", str(2 * GIB))
+    assert (done.stdout, done.stderr) == ("allocated 2 GiB\n", str(2 * GIB))

@@ -22,7 +22,7 @@ def _stale(summary: str, description: str) -> dict[str, str]:
 @scenario("GPUWatchdogStale")
 def no_pass_ends(world: World) -> None:
     """It answers, and its last cycle is two minutes old, for two minutes; so also where it was started again since."""
-    labels = {**CRITICAL, "stale": "passes"}
+    labels = {**CRITICAL, "stale": "cycles"}
     daemon = world.daemon()
     look(world, daemon, 5)
     wait(world, 7)
@@ -49,7 +49,7 @@ def hanging_is_told_once(world: World) -> None:
     look(world, daemon, 5)
     wait(world, 19)
     said = f"The watchdog on node n1 responds, but has not completed a cycle for 14m 0s. {HANGS}"
-    labels = {**CRITICAL, "stale": "passes"}
+    labels = {**CRITICAL, "stale": "cycles"}
     world.expect("GPUWatchdogStale", "fires", (labels, _stale("The watchdog on node n1 is hung", said)))
 
 

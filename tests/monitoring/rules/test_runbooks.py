@@ -50,22 +50,24 @@ _VERBS: Final = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_page_is_built_like_the_others(name: str) -> None:
-    """Its name, severity and wait, where to look, maybe how to stop it, and the four parts that a runbook has."""
+    """Its name, severity, wait and meaning, where to look, maybe how to stop it, and the parts that a runbook has."""
     text = TEXTS[name]
     assert text.startswith(f"# {name}\n\nSeverity: ")
-    head, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    _, severity, meaning, _ = text.split("\n\n", 3)
+    assert len(meaning) > 60
+    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
     titles = [part.partition("\n")[0] for part in parts]
     assert titles[0] == "Look first"
-    assert titles[-4:] == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
-    assert titles[1:-4] == (["Stop it now"] if name in ACTED_ON else [])
+    assert titles[-3:] == ["Impact", "Diagnosis", "Mitigation"]
+    assert titles[1:-3] == (["Stop it now"] if name in ACTED_ON else [])
     assert all(len(part.partition("\n")[2].strip()) > 40 for part in parts)
     diagnosis = parts[-2]
     assert _INDENTED.findall(diagnosis)
     assert _PROMQL.findall(diagnosis)
     severities = {rule["labels"]["severity"] for rule in BY_ALERT[name]}
     waits = {rule["for"] for rule in BY_ALERT[name]}
-    assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", head))
-    assert waits == set(re.findall(r"\b\d+[smh]\b", head.partition("Fires after:")[2]))
+    assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", severity))
+    assert waits == set(re.findall(r"\b\d+[smh]\b", severity.partition("Fires after:")[2]))
 
 
 @pytest.mark.parametrize("name", TEXTS)
