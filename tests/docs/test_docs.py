@@ -166,7 +166,7 @@ def _rows(text: str, heading: str) -> set[str]:
 
 def test_every_suspension_is_told() -> None:
     """operations.md says of each reason against enforcing what it means and what helps; and of no other."""
-    assert _rows(OPERATIONS, "Told to enforce, and only observing") == REMEDIES.keys()
+    assert _rows(OPERATIONS, "Enforcement is suspended") == REMEDIES.keys()
 
 
 def _unready_lines(tmp_path: Path) -> Iterator[str]:

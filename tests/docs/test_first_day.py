@@ -40,7 +40,7 @@ def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
 @pytest.mark.slow
 def test_prometheus_reads_the_questions(tmp_path: Path) -> None:
     """Each query of the table is an expression, of metrics that the daemon has."""
-    table = _FIRST_DAY.partition("## Yes or no\n")[2]
+    table = _FIRST_DAY.partition("## Checklist\n")[2]
     queries = re.findall(r"`((?:count|sum|max|topk)\b[^`]*)`", table)
     assert len(queries) >= 9
     check_queries(queries, tmp_path)
