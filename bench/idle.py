@@ -11,7 +11,7 @@ from bench.node import IMMEDIATE, PARSING, REAL_LISTS, BenchNode
 from bench.running import EXPORTER, FLOOR, PLAIN, WATCHDOG, Bench, Usage, start
 from bench.table import Row
 
-# The CPU time of the daemon as a multiple of the floor's: by processes and driver.
+# Aims for the ratio of the CPU time to that of the floor, by processes and driver.
 _AIMS = {(100, "immediate"): "2", (100, "parsing"): "1.1", (1000, "immediate"): "0.8", (1000, "parsing"): "0.6"}
 _TOOLS = (PLAIN, "nvitop", "gpustat", EXPORTER)
 

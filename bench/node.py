@@ -15,7 +15,7 @@ _TOTAL: Final = 80 * GIB
 _USED: Final = 20 * MIB
 _DECLARED: Final = 4 * GIB
 _ABOVE_THE_LIMIT: Final = 6 * GIB
-# What `kubectl get pods -o json` has besides what the daemon reads of it: real pods are some 10 kB long.
+# What `kubectl get pods -o json` has and the daemon does not read: real pods take about 10 kB.
 _MANAGED: Final = [{"manager": "kubelet", "fieldsV1": {f"f:field{number}": {"f:x": {}} for number in range(150)}}]
 _ENV: Final = [{"name": f"VARIABLE_{number}", "value": "a value as they are"} for number in range(80)]
 
@@ -81,7 +81,7 @@ class BenchNode:
         dealt: list[list[StubProcess]] = [[] for _ in range(self.world.cards)]
         for number, pid in enumerate(self.pids):
             used = _ABOVE_THE_LIMIT if pid in over else _USED + (0 if number else grown)
-            # A ghost is listed without a look whether it lives, which would be a cost that no driver has.
+            # The stub does not check whether a ghost is alive: no driver has that cost.
             dealt[number % len(dealt)].append(StubProcess(pid=pid, used=used, ghost=not self._dies))
         cards = tuple(
             StubGpu(uuid=f"GPU-{number:08}-0000-0000-0000-000000000000", total=_TOTAL, processes=tuple(own))

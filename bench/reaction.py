@@ -15,9 +15,9 @@ from bench.node import IMMEDIATE, REAL_LISTS, BenchNode, World, sleepers
 from bench.running import PLAIN, WATCHDOG, Bench, start
 from bench.table import Row, Unit
 
-# The stub reads its file when it has changed.
+# The stub rereads its file when it changes.
 _DRIVERS = tuple(replace(driver, read="changed") for driver in (IMMEDIATE, REAL_LISTS))
-_NODES = 2  # with a daemon each, between which the trials are shared
+_NODES = 2  # each with its own daemon; the trials are divided between them
 _INTERVAL_S = 1.0
 _PATIENCE_S = 30.0
 _POLICY = """
@@ -60,7 +60,7 @@ def reaction(bench: Bench) -> Iterator[Row]:
         }
         sides = {side: stack.enter_context(start(side[1], node, policy=policy)) for side, node in nodes.items()}
         while not all(side.sample("gpu_watchdog_enforcing") for side in sides.values() if side.name == WATCHDOG):
-            time.sleep(0.1)  # a policy is in effect once its file has stayed the same for some seconds
+            time.sleep(0.1)  # a policy takes effect once its file has been unchanged for some seconds
         usage = bench.watch(sides)
         with ThreadPoolExecutor(len(nodes)) as threads:
             running = {side: threads.submit(_trials, node, side[2] / bench.trials) for side, node in nodes.items()}

@@ -24,7 +24,7 @@ def scrape(bench: Bench) -> Iterator[Row]:
             for number in range(bench.repeats):
                 found: dict[str, list[float]] = {name: [] for name in sides}
                 for _ in range(4):
-                    time.sleep(1.1)  # a cycle has come between
+                    time.sleep(1.1)  # let a cycle complete in between
                     for name in sides if number % 2 else reversed(sides):
                         began_s = time.perf_counter()
                         sides[name].scrape(PROMETHEUS)

@@ -44,7 +44,7 @@ def startup(bench: Bench) -> Iterator[Row]:
 def memory(bench: Bench) -> Iterator[Row]:
     """Memory with pods from the API, after many simultaneous scrapes."""
     node = bench.node(bench.worlds[-1], IMMEDIATE)
-    # The usual server of prometheus-client has room for five connections that wait, and resets others.
+    # prometheus-client's default server queues five connections and resets others.
     at_once = {WATCHDOG: bench.scrapes, PLAIN: 4}
     found: dict[tuple[str, str], list[float]] = {(kind, name): [] for kind in ("Pss", "Rss") for name in at_once}
     with served(node) as kubeconfig:

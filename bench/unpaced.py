@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 if __name__ == "__main__":
-    # structlog loads it where it finds it. It comes with a development tool, and no installation of the daemon has it.
+    # structlog imports it if installed; a development tool depends on it, installations of the daemon do not have it.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
 from bench.node import IMMEDIATE, NAME, REAL_LISTS

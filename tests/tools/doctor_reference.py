@@ -1,4 +1,4 @@
-"""Writes docs/doctor.md: docs/templates/doctor.md with everything that doctor can find, from the code that finds it."""
+"""Writes docs/doctor.md: docs/templates/doctor.md with every problem that doctor can find, from its code."""
 
 import ast
 import inspect
@@ -103,14 +103,17 @@ def _checks() -> Iterator[str]:
     for check in CHECKS:
         yield f"## `{check.name}`"
         yield ""
-        needed = "observing and enforcing" if Purpose.OBSERVE in check.purposes else "enforcing"
-        yield f"{' '.join((check.judge.__doc__ or '').split())} Needed for {needed}."
+        needed = "" if Purpose.OBSERVE in check.purposes else " Only needed for enforcing."
+        yield f"{' '.join((check.judge.__doc__ or '').split())}{needed}"
         yield ""
-        yield "| mark | what | remedy |"
-        yield "|---|---|---|"
-        for case in cases(check):
+        problems = [case for case in cases(check) if case.state != "ok"]
+        if problems:
+            yield "| mark | what | remedy |"
+            yield "|---|---|---|"
+        for case in problems:
             yield f"| {MARKS[case.state]} | {_cell(case.what)} | {_cell(case.remedy)} |"
-        yield ""
+        if problems:
+            yield ""
 
 
 def _errors() -> Iterator[str]:

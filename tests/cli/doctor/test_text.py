@@ -115,5 +115,5 @@ def test_the_json() -> None:
 def test_the_committed_page_is_current() -> None:
     """A finding that is added or reworded changes docs/doctor.md in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == doctor_reference(), "write it anew with: python -m tests.tools.doctor_reference"
+    assert committed == doctor_reference(), "regenerate it with: python -m tests.tools.doctor_reference"
     assert all(f"\n## `{check.name}`\n" in committed for check in CHECKS)
