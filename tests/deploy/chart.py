@@ -47,7 +47,7 @@ def withdrawal_admission(name: str, user: str, resource: str) -> str:
 
     It covers any node, for the account that cleans up after the daemons (deploy/chart).
     """
-    comment = "The account that withdraws may only remove that one entry of a node's capacity."
+    comment = "The account of the uninstallation may only remove this one entry of a node's capacity."
     validations = Template(_IS_REMOVED).substitute(resource=resource)
     return node_admission(comment, name, user, resource, validations=validations)
 

@@ -36,7 +36,7 @@ metadata:
   name: {NAMESPACE}
   labels:
     app.kubernetes.io/name: gpu-memory-watchdog
-    # hostPID and a hostPath volume are beyond the Pod Security levels "baseline" and "restricted".
+    # The Pod Security levels "baseline" and "restricted" reject hostPID and hostPath volumes.
     pod-security.kubernetes.io/enforce: privileged
     pod-security.kubernetes.io/audit: privileged
     pod-security.kubernetes.io/warn: privileged
@@ -115,11 +115,11 @@ def files() -> dict[str, str]:
         texts |= {f"overlays/{overlay}/{name}": text for name, text in _overlay(overlay, policy, base).items()}
     for platform, values in PLATFORMS.items():
         now = whole(found["observe"], f"--values={values}")
-        head = f"# Written from deploy/chart/platforms/{platform}.yaml, which says why.\n"
+        head = f"# Generated from deploy/chart/platforms/{platform}.yaml, which has the reasons.\n"
         texts |= {f"platforms/{platform}/{name}": text for name, text in _component(head, now, base).items()}
     for option, value in OPTIONS.items():
         now = whole(found["observe"], f"--set={value}=true")
-        head = f"# Written from deploy/chart with {value}=true.\n"
+        head = f"# Generated from deploy/chart with {value}=true.\n"
         texts |= {f"options/{option}/{name}": text for name, text in _component(head, now, base).items()}
     return texts
 

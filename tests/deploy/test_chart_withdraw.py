@@ -110,11 +110,11 @@ _NAMED: Final = {"matchFields": [{"key": "metadata.name", "operator": "In", "val
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ((_POOL, _MANY), "Gt of the label cards can't be said by labels"),
+        ((_POOL, _MANY), "Gt of the label cards can't be expressed"),
         (({"matchExpressions": [*_POOL["matchExpressions"], *_MANY["matchExpressions"]]},), "Gt of the label cards"),
-        ((_NAMED,), "matchFields can't be said by labels"),
-        ((_POOL | _NAMED,), "matchFields can't be said by labels"),
-        (({},), "its node terms are all empty, and an empty term matches no node"),
+        ((_NAMED,), "matchFields can't be expressed"),
+        ((_POOL | _NAMED,), "matchFields can't be expressed"),
+        (({},), "all its node terms are empty, and an empty term matches no node"),
     ],
 )
 def test_nodes_that_labels_cannot_say_are_refused(given: tuple[object, ...], said: str, flag: str) -> None:

@@ -22,7 +22,8 @@ def test_all_that_say_the_version_say_the_same() -> None:
     dockerfile = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
     assert re.findall(r"^ARG VERSION=(.*)$", dockerfile, re.MULTILINE) == [__version__]
     manifests = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "deploy/kustomize").rglob("*.yaml")]
-    assert {tag for text in manifests for tag in re.findall(r"image: gpu-memory-watchdog:(\S+)", text)} == {__version__}
+    image = re.compile(r'image: "gpu-memory-watchdog:([^"]+)"')
+    assert {tag for text in manifests for tag in image.findall(text)} == {__version__}
 
 
 @pytest.mark.parametrize(

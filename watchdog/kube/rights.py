@@ -197,7 +197,7 @@ def capacity_admission(name: str, user: str, resource: str) -> str:
 def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
     """Require a UID in evictions, and exclude namespaces from them; YAML documents."""
     return _ADMISSION.substitute(
-        comment="The watchdog may evict only the pod that it has examined, and none of the system's.",
+        comment="The watchdog may evict only the pod that it has examined, and no system pods.",
         name=name,
         user=user,
         operations="CREATE",
@@ -225,8 +225,8 @@ _COMMENTS: Final = {
     Piece.OBSERVE: "The pods, and Events for their owners.",
     Piece.NODE: "The node's own object.",
     Piece.NAMESPACES: "The labels of namespaces.",
-    Piece.EVICT: "Evictions. RBAC can't say which; the admission policy of the same name does.",
-    Piece.CAPACITY: "What nodes advertise. RBAC can't say which node; the admission policy of the same name does.",
+    Piece.EVICT: "Evictions. RBAC can't restrict which pods; the admission policy of the same name does.",
+    Piece.CAPACITY: "The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
 }
 
 

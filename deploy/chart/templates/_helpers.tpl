@@ -1,4 +1,4 @@
-{{- /* What selectors match. A DaemonSet's selector can never be changed, so nothing that varies belongs here. */ -}}
+{{- /* What selectors match. A DaemonSet's selector is immutable, so nothing that varies belongs here. */ -}}
 {{- define "watchdog.selectorLabels" -}}
 app.kubernetes.io/name: gpu-memory-watchdog
 {{- end }}
@@ -11,7 +11,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
-{{- /* The annotations of the pods; those of podAnnotations win. */ -}}
+{{- /* The annotations of the pods; podAnnotations take precedence. */ -}}
 {{- define "watchdog.podAnnotations" -}}
 {{- $annotations := dict -}}
 {{- if .Values.prometheus.annotations -}}
@@ -24,24 +24,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.policy | default (.Files.Get "files/policy.toml") }}
 {{- end }}
 
-{{- /* The policy as JSON, for fromJson; a text that is no TOML is refused with its place. */ -}}
+{{- /* The policy as JSON, for fromJson; rejects text that is not TOML, with the position. */ -}}
 {{- define "watchdog.policy" -}}
 {{- $policy := fromToml (include "watchdog.policyText" .) -}}
 {{- with $policy.Error }}{{ fail (printf "policy: this is not TOML: %s" .) }}{{ end -}}
 {{- if eq ($policy.mode | default "observe") "enforce" -}}
 {{- if ne .Values.journal.type "hostPath" -}}
-{{- fail "journal.type: emptyDir dies with the pod, and the brakes of a policy with mode = \"enforce\" would forget; use hostPath" -}}
+{{- fail "journal.type: an emptyDir is lost with the pod, and the brakes of a policy with mode = \"enforce\" would forget; use hostPath" -}}
 {{- end -}}
 {{- range .Values.env -}}
 {{- if and (eq .name "GPU_WATCHDOG_JOURNAL") (not (hasPrefix "/var/lib/gpu-watchdog/" (clean (.value | default "")))) -}}
-{{- fail "env: GPU_WATCHDOG_JOURNAL is not below /var/lib/gpu-watchdog, where the journal's volume is: it would die with the pod, and the brakes of a policy with mode = \"enforce\" would forget" -}}
+{{- fail "env: GPU_WATCHDOG_JOURNAL is not below /var/lib/gpu-watchdog, where the journal's volume is: it would be lost with the pod, and the brakes of a policy with mode = \"enforce\" would forget" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{ toJson $policy }}
 {{- end }}
 
-{{- /* What the policy needs of the API, as `gpu-watchdog rights` has it: names of files/rbac/, separated by spaces. */ -}}
+{{- /* The rights that the policy needs, as in `gpu-watchdog rights`: names in files/rbac/, separated by spaces. */ -}}
 {{- define "watchdog.pieces" -}}
 {{- $policy := include "watchdog.policy" . | fromJson -}}
 {{- $enforces := eq ($policy.mode | default "observe") "enforce" -}}
@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if $policy.capacity }} capacity capacity-admission{{ end }}
 {{- end }}
 
-{{- /* Namespaces whose pods may never be evicted, as CEL strings: kube-system, and those of [protect] that are no pattern. */ -}}
+{{- /* Namespaces whose pods may never be evicted, as CEL strings: kube-system, and those of [protect] without * and ?. */ -}}
 {{- define "watchdog.spared" -}}
 {{- $policy := include "watchdog.policy" . | fromJson -}}
 {{- $spared := list "kube-system" -}}
@@ -70,8 +70,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $spared | uniq | sortAlpha | join "', '" }}
 {{- end }}
 
-{{- /* The affinity, with excludeNodeLabels in each of its terms, of which any one suffices. null is as good as
-       nothing at every level. An empty term matches no node (nodeaffinity in k8s.io/component-helpers), and is left as it is. */ -}}
+{{- /* The affinity, with excludeNodeLabels added to each of its terms, since matching any one of them suffices. null
+       counts as absent at every level. An empty term matches no node (nodeaffinity in k8s.io/component-helpers): it
+       stays empty. */ -}}
 {{- define "watchdog.affinity" -}}
 {{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- with .Values.excludeNodeLabels -}}
@@ -94,7 +95,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with $affinity }}{{ toYaml . }}{{ end -}}
 {{- end }}
 
-{{- /* The terms that the release's nodes must match, any of them: a JSON list, empty where none is given. */ -}}
+{{- /* The terms of which the release's nodes must match at least one: a JSON list, empty if there are none. */ -}}
 {{- define "watchdog.terms" -}}
 {{- $affinity := include "watchdog.affinity" . | fromYaml -}}
 {{- $node := $affinity.nodeAffinity | default dict -}}
@@ -110,24 +111,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end }}
 
-{{- /* What helm makes when it uninstalls, in the order of the weight given, and takes away when all of it has done its work. */ -}}
+{{- /* For what helm creates on uninstall, in the order of the given weight, and deletes when all of it succeeded. */ -}}
 {{- define "watchdog.withdrawHook" -}}
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{- /* What helm runs before an installation or upgrade, in the order of the weight given, and removes when all of it succeeded. */ -}}
+{{- /* For what helm creates before an installation or upgrade, in the order of the given weight, and deletes when all
+       of it succeeded. */ -}}
 {{- define "watchdog.policyCheckHook" -}}
 helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{- /* Where a Job of the chart runs, and what it pulls its image with. */ -}}
+{{- /* Where the chart's Jobs run, and their pull secrets. */ -}}
 {{- define "watchdog.anyNode" -}}
-# It needs no GPU, and must run also where all nodes that have some are gone or cordoned. Where the daemons ran, the
-# image is, and of the right architecture.
+# It needs no GPU, and must also run when all GPU nodes are gone or cordoned. It prefers the daemons' nodes, which have
+# the image, for their architecture.
 nodeSelector:
   kubernetes.io/os: linux
 {{- with include "watchdog.preferred" . | fromJsonArray }}
@@ -149,7 +151,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* The container of such a Job: it needs no rights on the node. */ -}}
+{{- /* The container of the chart's Jobs, which needs no privileges on the node. */ -}}
 {{- define "watchdog.unprivileged" -}}
 securityContext:
   runAsUser: 65532
