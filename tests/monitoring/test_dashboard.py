@@ -91,9 +91,9 @@ def test_the_overview_is_right(viewer: Viewer) -> None:
         "Nodes with a watchdog": 2,
         "Watchdogs not answering": 0,
         "Nodes that enforce": 1,
-        "Told to enforce, and not": 1,
+        "Set to enforce, but suspended": 1,
         "Over now": 4,
-        "Not known": 0,
+        "Verdict unknown": 0,
         "Pods killed": 1,
         "Breakers open": 0,
         "Cards lost": 0,
@@ -125,7 +125,7 @@ def test_bars_count_each_deed_once(world: SharedNode, viewer: Viewer) -> None:
     for title, counter in (
         ("Actions over time", "actions"),
         ("Withheld, by brake", "withheld"),
-        ("Would have been done", "would_act"),
+        ("Would have acted, by rule", "would_act"),
         ("Gaps, by reason", "scan_gaps"),
     ):
         bars: list[Any] = viewer.ask(title)
@@ -150,7 +150,7 @@ def test_what_is_chosen_narrows_what_is_asked(world: SharedNode) -> None:
 def test_zero_is_only_said_where_a_watchdog_counted(world: SharedNode) -> None:
     """Of a node from which nothing was scraped nothing is said, not a zero that reads as well."""
     nowhere = looking(world, node="n9")
-    for title in ("Over now", "Pods killed", "Told to enforce, and not", "Cards lost", "Nodes with a watchdog"):
+    for title in ("Over now", "Pods killed", "Set to enforce, but suspended", "Cards lost", "Nodes with a watchdog"):
         assert numbers(nowhere.ask(title)) == [], title
 
 

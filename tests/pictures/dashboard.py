@@ -26,7 +26,7 @@ from tests.tools.dashboard.written import FILE
 
 # What is drawn, row by row: enough to judge the dashboard by, little enough to be read in a README.
 SHOWN: Final = (
-    ("Overview", "Over now", "Pods killed", "Failed or blocked", "Told to enforce, and not", "Withheld"),
+    ("Overview", "Over now", "Pods killed", "Failed or blocked", "Set to enforce, but suspended", "Withheld"),
     (
         "Overview",
         "Would have acted",

@@ -234,7 +234,7 @@ def switched_off(world: World) -> None:
     _suspended(world, daemon, 61, "stop_file")
     world.expect("GPUWatchdogNotEnforcing", "waits")
     _suspended(world, daemon, 61.5, "stop_file")
-    said = _switched_off("the file stop exists beside the journal", f"{EXEC}gpu-watchdog resume")
+    said = _switched_off("the stop file exists", f"{EXEC}gpu-watchdog resume")
     world.expect("GPUWatchdogNotEnforcing", "fires", (labels, said))
     _suspended(world, daemon, 65, enforcing=True)
     world.expect("GPUWatchdogNotEnforcing", "resolves")

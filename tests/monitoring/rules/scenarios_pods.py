@@ -15,7 +15,7 @@ OVER = told(
     "Pod a/trainer uses more GPU memory than it is allowed",
     "Pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It uses "
     '12.4GiB. Its limit is 10.16GiB: 8GiB declared, plus the allowance. Its rule is "notebooks". '
-    "Other pods on the GPU may run out of memory because of it. What comes next, and what holds it back: "
+    "Other pods on the GPU may run out of memory because of it. What happens next, and what withholds it: "
     f"{EXEC}gpu-watchdog explain a/trainer",
 )
 TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
@@ -85,7 +85,7 @@ def over_limit_of_a_container(world: World) -> None:
         OVER["summary"],
         "Container main of pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It "
         'uses 2GiB. Its limit is 1.52GiB: 1GiB declared, plus the allowance. Its rule is "each "own" \\". '
-        "Other pods on the GPU may run out of memory because of it. What comes next, and what holds it back: "
+        "Other pods on the GPU may run out of memory because of it. What happens next, and what withholds it: "
         "gpu-watchdog explain a/trainer",
     )
     labels = {**TRAINER, "container": "main", "rule": 'each "own" \\', "severity": "warning"}

@@ -92,7 +92,7 @@ _OVER: Final = told(
     "Pod ns/hog uses more GPU memory than it is allowed",
     "Pod ns/hog on node n1 has been above its GPU memory limit for more than 5 minutes. It uses 1.6GiB. Its limit "
     'is 1.27GiB: 1GiB declared, plus the allowance. Its rule is "shared". Other pods on the GPU may run out of memory '
-    "because of it. What comes next, and what holds it back: "
+    "because of it. What happens next, and what withholds it: "
     f"{EXEC}gpu-watchdog explain ns/hog",
 )
 

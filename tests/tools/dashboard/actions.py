@@ -22,13 +22,12 @@ def _table() -> Panel:
         "failed": {"text": "failed", "color": RED, "index": 1},
         "blocked": {"text": "blocked", "color": RED, "index": 2},
         "interrupted": {"text": "interrupted", "color": ORANGE, "index": 3},
-        "gone": {"text": "gone: nothing was left to do", "color": GREEN, "index": 4},
+        "gone": {"text": "gone: nothing left to act on", "color": GREEN, "index": 4},
     }
     return table(
         "Actions",
-        "To which pod what was done in this time range, the newest first: the last time of each action, container and "
-        "result. It is kept for 15 minutes after its pod, so it is here even where the pod is long gone. The same is "
-        "marked in all graphs (the switches are at the top).",
+        "What was done to which pod in this time range, newest first: the last time of each action, container and "
+        "result. Kept for 15 minutes after the pod is gone. All graphs mark the same (switch them at the top).",
         "dateTimeAsIso",
         {
             "Value": "When",
@@ -43,7 +42,7 @@ def _table() -> Panel:
         },
         Query(expr=f"max by ({DEED}) ({seen}) * 1000 >= $__from", instant=True, table=True),
         sort="When",
-        none="nothing was done, or unknown",
+        none="no actions, or unknown",
         overrides=[
             override(
                 "Result",
@@ -56,11 +55,11 @@ def _table() -> Panel:
 def _done() -> Panel:
     return bars(
         "Actions over time",
-        "How often the ladder acted in each step of the graph, by what came of it. Counts all pods of the chosen "
-        "nodes, since the counters have no pod.",
+        "Actions in each step of the graph, by result. Counts all pods of the chosen nodes, since counters have no "
+        "pod.",
         "short",
         Query(expr=counted("action, result", "actions_total"), legend="{{action}}, {{result}}"),
-        none="nothing was done, or unknown",
+        none="no actions, or unknown",
         overrides=[override(name, {"color": fixed(color)}) for name, color in _COLORS.items()],
     )
 
@@ -68,8 +67,8 @@ def _done() -> Panel:
 def _withheld() -> Panel:
     return bars(
         "Withheld, by brake",
-        "Steps that were due and were held back, once an incident and brake: a protected pod, a budget of node, "
-        "namespace or owner that is used up, a pod list that is too old, the breaker.",
+        "Actions that were due and withheld, once per incident and brake: for example a protected pod, the rate limit"
+        " of a node, namespace or owner, a stale pod list, or the breaker.",
         "short",
         Query(expr=counted("brake", "withheld_total"), legend="{{brake}}"),
         none="nothing was withheld, or unknown",
@@ -78,12 +77,12 @@ def _withheld() -> Panel:
 
 def _would() -> Panel:
     return bars(
-        "Would have been done",
-        "Steps that observe mode would have taken, by rule. This is what enforcing would mean: read it for some days "
-        "before you switch.",
+        "Would have acted, by rule",
+        "Actions that observe mode would have taken, by rule: what enforcing would do. Read it for some days before "
+        "you enforce.",
         "short",
         Query(expr=counted("rule, action", "would_act_total"), legend="{{action}} by {{rule}}"),
-        none="nothing would have been done, or unknown",
+        none="no actions, or unknown",
     )
 
 

@@ -15,7 +15,7 @@ _COLUMNS: Final = {
     "index": "GPU",
     "profile": "MIG profile",
     "model": "Model",
-    "Value #A": "Answers",
+    "Value #A": "Responds",
     "Value #B": "Total",
     "Value #C": "In use",
     "Value #D": "In use, share",
@@ -30,8 +30,8 @@ _COLUMNS: Final = {
 def _bars() -> Panel:
     return gauges(
         "In use, by card",
-        "What is in use of each card or MIG instance now. A card whose use the driver does not tell is missing here, "
-        "and has an empty cell in the table.",
+        "Memory in use on each card or MIG instance now. A card whose use is unknown is missing here, and has an "
+        "empty cell in the table.",
         "percentunit",
         Query(expr=titled(_USED), legend=CARD_TITLE, instant=True),
         steps=_FULL,
@@ -42,7 +42,7 @@ def _bars() -> Panel:
 def _heat() -> Panel:
     return history(
         "In use, by card, over time",
-        "A line for each card, a cell for each span of time. A gap: the card did not tell, or nobody asked it.",
+        "One line per card, one cell per interval. A gap: its use was unknown.",
         "percentunit",
         Query(expr=titled(_USED), legend=CARD_TITLE),
         steps=(
@@ -60,7 +60,7 @@ def _heat() -> Panel:
 def _headroom() -> Panel:
     return curves(
         "Headroom, by card",
-        "What nobody uses of each card: total less in use. It is the card's free memory, not what is left to declare.",
+        "Free memory of each card: total minus in use. This is not what is left to declare.",
         "bytes",
         Query(expr=titled(_FREE), legend=CARD_TITLE),
         defaults={"min": 0},
@@ -77,15 +77,15 @@ def _table() -> Panel:
     answers = mapping({"0": ("lost", RED), "1": ("yes", GREEN)})
     return table(
         "Cards",
-        "A row for each card or MIG instance; a card in MIG mode is shown by its instances. Reserved: what the driver "
-        "keeps for itself. Residual: in use by no listed process (managed memory, contexts on their way out); it can "
-        "be below zero, since two readings are subtracted. An empty cell is not zero, it is unknown.",
+        "One row per card or MIG instance; a card in MIG mode is shown by its instances. Reserved: by the driver. "
+        "Residual: in use by no listed process (managed memory, contexts being destroyed); it can be negative, since "
+        "two readings are subtracted. An empty cell means unknown, not 0.",
         "bytes",
         _COLUMNS,
         *(Query(expr=expr, instant=True, table=True) for expr in (up, *exprs, _FREE)),
         sort="In use, share",
         overrides=[
-            override("Answers", {"mappings": answers, "unit": "short", "custom.cellOptions": {"type": "color-text"}}),
+            override("Responds", {"mappings": answers, "unit": "short", "custom.cellOptions": {"type": "color-text"}}),
             override("In use, share", share_cell(1, _FULL)),
             override("UUID", {"custom.width": 320}),
             override("GPU", {"custom.width": 60}),

@@ -44,9 +44,9 @@ def _on_card() -> Panel:
     held = f"sum by ({POD}) ({by(HOLDER, 'container_memory_used_bytes', _CARD)})"
     return curves(
         "Who is on $gpu",
-        "The chosen cards, one panel each: the pods' use, stacked, and on top of it what is unattributed, residual "
-        "(where it is above zero) and reserved. Together they are what is in use; the line above is the size of the "
-        "card. All pods are shown, whichever pod is chosen above: the neighbours are half of the answer.",
+        "One panel per chosen card: the use of its pods, stacked, then unattributed, residual (if above 0) and "
+        "reserved memory. Together they are the memory in use; the line above is the size of the card. All its pods "
+        "are shown, whichever pod is chosen above.",
         "bytes",
         Query(expr=held, legend="{{namespace}}/{{pod}}"),
         Query(expr=_rest("unattributed"), legend="unattributed"),
@@ -70,8 +70,8 @@ def _on_card() -> Panel:
 def _against() -> Panel:
     return curves(
         "Use against declared and allowed",
-        "The chosen pods: use as a line, what is allowed as a dashed one, what is declared as dots. Choose one pod "
-        "above to read it. A gap in the use is a time in which a part of it was unknown.",
+        "The chosen pods: use (solid), limit (dashed), declared (dotted). Choose a single pod above. A gap: a part of"
+        " its use was unknown.",
         "bytes",
         Query(expr=USED, legend=f"used: {ACCOUNT_TITLE}"),
         Query(expr=DECLARED, legend=f"declared: {ACCOUNT_TITLE}"),
@@ -89,8 +89,8 @@ def _against() -> Panel:
 def _share() -> Panel:
     return curves(
         "Used of allowed, over time",
-        "Use as a share of what is allowed. Above the red line an account is over; the marks of its rule's ladder are "
-        "at or above it.",
+        "Use as a share of the limit. Above the red line an account is over; the thresholds of its rule are at or "
+        "above it.",
         "percentunit",
         Query(expr=SHARE, legend=ACCOUNT_TITLE),
         look={"thresholdsStyle": {"mode": "line"}},

@@ -25,13 +25,13 @@ _COLUMNS: Final = {
     "node": "Node",
     "version": "Version",
     "mode": "Mode",
-    "Value #C": "Force",
+    "Value #C": "Enforcement",
     "Value #D": "Suspended",
     "Value #E": "Breaker",
-    "Value #F": "Last pass, age",
-    "Value #G": "Pod list, age",
-    "Value #H": "Policy on disk",
-    "Value #I": "Policy in force, age",
+    "Value #F": "Age of the last cycle",
+    "Value #G": "Age of the pod list",
+    "Value #H": "Policy file",
+    "Value #I": "Age of the loaded policy",
 }
 _NO_DEED: Final = "none in this time range, or unknown"
 
@@ -66,24 +66,23 @@ def _exprs() -> tuple[str, ...]:
 def _nodes() -> Panel:
     return table(
         "Watchdogs",
-        "A row for each node. Mode is what the policy says, Force is what is done. Suspended: how many reasons keep "
-        "it from enforcing (the graph below names them). Force stays as it was while a call into the driver hangs: "
-        "nothing is done then, and the age of the last pass grows. The ages say when the last pass looked and when "
-        "the pod list was last true; no force is used on a list older than stale_after (3 minutes unless the policy "
-        "says otherwise).",
+        "One row per node. Mode is what the policy says, Enforcement what is done. Suspended: how many reasons "
+        "prevent enforcement (listed below). While a call into the driver hangs, Enforcement keeps its value although"
+        " no action is taken, and the age of the last cycle grows. On a pod list older than stale_after (3 minutes by"
+        " default) nothing is enforced.",
         "short",
         _COLUMNS,
         *(Query(expr=expr, instant=True, table=True) for expr in _exprs()),
         hidden=("Value #A", "Value #B"),
-        sort="Last pass, age",
+        sort="Age of the last cycle",
         overrides=[
-            override("Force", _words({"0": ("observes", BLUE), "1": ("enforces", GREEN)})),
+            override("Enforcement", _words({"0": ("observes", BLUE), "1": ("enforces", GREEN)})),
             override("Suspended", {**_TEXT, "thresholds": limits((None, GREEN), (1, RED))}),
             override("Breaker", _words({"0": ("closed", GREEN), "1": ("open", RED)})),
-            override("Last pass, age", _seconds((None, GREEN), (15, YELLOW), (60, RED))),
-            override("Pod list, age", _seconds((None, GREEN), (60, YELLOW), (180, RED))),
-            override("Policy on disk", _words({"0": ("not in effect", RED), "1": ("good", GREEN)})),
-            override("Policy in force, age", _seconds((None, "text"))),
+            override("Age of the last cycle", _seconds((None, GREEN), (15, YELLOW), (60, RED))),
+            override("Age of the pod list", _seconds((None, GREEN), (60, YELLOW), (180, RED))),
+            override("Policy file", _words({"0": ("not in effect", RED), "1": ("good", GREEN)})),
+            override("Age of the loaded policy", _seconds((None, "text"))),
         ],
     )
 
@@ -92,20 +91,19 @@ def _states() -> list[Panel]:
     return [
         states(
             "Enforcement and the breaker",
-            "Whether a node was enforcing, and whether the breaker held it back. It stays as it was while "
-            "a call into the driver hangs, when no action is taken: look at the age of the last pass beside "
-            "it.",
+            "Whether a node was enforcing, and whether its breaker was open. Both keep their value while a call into "
+            "the driver hangs, although no action is taken then: see the age of the last cycle.",
             {"0": ("observes", BLUE), "1": ("enforces", GREEN), "2": ("closed", "dark-green"), "3": ("open", RED)},
-            Query(expr=by(NODE, "enforcing"), legend="{{node}} force"),
+            Query(expr=by(NODE, "enforcing"), legend="{{node}} enforcement"),
             Query(expr=f"2 + {by(NODE, 'breaker_open')}", legend="{{node}} breaker"),
         ),
         states(
-            "Told to enforce, and not: why",
-            "The reasons that kept a node from enforcing although its policy says so. docs/operations.md has each with "
-            "its remedy.",
+            "Why enforcement is suspended",
+            "Why a node did not enforce although its policy says so. docs/operations.md has each reason with its "
+            "remedy.",
             {"1": ("suspended", RED)},
             Query(expr=by(f"{NODE}, reason", "enforcement_suspended"), legend="{{node}}: {{reason}}"),
-            none="nothing is suspended, or unknown",
+            none="not suspended, or unknown",
         ),
     ]
 
@@ -114,9 +112,8 @@ def _ages() -> list[Panel]:
     line = {"thresholdsStyle": {"mode": "line"}}
     return [
         curves(
-            "Last pass, age",
-            "How long ago the last finished pass looked. It grows where a watchdog hangs or where it is gone: then the "
-            "line ends.",
+            "Age of the last cycle",
+            "Time since the last completed cycle. It grows while a watchdog hangs; if it is gone, the line ends.",
             "s",
             Query(expr=_age("last_cycle_timestamp_seconds"), legend="{{node}}"),
             look=line,
@@ -125,9 +122,8 @@ def _ages() -> list[Panel]:
             width=8,
         ),
         curves(
-            "Pod list, age",
-            "How long ago the pod list was last known to be true. Beyond stale_after (180 s, the red line) no force is "
-            "used.",
+            "Age of the pod list",
+            "Time since the pod list was last confirmed. Beyond stale_after (180 s, the red line) nothing is enforced.",
             "s",
             Query(expr=_age("pods_last_sync_timestamp_seconds"), legend="{{node}}"),
             look=line,
@@ -136,9 +132,9 @@ def _ages() -> list[Panel]:
             width=8,
         ),
         curves(
-            "Policy on disk",
-            "1 while the policy file, when last read, was good; 0 while it has errors or has not settled, and the one "
-            "before it stays in force.",
+            "Policy file",
+            "1 if the policy file is valid; 0 while it has errors or is still being written, and the previous version"
+            " stays in effect.",
             "short",
             Query(expr=by(NODE, "policy_last_reload_successful"), legend="{{node}}"),
             defaults={"min": 0, "max": 1, "decimals": 0},
@@ -152,17 +148,17 @@ def _speed() -> list[Panel]:
     actions = "$__range"
     return [
         curves(
-            "Duration of a pass",
-            "99 of 100 passes took no longer: the whole pass, and of it the reading of the node.",
+            "Duration of a cycle",
+            "99th percentile: the whole cycle, and the reading of the node as a part of it.",
             "s",
-            Query(expr=quantile("0.99", NODE, "cycle_duration_seconds"), legend="{{node}} pass"),
+            Query(expr=quantile("0.99", NODE, "cycle_duration_seconds"), legend="{{node}} cycle"),
             Query(expr=quantile("0.99", NODE, "scan_duration_seconds"), legend="{{node}} reading"),
             defaults={"min": 0},
         ),
         stat(
             "Reaction, p99",
-            "From the last reading that was not above the mark, plus the step's `for`, to the act: 99 of 100 were no "
-            "slower. An upper bound, since the mark was crossed somewhere in between. Over the time range, by action.",
+            "99th percentile by action over the time range: from the last reading not above the threshold, plus the "
+            "step's `for`, to the action. An upper bound, since the threshold was crossed somewhere in between.",
             "s",
             Query(expr=quantile("0.99", "action", "reaction_seconds", actions), legend="{{action}}", instant=True),
             width=6,
@@ -173,7 +169,7 @@ def _speed() -> list[Panel]:
         ),
         stat(
             "Release, p50 and p99",
-            "From the first signal to the memory seen free, the grace included. Over the time range.",
+            "From the first signal until the memory is free, including the grace period. Over the time range.",
             "s",
             Query(expr=quantile("0.5", "", "release_seconds", actions), legend="p50", instant=True),
             Query(expr=quantile("0.99", "", "release_seconds", actions), legend="p99", instant=True),
@@ -200,15 +196,15 @@ def _own() -> list[Panel]:
         ),
         curves(
             "CPU of the watchdog",
-            "Share of one core that the daemon's process takes.",
+            "Share of one core that the daemon's process uses.",
             "percentunit",
             Query(expr=cpu, legend="{{node}}"),
             defaults={"min": 0},
             width=8,
         ),
         table(
-            "Policies in force",
-            "How many nodes run which policy. More than one row of a mode means that not every node has the same text.",
+            "Policies in effect",
+            "Nodes by policy. More than one row per mode: not every node has the same policy.",
             "short",
             {"mode": "Mode", "sha256": "Policy (SHA-256)", "Value": "Nodes"},
             Query(

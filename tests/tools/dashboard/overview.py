@@ -20,27 +20,27 @@ def _nodes() -> list[Panel]:
     return [
         _count(
             "Nodes with a watchdog",
-            "Nodes from which a watchdog was scraped just now. A node with a GPU and without one is not counted here: "
-            "this dashboard only knows the nodes that it hears of.",
+            "Nodes with a watchdog that was scraped just now. A node with a GPU but no watchdog is not counted: the "
+            "dashboard knows only nodes that report.",
             f"count({by(NODE, 'build_info')})",
             steps=((None, RED), (1, BLUE)),
         ),
         _count(
             "Watchdogs not answering",
-            "Targets of the scrape that gave no answer. Their nodes are not watched, or nobody knows whether they are.",
+            "Targets that do not answer scrapes. Their nodes are not monitored, and maybe not enforced.",
             f"count(up{{{JOB}, {ON_NODES}}} == 0) or 0 * count(up{{{JOB}, {ON_NODES}}})",
             steps=_BAD,
         ),
         _count(
             "Nodes that enforce",
-            "Nodes on which force is used. All others only observe: look at the next number for whether they should. A "
-            "node whose driver hangs stays in it, although nothing is done there: the age of its last pass tells.",
+            "Nodes that enforce; all others only observe. A node whose driver hangs is still counted, although no "
+            "action is taken there: see the age of its last cycle.",
             f"sum({by(NODE, 'enforcing')})",
             steps=((None, BLUE),),
         ),
         _count(
-            "Told to enforce, and not",
-            "Nodes whose policy says enforce and which only observe all the same. The reasons are in the last row.",
+            "Set to enforce, but suspended",
+            "Nodes whose policy says enforce, but which only observe. The last row has the reasons.",
             or_none(f"count(count by ({NODE}) ({metric('enforcement_suspended')} == 1))", by(NODE, "enforcing")),
             steps=_BAD,
         ),
@@ -53,28 +53,27 @@ def _pods() -> list[Panel]:
     return [
         _count(
             "Over now",
-            "Accounts (pods or containers) that use more than they are allowed. Those of which this can't be said "
-            "(undeclared, misdeclared, unknown) are not among them. No number: nobody is known to be over or within, "
-            "and there is no node of which all is known.",
+            "Accounts (pods or containers) above their limit, not including undeclared, misdeclared and unknown ones."
+            " Empty: no account is known to be over or within, and on no node everything is known.",
             or_none(f"sum({by(ACCOUNT, 'account_over_limit', OF_PODS)})", judged),
             steps=_BAD,
         ),
         _count(
             "Pods killed",
-            "Pods of which a container or a process was killed in this time range, each counted once.",
+            "Pods of which a container or process was killed in this time range, each counted once.",
             or_none(f"count(count by ({POD}) (max_over_time({killed}[$__range]) >= $__from / 1000))"),
             steps=_BAD,
         ),
         _count(
             "Failed or blocked",
-            "Steps in this time range that did not come about: a signal that was refused, an eviction that a "
-            "disruption budget forbids or for which there is no API. Counts all pods of the chosen nodes.",
+            "Actions in this time range that failed (such as a refused signal) or were blocked by a disruption "
+            "budget. Counts all pods of the chosen nodes.",
             grown("actions_total", 'result=~"failed|blocked"'),
             steps=_BAD,
         ),
         _count(
             "Breakers open",
-            "Nodes on which so many are over at once that kills and evictions are held back.",
+            "Nodes on which so many workloads are over at once that kills and evictions are withheld.",
             f"sum({by(NODE, 'breaker_open')})",
             steps=_BAD,
         ),
@@ -87,21 +86,21 @@ def _cards() -> list[Panel]:
     return [
         stat(
             "Memory of all cards in use",
-            "What is in use of the memory of all cards whose use is known, what the driver reserves included.",
+            "Share of the memory in use, including what the driver reserves, of all cards whose use is known.",
             "percentunit",
             Query(expr=f"sum({used}) / sum({size})", instant=True),
             steps=((None, GREEN), (0.9, YELLOW), (0.97, RED)),
         ),
         _count(
             "Cards lost",
-            "GPUs that have stopped answering, or that the watchdog let go for maintenance.",
+            "GPUs that do not respond, or that the watchdog has released for maintenance.",
             or_none(f"count({by(CARD, 'gpu_up')} == 0)", by(CARD, "gpu_up")),
             steps=_BAD,
         ),
         stat(
             "Unattributed memory",
-            "GPU memory of processes that are in no pod: of the host, of pods that the list does not have, zombies, "
-            "MPS servers. Nobody's declaration covers it. Of the cards whose processes are all known.",
+            "GPU memory of processes that belong to no known pod: host processes, unknown pods, zombies, MPS servers."
+            " Only cards whose processes are all known.",
             "bytes",
             Query(expr=f"sum({by(CARD, 'gpu_memory_unattributed_bytes')})", instant=True),
             steps=((None, GREEN), (1, YELLOW)),
@@ -114,28 +113,28 @@ def _accounts() -> list[Panel]:
     return [
         _count(
             "Withheld",
-            "Steps that were due in this time range and were held back by a brake, once an incident and brake. Counts "
+            "Actions that were due in this time range and withheld by a brake, once per incident and brake. Counts "
             "all pods of the chosen nodes.",
             grown("withheld_total"),
             steps=_WARN,
         ),
         _count(
             "Would have acted",
-            "Steps that observe mode would have taken in this time range. Counts all pods of the chosen nodes.",
+            "Actions that observe mode would have taken in this time range. Counts all pods of the chosen nodes.",
             grown("would_act_total"),
             steps=((None, BLUE),),
         ),
         _count(
-            "Not known",
-            "Accounts of the chosen nodes of which it is not known whether they are over: a process, a card or all of "
-            "them do not answer. Nobody of them is among Over now.",
+            "Verdict unknown",
+            "Accounts of the chosen nodes for which it is unknown whether they are over, because a process or a GPU "
+            "does not report. They are not counted in Over now.",
             f"sum({by(NODE, 'accounts', ON_NODES, _UNKNOWN)})",
             steps=_BAD,
         ),
         stat(
             "Accounts by verdict",
-            "How all accounts of the chosen nodes stand. Undeclared: it uses GPU memory and declares none. "
-            "Misdeclared: its declaration can't be read. Unknown: not all of its processes are known.",
+            "All accounts of the chosen nodes. Undeclared: it uses GPU memory but declares none. Misdeclared: its "
+            "declaration is invalid. Unknown: its use or its declaration can't be determined.",
             "short",
             Query(expr=f"sum by (verdict) ({verdicts})", legend="{{verdict}}", instant=True),
             width=6,

@@ -63,17 +63,17 @@ def _table() -> Panel:
     }
     return table(
         "Pods against what they declared",
-        "A row for each account: a pod, or a container of it where the rule says so. Declared is what the pod asked "
-        "for, allowed is declared plus the rule's allowance, and use is held against allowed. Peak is the most that "
-        "the whole pod was seen to use. Not judged: it declares nothing, its declaration can't be read, or a part of "
-        "its use is unknown. The last column is how much of the time that it was judged it was over.",
+        "One row per account: a pod, or a container if the rule says so. Allowed is the limit: declared plus the "
+        "allowance. Peak is that of the whole pod. Not judged: it declares nothing, its declaration is invalid, or a "
+        "part of its use is unknown. The last column is the share of the time range, as far as judged, in which it "
+        "was over.",
         "bytes",
         _COLUMNS,
         *_queries(),
         sort="Used of allowed",
         height=11,
         overrides=[
-            override("Declared", {"noValue": "none, or not readable"}),
+            override("Declared", {"noValue": "none or invalid"}),
             override("Allowed", {"noValue": "not judged"}),
             override("Used of allowed", {**share_cell(1.5, _NEAR), "noValue": "not judged"}),
             override("Verdict", {"mappings": [*verdicts, unjudged], "unit": "short", "custom.cellOptions": text}),
@@ -93,7 +93,7 @@ def _link() -> Json:
 def _bars() -> Panel:
     return gauges(
         "Used of allowed, the 20 highest",
-        "What each account uses of what it is allowed now. Above 100 % it is over, and its rule's ladder runs.",
+        "Use of each account as a share of its limit now. Above 100 % it is over, and its rule's ladder runs.",
         "percentunit",
         Query(expr=f"topk(20, {SHARE})", legend=ACCOUNT_TITLE, instant=True),
         steps=_NEAR,
@@ -107,8 +107,8 @@ def _undeclared() -> Panel:
     held = f"{verdicts} * on ({ACCOUNT}) group_left () {USED}"
     return table(
         "Used and not declared",
-        "Pods that hold GPU memory and declare none, or declare it in a way that can't be read. They are measured and "
-        "left alone unless a rule has a default for them.",
+        "Pods that use GPU memory and declare none, or have an invalid declaration. They are measured, and no action "
+        "is taken on them.",
         "bytes",
         _UNDECLARED,
         Query(expr=f"sum by ({POD}, verdict) ({held})", instant=True, table=True),

@@ -30,10 +30,10 @@ def variables() -> list[Json]:
             "regex": "",
             "skipUrlSync": False,
         },
-        _labels("cluster", "Cluster", "", "Where a scrape adds this label; All where it does not.", "build_info"),
-        _labels("node", "Node", in_cluster, "The watchdogs' nodes.", "build_info"),
-        _labels("namespace", "Namespace", ON_NODES, "Of the watched pods.", "pod_memory_peak_bytes"),
-        _labels("pod", "Pod", named, "The watched pods, those that are gone by now too.", "pod_memory_peak_bytes"),
+        _labels("cluster", "Cluster", "", "If the scrape configuration adds this label; otherwise All.", "build_info"),
+        _labels("node", "Node", in_cluster, "Nodes with a watchdog.", "build_info"),
+        _labels("namespace", "Namespace", ON_NODES, "Of the measured pods.", "pod_memory_peak_bytes"),
+        _labels("pod", "Pod", named, "The measured pods, including those that are gone.", "pod_memory_peak_bytes"),
         _cards(),
     ]
 
@@ -51,7 +51,7 @@ def _cards() -> Json:
     shown = f"max by ({CARD}, index, profile) ({metric('gpu_info')} and on ({CARD}) {metric('gpu_up')})"
     card = f'label_join({shown}, "card", " GPU ", "node", "index")'
     title = f'label_join({card}, "title", " ", "card", "profile")'
-    about = "The cards of the graphs that are drawn once a card: the first of them, unless you choose others."
+    about = "The cards that are drawn one per graph; by default the first."
     # What the query gives is a text with the labels in it; the groups `value` and `text` pick two of them.
     picked = '/gpu="(?<value>[^"]+)|title="(?<text>[^"]+?) ?"/g'
     return _query("gpu", "Card", about, f"query_result({title})") | {

@@ -8,8 +8,8 @@ from tests.tools.dashboard.queries import CARD, CARD_TITLE, by, counted, titled
 def _unattributed() -> Panel:
     return curves(
         "Unattributed, by card",
-        "Memory of processes that are in no pod of the list. `gpu-watchdog scan` on the node names the processes. A "
-        "gap: the card's processes were not all known.",
+        "Memory of processes that belong to no known pod. `gpu-watchdog scan` on the node lists them. A gap: not all "
+        "processes of the card were known.",
         "bytes",
         Query(expr=titled(by(CARD, "gpu_memory_unattributed_bytes")), legend=CARD_TITLE),
         defaults={"min": 0},
@@ -20,8 +20,8 @@ def _unattributed() -> Panel:
 def _residual() -> Panel:
     return curves(
         "Residual, by card",
-        "In use, and held by no listed process: managed memory, contexts on their way out. A little below zero is "
-        "normal, since two readings are subtracted; what grows and stays is worth a look.",
+        "In use by no listed process: managed memory, contexts being destroyed. Slightly negative is normal, since "
+        "two readings are subtracted. Investigate what grows and stays.",
         "bytes",
         Query(expr=titled(by(CARD, "gpu_memory_residual_bytes")), legend=CARD_TITLE),
         width=8,
@@ -31,7 +31,7 @@ def _residual() -> Panel:
 def _gaps() -> Panel:
     return bars(
         "Gaps, by reason",
-        "Things that could not be learned in a pass. While there is a gap, whatever it leaves unknown is not acted on. "
+        "Data that could not be determined in a cycle. No action is taken on what a gap leaves unknown. "
         "docs/operations.md has each reason with its remedy.",
         "short",
         Query(expr=counted("reason", "scan_gaps_total"), legend="{{reason}}"),
