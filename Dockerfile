@@ -1,24 +1,23 @@
-# Both stages stand on an image with Python 3.11 or newer and glibc. BASE also has Python's venv module; RUN_BASE may be
-# one without a shell, as long as its interpreter is the same and at the same place: the environment that is copied
-# points to it.
+# Both bases need Python 3.11 or newer and glibc. BASE also needs Python's venv module. RUN_BASE needs no shell, but the
+# same interpreter at the same path, to which the copied environment points.
 ARG BASE=python:3.11-slim-bookworm
 ARG RUN_BASE=${BASE}
 
 FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 WORKDIR /src
-# Two environments: pip and hatchling stay in /build, /opt/gpu-watchdog gets no installer at all.
+# Two environments: pip and hatchling stay in /build; /opt/gpu-watchdog gets no installer.
 RUN python3 -m venv /build && python3 -m venv --without-pip /opt/gpu-watchdog
-# What changes seldom comes first. Wheels alone: nothing is compiled, no foreign setup code runs.
+# What rarely changes comes first. Only wheels: nothing is compiled, and no third-party setup code runs.
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN /build/bin/pip install --require-hashes --only-binary=:all: --no-compile -r requirements/build.txt
 RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --report /build/installed.json \
       --require-hashes --only-binary=:all: --no-compile -r requirements/run.txt
-# Which wheel it was of those that the lock file allows: the release's list of materials reads it.
+# Which of the wheels that the lock file allows was installed, for the release's SBOM.
 RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"]["archive_info"]["hashes"]) for i in json.load(open("/build/installed.json"))["install"]]; print(*sorted("%s==%s --hash=sha256:%s" % (m["name"], m["version"], h["sha256"]) for m, h in each), sep="\n")' \
       > /opt/gpu-watchdog/wheels.txt
-# Nine tenths of the Kubernetes client are classes that it loads only when they are named, and its asynchronous half
-# with what that needs; the watchdog names none of them (docs/image.md).
+# Nine tenths of the Kubernetes client are its asynchronous client and classes that are loaded only when used; the
+# watchdog uses none of them (docs/image.md).
 RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
     && rm -r kubernetes/aio && find kubernetes/client/api kubernetes/client/models -name '[!_]*.py' -delete \
     && /build/bin/pip --python /opt/gpu-watchdog/bin/python uninstall --yes --quiet \
@@ -26,8 +25,8 @@ RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
 COPY pyproject.toml README.md LICENSE ./
 COPY watchdog watchdog
 RUN SOURCE_DATE_EPOCH=315532800 /build/bin/python -m hatchling build -t wheel -d /dist
-# Compiled here, since nothing can be written where it runs; by content and not by time, so that equal sources give
-# equal bytes and no copy makes them stale.
+# Compiled here, since the root is read-only when it runs; by content, not by time, so that equal sources give equal
+# bytes and copying does not invalidate them.
 RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --no-index --no-deps --no-compile /dist/*.whl \
     && /opt/gpu-watchdog/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/gpu-watchdog/lib \
     && /opt/gpu-watchdog/bin/gpu-watchdog --version
@@ -41,9 +40,9 @@ LABEL org.opencontainers.image.title="gpu-memory-watchdog" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/gpu-watchdog /opt/gpu-watchdog
-# The policy that ships: it only observes. A ConfigMap mounted over /etc/gpu-watchdog takes its place.
+# The default policy, which only observes. A ConfigMap mounted at /etc/gpu-watchdog replaces it.
 COPY config/policy.toml /etc/gpu-watchdog/policy.toml
-# The NVIDIA runtime puts libnvidia-ml.so.1 in by itself, asked by the two NVIDIA_ variables; on GKE it is mounted here.
+# The NVIDIA runtime provides libnvidia-ml.so.1 because of the two NVIDIA_ variables; on GKE it is mounted here.
 # One malloc arena for all threads: with one each, glibc keeps what every thread freed, 1 to 2 MiB on every node.
 ENV PATH=/opt/gpu-watchdog/bin:$PATH \
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64 \
@@ -52,10 +51,10 @@ ENV PATH=/opt/gpu-watchdog/bin:$PATH \
     NVIDIA_DRIVER_CAPABILITIES=utility \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# Root, because processes of any user have to be signalled: CAP_KILL, added to a container, takes effect for root alone.
+# Root, because processes of any user must be signalled, and in a container CAP_KILL takes effect only for root.
 USER 0:0
 EXPOSE 9837
-# Looks at loopback, at the port of GPU_WATCHDOG_LISTEN: set that rather than --listen. Kubernetes has its own probes.
+# Queries loopback at the port in GPU_WATCHDOG_LISTEN: set that, not --listen. Kubernetes has its own probes.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
   CMD ["/opt/gpu-watchdog/bin/python", "-c", "import os, urllib.request as u; port = os.environ.get('GPU_WATCHDOG_LISTEN', ':9837').rpartition(':')[2]; u.build_opener(u.ProxyHandler({})).open(f'http://127.0.0.1:{port}/healthz', timeout=3)"]
 ENTRYPOINT ["gpu-watchdog"]

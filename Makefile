@@ -106,7 +106,7 @@ gpu: setup-dev ## the tests that need a real NVIDIA GPU, and what the daemon cos
 fmt: setup-dev ## format the code
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
-docs: setup-dev ## write the generated parts of docs/, README and deploy/ anew
+docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
 	$(BIN)/python -m tests.tools.policy_reference
 	$(BIN)/python -m tests.tools.doctor_reference
 	$(BIN)/python -m tests.tools.metrics_reference
@@ -128,7 +128,7 @@ release: setup-dev programs ## wheel, image, chart, manifests, SBOMs and checksu
 	$(BIN)/python -m tests.release $(if $(IMAGE),--image '$(IMAGE)') $(if $(BASE),--base '$(BASE)') \
 	  $(if $(RUN_BASE),--run-base '$(RUN_BASE)') $(if $(PLATFORM),--platform '$(PLATFORM)')
 
-lock: setup-dev ## compile requirements/*.txt anew from pyproject.toml
+lock: setup-dev ## compile requirements/*.txt again from pyproject.toml
 	$(BIN)/python -m tests.tools.lock
 
 clean: ## remove .venv and build/
