@@ -58,7 +58,9 @@ CLUSTER: Final = (
 )
 HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
 VALIDATE: Final = (_Build(module="validate", packages=("sigs.k8s.io/kubectl-validate",), output="kubectl-validate"),)
-ACTIONLINT: Final = (_Build(module="actionlint", packages=("github.com/rhysd/actionlint/cmd/actionlint",)),)
+ACTIONLINT: Final = (
+    _Build(module="actionlint", packages=("github.com/rhysd/actionlint/cmd/actionlint",), output="actionlint"),
+)
 DISCOVERY: Final = (_Build(module="discovery", packages=(".",), output="discovery"),)
 
 

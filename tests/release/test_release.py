@@ -199,7 +199,7 @@ def test_the_chart_is_of_the_release(released: Released) -> None:
     shown = yaml.safe_load(told(str(helm()), "show", "chart", chart))
     assert (shown["version"], shown["appVersion"]) == (__version__, __version__)
     rendered = told(str(helm()), "template", "x", chart, "--namespace=gpu-memory-watchdog")
-    assert set(re.findall(r"image: (\S+)", rendered)) == {f"{IMAGE}:{__version__}"}
+    assert set(re.findall(r'image: "(\S+)"', rendered)) == {f"{IMAGE}:{__version__}"}
 
 
 @pytest.mark.parametrize("overlay", ["observe", "enforce", "capacity"])
