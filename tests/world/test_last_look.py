@@ -149,7 +149,7 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(worl
     tenant = _hog(world_v1)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
         _begin(world_v1, disk, running, tenant)
-        threading.Timer(0.15, disk.thaw).start()
+        threading.Timer(0.05, disk.thaw).start()  # the daemon waits for the journal for 0.3 s
         assert running.stop()[0] == 0
     with closing(sqlite3.connect(world_v1.journal)) as journal:
         assert journal.execute("SELECT action_id FROM begun").fetchall() == []
