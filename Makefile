@@ -90,7 +90,7 @@ tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }
 
 programs: setup-dev
-	@$(BIN)/python -m tests.cluster.programs
+	@$(BIN)/python -m tools.programs
 
 soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
 	$(BIN)/python -m tests.soak --faults 40
@@ -107,17 +107,17 @@ fmt: setup-dev ## format the code
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
-	$(BIN)/python -m tests.tools.policy_reference
-	$(BIN)/python -m tests.tools.doctor_reference
-	$(BIN)/python -m tests.tools.metrics_reference
-	$(BIN)/python -m tests.tools.dashboard
-	$(BIN)/python -m tests.tools.runbooks
-	$(BIN)/python -m tests.deploy.rights
-	$(BIN)/python -m tests.deploy.prometheusrule
-	$(BIN)/python -m tests.deploy.chart
-	$(BIN)/python -m tests.deploy.chart_reference
-	$(BIN)/python -m tests.deploy.kustomize
-	$(BIN)/python -m tests.docs.readme
+	$(BIN)/python -m tools.policy_reference
+	$(BIN)/python -m tools.doctor_reference
+	$(BIN)/python -m tools.metrics_reference
+	$(BIN)/python -m tools.dashboard
+	$(BIN)/python -m tools.runbooks
+	$(BIN)/python -m tools.rights
+	$(BIN)/python -m tools.prometheusrule
+	$(BIN)/python -m tools.chart
+	$(BIN)/python -m tools.chart_reference
+	$(BIN)/python -m tools.kustomize
+	$(BIN)/python -m tools.readme
 
 pictures: setup-dev tools ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
 	$(BIN)/python -m tests.pictures.page --few docs/pictures
@@ -125,11 +125,11 @@ pictures: setup-dev tools ## take the pictures of the docs again: page, terminal
 	$(BIN)/python -m tests.pictures.dashboard docs/pictures
 
 release: setup-dev programs ## wheel, image, chart, manifests, SBOMs and checksums of this commit: docs/release.md
-	$(BIN)/python -m tests.release $(if $(IMAGE),--image '$(IMAGE)') $(if $(BASE),--base '$(BASE)') \
+	$(BIN)/python -m tools.release $(if $(IMAGE),--image '$(IMAGE)') $(if $(BASE),--base '$(BASE)') \
 	  $(if $(RUN_BASE),--run-base '$(RUN_BASE)') $(if $(PLATFORM),--platform '$(PLATFORM)')
 
 lock: setup-dev ## compile requirements/*.txt again from pyproject.toml
-	$(BIN)/python -m tests.tools.lock
+	$(BIN)/python -m tools.lock
 
 clean: ## remove .venv and build/
 	rm -rf $(VENV) build

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import programs as built
 from tests.cluster.accounts import account_kubeconfig, new_account  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
@@ -19,6 +18,7 @@ from tests.cluster.pods import Pods
 from tests.cluster.rights_guard import _only_with_our_rights, rights_guard  # noqa: F401
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import cannot_run, wait_until
+from tools import programs as built
 
 _HERE = Path(__file__).parent
 

@@ -21,12 +21,12 @@ from tests.cluster.api import Object
 from tests.cluster.card import Card
 from tests.cluster.network import Network
 from tests.cluster.node import NODE, Cluster
-from tests.cluster.programs import helm
 from tests.cluster.real_pods import wait_until
 from tests.cluster.rights_guard import vouch_for
-from tests.deploy.chart import CHART
 from tests.rig.command import Endpoints
 from tests.stub import build_or_skip
+from tools.chart import CHART
+from tools.programs import helm
 from watchdog.core.units import parse_quantity
 
 # `.test` is nobody's (RFC 6761): it could not be pulled, and says `pullPolicy: Never`.

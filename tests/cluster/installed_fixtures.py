@@ -11,10 +11,10 @@ import pytest
 
 from tests.cluster.installed import IMAGE, Installed
 from tests.cluster.node import Cluster
-from tests.cluster.programs import NoProgramsError, helm
 from tests.image.builder import Builder
 from tests.image.conftest import builder, image
 from tests.node.support import cannot_run
+from tools.programs import NoProgramsError, helm
 
 # An archive to load instead of building the image, for whoever works on these tests.
 _OVERRIDE: Final = "GPU_WATCHDOG_IMAGE_ARCHIVE"

@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.cluster import programs
 from tests.cluster.accounts import Account, with_rights
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE
 from tests.cluster.pods import Pods
+from tools import programs
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api

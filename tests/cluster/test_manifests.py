@@ -9,9 +9,9 @@ import yaml
 
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.programs import helm
-from tests.deploy import kustomize
 from tests.deploy.test_chart import POLICIES
+from tools import kustomize
+from tools.programs import helm
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ def watch_of(namespace: str, version: str, **more: str) -> str:
 
 def test_it_is_the_release_that_was_asked_for(control_plane: ControlPlane) -> None:
     """The programs carry the version of their module: without a stamp they would be v0.0.0."""
-    from tests.cluster.programs import version
+    from tools.programs import version
 
     assert control_plane.api.ask("GET", "/version")["gitVersion"] == version()
 

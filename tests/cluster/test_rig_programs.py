@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.programs import NAMES
 from tests.node.support import REPOSITORY
+from tools.programs import NAMES
 
 GO = """\
 #!/bin/sh
@@ -38,7 +38,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def start(environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.cluster.programs"]
+    command = [sys.executable, "-m", "tools.programs"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=pipe, stderr=pipe, text=True)
 

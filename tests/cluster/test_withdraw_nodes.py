@@ -14,9 +14,9 @@ from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
-from tests.deploy.chart import CHART, withdrawal_admission
 from tests.node.support import wait_until
 from tests.rig.command import COMMAND
+from tools.chart import CHART, withdrawal_admission
 from watchdog.kube.capacity import list_nodes
 from watchdog.kube.client import USER_AGENT, Api
 from watchdog.kube.rights import ServiceAccount

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from tests.cluster import programs
 from tests.cluster.accounts import with_rights
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.informer_rig import OBSERVES
 from tests.node.support import REPOSITORY
+from tools import programs
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.kube.client import Api

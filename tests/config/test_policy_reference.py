@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 
-from tests.tools.policy_reference import EXAMPLE, REFERENCE, ROOT, policy_reference
 from tests.worlds import parse_policy
+from tools import ROOT
+from tools.policy_reference import EXAMPLE, REFERENCE, policy_reference
 from watchdog.config.document import keys_of, walk
 from watchdog.config.load import PolicyError
 from watchdog.core.policy import Allowance
@@ -26,12 +27,12 @@ def hundredths(amount: float) -> str:
 def test_the_committed_reference_is_what_the_schema_gives() -> None:
     """A key that is added, a range or a default that changes, changes the reference in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == policy_reference(), "write it anew with: python -m tests.tools.policy_reference"
+    assert committed == policy_reference(), "write it anew with: python -m tools.policy_reference"
 
 
 def test_the_tool_says_that_the_reference_is_up_to_date() -> None:
     """The tool runs as the documentation of the project says, from the root of a checkout."""
-    command = [sys.executable, "-m", "tests.tools.policy_reference", "--check"]
+    command = [sys.executable, "-m", "tools.policy_reference", "--check"]
     assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 0
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cluster.programs import NoProgramsError, helm, programs
 from tests.node.support import cannot_run
+from tools.programs import NoProgramsError, helm, programs
 
 
 @pytest.fixture(scope="session")

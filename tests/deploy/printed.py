@@ -11,9 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.programs import helm
-from tests.deploy import kustomize
-from tests.deploy.rights import ROOT
+from tools import ROOT, kustomize
+from tools.programs import helm
 
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "deploy" / "chart" / "README.md")
 _BLOCK: Final = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import helm, programs
-from tests.deploy import chart, kustomize
-from tests.deploy.rights import POLICY, ROOT
 from tests.deploy.test_refused import refused
+from tools import ROOT, chart, kustomize
+from tools.programs import helm, programs
+from tools.rights import POLICY
 from watchdog import __version__
 from watchdog.config.load import load_policy
 from watchdog.kube.rights import ServiceAccount, render

@@ -10,11 +10,11 @@ import click
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, helm
-from tests.deploy import kustomize
-from tests.deploy.chart import CHART
-from tests.deploy.chart_reference import REFERENCE, chart_reference, values
 from tests.node.support import cannot_run
+from tools import kustomize
+from tools.chart import CHART
+from tools.chart_reference import REFERENCE, chart_reference, values
+from tools.programs import NoProgramsError, helm
 from watchdog.cli.main import main
 
 _RULE: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "kill"\n'

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, helm
-from tests.deploy import chart
 from tests.node.support import cannot_run
+from tools import chart
+from tools.programs import NoProgramsError, helm
 
 pytestmark = pytest.mark.slow
 

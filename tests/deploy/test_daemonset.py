@@ -5,8 +5,9 @@ from typing import Any, Final
 import click
 import yaml
 
-from tests.deploy.kustomize import KUSTOMIZE, NAMESPACE
-from tests.deploy.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, ROOT, pieces
+from tools import ROOT
+from tools.kustomize import KUSTOMIZE, NAMESPACE
+from tools.rights import ACCOUNT, EVERYTHING, PIECES, POLICY, pieces
 from watchdog import __version__
 from watchdog.cli.main import main
 from watchdog.config.load import load_policy

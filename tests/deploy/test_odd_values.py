@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import kubectl_validate
-from tests.deploy import kustomize
 from tests.deploy.test_refused import refused
+from tools import kustomize
+from tools.programs import kubectl_validate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

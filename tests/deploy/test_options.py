@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.programs import programs
-from tests.deploy import chart, kustomize
-from tests.deploy.rights import ROOT
 from tests.node.support import cannot_run
+from tools import ROOT, chart, kustomize
+from tools.programs import programs
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics

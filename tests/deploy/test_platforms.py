@@ -11,9 +11,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import programs
-from tests.deploy import kustomize
-from tests.deploy.rights import ROOT
+from tools import ROOT, kustomize
+from tools.programs import programs
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

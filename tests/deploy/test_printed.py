@@ -12,10 +12,9 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster.programs import programs
-from tests.deploy import kustomize
 from tests.deploy.printed import Block, Objects, all_blocks, blocks, daemonset, rendered
-from tests.deploy.rights import ROOT
+from tools import ROOT, kustomize
+from tools.programs import programs
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

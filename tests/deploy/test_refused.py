@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy import kustomize
+from tools import kustomize
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 

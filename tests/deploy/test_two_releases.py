@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.programs import NoProgramsError, helm
-from tests.deploy import kustomize
 from tests.deploy.printed import Objects, blocks, daemonset, rendered
-from tests.deploy.rights import ROOT
 from tests.node.support import cannot_run
+from tools import ROOT, kustomize
+from tools.programs import NoProgramsError, helm
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from typing import Final
 import click
 import pytest
 
-from tests.docs.readme import DEMO, README, with_demo
 from tests.export.build import climbing
 from tests.worlds import at, parse_policy
+from tools.readme import DEMO, README, with_demo
 from watchdog.cli.main import main
 from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.brakes import Brake
@@ -256,4 +256,4 @@ def test_the_demo_is_shown() -> None:
     """The README shows what `make demo` prints at its end, as docs/demo.txt has it."""
     demo = DEMO.read_text(encoding="utf-8")
     assert "killed" in TEXTS[README].partition("<!-- demo -->")[2].partition("<!-- /demo -->")[0]
-    assert with_demo(TEXTS[README], demo) == TEXTS[README], "python -m tests.docs.readme"
+    assert with_demo(TEXTS[README], demo) == TEXTS[README], "python -m tools.readme"

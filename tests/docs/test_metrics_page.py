@@ -10,7 +10,8 @@ import yaml
 
 from tests.monitoring.programs import find
 from tests.monitoring.questions import questions
-from tests.tools.metrics_reference import REFERENCE, ROOT, metrics_reference
+from tools import ROOT
+from tools.metrics_reference import REFERENCE, metrics_reference
 from watchdog.export.catalogue import FAMILIES, PREFIX, MetricKind
 
 _NAMED = re.compile(rf"\b{PREFIX}([a-z_]+)")
@@ -21,13 +22,13 @@ _OTHERS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "up", "
 def test_the_committed_page_is_what_the_code_gives() -> None:
     """A family that is added or means something else changes the page in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == metrics_reference(), "write it anew with: python -m tests.tools.metrics_reference"
+    assert committed == metrics_reference(), "write it anew with: python -m tools.metrics_reference"
     assert not re.findall(r"\{[a-z]+\}", committed.partition("\n## Questions\n")[0])
 
 
 def test_the_tool_says_that_the_page_is_up_to_date() -> None:
     """The tool runs as the documentation of the project says, from the root of a checkout."""
-    command = [sys.executable, "-m", "tests.tools.metrics_reference", "--check"]
+    command = [sys.executable, "-m", "tools.metrics_reference", "--check"]
     assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 0
 
 

@@ -18,8 +18,8 @@ from tests.export.build import (
     withheld,
 )
 from tests.export.samples import Found, after, read, series, value
-from tests.tools.metrics_reference import POLICY, number_of_series
 from tests.worlds import Gi, at, container, gpu, process, rule, snapshot, use
+from tools.metrics_reference import POLICY, number_of_series
 from watchdog.config.load import load_policy
 from watchdog.core.brakes import Brake
 from watchdog.core.model import MigParent, Pod, Use

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.image.base import base_archive, without_shell
-from tests.image.store import Store
 from tests.node.support import REPOSITORY
+from tools.release.base import base_archive, without_shell
+from tools.release.store import Store
 
 # The Kubernetes client's asynchronous half alone needs these.
 LEFT_OUT: Final = frozenset(

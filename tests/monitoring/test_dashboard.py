@@ -11,7 +11,7 @@ from tests.monitoring.grafana import Viewer
 from tests.monitoring.prometheus import Sample, Series
 from tests.monitoring.shared_node import GPU, INSTANCE, INTERVAL_S, SECOND, SharedNode, shared_node
 from tests.stub import GIB, MIB
-from tests.tools.dashboard.written import FILE
+from tools.dashboard.written import FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 

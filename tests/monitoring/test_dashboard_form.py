@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.export.build import climbing
-from tests.tools.dashboard import NOT_SHOWN
-from tests.tools.dashboard.written import FILE, text
+from tools.dashboard import NOT_SHOWN
+from tools.dashboard.written import FILE, text
 from watchdog.export.metrics import Metrics
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ def queries() -> Iterator[str]:
 
 
 def test_the_file_is_as_it_would_be_written() -> None:
-    """Nobody edits the file by hand: `python -m tests.tools.dashboard` writes it again."""
+    """Nobody edits the file by hand: `python -m tools.dashboard` writes it again."""
     assert FILE.read_text(encoding="utf-8") == text()
 
 

@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster import programs as built
 from tests.cluster.conftest import programs  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import Server
@@ -30,6 +29,7 @@ from tests.monitoring.scraping import (
     through_file,
 )
 from tests.node.support import cannot_run
+from tools import programs as built
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 

@@ -22,7 +22,7 @@ from tests.monitoring.prometheus import Series
 from tests.monitoring.shared_node import GPU, INTERVAL_S, shared_node
 from tests.pictures.dashboard_graphs import PALETTE, Curve, Graph
 from tests.pictures.dashboard_values import Cell, Json, cell, color, overridden, table
-from tests.tools.dashboard.written import FILE
+from tools.dashboard.written import FILE
 
 # What is drawn, row by row: enough to judge the dashboard by, little enough to be read in a README.
 SHOWN: Final = (

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.programs import NoProgramsError, helm, programs
 from tests.node.support import REPOSITORY, cannot_run, need_root
 from tests.release.repository import committed
+from tools.programs import NoProgramsError, helm, programs
 from watchdog import __version__
 
 IMAGE: Final = "registry.example/team/gpu-memory-watchdog"
@@ -39,7 +39,7 @@ def release(source: Path, out: Path, *before: str) -> subprocess.CompletedProces
     """Run the command as `make release` does."""
     options = [f"--source={source}", f"--out={out}", f"--image={IMAGE}", "--base=debootstrap"]
     return subprocess.run(
-        [*before, sys.executable, "-m", "tests.release", *options],
+        [*before, sys.executable, "-m", "tools.release", *options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

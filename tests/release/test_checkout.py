@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.release.checkout import NotReleasableError, read_checkout
 from tests.release.repository import AUTHOR, git
+from tools.release.checkout import NotReleasableError, read_checkout
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.release import debian
-from tests.release.layers import BrokenArchiveError, Image, read_image
+from tools.release import debian
+from tools.release.layers import BrokenArchiveError, Image, read_image
 
 
 def layer(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:

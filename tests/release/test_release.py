@@ -13,14 +13,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import helm
-from tests.image.base import base_archive
 from tests.image.builder import LEFT_OUT
-from tests.image.store import Store
 from tests.node.support import REPOSITORY, cannot_run, need_root
-from tests.release.checkout import Checkout, NotReleasableError
 from tests.release.conftest import IMAGE, Released, release
-from tests.release.image import Wanted, build_image
+from tools.programs import helm
+from tools.release.base import base_archive
+from tools.release.checkout import Checkout, NotReleasableError
+from tools.release.image import Wanted, build_image
+from tools.release.store import Store
 from watchdog import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.node.support import REPOSITORY
-from tests.release.image import can_build, full_name
+from tools.release.image import can_build, full_name
 from watchdog import __version__
 
 

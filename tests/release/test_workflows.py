@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.programs import NoProgramsError, actionlint
 from tests.node.support import cannot_run
+from tools.programs import NoProgramsError, actionlint
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WORKFLOWS: Final = sorted((ROOT / ".github/workflows").glob("*.yml"))

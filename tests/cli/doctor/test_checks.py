@@ -12,8 +12,8 @@ from tests.cli.doctor.api_rows import API, GOOD_API, within
 from tests.cli.doctor.build import GOOD, READING, gap, given, read, spoilt
 from tests.cli.doctor.container_rows import CONTAINER
 from tests.cli.doctor.switch_rows import SWITCHES
-from tests.tools.doctor_reference import Case, cases
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
+from tools.doctor_reference import Case, cases
 from watchdog.cli.doctor import CHECKS, diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.cli.doctor.build import GOOD, gap, read, spoilt
-from tests.tools.doctor_reference import REFERENCE, doctor_reference
+from tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
@@ -115,5 +115,5 @@ def test_the_json() -> None:
 def test_the_committed_page_is_current() -> None:
     """A finding that is added or reworded changes docs/doctor.md in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == doctor_reference(), "regenerate it with: python -m tests.tools.doctor_reference"
+    assert committed == doctor_reference(), "regenerate it with: python -m tools.doctor_reference"
     assert all(f"\n## `{check.name}`\n" in committed for check in CHECKS)

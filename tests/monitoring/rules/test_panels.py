@@ -10,8 +10,8 @@ from tests.export.build import trainer_node
 from tests.monitoring.rules.promtool import hold
 from tests.monitoring.rules.scenario import cards, restart, wait
 from tests.monitoring.rules.world import Daemon, Labels, World
-from tests.tools.dashboard.written import FILE
 from tests.worlds import Gi, gpu
+from tools.dashboard.written import FILE
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 

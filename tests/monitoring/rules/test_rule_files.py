@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.deploy.prometheusrule import OBJECT, prometheusrule
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ALERTS, RECORDING, ROOT, Rule, promtool, rules
+from tools.prometheusrule import OBJECT, prometheusrule
 
 SEVERITIES: Final = ("critical", "warning", "info")
 PAGES: Final = ROOT / "docs" / "runbooks"

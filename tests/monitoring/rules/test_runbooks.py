@@ -13,7 +13,7 @@ import yaml
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ROOT, promtool
 from tests.monitoring.rules.test_rule_files import BY_ALERT, PAGES
-from tests.tools.runbooks import names, written
+from tools.runbooks import names, written
 from watchdog.cli.main import main
 
 TEXTS: Final = {page.stem: page.read_text(encoding="utf-8") for page in sorted(PAGES.iterdir())}
@@ -73,7 +73,7 @@ def test_a_page_is_built_like_the_others(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_where_to_look_and_how_to_stop_is_the_same_everywhere(name: str) -> None:
     """These parts come from one template, word for word; which of them a page has follows from what its alert is of."""
-    assert written(TEXTS[name]) == TEXTS[name], "write them anew with: python -m tests.tools.runbooks"
+    assert written(TEXTS[name]) == TEXTS[name], "write them anew with: python -m tools.runbooks"
     look = "look: no watchdog" if name in NOT_THERE else "look: watchdog"
     assert names(TEXTS[name]) == [look, *(["stop"] if name in ACTED_ON else [])]
 

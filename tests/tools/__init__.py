@@ -1,1 +1,0 @@
-"""What writes files of this repository from others."""

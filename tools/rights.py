@@ -1,0 +1,57 @@
+"""Writes deploy/rbac/: each piece of the rights that a policy may need, for whoever puts them together by hand.
+
+`python -m tools.rights` writes it again, from what `gpu-watchdog rights` prints.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tools import ROOT
+from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
+from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_role, rights_of
+
+PIECES: Final = ROOT / "deploy" / "rbac"
+POLICY: Final = ROOT / "config" / "policy.toml"
+ACCOUNT: Final = ServiceAccount()
+RESOURCE: Final = "veriff.com/gpu-memory"
+# Uses all there is.
+EVERYTHING: Final = Policy(
+    sha256="",
+    source="",
+    mode="enforce",
+    rules=(
+        Rule(
+            name="all",
+            match=Match(namespace_labels={"a": "b"}),
+            steps=(Step(above=Threshold(amount=1), for_s=0.0, do=Do.EVICT),),
+        ),
+    ),
+    capacity=Capacity(resource=RESOURCE),
+)
+_HEADS: Final = {
+    "observe": "What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
+    "node": "What every policy needs: the node says when the driver is to be let go for maintenance.",
+    "namespaces": "For a policy with a rule that has `namespace_labels`.",
+    "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.',
+    "capacity": "For a policy with [capacity]; with the first half of admission.yaml.",
+    "admission": f"What ties evict.yaml and capacity.yaml down. It lets {RESOURCE} be changed: put yours in its place.",
+}
+
+
+def pieces() -> Mapping[str, str]:
+    """The files of deploy/rbac/ by their names: each piece by itself, for whoever puts rights together by hand."""
+    rights = rights_of(EVERYTHING)
+    texts = {f"{piece}": render_role(piece, rights, ACCOUNT) for piece in Piece}
+    texts["admission"] = "---\n".join(render_admission(EVERYTHING, ACCOUNT))
+    return {f"{name}.yaml": f"# {_HEADS[name]}\n---\n{text}" for name, text in texts.items()}
+
+
+def main() -> None:
+    """Write all of it."""
+    PIECES.mkdir(exist_ok=True)
+    for name, text in pieces().items():
+        (PIECES / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
