@@ -20,10 +20,10 @@ from watchdog.core.policy import (
     Capacity,
     Declaration,
     Do,
+    Draining,
     Events,
     JournalLimits,
     Match,
-    MpsControl,
     Policy,
     Protect,
     Pulse,
@@ -137,7 +137,7 @@ def test_every_key_is_compiled() -> None:
     assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * MI)
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * 2**20, looks=Window(count=30, per_s=120.0))
-    assert policy.mps == MpsControl(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
+    assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
     assert policy.without_effect == ("mps",)
     assert [each for each in policy.warnings if "has no effect" in each] == [
         "mps: has no effect in this version; as long as it is set, the daemon only observes"

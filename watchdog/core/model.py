@@ -162,6 +162,7 @@ class GapReason(StrEnum):
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
+    MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

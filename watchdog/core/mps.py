@@ -8,6 +8,7 @@ counts as using a server outside its pod, unless its own pod has a server and it
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from watchdog.core.assessment import AttributedUse, Attribution, MpsHazard, MpsRole, Reason
@@ -115,3 +116,50 @@ def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: It
         keys = set(targets)
         return next((hazard for hazard in hazards if hazard.key in keys), None)
     return next((hazard for hazard in hazards if hazard.container in (None, victim)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainableClient:
+    """A client that a trusted control daemon can drain: its server, and the daemon's pipe directory."""
+
+    key: ProcessKey
+    server_pid: int
+    pipe: str
+
+
+class Drained(Enum):
+    """Whether a client may be ended now without breaking its neighbours."""
+
+    DONE = "done"  # it was drained, or is no client any more
+    REFUSED = "refused"  # it was not drained
+    UNKNOWN = "unknown"  # it may or may not have been drained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainResult:
+    """How a request to drain a client ended; `ticket` is that of the request, `reason` empty if the daemon agreed."""
+
+    ticket: int
+    key: ProcessKey
+    drained: Drained
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedLimit:
+    """How much memory MPS lets one client pin on one GPU, in bytes; None where there is no limit or it is unknown.
+
+    `by_server` is what its server allows each client, `by_client` what its own environment asks for. The smaller one
+    holds. `is_complete`: both were determined.
+    """
+
+    key: ProcessKey
+    gpu: str
+    by_server: int | None = None
+    by_client: int | None = None
+    is_complete: bool = False
+
+    @property
+    def limit(self) -> int | None:
+        """The limit that holds, as far as it is known."""
+        return min((limit for limit in (self.by_server, self.by_client) if limit is not None), default=None)

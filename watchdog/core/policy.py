@@ -448,7 +448,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MpsControl:
+class Draining:
     """How MPS clients are drained before they are signalled. No effect yet: while it is set, `run` only observes."""
 
     control: PathText = _default(
@@ -496,7 +496,7 @@ class Policy:
     journal: JournalLimits = _default(JournalLimits(), "How much of the past is kept.")
     safety: Safety = _default(Safety(), "Safety checks that the operator overrides.")
     pulse: Pulse | None = _default(None, "Reads of memory counters between full readings.")
-    mps: MpsControl | None = _default(None, "How MPS clients are drained.")
+    mps: Draining | None = _default(None, "How MPS clients are drained.")
 
     @property
     def without_effect(self) -> tuple[str, ...]:

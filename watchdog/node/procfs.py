@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ _ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the initial user n
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
 _MOST_SEARCHES: Final = 4096
+_LONGEST_ENVIRON: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,10 @@ class Procfs:
         """All visible PIDs; OSError if there is no proc file system at the root."""
         return self._numbers("")
 
+    def environ(self, pid: int) -> bytes:
+        """The environment with which a process started, at most 1 MiB of it; needs the right to trace it."""
+        return self._read(f"{pid}/environ", most=_LONGEST_ENVIRON)
+
     def command_line(self, pid: int) -> tuple[str, ...]:
         """Its arguments in printable form, empty for a zombie; a process can rewrite them."""
         try:
@@ -162,7 +168,7 @@ class Procfs:
         with os.scandir(f"{self._root}/{folder}") as entries:
             return [int(entry.name) for entry in entries if entry.name.isascii() and entry.name.isdigit()]
 
-    def _read(self, path: str) -> bytes:
+    def _read(self, path: str, most: int = sys.maxsize) -> bytes:
         """Read bytes: text mode would turn a carriage return, which a cgroup's name may contain, into a newline."""
         try:
             fd = os.open(f"{self._root}/{path}", os.O_RDONLY)
@@ -170,8 +176,9 @@ class Procfs:
             raise ProcessLookupError(errno.ESRCH, f"{self._root}/{path}: no such process") from error
         try:
             parts = []
-            while part := os.read(fd, 65536):
+            while most > 0 and (part := os.read(fd, 65536)):
                 parts.append(part)
+                most -= len(part)
             return b"".join(parts)
         finally:
             os.close(fd)

@@ -1,0 +1,416 @@
+"""MPS clients and the control daemons that can drain them: queried and drained on threads of their own."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from watchdog.clock import Bell
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason, Now, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained, DrainResult, PinnedLimit
+from watchdog.core.policy import Draining
+from watchdog.node.mps_control import (
+    ControlDaemon,
+    InvalidAnswerError,
+    MpsError,
+    NoPipeError,
+    SilentError,
+    check_pipe,
+    find_pipes,
+    find_program,
+    parse_limits,
+    shortened,
+)
+from watchdog.node.procfs import Procfs
+
+# The lists are queried again when the clients change, but not more often than this, and now and then in any case.
+_SOONEST_S: Final = 2.0
+_LATEST_S: Final = 30.0
+# A daemon that does not answer is asked again after this long, then twice as long each time.
+_FIRST_WAIT_S: Final = 4.0
+_LONGEST_WAIT_S: Final = 300.0
+_LIMITS_EVERY_S: Final = 300.0
+_VARIABLE: Final = b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    """What one control daemon has last answered: its clients, and its servers' limits by server and GPU."""
+
+    clients: tuple[DrainableClient, ...] = ()
+    limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
+    problem: Problem | None = None
+
+
+class _Pipe:
+    """The control daemon of one pipe, with its queue; one call at a time."""
+
+    def __init__(self, daemon: ControlDaemon) -> None:
+        self.daemon = daemon
+        self.answers = _Answers()
+        self.jobs: deque[Callable[[], None]] = deque()
+        self.is_busy = False
+        self.is_querying = False
+        self.wait_s = 0.0
+        self.not_before_s = 0.0
+        self.limits_due_s = 0.0
+
+
+class MpsControl:
+    """Knows which MPS clients can be drained, and drains them. No method waits for a control daemon.
+
+    `refresh` is called each cycle with the processes that the driver lists as MPS clients, and the UUIDs of the GPUs
+    that each of them uses. The bell is rung with each result of `drain`, and when what can be drained has changed.
+    Without settings nothing is queried. `trusted_uid` owns trusted pipes, besides root.
+    """
+
+    def __init__(
+        self, bell: Bell, procfs: Procfs, settings: Draining | None, *, root: Path = Path("/"), trusted_uid: int = 0
+    ) -> None:
+        self._bell = bell
+        self._procfs = procfs
+        self._settings = settings
+        self._root = root
+        self._trusted_uid = trusted_uid
+        self._lock = threading.Lock()
+        self._clients: Mapping[ProcessKey, frozenset[str]] = {}
+        self._asked: frozenset[ProcessKey] = frozenset()
+        self._asked_s: float | None = None
+        self._is_searching = False
+        self._pipes: dict[str, _Pipe] = {}
+        self._gaps: tuple[Gap, ...] = ()
+        self._own_limits: dict[ProcessKey, Mapping[str, int] | None] = {}
+        self._results: deque[DrainResult] = deque()
+        self._is_closed = False
+
+    def use(self, settings: Draining | None) -> None:
+        """Follow another policy."""
+        with self._lock:
+            if settings != self._settings:
+                self._settings = settings
+                self._forget()
+
+    def refresh(
+        self, clients: frozenset[ProcessKey] | Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0
+    ) -> None:
+        """Note the clients that the driver lists, and query the daemons if it is time; `gpus` is how many there are."""
+        by_key = clients if isinstance(clients, Mapping) else dict.fromkeys(clients, frozenset[str]())
+        with self._lock:
+            self._clients = by_key
+            if self._settings is None or not by_key or self._is_closed:
+                self._forget()
+                return
+            since_s = None if self._asked_s is None else now.boottime_s - self._asked_s
+            is_due = since_s is None or since_s >= (_LATEST_S if self._asked == by_key.keys() else _SOONEST_S)
+            if self._is_searching or not is_due:
+                return
+            self._asked, self._asked_s, self._is_searching = frozenset(by_key), now.boottime_s, True
+            settings = self._settings
+        self._start(lambda: self._search(settings, now, gpus))
+
+    @property
+    def drainable(self) -> tuple[DrainableClient, ...]:
+        """The listed clients that a trusted daemon named when it was last queried."""
+        with self._lock:
+            clients = (client for pipe in self._pipes.values() for client in pipe.answers.clients)
+            return tuple(client for client in clients if client.key in self._clients)
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Why a daemon can't be used."""
+        with self._lock:
+            problems = ((path, pipe.answers.problem) for path, pipe in self._pipes.items())
+            return (*self._gaps, *(_gap(path, problem) for path, problem in problems if problem is not None))
+
+    @property
+    def limits(self) -> tuple[PinnedLimit, ...]:
+        """The limit of pinned memory of each listed client, for each GPU that it uses."""
+        with self._lock:
+            servers = {
+                client.key: (client.server_pid, pipe.answers.limits)
+                for pipe in self._pipes.values()
+                for client in pipe.answers.clients
+            }
+            return tuple(
+                self._limit(key, gpu, servers.get(key), is_only=len(used) == 1)
+                for key, used in sorted(self._clients.items())
+                if key in servers or self._own_limits.get(key)
+                for gpu in sorted(used)
+            )
+
+    def _limit(
+        self,
+        key: ProcessKey,
+        gpu: str,
+        server: tuple[int, Mapping[tuple[int, str], int | None]] | None,
+        *,
+        is_only: bool,
+    ) -> PinnedLimit:
+        own = self._own_limits.get(key)
+        by_client = None if own is None else _limit_on(gpu, own, is_only=is_only)
+        by_server = None if server is None else server[1].get((server[0], gpu))
+        return PinnedLimit(
+            key=key,
+            gpu=gpu,
+            by_server=by_server,
+            by_client=by_client,
+            is_complete=by_server is not None and (own == {} or by_client is not None),
+        )
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+        """Drain clients one after the other, up to the first that can't be drained; returns at once."""
+        for path in dict.fromkeys(client.pipe for client in clients):
+            here = tuple(client for client in clients if client.pipe == path)
+            with self._lock:
+                pipe = self._pipes.get(path)
+            if pipe is None:
+                why = f"the control daemon of {path} is no longer known"
+                self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
+            else:
+                self._queue(pipe, lambda pipe=pipe, here=here: self._drain(pipe, ticket, here), first=True)  # type: ignore[misc]
+
+    def take(self) -> tuple[DrainResult, ...]:
+        """The results since the last call."""
+        with self._lock:
+            results = tuple(self._results)
+            self._results.clear()
+        return results
+
+    def close(self) -> None:
+        """Query nothing any more; calls in progress end by themselves."""
+        with self._lock:
+            self._is_closed = True
+            for pipe in self._pipes.values():
+                pipe.jobs.clear()
+
+    def _forget(self) -> None:
+        self._asked, self._asked_s, self._gaps, self._own_limits = frozenset(), None, (), {}
+        for path in [path for path, pipe in self._pipes.items() if not pipe.is_busy]:
+            del self._pipes[path]
+        for pipe in self._pipes.values():
+            pipe.answers = _Answers()
+
+    @staticmethod
+    def _start(work: Callable[[], None]) -> None:
+        # As daemon threads: the process does not wait for a control daemon that hangs when it ends.
+        threading.Thread(target=work, name="mps", daemon=True).start()
+
+    def _search(self, settings: Draining, now: Now, gpus: int) -> None:
+        """Find the program and the pipes, and have each trusted daemon queried."""
+        gaps: list[Gap] = []
+        pipes: list[str] = []
+        program: tuple[str, ...] = ()
+        try:
+            program = find_program(settings.control, self._root)
+            pipes, gaps = self._trusted(settings)
+            self._read_limits()
+        except MpsError as error:
+            gaps.append(_gap("MPS", error.problem))
+        except OSError as error:
+            gaps.append(_gap("MPS", Problem(f"the MPS pipes can't be looked up: {error}", "it is tried again")))
+        finally:
+            with self._lock:
+                self._is_searching = False
+                has_changed = self._gaps != tuple(gaps)
+                self._gaps = tuple(gaps) if self._settings == settings else ()
+                for path in [path for path, pipe in self._pipes.items() if path not in pipes and not pipe.is_busy]:
+                    del self._pipes[path]
+                for path in pipes if self._settings == settings and not self._is_closed else ():
+                    if path not in self._pipes:
+                        daemon = ControlDaemon(program, path, settings.timeout_s, self._trusted_uid)
+                        self._pipes[path] = _Pipe(daemon)
+                due = [pipe for path, pipe in self._pipes.items() if path in pipes and self._begin_query(pipe, now)]
+            if has_changed:
+                self._bell.ring()
+        for pipe in due:
+            self._queue(pipe, lambda pipe=pipe: self._query(pipe, now, gpus))  # type: ignore[misc]
+
+    @staticmethod
+    def _begin_query(pipe: _Pipe, now: Now) -> bool:
+        if pipe.is_querying or now.boottime_s < pipe.not_before_s:
+            return False
+        pipe.is_querying = True
+        return True
+
+    def _trusted(self, settings: Draining) -> tuple[list[str], list[Gap]]:
+        """The trusted pipes, each daemon once, and why others are not; a folder without a daemon is no problem."""
+        found: dict[object, str] = {}
+        gaps: list[Gap] = []
+        for path in find_pipes(settings.pipe):
+            try:
+                found.setdefault(check_pipe(path, self._trusted_uid), path)
+            except NoPipeError:
+                continue
+            except MpsError as error:
+                gaps.append(_gap(path, error.problem))
+        if not found and not gaps:
+            gaps.append(_gap("MPS", no_pipe(settings)))
+        return list(found.values()), gaps
+
+    def _read_limits(self) -> None:
+        """Read what new clients' environments ask for, and forget clients that are gone."""
+        with self._lock:
+            known, keys = self._own_limits, tuple(self._clients)
+        limits = {key: known[key] if key in known else own_limits(self._procfs, key) for key in keys}
+        with self._lock:
+            self._own_limits = limits
+
+    def _query(self, pipe: _Pipe, now: Now, gpus: int) -> None:
+        """Ask a daemon for its clients, and now and then for its servers' limits."""
+        before = pipe.answers
+        answers = _Answers(problem=Problem("the query failed unexpectedly", "please report this with the log"))
+        try:
+            with self._lock:
+                listed = {key.pid: (key, used) for key, used in self._clients.items()}
+            servers = {pid: server for pid, server in pipe.daemon.clients().items() if pid in listed}
+            clients = tuple(
+                DrainableClient(key=listed[pid][0], server_pid=server, pipe=pipe.daemon.pipe)
+                for pid, server in sorted(servers.items())
+            )
+            wanted = {(server, gpu) for pid, server in servers.items() for gpu in listed[pid][1]}
+            answers = _Answers(clients=clients, limits=self._server_limits(pipe, wanted, now, gpus))
+        except MpsError as error:
+            answers = _Answers(problem=error.problem)
+        finally:
+            with self._lock:
+                pipe.answers, pipe.is_querying = answers, False
+                if answers.problem is None:
+                    pipe.wait_s = pipe.not_before_s = 0.0
+                else:
+                    pipe.wait_s = min(max(2 * pipe.wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
+                    pipe.not_before_s = now.boottime_s + pipe.wait_s
+            if answers != before:
+                self._bell.ring()
+
+    def _server_limits(
+        self, pipe: _Pipe, wanted: set[tuple[int, str]], now: Now, gpus: int
+    ) -> Mapping[tuple[int, str], int | None]:
+        known = pipe.answers.limits if now.boottime_s < pipe.limits_due_s else {}
+        limits = {at: known[at] for at in wanted if at in known}
+        for server, gpu in sorted(wanted - limits.keys()):
+            limit = pipe.daemon.limit(server, gpu)
+            if limit is None and gpus == 1:  # an older driver only knows devices by number, and there is only one
+                limit = pipe.daemon.limit(server, "0")
+            limits[server, gpu] = limit
+        if not known:
+            pipe.limits_due_s = now.boottime_s + _LIMITS_EVERY_S
+        return limits
+
+    def _drain(self, pipe: _Pipe, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+        rest = deque(clients)
+        failed: DrainResult | None = None
+        try:
+            while rest and failed is None:
+                result = self._drain_one(pipe, ticket, rest[0])
+                failed = None if result.drained is Drained.DONE else result
+                rest.popleft()
+                self._finish([result])
+        finally:  # there must always be a result, or the action would be awaited forever
+            why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
+            if failed is not None:
+                why, first = f"not tried, because process {failed.key.pid} could not be drained", Drained.REFUSED
+            results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
+            self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
+
+    def _drain_one(self, pipe: _Pipe, ticket: int, client: DrainableClient) -> DrainResult:
+        drained, reason = Drained.DONE, "it had ended by then"
+        try:
+            if self._is_alive(client.key):
+                drained, reason = self._terminate(pipe.daemon, client)
+        except OSError as error:
+            drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
+        except (SilentError, InvalidAnswerError) as error:
+            drained, reason = Drained.UNKNOWN, error.problem.cause
+        except MpsError as error:
+            drained, reason = Drained.REFUSED, error.problem.cause
+        return DrainResult(ticket=ticket, key=client.key, drained=drained, reason=reason)
+
+    @staticmethod
+    def _terminate(daemon: ControlDaemon, client: DrainableClient) -> tuple[Drained, str]:
+        """Drain a client whose identity has just been checked; if the daemon does not agree, see whether it is gone."""
+        answer = daemon.terminate(client.server_pid, client.key.pid)
+        if answer == "0":
+            return Drained.DONE, ""
+        server = daemon.clients().get(client.key.pid)
+        if server is None:
+            return Drained.DONE, "it is no longer an MPS client"
+        if server != client.server_pid:
+            return Drained.REFUSED, f"it has become a client of another server, {server}"
+        reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
+        return Drained.REFUSED if answer else Drained.UNKNOWN, reason
+
+    def _is_alive(self, key: ProcessKey) -> bool:
+        try:
+            stat = self._procfs.stat(key.pid)
+        except ProcessLookupError:
+            return False
+        return stat.start_ticks == key.start_ticks and not stat.exiting
+
+    def _finish(self, results: Iterable[DrainResult]) -> None:
+        with self._lock:
+            self._results.extend(results)
+        self._bell.ring()
+
+    def _queue(self, pipe: _Pipe, job: Callable[[], None], *, first: bool = False) -> None:
+        """Have a job done after the one in progress, before queries if it is `first`."""
+        with self._lock:
+            (pipe.jobs.appendleft if first else pipe.jobs.append)(job)
+            if pipe.is_busy:
+                return
+            pipe.is_busy = True
+        self._start(lambda: self._work(pipe))
+
+    def _work(self, pipe: _Pipe) -> None:
+        while (job := self._next(pipe)) is not None:
+            try:
+                job()
+            except BaseException:
+                with self._lock:
+                    pipe.is_busy = False  # the exception ends this thread
+                raise
+
+    def _next(self, pipe: _Pipe) -> Callable[[], None] | None:
+        with self._lock:
+            if pipe.jobs:
+                return pipe.jobs.popleft()
+            pipe.is_busy = False
+            return None
+
+
+def no_pipe(settings: Draining) -> Problem:
+    """No daemon listens anywhere that the policy names."""
+    return Problem(
+        f"no MPS control daemon was found: none listens in {', '.join(settings.pipe) or 'any folder'}",
+        "mount the folder of its pipe directories (in the chart mps.pipes), or correct `pipe` under [mps]",
+    )
+
+
+def own_limits(procfs: Procfs, key: ProcessKey) -> Mapping[str, int] | None:
+    """The limits in a process's environment, by device as written there; empty if it has none, None if unknown.
+
+    Reading it needs CAP_SYS_PTRACE, unless the process has no more rights than this one (ptrace(2)). It is what the
+    process started with: later changes are not visible (proc_pid_environ(5)).
+    """
+    try:
+        environ = procfs.environ(key.pid)
+        if procfs.stat(key.pid).start_ticks != key.start_ticks:
+            return None
+    except OSError:
+        return None
+    values = [entry.removeprefix(_VARIABLE) for entry in environ.split(b"\0") if entry.startswith(_VARIABLE)]
+    return parse_limits(values[0].decode("utf-8", "replace")) if values else {}
+
+
+def _limit_on(gpu: str, limits: Mapping[str, int], *, is_only: bool) -> int | None:
+    """The limit on a GPU: by its UUID or the beginning of it, or by number if client and variable have only one."""
+    for device, limit in limits.items():
+        if gpu.startswith(device) and device.startswith(("GPU-", "MIG-")):
+            return limit
+    return limits.get("0") if is_only and len(limits) == 1 else None
+
+
+def _gap(what: str, problem: Problem) -> Gap:
+    return Gap(reason=GapReason.MPS, what=what, problem=problem)

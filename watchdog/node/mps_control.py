@@ -1,0 +1,387 @@
+"""NVIDIA's MPS control program: where it is, which pipes are trusted, and one command with its answer.
+
+Commands and answers are those of version 2 of the interface, the default
+(https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html). The program reads commands from stdin, one per line,
+and passes them to the daemon of `CUDA_MPS_PIPE_DIRECTORY`. Its exit status only says whether the daemon was reached; a
+rejected command has its error on stdout (nvidia-cuda-mps-control(1)). `terminate_client` answers with the CUDA error
+code, 0 if the client's contexts were destroyed.
+"""
+
+import errno
+import glob
+import os
+import re
+import selectors
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from watchdog.core.errors import Problem, WatchdogError
+from watchdog.node.procfs import printable
+
+# Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/devices`).
+_FOLDERS: Final = (
+    "run/nvidia/driver/usr/bin",
+    "usr/local/nvidia/bin",
+    "home/kubernetes/bin/nvidia/bin",
+    "usr/lib/wsl/lib",
+    "usr/bin",
+)
+_BIN_FOLDERS: Final = ("usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin")
+# The loader of each machine's ABI, and where it would look for libraries.
+_LOADERS: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
+_LIBRARIES: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib/*-linux-gnu", "lib64", "lib")
+_MOST_LINKS: Final = 40  # as in the kernel (MAXSYMLINKS)
+_MOST_PIPES: Final = 64
+_SOCKET: Final = "control"  # the daemon's socket in its pipe directory
+_LONGEST_ANSWER: Final = 65536
+_REAP_WITHIN_S: Final = 1.0
+_LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
+_LIMIT: Final = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # binary: 10G are 10737418240 bytes
+
+
+class MpsError(WatchdogError):
+    """A control daemon can't be used; `problem` has the cause and the remedy."""
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        self.problem = Problem(cause, remedy)
+        super().__init__(str(self.problem))
+
+
+class NoProgramError(MpsError):
+    """There is no control program."""
+
+
+class NoPipeError(MpsError):
+    """There is no pipe directory, or no daemon has its socket there."""
+
+
+class UntrustedPipeError(MpsError):
+    """Someone other than root could have made or replaced the pipe."""
+
+
+class SilentError(MpsError):
+    """The daemon was not reached or did not answer in time; whether a command was carried out is unknown."""
+
+
+class InvalidAnswerError(MpsError):
+    """The daemon's answer can't be understood."""
+
+
+def find_program(control: str, root: Path = Path("/")) -> tuple[str, ...]:
+    """The command line that runs the control program; NoProgramError if there is none.
+
+    `control` is a path, or a name that is searched on PATH and in the folders of the driver. A program of another root
+    file system (the GPU Operator's driver container) is run by the loader of that root with its libraries: those of
+    this image may be older.
+    """
+    candidates = [control] if "/" in control else _candidates(control, root)
+    for path in candidates:
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113 - a path object adds nothing here
+            return (*_loader(Path(path)), path)
+    where = control if "/" in control else f"{control} on PATH and in the driver's folders"
+    raise NoProgramError(
+        f"there is no MPS control program: {where}",
+        "mount the driver's root (in the chart mps.driverRoot), use the NVIDIA runtime with "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or name the program's path as `control` under [mps]",
+    )
+
+
+def _candidates(name: str, root: Path) -> Iterator[str]:
+    on_path = shutil.which(name)
+    if on_path is not None:
+        yield on_path
+    for folder in _FOLDERS:
+        yield str(root / folder / name)
+
+
+def _loader(program: Path) -> tuple[str, ...]:
+    """The loader of the program's own root with its library path; empty if it belongs to this root file system."""
+    folder = str(program.parent)
+    suffix = next((suffix for suffix in _BIN_FOLDERS if folder.endswith(f"/{suffix}")), None)
+    name = _LOADERS.get(os.uname().machine)
+    if suffix is None or name is None:
+        return ()
+    root = Path(folder.removesuffix(suffix))
+    loader = root / name
+    if root == Path("/") or not os.path.lexists(loader):
+        return ()
+    folders = (path for pattern in _LIBRARIES for path in sorted(root.glob(pattern)))
+    libraries = dict.fromkeys(str(resolve_below(root, folder)) for folder in folders)
+    return str(resolve_below(root, loader)), "--library-path", ":".join(libraries)
+
+
+def resolve_below(root: Path, path: Path) -> Path:
+    """The file behind a path below another root, where an absolute link starts at that root (as in chroot(2))."""
+    parts = list(path.relative_to(root).parts)
+    found, links = root, 0
+    while parts:
+        part = parts.pop(0)
+        if part == "..":
+            found = found.parent if found != root else root
+            continue
+        step = found / part
+        if links < _MOST_LINKS and step.is_symlink():
+            links += 1
+            target = step.readlink()
+            found = root if target.is_absolute() else found
+            parts[:0] = target.relative_to("/").parts if target.is_absolute() else target.parts
+        else:
+            found = step
+    return found
+
+
+def find_pipes(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The pipe directories that exist. `*` also matches a resource with its domain: `nvidia.com/gpu`.
+
+    NVIDIA's device plugin makes them as ROOT/RESOURCE/pipe (cmd/mps-control-daemon/mps/root.go).
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        parts = PurePosixPath(pattern).parts
+        doubled = str(PurePosixPath(*("*/*" if part == "*" else part for part in parts)))
+        for variant in dict.fromkeys((str(PurePosixPath(pattern)), doubled)):
+            found.update(dict.fromkeys(sorted(glob.glob(variant))))  # noqa: PTH207 - patterns are absolute
+    return tuple(found)[:_MOST_PIPES]
+
+
+@dataclass(frozen=True, slots=True)
+class PipeIdentity:
+    """The directory and socket behind a pipe's name, by device and inode."""
+
+    directory: tuple[int, int]
+    socket: tuple[int, int]
+
+
+def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
+    """Check that only root can have made the daemon's socket; UntrustedPipeError or NoPipeError otherwise.
+
+    Every part of the path belongs to root, is no link, and is writable by root alone, or sticky like /tmp. So as long
+    as it exists, only root can replace it, and the name can be used afterwards. Each part is opened below the one
+    before it and checked by its descriptor.
+    """
+    if not path.startswith("/"):
+        raise UntrustedPipeError(f"the pipe directory {path!r} is not an absolute path", "correct `pipe` under [mps]")
+    parts = PurePosixPath(path).parts
+    fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check_part("/", os.fstat(fd), trusted_uid, is_directory=True)
+        for number, part in enumerate(parts[1:], 2):
+            name = str(PurePosixPath(*parts[:number]))
+            below = _open_below(fd, part, name)
+            os.close(fd)
+            fd = below
+            _check_part(name, os.fstat(fd), trusted_uid, is_directory=True)
+        directory = os.fstat(fd)
+        try:
+            socket = os.stat(_SOCKET, dir_fd=fd, follow_symlinks=False)
+        except OSError as error:
+            raise _no_daemon(path, error) from error
+        _check_part(f"{path}/{_SOCKET}", socket, trusted_uid, is_directory=False)
+    finally:
+        os.close(fd)
+    return PipeIdentity((directory.st_dev, directory.st_ino), (socket.st_dev, socket.st_ino))
+
+
+def _open_below(fd: int, part: str, name: str) -> int:
+    try:
+        return os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    except OSError as error:
+        raise _no_daemon(name, error) from error
+
+
+def _no_daemon(path: str, error: OSError) -> MpsError:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return NoPipeError(f"no MPS control daemon listens in {path}", "start it there, or correct `pipe` under [mps]")
+    return UntrustedPipeError(f"{path} can't be checked: {error.strerror}", "run the watchdog as root")
+
+
+def _check_part(name: str, status: os.stat_result, trusted_uid: int, *, is_directory: bool) -> None:
+    mode, is_there = status.st_mode, stat.S_ISDIR if is_directory else stat.S_ISSOCK
+    if not is_there(mode):
+        what = "a link" if stat.S_ISLNK(mode) else "no directory" if is_directory else "no socket"
+        raise UntrustedPipeError(f"the MPS pipe is not trusted: {name} is {what}", "name the real path under [mps]")
+    if status.st_uid not in (0, trusted_uid):
+        raise UntrustedPipeError(
+            f"the MPS pipe is not trusted: {name} belongs to user {status.st_uid}",
+            "run the control daemon as root, with a pipe directory whose whole path belongs to root",
+        )
+    if is_directory and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        raise UntrustedPipeError(
+            f"the MPS pipe is not trusted: {name} is writable by other users",
+            f"chmod go-w {name}, or use a directory that only root can write to",
+        )
+
+
+class ControlDaemon:
+    """The control daemon of one trusted pipe. Its calls block; the caller makes one at a time."""
+
+    def __init__(self, program: Sequence[str], pipe: str, timeout_s: float, trusted_uid: int = 0) -> None:
+        self.pipe = pipe
+        self._program = tuple(program)
+        self._timeout_s = timeout_s
+        self._trusted_uid = trusted_uid
+        self._unreaped: subprocess.Popen[bytes] | None = None
+
+    def clients(self) -> dict[int, int]:
+        """The PID of the server of each client; MpsError if they can't be determined."""
+        servers = self._pids("get_server_list")
+        return {client: server for server in servers for client in self._pids(f"get_client_list {server}")}
+
+    def terminate(self, server_pid: int, client_pid: int) -> str:
+        """Drain a client; the daemon's answer, `0` if it agreed."""
+        return self.ask(f"terminate_client {server_pid} {client_pid}").strip()
+
+    def limit(self, server_pid: int, device: str) -> int | None:
+        """The bytes that a server lets each of its clients pin on a device; None if there is no readable limit.
+
+        Driver 550 only knows devices by their number, and rejects a UUID with a message.
+        """
+        answer = self.ask(f"get_device_pinned_mem_limit {server_pid} {device}").strip()
+        return parse_limit(answer)
+
+    def _pids(self, command: str) -> tuple[int, ...]:
+        answer = self.ask(command)
+        tokens = answer.split()
+        if all(token.isascii() and token.isdigit() and 0 < int(token[:10]) <= _LARGEST_PID for token in tokens):
+            return tuple(dict.fromkeys(map(int, tokens)))
+        raise InvalidAnswerError(
+            f"the MPS control daemon of {self.pipe} answered {command} with {shortened(answer)}, which is no list of "
+            "PIDs",
+            "look into its control.log; a daemon that was started with protocol 3 can't be used",
+        )
+
+    def ask(self, command: str) -> str:
+        """Send one command and return its answer, checking before and after that the pipe is the trusted one."""
+        before = check_pipe(self.pipe, self._trusted_uid)
+        answer = self._call(command)
+        try:
+            is_same = check_pipe(self.pipe, self._trusted_uid) == before
+        except MpsError:
+            is_same = False
+        if not is_same:
+            raise SilentError(
+                f"the MPS control daemon of {self.pipe} was replaced during {command}", "it is asked again"
+            )
+        return answer
+
+    def _call(self, command: str) -> str:
+        if self._unreaped is not None and self._unreaped.poll() is None:
+            raise SilentError(
+                f"the last call to the MPS control daemon of {self.pipe} was killed and has not ended",
+                "the driver may hang: see the kernel log",
+            )
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": self.pipe, "LC_ALL": "C", "PATH": os.defpath}
+        try:
+            process = subprocess.Popen(
+                self._program,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=environment,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise NoProgramError(
+                f"the MPS control program {self._program[-1]} can't be run: {error.strerror}",
+                "it must be executable, for this machine, and on a mount without noexec",
+            ) from error
+        try:
+            return self._converse(process, command)
+        finally:
+            self._end(process)
+
+    def _converse(self, process: "subprocess.Popen[bytes]", command: str) -> str:
+        deadline_s = time.monotonic() + self._timeout_s
+        assert process.stdin is not None
+        try:
+            process.stdin.write(f"{command}\n".encode())  # far less than a pipe holds
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended, and its exit status says more
+        output = self._read(process, command, deadline_s)
+        try:
+            status = process.wait(max(deadline_s - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            raise self._late(command) from None
+        if status != 0:
+            ended = f"status {status}" if status > 0 else signal.Signals(-status).name
+            raise SilentError(
+                f"the MPS control daemon of {self.pipe} was not reached: the control program ended with {ended}"
+                + (f" and {shortened(output)}" if output.strip() else ""),
+                "check that the daemon runs",
+            )
+        return output
+
+    def _read(self, process: "subprocess.Popen[bytes]", command: str, deadline_s: float) -> str:
+        output = bytearray()
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while True:
+                if not selector.select(max(deadline_s - time.monotonic(), 0.0)):
+                    raise self._late(command)
+                part = os.read(process.stdout.fileno(), 8192)
+                if not part:
+                    return output.decode("utf-8", "replace")
+                output += part
+                if len(output) > _LONGEST_ANSWER:
+                    raise InvalidAnswerError(
+                        f"the MPS control daemon of {self.pipe} answered {command} with more than "
+                        f"{_LONGEST_ANSWER} bytes",
+                        "look into its control.log",
+                    )
+
+    def _late(self, command: str) -> SilentError:
+        return SilentError(
+            f"the MPS control daemon of {self.pipe} did not answer {command} within {self._timeout_s:g}s",
+            "look into its control.log, and whether its server hangs",
+        )
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        """Kill what still runs of the program, and reap it; one that the kernel does not release is kept in mind."""
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # not reaped, so the group is its own
+            try:
+                process.wait(_REAP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._unreaped = process
+
+
+def parse_limit(text: str) -> int | None:
+    """A memory limit as MPS writes it, such as `20350M` or `512MB`, in bytes; None if it is not one."""
+    match = _LIMIT.fullmatch(text.strip())
+    return None if match is None else int(match["number"]) * _UNITS[match["unit"].upper()]
+
+
+def parse_limits(text: str) -> dict[str, int] | None:
+    """The limit of each device in a value of `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`; None if it can't be understood.
+
+    Devices are numbers or UUIDs: `0=1G,1=512MB` (MPS, appendix on environment variables).
+    """
+    limits: dict[str, int] = {}
+    for entry in text.split(","):
+        device, _, amount = entry.partition("=")
+        limit = parse_limit(amount)
+        if not device.strip() or limit is None:
+            return None
+        limits[device.strip()] = limit
+    return limits
+
+
+def shortened(text: str) -> str:
+    """A daemon's answer for a message: one line, printable and short."""
+    line = " ".join(text.split())
+    return repr(printable(line if len(line) <= 120 else f"{line[:117]}..."))
