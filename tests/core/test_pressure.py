@@ -23,7 +23,7 @@ from tests.worlds import (
     use,
 )
 from watchdog.core.assess import card_of, rank, short_cards
-from watchdog.core.assessment import Assessment
+from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.decide import decide
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
@@ -97,7 +97,8 @@ def test_it_compares_with_the_request_and_the_others_with_the_limit() -> None:
     seen = snapshot([use(5, 3 * Gi)], gpus=[card()])
     burst = policy(rule(step("100%"), pressed()))
     (found,) = assessed(seen, [pod("a", container(declared="1Gi"))], burst)
-    allowed = replace(found, declared=4 * Gi, allowed=4 * Gi, requested=Gi, allowed_by_request=Gi)
+    within = replace(found, declared=4 * Gi, allowed=4 * Gi, verdict=Verdict.WITHIN)
+    allowed = replace(within, requested=Gi, allowed_by_request=Gi)
     assert [entry.step_index for entry in _plan(allowed, burst)] == [1]
     roomy = replace(allowed, short=frozenset())
     assert _plan(roomy, burst) == []

@@ -15,7 +15,8 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
-from watchdog.core.ledger import Ledger
+from watchdog.core.ladder import Comparison, climb, is_calm, step_readings
+from watchdog.core.ledger import AccountState, Ledger
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Match
@@ -72,6 +73,28 @@ def test_a_quiet_cycle_only_repeats_itself() -> None:
                 _check(cycles, opened, finish, dice)
     assert quiet > 500
     assert waiting > 50
+
+
+def test_a_calm_account_need_not_climb() -> None:
+    """The shortcut for accounts below every threshold gives what the ladder gives."""
+    calm = 0
+    for seed in range(1000):
+        dice = random.Random(seed)
+        node = build(dice, dice.randint(1, 3), dice.randint(0, 4), dice.randint(0, 3))
+        cycles = Cycles(given(node.under, node.pods, node=node.node))
+        for second in range(1, 5):
+            before, policy, now = cycles.ledger, cycles.inputs.policy, at(second)
+            opened, _ = cycles.run(node.seen, second)
+            for assessment in opened.assessments:
+                if assessment.rule is not None and is_calm(assessment, before):
+                    calm += 1
+                    ladder = step_readings(assessment, stale=False)
+                    assert all(found.reading is Comparison.BELOW for found in ladder)
+                    state = AccountState(ran_under=frozenset({assessment.rule.name}), read=now)
+                    assert climb(assessment, ladder, before, policy, now, stale=False) == state
+            node = node.later(dice.randrange(2**32), second)
+            cycles.inputs = given(node.under, node.pods, node=node.node)
+    assert calm > 500
 
 
 def _check(cycles: Cycles, opened: OpenCycle, finish: ClosedCycle, dice: random.Random) -> None:

@@ -9,7 +9,7 @@ from watchdog.core.assess import card_of, rank
 from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, let_through_by, update_breaker
 from watchdog.core.gate import Gate, urgency
-from watchdog.core.ladder import Comparison, StepReading, climb, step_readings
+from watchdog.core.ladder import Comparison, StepReading, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Plan, PlanEntry
@@ -75,9 +75,18 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     # An action in progress is remembered even if its account is not seen any more.
     states = {key: state for key, state in ledger.accounts.items() if state.has_action or key.uid in unseen}
-    missing = ledger.missing_accounts(assessments)
+    others = list(ledger.missing_accounts(assessments))
+    calm: dict[str, AccountState] = {}  # by rule
+    for assessment in assessments:
+        rule = assessment.rule
+        if rule is None or inputs.pods_stale or not is_calm(assessment, ledger):
+            others.append(assessment)
+            continue
+        if rule.name not in calm:
+            calm[rule.name] = AccountState(ran_under=frozenset({rule.name}), read=now)
+        states[assessment.account] = calm[rule.name]
     candidates: list[_Candidate] = []
-    for assessment in sorted((*assessments, *missing), key=urgency):
+    for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = step_readings(assessment, stale=inputs.pods_stale)
         if assessment.allowed is None and assessment.account not in ledger.accounts:

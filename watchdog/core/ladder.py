@@ -91,6 +91,24 @@ def climb(
     return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since)
 
 
+def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
+    """Whether an account is surely below every threshold, and has no action in progress and no other rule to remember.
+
+    `climb` then only notes its rule and the reading. Most accounts are calm at every cycle, and this takes a tenth of
+    the time.
+    """
+    rule, allowed = assessment.rule, assessment.allowed
+    if rule is None or allowed is None or assessment.used is None:
+        return False
+    if assessment.short or assessment.verdict is not Verdict.WITHIN:
+        return False
+    state = ledger.accounts.get(assessment.account)
+    if state is not None and (state.has_action or not state.ran_under <= {rule.name}):
+        return False
+    used = assessment.used_at_least
+    return all(step.under_pressure or used <= step.above.threshold_bytes(allowed, step.do) for step in rule.steps)
+
+
 def _lowered(stretches: Mapping[StepKey, Stretch], used: int) -> Iterator[tuple[StepKey, Stretch]]:
     """The stretches after a reading with known use and unknown allowance: use below the threshold ends them."""
     for key, stretch in stretches.items():

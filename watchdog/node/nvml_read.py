@@ -140,7 +140,7 @@ class CardReader:
         sample = self._sample(card, _chosen(card, only))
         if card.uuid in self._steady:
             rows, before, reading = self._steady[card.uuid]
-            if rows is card.rows and (before.lists, before.memories) == (sample.lists, sample.memories):
+            if rows is card.rows and before.lists == sample.lists and before.memories == sample.memories:
                 return reading
         used = self._used_by_row(card, sample, only)
         card.failing = bool(sample.errors)
@@ -177,18 +177,17 @@ class CardReader:
     def _measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
         """Read the memory of rows into the sample; a row remembers its size."""
         for row in rows:
-            what = f"{row.uuid} memory"
             try:
                 memory = self._memory.read(handle_of(row))
             except NvmlCallError as error:
-                sample.add_error(what, GapReason.MEMORY, error)
+                sample.add_error(f"{row.uuid} memory", GapReason.MEMORY, error)
                 continue
             sample.memories[row.uuid] = memory
             if memory is not None:
                 row.total, row.reserved = memory.total, memory.reserved
             elif row.total is not None:
                 problem = Problem("the driver reported it before and no longer does", RETRIED)
-                sample.add_gap(what, GapReason.MEMORY, problem)
+                sample.add_gap(f"{row.uuid} memory", GapReason.MEMORY, problem)
 
     def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
         """Read one list; None for one that the card does not have.
