@@ -42,6 +42,20 @@ def test_a_policy_comes_on_standard_input() -> None:
     assert (done.exit_code, "is larger than 1 MiB" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("command", ["--help", f"check {SHIPPED}", "doctor", "scan"])
+def test_output_that_cannot_be_written(command: str) -> None:
+    """A full disk is an error message, and a closed stdout is silence; neither is a traceback."""
+    full, closed = (
+        subprocess.run(
+            ["sh", "-c", f"exec {COMMAND} {command} {to}"], capture_output=True, text=True, timeout=60, check=False
+        )
+        for to in ("> /dev/full", ">&-")
+    )
+    assert full.returncode == 1
+    assert full.stderr.splitlines()[-1] == "Error: the output can't be written: No space left on device"
+    assert "Traceback" not in closed.stderr
+
+
 @pytest.mark.parametrize("command", [("check", "-"), ("rights", "--policy", "-")])
 def test_a_standard_input_that_is_closed(command: tuple[str, ...]) -> None:
     """As cron and some agents hand it over: a sentence and no traceback."""

@@ -1,5 +1,6 @@
 """The command line: `gpu-watchdog` and its subcommands, each of which loads only what it needs."""
 
+import errno
 import os
 import re
 import sys
@@ -27,8 +28,25 @@ from watchdog.cli.options import (
 )
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
+_UNWRITTEN: Final = frozenset({errno.EBADF, errno.EIO, errno.ENOSPC})
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+class _Commands(click.Group):
+    """The subcommands, which end with an error message if their output can't be written."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run a command; output is discarded if stdout is closed."""
+        if sys.stdout is None:
+            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+        try:
+            return super().main(*args, **more)
+        except OSError as error:
+            if error.errno not in _UNWRITTEN or error.filename is not None:
+                raise
+            sys.exit(f"Error: the output can't be written: {error.strerror}")
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="gpu-watchdog")
 def main() -> None:
     """Enforces declared GPU memory: measures what each pod uses, and warns, kills or evicts by a policy."""
