@@ -21,9 +21,9 @@ from watchdog.node.mps_control import (
     check_pipe,
     find_pipes,
     find_program,
-    parse_limits,
     shortened,
 )
+from watchdog.node.mps_limits import limits_of, own_limits
 from watchdog.node.procfs import Procfs
 
 # The lists are queried again when the clients change, but not more often than this, and now and then in any case.
@@ -33,7 +33,6 @@ _LATEST_S: Final = 30.0
 _FIRST_WAIT_S: Final = 4.0
 _LONGEST_WAIT_S: Final = 300.0
 _LIMITS_EVERY_S: Final = 300.0
-_VARIABLE: Final = b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,30 +134,11 @@ class MpsControl:
                 for client in pipe.answers.clients
             }
             return tuple(
-                self._limit(key, gpu, servers.get(key), is_only=len(used) == 1)
-                for key, used in sorted(self._clients.items())
+                limit
+                for key, gpus in sorted(self._clients.items())
                 if key in servers or self._own_limits.get(key)
-                for gpu in sorted(used)
+                for limit in limits_of(key, gpus, self._own_limits.get(key), *servers.get(key, (0, {})))
             )
-
-    def _limit(
-        self,
-        key: ProcessKey,
-        gpu: str,
-        server: tuple[int, Mapping[tuple[int, str], int | None]] | None,
-        *,
-        is_only: bool,
-    ) -> PinnedLimit:
-        own = self._own_limits.get(key)
-        by_client = None if own is None else _limit_on(gpu, own, is_only=is_only)
-        by_server = None if server is None else server[1].get((server[0], gpu))
-        return PinnedLimit(
-            key=key,
-            gpu=gpu,
-            by_server=by_server,
-            by_client=by_client,
-            is_complete=by_server is not None and (own == {} or by_client is not None),
-        )
 
     def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
         """Drain clients one after the other, up to the first that can't be drained; returns at once."""
@@ -386,30 +366,6 @@ def no_pipe(settings: Draining) -> Problem:
         f"no MPS control daemon was found: none listens in {', '.join(settings.pipe) or 'any folder'}",
         "mount the folder of its pipe directories (in the chart mps.pipes), or correct `pipe` under [mps]",
     )
-
-
-def own_limits(procfs: Procfs, key: ProcessKey) -> Mapping[str, int] | None:
-    """The limits in a process's environment, by device as written there; empty if it has none, None if unknown.
-
-    Reading it needs CAP_SYS_PTRACE, unless the process has no more rights than this one (ptrace(2)). It is what the
-    process started with: later changes are not visible (proc_pid_environ(5)).
-    """
-    try:
-        environ = procfs.environ(key.pid)
-        if procfs.stat(key.pid).start_ticks != key.start_ticks:
-            return None
-    except OSError:
-        return None
-    values = [entry.removeprefix(_VARIABLE) for entry in environ.split(b"\0") if entry.startswith(_VARIABLE)]
-    return parse_limits(values[0].decode("utf-8", "replace")) if values else {}
-
-
-def _limit_on(gpu: str, limits: Mapping[str, int], *, is_only: bool) -> int | None:
-    """The limit on a GPU: by its UUID or the beginning of it, or by number if client and variable have only one."""
-    for device, limit in limits.items():
-        if gpu.startswith(device) and device.startswith(("GPU-", "MIG-")):
-            return limit
-    return limits.get("0") if is_only and len(limits) == 1 else None
 
 
 def _gap(what: str, problem: Problem) -> Gap:

@@ -10,7 +10,6 @@ code, 0 if the client's contexts were destroyed.
 import errno
 import glob
 import os
-import re
 import selectors
 import shutil
 import signal
@@ -23,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from watchdog.core.errors import Problem, WatchdogError
+from watchdog.node.mps_limits import parse_limit
 from watchdog.node.procfs import printable
 
 # Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/devices`).
@@ -43,8 +43,6 @@ _SOCKET: Final = "control"  # the daemon's socket in its pipe directory
 _LONGEST_ANSWER: Final = 65536
 _REAP_WITHIN_S: Final = 1.0
 _LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
-_LIMIT: Final = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
-_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # binary: 10G are 10737418240 bytes
 
 
 class MpsError(WatchdogError):
@@ -358,27 +356,6 @@ class ControlDaemon:
                 process.wait(_REAP_WITHIN_S)
             except subprocess.TimeoutExpired:
                 self._unreaped = process
-
-
-def parse_limit(text: str) -> int | None:
-    """A memory limit as MPS writes it, such as `20350M` or `512MB`, in bytes; None if it is not one."""
-    match = _LIMIT.fullmatch(text.strip())
-    return None if match is None else int(match["number"]) * _UNITS[match["unit"].upper()]
-
-
-def parse_limits(text: str) -> dict[str, int] | None:
-    """The limit of each device in a value of `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`; None if it can't be understood.
-
-    Devices are numbers or UUIDs: `0=1G,1=512MB` (MPS, appendix on environment variables).
-    """
-    limits: dict[str, int] = {}
-    for entry in text.split(","):
-        device, _, amount = entry.partition("=")
-        limit = parse_limit(amount)
-        if not device.strip() or limit is None:
-            return None
-        limits[device.strip()] = limit
-    return limits
 
 
 def shortened(text: str) -> str:

@@ -1,0 +1,441 @@
+"""MPS control daemons: which are trusted, who can be drained by them, and how a drain ends, with real processes."""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.node.support import need_root, sleepers, wait_until
+from tests.stub.mps import MpsDaemon, build_control
+from watchdog.clock import Bell
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained
+from watchdog.core.policy import Draining
+from watchdog.node.mps import MpsControl
+from watchdog.node.mps_control import (
+    MpsError,
+    NoPipeError,
+    UntrustedPipeError,
+    check_pipe,
+    find_pipes,
+    find_program,
+    resolve_below,
+)
+from watchdog.node.mps_limits import parse_limit, parse_limits
+from watchdog.node.procfs import Procfs
+
+OURS = os.getuid()
+SERVER, OTHER_SERVER = 4000000, 4000001
+GPU = "GPU-11111111-0000-0000-0000-000000000000"
+
+
+def key_of(pid: int) -> ProcessKey:
+    return ProcessKey(pid=pid, start_ticks=Procfs().stat(pid).start_ticks)
+
+
+def at(seconds: float) -> Now:
+    return Now(boottime_s=seconds, wall_s=seconds, boot_id="b")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_control(tmp_path_factory.mktemp("bin"))
+
+
+@dataclass
+class Rig:
+    """A control daemon on a trusted pipe, real processes as its clients, and what drains them."""
+
+    daemon: MpsDaemon
+    pipe: Path
+    control: MpsControl
+    bell: Bell
+    keys: list[ProcessKey]
+    now_s: float = 0.0
+    gpus: dict[ProcessKey, frozenset[str]] = field(default_factory=dict)
+
+    def query(self, *keys: ProcessKey, after_s: float = 30.0) -> None:
+        """Refresh with these clients, or all, and wait for what comes of it."""
+        self.now_s += after_s
+        listed = keys or tuple(self.keys)
+        self.control.refresh({key: self.gpus.get(key, frozenset()) for key in listed}, at(self.now_s), gpus=1)
+        wait_until(lambda: not self.is_busy)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread of this control is at work."""
+        return any(thread.name == "mps" for thread in threading.enumerate())
+
+    def drain(self, *clients: DrainableClient) -> list[tuple[Drained, str]]:
+        """Drain these clients, or all, and wait for the results."""
+        clients = clients or self.control.drainable
+        self.control.drain(7, clients)
+        results = list(self.control.take())
+        deadline = time.monotonic() + 60
+        while len(results) < len(clients):
+            assert time.monotonic() < deadline
+            results += self.control.take()
+        assert {result.ticket for result in results} == {7}
+        wait_until(lambda: not self.is_busy)
+        return [(result.drained, result.reason) for result in sorted(results, key=lambda result: result.key)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, program: Path) -> Iterator[Rig]:
+    pipe = tmp_path / "mps" / "nvidia.com" / "gpu" / "pipe"
+    settings = Draining(control=str(program), pipe=(f"{tmp_path}/mps/*/pipe",), timeout_s=0.5)
+    bell, daemon = Bell(), MpsDaemon()
+    with sleepers(2) as started, daemon.listen(pipe):
+        keys = [key_of(process.pid) for process in started]
+        daemon.servers = {SERVER: [key.pid for key in keys]}
+        control = MpsControl(bell, Procfs(), settings, trusted_uid=OURS)
+        yield Rig(daemon, pipe, control, bell, keys)
+        control.close()
+        wait_until(lambda: not any(thread.name == "mps" for thread in threading.enumerate()))
+    bell.close()
+
+
+def test_who_can_be_drained(rig: Rig) -> None:
+    """Only processes that the driver lists as clients count, each with its server; whoever else a daemon names, not."""
+    rig.daemon.servers = {SERVER: [rig.keys[0].pid, os.getpid()], OTHER_SERVER: [rig.keys[1].pid]}
+    assert (rig.control.drainable, rig.control.gaps) == ((), ())
+    rig.query()
+    assert {(client.key, client.server_pid, client.pipe) for client in rig.control.drainable} == {
+        (rig.keys[0], SERVER, str(rig.pipe)),
+        (rig.keys[1], OTHER_SERVER, str(rig.pipe)),
+    }
+    assert (rig.bell.silence(), rig.control.gaps) == (True, ())
+    rig.control.refresh({rig.keys[1]: frozenset()}, at(rig.now_s))
+    assert [client.key for client in rig.control.drainable] == [rig.keys[1]]
+    rig.control.refresh({}, at(rig.now_s))
+    assert rig.control.drainable == ()
+
+
+def test_how_often_a_daemon_is_asked(rig: Rig) -> None:
+    """Equal clients are asked about every 30 s, changed ones after 2 s, and without clients nothing is asked."""
+    commands = rig.daemon.commands
+    rig.control.refresh({}, at(0))
+    rig.query()
+    asked = len(commands)
+    for after_s, keys, is_asked in ((29, rig.keys, False), (1, rig.keys, True), (1, rig.keys[:1], False)):
+        rig.query(*keys, after_s=after_s)
+        assert (len(commands) > asked) is is_asked
+        asked = len(commands)
+    rig.query(*rig.keys[:1], after_s=1)
+    assert len(commands) > asked
+    assert rig.daemon.most_at_once == 1
+
+
+def test_a_drain_takes_the_clients_work(rig: Rig) -> None:
+    """Each client is drained by `terminate_client SERVER CLIENT`, one after the other, and `0` is success."""
+    rig.query()
+    rig.bell.silence()
+    assert rig.drain() == [(Drained.DONE, "")] * 2
+    assert [line for line in rig.daemon.commands if line.startswith("term")] == [
+        f"terminate_client {SERVER} {key.pid}" for key in sorted(rig.keys)
+    ]
+    assert (rig.bell.silence(), rig.daemon.most_at_once) == (True, 1)
+
+
+def _answer(answer: str) -> Callable[[Rig], None]:
+    return lambda rig: rig.daemon.answers.update(terminate_client=answer)
+
+
+def _move(rig: Rig) -> None:
+    _answer("1\n")(rig)
+    rig.daemon.servers = {OTHER_SERVER: [key.pid for key in rig.keys]}
+
+
+def _chmod(rig: Rig) -> None:
+    rig.pipe.chmod(0o777)
+
+
+REFUSED = {
+    "another answer": (_answer("805\n"), Drained.REFUSED, "answered '805'"),
+    "a message": (_answer("Failed\nto terminate\x1b[2J\n"), Drained.REFUSED, r"answered 'Failed to terminate\\x1b[2J'"),
+    "no answer": (_answer(""), Drained.UNKNOWN, "answered ''"),
+    "0 and more": (_answer("0\n0\n"), Drained.REFUSED, "answered '0 0'"),
+    "too much": (_answer("0" * 100_000), Drained.UNKNOWN, "more than 65536 bytes"),
+    "another server's": (_move, Drained.REFUSED, f"client of another server, {OTHER_SERVER}"),
+    "silent": (lambda rig: setattr(rig.daemon, "is_silent", True), Drained.UNKNOWN, "did not answer terminate_client"),
+    "gone": (lambda rig: (rig.pipe / "control").unlink(), Drained.REFUSED, "no MPS control daemon listens"),
+    "no longer trusted": (_chmod, Drained.REFUSED, "is writable by other users"),
+    "dead": (lambda rig: _bury(rig.pipe), Drained.UNKNOWN, "was not reached: the control program ended with status 1"),
+}
+
+
+def _bury(pipe: Path) -> None:
+    """Leave a socket behind on which nobody listens."""
+    (pipe / "control").unlink()
+    script = "import socket; socket.socket(socket.AF_UNIX).bind('control')"
+    subprocess.run(["python3", "-c", script], cwd=pipe, check=True)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_drain_that_fails(rig: Rig, case: str) -> None:
+    """No other answer counts as success; after a failure nothing else is drained, and no process is left."""
+    change, drained, why = REFUSED[case]
+    rig.query()
+    change(rig)
+    (first, reason), second = rig.drain()
+    assert (first, second[0]) == (drained, Drained.REFUSED)
+    assert why in reason
+    assert second[1] == f"not tried, because process {min(rig.keys).pid} could not be drained"
+    assert len([line for line in rig.daemon.commands if line.startswith("term")]) <= 1
+    assert {child.pid for child in psutil.Process().children()} == {key.pid for key in rig.keys}
+
+
+def test_a_client_that_needs_no_drain(rig: Rig) -> None:
+    """A client that has ended, whose PID is another process's, or that its server no longer has, may be ended."""
+    rig.query()
+    first, second = rig.control.drainable
+    recycled = DrainableClient(key=ProcessKey(pid=first.key.pid, start_ticks=1), server_pid=SERVER, pipe=first.pipe)
+    assert rig.drain(recycled) == [(Drained.DONE, "it had ended by then")]
+    assert not any(line.startswith("term") for line in rig.daemon.commands)
+    rig.daemon.servers[SERVER].remove(second.key.pid)
+    assert rig.drain(second) == [(Drained.DONE, "it is no longer an MPS client")]
+
+
+def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
+    """A drain returns at once, and another pipe's daemon is asked while the first one does not answer."""
+    other = MpsDaemon(servers={SERVER + 5: [rig.keys[1].pid]})
+    rig.daemon.servers = {SERVER: [rig.keys[0].pid]}
+    with other.listen(tmp_path / "mps" / "nvidia.com" / "gpu.shared" / "pipe"):
+        rig.query()
+        rig.daemon.is_silent = True
+        rig.control.drain(1, rig.control.drainable)
+        results: dict[ProcessKey, Drained] = {}
+        while len(results) < 2:
+            results.update({result.key: result.drained for result in rig.control.take()})
+    assert results == {rig.keys[0]: Drained.UNKNOWN, rig.keys[1]: Drained.DONE}
+
+
+def test_back_off(rig: Rig) -> None:
+    """A daemon that does not answer is reported, offers nobody, and is asked at ever longer intervals."""
+    rig.query()
+    rig.daemon.is_silent = True
+    rig.query()
+    assert rig.control.drainable == ()
+    (gap,) = rig.control.gaps
+    assert (gap.reason.value, gap.what) == ("mps", str(rig.pipe))
+    assert "did not answer get_server_list within 0.5s" in gap.problem.cause
+    counts = []
+    for _ in range(8):
+        before = len(rig.daemon.commands)
+        rig.query(after_s=30)
+        counts.append(len(rig.daemon.commands) - before)
+    assert counts == [1, 1, 1, 0, 1, 0, 0, 1]
+    rig.daemon.is_silent = False
+    rig.query(after_s=400)
+    assert (len(rig.control.drainable), rig.control.gaps) == (2, ())
+
+
+@pytest.mark.parametrize("answer", ["\x00\xff\n", "Not a list\n", "0\n", "-5\n", f"{2**22 + 1}\n", "9" * 70000])
+def test_garbage(rig: Rig, answer: str) -> None:
+    """An answer that is no list of PIDs is reported and offers nobody."""
+    rig.daemon.answers["get_client_list"] = answer
+    rig.query()
+    (gap,) = rig.control.gaps
+    assert rig.control.drainable == ()
+    assert "answered get_client_list 4000000 with" in gap.problem.cause
+    assert gap.problem.cause.isprintable()
+    assert len(str(gap.problem)) < 500
+
+
+def test_what_is_reported_without_a_daemon(tmp_path: Path, program: Path) -> None:
+    """No program, no pipe and a pipe that others can write to are each a gap with a remedy; other policies, none."""
+    bell, key = Bell(), key_of(os.getpid())
+    pipe = tmp_path / "pipe"
+    absent = Draining(control=f"{tmp_path}/none", pipe=(str(pipe),))
+    control = MpsControl(bell, Procfs(), absent, trusted_uid=OURS)
+
+    def causes(seconds: float) -> list[str]:
+        control.refresh(frozenset({key}), at(seconds))
+        wait_until(lambda: not any(thread.name == "mps" for thread in threading.enumerate()))
+        assert all(gap.problem.remedy for gap in control.gaps)
+        return [gap.problem.cause for gap in control.gaps]
+
+    assert causes(0) == [f"there is no MPS control program: {tmp_path}/none"]
+    control.use(Draining(control=str(program), pipe=(str(pipe),)))
+    assert causes(10) == [f"no MPS control daemon was found: none listens in {pipe}"]
+    with MpsDaemon().listen(pipe):
+        pipe.chmod(0o775)
+        assert causes(50) == [f"the MPS pipe is not trusted: {pipe} is writable by other users"]
+    control.use(None)
+    assert causes(90) == []
+    bell.close()
+
+
+def _link(pipe: Path) -> Path:
+    link = pipe.parent / "link"
+    link.symlink_to(pipe)
+    return link
+
+
+def _give(path: Path) -> None:
+    need_root()
+    os.chown(path, 65534, 65534, follow_symlinks=False)
+
+
+def _sticky(pipe: Path, *, foreign: bool) -> Path:
+    pipe.chmod(0o1777)
+    if foreign:
+        _give(pipe / "control")
+    return pipe
+
+
+def _prepared(change: Callable[[Path], object]) -> Callable[[Path], Path]:
+    def prepare(pipe: Path) -> Path:
+        change(pipe)
+        return pipe
+
+    return prepare
+
+
+def _replace_socket(pipe: Path) -> None:
+    (pipe / "control").unlink()
+    (pipe / "control").write_text("")
+
+
+TRUST: dict[str, tuple[Callable[[Path], Path], type[MpsError] | None, str]] = {
+    "as root made it": (lambda pipe: pipe, None, ""),
+    "sticky": (lambda pipe: _sticky(pipe, foreign=False), None, ""),
+    "sticky, another's socket": (lambda pipe: _sticky(pipe, foreign=True), UntrustedPipeError, "to user 65534"),
+    "group-writable": (_prepared(lambda pipe: pipe.chmod(0o775)), UntrustedPipeError, "writable by other users"),
+    "writable above": (_prepared(lambda pipe: pipe.parent.chmod(0o757)), UntrustedPipeError, "writable by other users"),
+    "another's": (_prepared(_give), UntrustedPipeError, "belongs to user 65534"),
+    "another's above": (_prepared(lambda pipe: _give(pipe.parent)), UntrustedPipeError, "belongs to user 65534"),
+    "a link": (_link, UntrustedPipeError, "link is a link"),
+    "a link above": (lambda pipe: _link(pipe.parent) / "pipe", UntrustedPipeError, "link is a link"),
+    "no socket": (_prepared(_replace_socket), UntrustedPipeError, "control is no socket"),
+    "no daemon": (_prepared(lambda pipe: (pipe / "control").unlink()), NoPipeError, "no MPS control daemon listens"),
+    "absent": (lambda pipe: pipe / "below", NoPipeError, "no MPS control daemon listens"),
+    "relative": (lambda _: Path("mps/pipe"), UntrustedPipeError, "not an absolute path"),
+}
+
+
+@pytest.mark.parametrize("case", TRUST)
+def test_trust(tmp_path: Path, case: str) -> None:
+    """A pipe is trusted only if nobody but root can have made or can replace any part of its path."""
+    prepare, error, why = TRUST[case]
+    with MpsDaemon().listen(tmp_path / "mps" / "pipe"):
+        path = str(prepare(tmp_path / "mps" / "pipe"))
+        if error is None:
+            assert check_pipe(path, OURS) == check_pipe(path, OURS)
+        else:
+            with pytest.raises(error, match=why):
+                check_pipe(path, OURS)
+
+
+def test_pipes(tmp_path: Path) -> None:
+    """`*` also stands for a resource with its domain, as in the device plugin's folders."""
+    for name in ("gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared"):
+        (tmp_path / name / "pipe").mkdir(parents=True)
+    names = {str(tmp_path / name / "pipe") for name in ("gpu", "nvidia.com/gpu", "nvidia.com/gpu.shared")}
+    found = find_pipes((f"{tmp_path}/*/pipe", f"{tmp_path}/gpu/pipe", f"{tmp_path}/none"))
+    assert (len(found), set(found)) == (3, names)
+
+
+def test_the_driver_roots_own_libraries(tmp_path: Path, program: Path) -> None:
+    """A program of another root file system runs with the loader and libraries of that root, through absolute links."""
+    loader = Path("/lib64/ld-linux-x86-64.so.2")
+    if os.uname().machine != "x86_64" or not loader.exists():
+        pytest.skip("this machine has no loader at the place that its ABI names")
+    root, libraries = tmp_path / "driver", tmp_path / "driver/usr/lib/x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    (root / "usr/bin").mkdir()
+    (root / "usr/lib64").mkdir()
+    (root / "lib64").symlink_to("usr/lib64")
+    (root / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("/usr/lib/x86_64-linux-gnu/ld.so")
+    shutil.copy(loader, libraries / "ld.so")
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    libc = next(line.split()[2] for line in linked.splitlines() if "libc.so.6" in line)
+    shutil.copy(libc, libraries / "libc.so.6")
+    shutil.copy(program, root / "usr/bin" / program.name)
+    command = find_program(str(root / "usr/bin" / program.name))
+    assert command[:2] == (str(libraries / "ld.so"), "--library-path")
+    pipe = tmp_path / "pipe"
+    with MpsDaemon(servers={17: []}).listen(pipe):
+        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "LD_DEBUG": "libs"}
+        done = subprocess.run(
+            command, input="get_server_list\n", capture_output=True, text=True, env=environment, check=True
+        )
+    assert done.stdout == "17\n"
+    assert f"calling init: {libraries}/libc.so.6" in done.stderr
+    assert find_program(str(program)) == (str(program),)
+
+
+def test_the_program_is_searched_like_the_driver(tmp_path: Path, program: Path) -> None:
+    """A name is found on PATH or in the driver's folders; a file that can't be executed does not count."""
+    for folder in ("usr/local/nvidia/bin", "run/nvidia/driver/usr/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(program, tmp_path / "usr/local/nvidia/bin" / "mps-stub")
+    (tmp_path / "run/nvidia/driver/usr/bin/mps-stub").write_text("")
+    assert find_program("mps-stub", tmp_path) == (f"{tmp_path}/usr/local/nvidia/bin/mps-stub",)
+    assert find_program("sleep", tmp_path) == (shutil.which("sleep"),)
+    with pytest.raises(MpsError, match=r"mps\.driverRoot"):
+        find_program("mps-stub", tmp_path / "usr")
+
+
+def test_links_do_not_leave_the_root(tmp_path: Path) -> None:
+    """Absolute links and `..` stay below another root, and a loop of links ends."""
+    (tmp_path / "a").symlink_to("/b/../../../c")
+    (tmp_path / "loop").symlink_to("/loop")
+    assert resolve_below(tmp_path, tmp_path / "a/x") == tmp_path / "c/x"
+    assert resolve_below(tmp_path, tmp_path / "loop") == tmp_path / "loop"
+
+
+def test_limits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client's limit on each GPU is the smaller one of its server's and its own; what can't be read is unknown."""
+    monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G")
+    with sleepers(1) as started:
+        own = key_of(started[0].pid)
+        rig.daemon.servers[SERVER].append(own.pid)
+        rig.daemon.limits = {"0": "20350M"}
+        rig.gpus = dict.fromkeys([*rig.keys, own], frozenset({GPU}))
+        rig.query(*rig.keys, own)
+        known = {limit.key: limit for limit in rig.control.limits}
+        assert [known[key].limit for key in (*rig.keys, own)] == [20350 * 2**20, 20350 * 2**20, 2**30]
+        assert all(limit.is_complete and limit.gpu == GPU for limit in known.values())
+        asked = [line for line in rig.daemon.commands if line.startswith("get_device")]
+        assert asked == [f"get_device_pinned_mem_limit {SERVER} {GPU}", f"get_device_pinned_mem_limit {SERVER} 0"]
+    rig.daemon.limits, rig.gpus[own] = {}, frozenset({GPU, f"{GPU[:-1]}1"})
+    rig.query(own, after_s=400)
+    (one, other) = rig.control.limits
+    assert (one.limit, other.limit, one.is_complete) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0=1G,1=512MB", {"0": 2**30, "1": 2**29}),
+        ("GPU-1=2048K", {"GPU-1": 2**21}),
+        (" 0 = 100 ", {"0": 100}),
+        ("0=1.5G", None),
+        ("1G", None),
+        ("", None),
+        ("0=1G,", None),
+        ("=1G", None),
+        ("0=" + "9" * 30 + "G", None),
+    ],
+)
+def test_the_variable(text: str, expected: dict[str, int] | None) -> None:
+    """The value of the client's variable is understood as a whole, or not at all."""
+    assert parse_limits(text) == expected
+
+
+def test_a_limit_of_a_server() -> None:
+    """What a daemon answers about a limit is an amount in binary units; anything else is no limit."""
+    assert [parse_limit(text) for text in ("20350M\n", "10G", "Invalid command", "")] == [
+        20350 * 2**20,
+        10 * 2**30,
+        None,
+        None,
+    ]
