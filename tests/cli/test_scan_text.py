@@ -39,7 +39,7 @@ PID  NAME  GPU   USED  WHY
 
 What would happen next
 - Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule
-  notebooks: above 110% of the 10.2Gi allowed for 10s.
+  "notebooks": above 110% of the 10.2Gi allowed for 10s.
 Counted from now, without a daemon's timers and brakes; for those use `gpu-watchdog explain NS/POD`.
 """
 GAP = Gap(
@@ -275,7 +275,7 @@ def test_a_plan_in_observe_mode_promises_nothing() -> None:
 def test_after_a_kill_at_once_the_lesser_steps_do_not_follow() -> None:
     """A container that gets SIGKILL now is neither warned in 28 s nor killed in 8 s; one that is spared is."""
     plan = _plan_of(Story().run(17, 2))
-    assert "due now: kill 3 processes of container main (SIGKILL immediately). Rule notebooks: above 150% of" in plan
+    assert 'due now: kill 3 processes of container main (SIGKILL immediately). Rule "notebooks": above 150% of' in plan
     assert plan.count("Pod a/trainer") == 1
     spared = _plan_of(Story(pods=(trainer(namespace="kube-system"),)).run(17, 2))
     assert spared.count("Pod kube-system/trainer, in ") == 2

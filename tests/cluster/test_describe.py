@@ -172,7 +172,7 @@ def test_whoever_declares_nothing_reads_what_to_declare(tenancy: Tenancy) -> Non
     with tenancy.run(WARN, default="1Gi"):
         tenancy.wait("GPUMemoryOverLimit")
     note = tenancy.described()["GPUMemoryOverLimit"][4]
-    assert "709% of the 1.3Gi allowed (1Gi from the default of rule shared, plus allowance)" in note
+    assert '709% of the 1.3Gi allowed (1Gi from the default of rule "shared", plus allowance)' in note
     assert (
         "This is a warning: the rule takes no further action. The pod declares no GPU memory. To stay within"
     ) in note

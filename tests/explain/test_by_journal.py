@@ -32,7 +32,7 @@ def test_what_happened_comes_first(site: Site) -> None:
     first, source, *_ = site.explain(url=None).paragraphs
     assert " ".join(first) == (
         "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory, its limit was 10.2Gi, "
-        "and rule notebooks kills above 110% for 10s. Its processes got SIGTERM at 08:00:31 UTC. Its memory "
+        'and rule "notebooks" kills above 110% for 10s. Its processes got SIGTERM at 08:00:31 UTC. Its memory '
         "was confirmed free at 08:00:32 UTC."
     )
     assert "this is from the journal" in " ".join(source)

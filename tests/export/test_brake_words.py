@@ -182,7 +182,7 @@ def test_a_rule_that_observes_is_named_as_the_reason() -> None:
     (item,) = outcome_changes(would)
     assert item.sentence.endswith("SIGKILL after 10s. No action is taken: this rule only observes.")
     assert forecast(made, at(31)).sentence.endswith(
-        "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. No action will be taken: this rule only observes."
+        'Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. No action will be taken: this rule only observes.'
     )
     assert "would have killed 3 processes of container main, but this rule only observes (rule" in outcome_note(would)
     assert "; this rule only observes, so no action was taken." in explanation(would, policy())

@@ -95,7 +95,7 @@ def test_a_blocked_eviction_is_told_once_with_its_reason() -> None:
     (said,) = [text for event, text in world.items if event == "evict_blocked"]
     assert said == (
         "Pod ns/pod-a: evicting the pod with a grace period of 30s is blocked and is retried up to 25 times "
-        f"within 10m: {BUDGET} (rule r, above 100%, immediately)."
+        f'within 10m: {BUDGET} (rule "r", above 100%, immediately).'
     )
     (entry,) = status["plan"]
     assert (entry["withheld_by"], entry["releases_in_s"], entry["due_in_s"]) == ("pending", 13, 0)
@@ -132,7 +132,7 @@ def test_an_api_that_does_not_answer_is_told_once() -> None:
     (delayed,) = [text for event, text in world.items if event == "evict_delayed"]
     assert delayed == (
         "Pod ns/pod-a: evicting the pod with a grace period of 30s has not succeeded yet and is retried up to "
-        f"25 times within 10m: {REFUSED} (rule r, above 100%, immediately)."
+        f'25 times within 10m: {REFUSED} (rule "r", above 100%, immediately).'
     )
     assert world.counters.actions["r", "evict", "blocked"] == 0
 
@@ -186,7 +186,7 @@ def test_the_journal_tells_the_whole_story(tmp_path: Path) -> None:
     ]
     by_event = {row.event: row for row in rows}
     assert by_event["evict_ended"].sentence == (
-        "Pod ns/pod-a: the pod was evicted by rule r (above 100%, immediately)."
+        'Pod ns/pod-a: the pod was evicted by rule "r" (above 100%, immediately).'
     )
     assert by_event["released"].sentence == (
         "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
@@ -233,7 +233,7 @@ def test_what_was_done_to_it_from_the_journal(tmp_path: Path) -> None:
     rows = story(tmp_path / "journal.db")
     what, blocked, freed = action_sentences(rows, at(60).wall_s)
     used = "it used 4Gi of GPU memory, its limit was 1Gi"
-    assert what == f"It was evicted at 08:00:05 UTC: {used}, and rule r evicts above 100%, immediately."
+    assert what == f'It was evicted at 08:00:05 UTC: {used}, and rule "r" evicts above 100%, immediately.'
     assert (blocked, freed) == (
         f"It was blocked at 08:00:00 UTC: {BUDGET}.",
         "Its memory was confirmed free at 08:00:17 UTC.",
@@ -259,7 +259,7 @@ def test_an_eviction_that_came_to_nothing(tmp_path: Path, answer: EvictionAnswer
     world.file.close()
     rows = history(tmp_path / "journal.db", None, 0.0)
     (ended,) = [row for row in rows if row.event == "evict_ended"]
-    assert ended.sentence.startswith("Pod ns/pod-a: evicting the pod by rule r (above 100%, immediately) ")
+    assert ended.sentence.startswith('Pod ns/pod-a: evicting the pod by rule "r" (above 100%, immediately) ')
     assert ended.sentence.endswith(": the reason is this.")
     what, reason = action_sentences(rows, at(60).wall_s)
     assert what.endswith(f"Result: {end}.")
@@ -281,7 +281,7 @@ def test_a_missing_right_is_told_in_full_to_the_operator_and_in_short_to_the_own
     world.tell(0)
     world.answer(EvictionAnswer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
     world.tell(1)
-    assert f"failed: {NO_RIGHT} (rule r" in dict(world.items)["evict_ended"]
+    assert f'failed: {NO_RIGHT} (rule "r"' in dict(world.items)["evict_ended"]
     assert f"; this failed: {FORBIDDEN}. " in explanation(world.ended[-1], world.policy)
     assert f" It failed: {FORBIDDEN}. " in blocked_note(world.ended[-1], quiet(1))
 
@@ -351,7 +351,7 @@ def test_given_up_is_told_with_the_last_reason() -> None:
     (said,) = [text for event, text in world.items if event == "evict_ended"]
     assert said == (
         "Pod ns/pod-a: evicting the pod with a grace period of 30s failed: given up, tried once in 0s: "
-        f"{BUDGET} (rule r, above 100%, immediately)."
+        f'{BUDGET} (rule "r", above 100%, immediately).'
     )
 
 

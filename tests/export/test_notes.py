@@ -45,7 +45,7 @@ def test_a_note_about_use_has_the_amounts_and_the_remedy(name: str) -> None:
     amount = r"[0-9.]+[KMGT]i"
     assert re.search(rf" uses {amount} of GPU memory", note)
     assert re.search(rf"the {amount} allowed \(", note) or "but none is allowed (0 " in note
-    assert re.search(r"\. Rule \w+: above ", note)
+    assert re.search(r'\. Rule "\w+": above ', note)
     assert "To stay within the limit, use " in note
 
 

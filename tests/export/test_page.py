@@ -32,7 +32,7 @@ def test_the_account_that_is_over_is_told_with_its_next_step() -> None:
         "Over limit: what happens next a/trainer Kill in 1s "
         "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
         "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). "
-        "Rule notebooks: above 110% of the 10.2Gi allowed for 10s. "
+        'Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. '
         + told[told.index("Its owner can use less GPU memory or declare more") :]
     )
 

@@ -86,5 +86,5 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     told = read(Story(pods=pods).see(seen)).text("accounts")
     order = [told.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
     assert order == sorted(order)
-    assert "ns/pod-odd rule notebooks unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown" in told
+    assert 'ns/pod-odd rule "notebooks" unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown' in told
     assert "1Gi nothing declared" in told

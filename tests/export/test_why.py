@@ -59,7 +59,7 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
         ),
         (
             'Its rule is "notebooks". In 1s, at 08:00:10 UTC, if its use stays above the threshold: kill 3 processes '
-            "of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed "
+            'of container main (SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed '
             "for 10s. Higher steps of that rule: kill container main above 15.2Gi (150% of its limit), immediately."
         ),
         (
@@ -166,27 +166,27 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "killed now",
         lambda: climbing(31),
         (
-            "Due now: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% "
-            "of the 10.2Gi allowed for 10s. Higher"
+            'Due now: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule "notebooks": above '
+            "110% of the 10.2Gi allowed for 10s. Higher"
         ),
     ),
     (
         "at once",
         lambda: Story().run(17, 2),
         (
-            "Due now: kill 3 processes of container main (SIGKILL immediately). Rule notebooks: above 150% of the "
+            'Due now: kill 3 processes of container main (SIGKILL immediately). Rule "notebooks": above 150% of the '
             "10.2Gi allowed, immediately."
         ),
     ),
     (
         "warned now",
         lambda: climbing(30, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
-        'Its rule is "soft", which only warns. Due now: warn. Rule soft: above 100% of the 10.2Gi allowed for 30s.',
+        'Its rule is "soft", which only warns. Due now: warn. Rule "soft": above 100% of the 10.2Gi allowed for 30s.',
     ),
     (
         "warned before",
         lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"))),
-        "In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: warn again. Rule soft: above 100%",
+        'In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: warn again. Rule "soft": above 100%',
     ),
     (
         "evicted",
@@ -203,8 +203,8 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         _by(step("100%", 9, scope="process")),
         "In 6s, at 08:00:09 UTC, if its use stays above the threshold: kill 1 process of container main (SIGTERM",
     ),
-    ("plus", _by(step(f"+{2 * Gi}", 9)), "Rule r: more than 2Gi above the 10.2Gi allowed for 9s."),
-    ("amount", _by(step(f"{12 * Gi}", 9)), "Rule r: above 12Gi for 9s."),
+    ("plus", _by(step(f"+{2 * Gi}", 9)), 'Rule "r": more than 2Gi above the 10.2Gi allowed for 9s.'),
+    ("amount", _by(step(f"{12 * Gi}", 9)), 'Rule "r": above 12Gi for 9s.'),
     (
         "no rule",
         lambda: Story(under=policy(rules=())).run(12.4, 3),
@@ -236,7 +236,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "forbidden, mark",
         lambda: Story(pods=(NOTHING,), under=policy(replace(NOTEBOOKS, default=0))).run(12.4, 3),
-        "Due now: kill 3 processes of container main (SIGKILL immediately). Rule notebooks: above 150%, immediately.",
+        'Due now: kill 3 processes of container main (SIGKILL immediately). Rule "notebooks": above 150%, immediately.',
     ),
     (
         "misdeclared",
@@ -336,7 +336,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: _observing(mode="observe"),
         (
             "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main "
-            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. No action "
+            '(SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. No action '
             "will be taken: this rule only observes."
         ),
     ),
@@ -392,7 +392,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         "observe mode",
         lambda: Story(under=policy(*RULES, mode="observe")).run(12.4, 31),
         (
-            "Due now: would kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule notebooks: "
+            'Due now: would kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule "notebooks": '
             "above 110% of the 10.2Gi allowed for 10s. No action will be taken: the watchdog is in observe mode."
         ),
     ),
@@ -406,7 +406,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: _observing(mode="observe"),
         (
             'Its rule is "notebooks". This rule only observes: it records what it would do and takes no '
-            "action. In 2s, at 08:00:05 UTC, if its use stays above the threshold: would warn. Rule notebooks: above"
+            'action. In 2s, at 08:00:05 UTC, if its use stays above the threshold: would warn. Rule "notebooks": above'
         ),
     ),
     (
@@ -465,7 +465,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0),
         (
             "In 7s, at 08:00:38 UTC, if its use stays above the threshold: kill 3 processes of container main "
-            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Held back "
+            '(SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. Held back '
             "then, until 08:01:20 UTC, because pods of Job train reached the policy's limit on kills and evictions on "
             "this node."
         ),
@@ -473,7 +473,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
     (
         "observe mode, warned",
         lambda: climbing(60, under=policy(rule(step("100%", 30, "warn"), name="soft"), mode="observe")),
-        "In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: would warn again. Rule soft:",
+        'In 59m 30s, at 09:00:30 UTC, if its use stays above the threshold: would warn again. Rule "soft":',
     ),
     (
         "undeclared, how to",
@@ -519,7 +519,7 @@ SITUATIONS: list[tuple[str, Callable[[], CycleReport], str]] = [
         lambda: held(Brake.UNKNOWN_CONTAINER, due_in_s=4.0),
         (
             "In 4s, at 08:00:35 UTC, if its use stays above the threshold: kill 3 processes of container main "
-            "(SIGTERM, then SIGKILL after 10s). Rule notebooks: above 110% of the 10.2Gi allowed for 10s. Held back "
+            '(SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. Held back '
             "then, because"
         ),
     ),

@@ -32,7 +32,7 @@ from watchdog.report.text import clip, fit, inert, rfc3339, shorten, span
 
 KILLING = (
     "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "
-    "plus allowance), for 31s. Rule notebooks: above 110% for 10s. Killing 3 processes of container main: SIGTERM, "
+    'plus allowance), for 31s. Rule "notebooks": above 110% for 10s. Killing 3 processes of container main: SIGTERM, '
     "then SIGKILL after 10s."
 )
 
@@ -103,14 +103,14 @@ def test_every_brake_has_its_reason(brake: Brake) -> None:
     [
         (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "above 150%, immediately. Killing 1 process of"),
         (by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi), "container main: SIGKILL immediately."),
-        (by_rule(step(f"+{512 * Mi}", 5), used=20 * Gi), "Rule r: more than 512Mi above allowed for 5s."),
-        (by_rule(step(f"{12 * Gi}", 5), used=20 * Gi), "Rule r: above 12Gi for 5s."),
-        (by_rule(step(f"{2 * Gi}", 5), used=20 * Gi), "Rule r: above 2Gi for 5s (and above what is allowed)."),
+        (by_rule(step(f"+{512 * Mi}", 5), used=20 * Gi), "Rule \"r\": more than 512Mi above allowed for 5s."),
+        (by_rule(step(f"{12 * Gi}", 5), used=20 * Gi), "Rule \"r\": above 12Gi for 5s."),
+        (by_rule(step(f"{2 * Gi}", 5), used=20 * Gi), "Rule \"r\": above 2Gi for 5s (and above what is allowed)."),
         (by_rule(step("100%", 0, scope="pod"), used=20 * Gi), "Killing 1 process in all containers of the pod:"),
         (by_rule(step("100%", 0, "evict"), used=20 * Gi), "Evicting the pod with a grace period of 10s."),
-        (by_rule(step(), default=4 * Gi, declared=None), ("allowed (4Gi from the default of rule r, plus "
+        (by_rule(step(), default=4 * Gi, declared=None), ("allowed (4Gi from the default of rule \"r\", plus "
                                                          "allowance)")),
-        (by_rule(step(), default=0, declared=None), "but none is allowed (0 from the default of rule r)."),
+        (by_rule(step(), default=0, declared=None), "but none is allowed (0 from the default of rule \"r\")."),
         (by_rule(step(), account="container"), "Container main of pod a/trainer uses 12Gi of GPU memory"),
         (by_rule(step("50%", 0, "warn"), used=6 * Gi), "69% of the 8.7Gi allowed"),
         (by_rule(step(), used=int(8 * Gi * 1.02) + 532 * Mi), "20Mi more than the 8.7Gi allowed"),
@@ -151,7 +151,7 @@ def test_every_outcome_has_its_sentence(result: Result, do: str) -> None:
     made = by_rule(step("100%", 0, do))
     text = outcome_note(outcome(made, result, reason="because of x"))
     assert text.startswith("Pod a/trainer: ")
-    assert text.endswith("(rule r, above 100%, immediately).")
+    assert text.endswith('(rule "r", above 100%, immediately).')
     assert "because of x" in text or (do == "warn" and result is Result.DONE)
 
 
@@ -159,7 +159,7 @@ def test_the_release_is_told_with_its_time() -> None:
     """The memory's return, or that it did not return, is said with the time it took."""
     assert outcome_note(killed(release_s=0.8)) == (
         "Pod a/trainer: killed 3 processes of container main with SIGTERM; the memory was free 0.8s after the first "
-        "signal (rule notebooks, above 110% for 10s)."
+        'signal (rule "notebooks", above 110% for 10s).'
     )
     assert release_note(killed(release_s=0.8)).endswith("free again 0.8s after the first signal.")
     assert "is not confirmed free: still listed." in release_note(killed(reason="still listed"))
@@ -239,8 +239,7 @@ def test_a_skipped_declaration_is_told_with_what_holds_instead() -> None:
     fallback = replace(entry().assessment, declared_by="default")
     assert misdeclared_note(fallback, skipped) == (
         "Pod a/trainer: veriff.com/gpu-memory of container main is ignored: '8 GB' is not a quantity. 8Gi "
-        "from the default of rule "
-        "notebooks applies instead."
+        'from the default of rule "notebooks" applies instead.'
     )
     nothing = replace(fallback, verdict=Verdict.MISDECLARED, declared=None)
     assert misdeclared_note(nothing, skipped).endswith(
@@ -358,7 +357,7 @@ def test_a_process_that_was_spared_sigkill_is_not_called_killed() -> None:
     spared = killed(result=Result.GONE, reason=ENOUGH)
     assert outcome_note(spared) == (
         "Pod a/trainer: killing 3 processes of container main was no longer needed: usage was back within the "
-        "threshold after SIGTERM, so nothing more was sent (rule notebooks, above 110% for 10s)."
+        'threshold after SIGTERM, so nothing more was sent (rule "notebooks", above 110% for 10s).'
     )
     text = explanation(spared, policy())
     assert "this was no longer needed: usage was back within the threshold after SIGTERM, so nothing more" in text

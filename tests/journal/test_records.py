@@ -40,7 +40,7 @@ def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) 
         assert row.boot_id == at(0).boot_id
     assert "Killing 2 processes of container main: SIGTERM, with a grace period of 10s." in rows[0].sentence
     assert rows[2].sentence == "Pod a/trainer: SIGKILL to 1 process of container main: 101."
-    assert rows[3].sentence == "Pod a/trainer: container main was killed by rule notebooks (above 110% for 10s)."
+    assert rows[3].sentence == 'Pod a/trainer: container main was killed by rule "notebooks" (above 110% for 10s).'
     assert rows[4].sentence == "Pod a/trainer: the memory of container main was free 11s after the first signal."
     assert (rows[0].at, rows[4].boottime_s) == ("2027-01-15T08:00:31.000Z", 1042.0)
     assert journal.unfinished() == ()

@@ -57,7 +57,7 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
         assert "256Mi for 1 CUDA context). That is 7.7Gi over its limit, exceeded since" in before
         assert 'Its rule is "shared". In ' in before
         assert " UTC, if its use stays above the threshold: kill 1 process of container main (SIGTERM" in before
-        assert "Rule shared: above 100% of the 1.3Gi allowed for 3s." in before
+        assert 'Rule "shared": above 100% of the 1.3Gi allowed for 3s.' in before
         assert 'set resources.limits["veriff.com/gpu-memory"] of container main to at least 9Gi. Questions: ' in before
         running.wait(lambda _: tenant.terms)
         running.wait_passes(1)
@@ -78,7 +78,9 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
     told = text(gone)
     assert f"The daemon does not answer at {url}/api/status: Connection refused; this is from the journal" in told
     assert told.index("It was killed at ") < told.index("The daemon does not answer")
-    assert "(container main): it used 9Gi of GPU memory, its limit was 1.3Gi, and rule shared kills above 100%" in told
+    assert (
+        '(container main): it used 9Gi of GPU memory, its limit was 1.3Gi, and rule "shared" kills above 100%' in told
+    )
     assert "Its processes got SIGTERM at" in told
     assert "UTC and SIGKILL at" in told
     assert "last mentioned it, pod ns/hog used 9Gi of GPU memory; its limit was 1.3Gi" in told
@@ -111,7 +113,9 @@ def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
     for told in (near, far):
         assert "UTC It was killed at " in told, told
         assert told.index("It was killed at ") < told.index("Pod ns/hog uses no GPU memory.")
-        assert "it used 6Gi of GPU memory, its limit was 4.3Gi, and rule shared kills above 100%, immediately." in told
+        assert (
+            'it used 6Gi of GPU memory, its limit was 4.3Gi, and rule "shared" kills above 100%, immediately.' in told
+        )
 
 
 def _check_the_status(running: Daemon) -> None:

@@ -120,7 +120,7 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     allowed, declared = account.allowed, account.declared
     is_default = account.declared_by == "default"
     source = (
-        f"from the default of rule {inert(account.rule or '')}"
+        f'from the default of rule "{inert(account.rule or "")}"'
         if is_default
         else f"declared by {inert(account.declared_by or 'nothing')}"
     )

@@ -114,9 +114,7 @@ def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) 
 def ended_sentence(context: Row, result: Result, reason: str) -> str:
     """The sentence about the end of a kill or an eviction."""
     verb, why = action_of(context.get("do")).verb, _because(reason)
-    rule = (
-        f" by rule {inert(str(context.get('rule') or ''))} ({context.get('threshold')})" if context.get("rule") else ""
-    )
+    rule = f' by rule "{inert(str(context["rule"]))}" ({context.get("threshold")})' if context.get("rule") else ""
     if result is Result.DONE:
         return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
     return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {ENDINGS[result]}{why}."

@@ -156,7 +156,7 @@ def delay_note(entry: PlanEntry) -> str:
 
 
 def _note(entry: PlanEntry, what: str) -> str:
-    by = f"rule {inert(entry.rule.name)}, {threshold_text(entry)}"
+    by = f'rule "{inert(entry.rule.name)}", {threshold_text(entry)}'
     return fit(f"{capital(title(entry.assessment))}: {what} ({by}).")
 
 
@@ -224,7 +224,7 @@ def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earli
     verb, result = action.do.verb, action.result
     limit = f", its limit was {format_bytes(action.allowed)}" if action.allowed is not None else ""
     ruled = (
-        f", and rule {inert(action.rule)} {verb.does} {inert(action.threshold)}"
+        f', and rule "{inert(action.rule)}" {verb.does} {inert(action.threshold)}'
         if action.rule and action.threshold
         else ""
     )

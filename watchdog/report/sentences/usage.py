@@ -37,9 +37,9 @@ def origin(declared_by: str | None, default: str) -> str:
 
 
 def source(assessment: Assessment) -> str:
-    """Where the declared amount comes from, with a default named after its rule: `from the default of rule a`."""
+    """Where the declared amount comes from, with a default named after its rule: `from the default of rule "a"`."""
     rule = assessment.rule
-    return origin(assessment.declared_by, f"the default of rule {inert(rule.name)}" if rule else "")
+    return origin(assessment.declared_by, f'the default of rule "{inert(rule.name)}"' if rule else "")
 
 
 def limit_sum(allowed: int, declared: int, source: str, how: str = "") -> str:
@@ -101,8 +101,8 @@ def _comparison(entry: PlanEntry) -> str:
 
 
 def because(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
-    """The rule and the threshold, `Rule notebooks: above 110% for 10s`, as a sentence."""
-    return f"Rule {inert(entry.rule.name)}: {threshold_text(entry, policy, in_bytes=in_bytes)}."
+    """The rule and the threshold, `Rule "notebooks": above 110% for 10s`, as a sentence."""
+    return f'Rule "{inert(entry.rule.name)}": {threshold_text(entry, policy, in_bytes=in_bytes)}.'
 
 
 def threshold_text(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
