@@ -17,7 +17,7 @@ RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --report /build
 RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"]["archive_info"]["hashes"]) for i in json.load(open("/build/installed.json"))["install"]]; print(*sorted("%s==%s --hash=sha256:%s" % (m["name"], m["version"], h["sha256"]) for m, h in each), sep="\n")' \
       > /opt/gpu-watchdog/wheels.txt
 # Nine tenths of the Kubernetes client are its asynchronous client and classes that are loaded only when used; the
-# watchdog uses none of them (docs/image.md).
+# watchdog uses none of them (docs/release.md).
 RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
     && rm -r kubernetes/aio && find kubernetes/client/api kubernetes/client/models -name '[!_]*.py' -delete \
     && /build/bin/pip --python /opt/gpu-watchdog/bin/python uninstall --yes --quiet \

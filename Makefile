@@ -111,7 +111,6 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
 	$(BIN)/python -m tools.doctor_reference
 	$(BIN)/python -m tools.metrics_reference
 	$(BIN)/python -m tools.dashboard
-	$(BIN)/python -m tools.runbooks
 	$(BIN)/python -m tools.rights
 	$(BIN)/python -m tools.prometheusrule
 	$(BIN)/python -m tools.chart

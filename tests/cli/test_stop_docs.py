@@ -31,14 +31,14 @@ def _texts() -> Iterator[Path]:
 def test_who_is_told_to_stop_a_node_is_told_so_that_it_works() -> None:
     """Without --overwrite kubectl changes nothing on a node whose annotation has another value, and ends with 1."""
     found = {path: _STOPS.findall(path.read_text(encoding="utf-8")) for path in _texts()}
-    assert sum(map(len, found.values())) > 20
+    assert sum(map(len, found.values())) > 12
     assert [str(path.relative_to(ROOT)) for path, flags in found.items() if not all(flags)] == []
 
 
 def test_nobody_is_told_to_free_all_nodes() -> None:
     """Going on by `--all` frees those that somebody else has stopped; it is named by the table of what stays alone."""
     found = [(path, line) for path in _texts() for line in _FREES.findall(path.read_text(encoding="utf-8"))]
-    assert [str(path.relative_to(ROOT)) for path, _ in found] in ([], ["docs/operations.md"])
+    assert [str(path.relative_to(ROOT)) for path, _ in found] in ([], ["docs/upgrade.md"])
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_who_was_stopped_before_stays_stopped(section: str, tmp_path: Path) -> N
     assert section.index("> stopped-before.txt") < section.index("annotate nodes --all")
 
 
-@pytest.mark.parametrize("page", ["docs/operations.md", "docs/rollout.md", "docs/templates/runbook.md"])
+@pytest.mark.parametrize("page", ["docs/operations.md", "docs/rollout.md", "docs/runbooks.md"])
 def test_an_edit_of_the_policy_is_said_to_be_undone(page: str) -> None:
     """Wherever the policy is edited in the cluster to stop it, the page says what enforces again behind one's back."""
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())

@@ -1,6 +1,6 @@
 """What a kill and an eviction come to under the real controllers, for workloads that go over again and again.
 
-docs/kill-and-evict.md says this to operators; its figures are those that `pytest -s` prints here with LIFE_S=120.
+docs/enforcing.md says this to operators; its figures are those that `pytest -s` prints here with LIFE_S=120.
 """
 
 import os

@@ -41,12 +41,14 @@ def test_monitoring_is_what_the_files_of_deploy_say() -> None:
 
 def test_runbooks_are_where_the_operator_publishes_them() -> None:
     """One value puts an address before every runbook_url."""
-    said = kustomize.rendered("", "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r/")
+    said = kustomize.rendered(
+        "", "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r.html"
+    )
     groups = said["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) > 10
     assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
-        f"https://wiki.test/r/{rule['alert']}.md" for rule in alerts
+        f"https://wiki.test/r.html#{rule['alert'].lower()}" for rule in alerts
     }
 
 

@@ -16,7 +16,7 @@ from tools.programs import programs
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
-_INSTALL: Final = ROOT / "docs" / "install"
+_INSTALL: Final = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 _YAML: Final = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PRESENT: Final = {"nvidia.com/gpu.present": "true"}
 _GPU: Final = {"key": "nvidia.com/gpu", "operator": "Exists"}
@@ -103,6 +103,15 @@ def _template(platform: str) -> dict[str, Any]:
     return template
 
 
+def _section(platform: str) -> str:
+    """The section of a platform, whose anchor is the platform's name; empty if there is none."""
+    for section in re.split(r"^## ", _INSTALL, flags=re.MULTILINE):
+        title = section.partition("\n")[0].lower()
+        if re.sub(r"[^\w -]", "", title).replace(" ", "-") == platform:
+            return section
+    return ""
+
+
 def _affinity(spec: dict[str, Any]) -> tuple[str, ...]:
     if "affinity" not in spec:
         return ()
@@ -110,15 +119,15 @@ def _affinity(spec: dict[str, Any]) -> tuple[str, ...]:
     return tuple(each["key"] for term in chosen["nodeSelectorTerms"] for each in term["matchExpressions"])
 
 
-def test_each_platform_has_values_and_a_page() -> None:
-    """Nobody finds a page without its values file, or one without the other."""
+def test_each_platform_has_values_and_a_section() -> None:
+    """Nobody finds a section without its values file, or one without the other."""
     assert kustomize.PLATFORMS.keys() == _EXPECTED.keys()
-    assert {path.stem for path in _INSTALL.glob("*.md")} - {"README"} == _EXPECTED.keys()
+    assert all(_section(platform) for platform in _EXPECTED)
 
 
 @pytest.mark.parametrize("platform", _EXPECTED)
 def test_what_a_platform_s_values_come_to(platform: str) -> None:
-    """Driver, runtime class, nodes, taints and security are those that the table in docs/install tells."""
+    """Driver, runtime class, nodes, taints and security are those that the table in docs/install.md tells."""
     template, expected = _template(platform), _EXPECTED[platform]
     spec = template["spec"]
     assert spec.get("runtimeClassName") == expected.runtime
@@ -137,8 +146,8 @@ def test_what_a_platform_s_values_come_to(platform: str) -> None:
 
 @pytest.mark.parametrize("platform", _EXPECTED)
 def test_each_row_has_a_dated_source(platform: str) -> None:
-    """What is expected of a platform is somebody's word on a day: its page says whose, and the day beside it."""
-    sources = (_INSTALL / f"{platform}.md").read_text(encoding="utf-8").partition("\n## Sources\n")[2]
+    """What is expected of a platform is somebody's word on a day: its section says whose, and the day beside it."""
+    sources = _section(platform).partition("\n**Sources.**\n")[2]
     points = re.split(r"^- ", sources, flags=re.MULTILINE)
     assert _EXPECTED[platform].sources
     for address, day in _EXPECTED[platform].sources:
@@ -155,10 +164,11 @@ def test_what_is_said_of_mig_has_dated_sources() -> None:
 
 
 def test_the_table_of_the_platforms_tells_it() -> None:
-    """docs/install has a row for each platform, with its runtime class, security and driver as they are rendered."""
-    text = (_INSTALL / "README.md").read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:3] == "| ["]
-    told = {row[0].partition("(")[2].removesuffix(".md)"): row for row in rows}
+    """docs/install.md has a row for each platform, with its runtime class, security and driver as they are rendered."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in _INSTALL.splitlines() if line[:3] == "| ["
+    ]
+    told = {row[0].partition("(#")[2].removesuffix(")"): row for row in rows}
     assert told.keys() == _EXPECTED.keys()
     for platform, expected in _EXPECTED.items():
         assert (f"`{expected.runtime}`" if expected.runtime else "none") in told[platform][1]
@@ -177,8 +187,7 @@ def test_the_last_stage_has_every_platform_s_label() -> None:
 
 def test_nvkind_and_kind_mean_the_same_cluster() -> None:
     """Nvkind makes a name up where KIND_CLUSTER_NAME is not set; `kind load` then finds no nodes."""
-    text = (_INSTALL / "kind.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"(?:^ {4}.*\n)*^ {4}nvkind cluster create\n(?:^ {4}.*\n)*", text, re.MULTILINE)
+    (block,) = re.findall(r"(?:^ {4}.*\n)*^ {4}nvkind cluster create\n(?:^ {4}.*\n)*", _section("kind"), re.MULTILINE)
     lines = [line.strip() for line in block.splitlines()]
     assert lines[0].startswith("export KIND_CLUSTER_NAME=")
     assert any(line.startswith("kind load docker-image") for line in lines)
@@ -208,8 +217,8 @@ def test_kustomize_and_helm_come_to_the_same_there(platform: str, overlay: str, 
 
 
 def test_the_printed_kustomization_builds(tmp_path: Path) -> None:
-    """The file that docs/install prints, beside a checkout of the repository's name."""
-    (printed,) = _YAML.findall((_INSTALL / "README.md").read_text(encoding="utf-8"))
+    """The file that docs/install.md prints, beside a checkout of the repository's name."""
+    (printed,) = _YAML.findall(_INSTALL)
     (tmp_path / "gpu-memory-watchdog").symlink_to(ROOT)
     folder = tmp_path / "mine"
     folder.mkdir()

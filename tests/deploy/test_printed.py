@@ -19,7 +19,7 @@ from tools.programs import programs
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _DOCS: Final = ROOT / "docs"
-_INSTALL: Final = _DOCS / "install"
+_INSTALL: Final = _DOCS / "install.md"
 _IS_INSTALL: Final = re.compile(r"helm install ")
 _BLOCKS: Final = all_blocks()
 _UPGRADES: Final = [
@@ -43,11 +43,9 @@ def _kubectl(*arguments: object, cwd: Path = ROOT) -> str:
 
 
 def _install(platform: str) -> Block:
-    """The block of a platform's page; a variant of a platform has its values file and that one's page."""
-    page = platform if (_INSTALL / f"{platform}.md").is_file() else platform.rpartition("-")[0]
-    (found,) = (each for each in blocks(_INSTALL / f"{page}.md") if any(map(_IS_INSTALL.match, each.commands)))
-    commands = (each.replace(f"/{page}.yaml", f"/{platform}.yaml") for each in found.commands)
-    return replace(found, commands=tuple(commands))
+    """The block that installs, with the platform filled in."""
+    (found,) = (each for each in blocks(_INSTALL) if any(map(_IS_INSTALL.match, each.commands)))
+    return replace(found, commands=tuple(each.replace("PLATFORM", platform) for each in found.commands))
 
 
 def _written(block: Block, folder: Path) -> None:
@@ -63,7 +61,7 @@ def _own_files(folder: Path, platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", kustomize.PLATFORMS)
-def test_each_platform_s_page_has_the_whole_way(platform: str, tmp_path: Path) -> None:
+def test_the_block_that_installs_is_the_whole_way(platform: str, tmp_path: Path) -> None:
     """One block writes values.yaml, makes the namespace such that Pod Security lets the pods in, installs and waits."""
     block = _install(platform)
     namespace = "gpu-memory-watchdog"
@@ -72,26 +70,16 @@ def test_each_platform_s_page_has_the_whole_way(platform: str, tmp_path: Path) -
     assert block.commands[1] == f"kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged"
     assert block.commands[3:] == (f"kubectl -n {namespace} rollout status daemonset/gpu-watchdog",)
     _written(block, tmp_path)
-    image = "" if platform == "kind" else "REGISTRY/"
-    flags = f"--values={kustomize.PLATFORMS[platform]}", f"--set=image.repository={image}gpu-memory-watchdog"
+    flags = f"--values={kustomize.PLATFORMS[platform]}", "--set=image.repository=REGISTRY/gpu-memory-watchdog"
     expected = [each.content for each in kustomize.whole("", *flags).values() if each.content["kind"] != "Namespace"]
     found = rendered(block.commands[2], tmp_path, platform).values()
     assert [each for each in found if "helm.sh/hook" not in each["metadata"].get("annotations", {})] == expected
 
 
-def test_the_general_page_has_the_same_way() -> None:
-    """docs/install/README.md prints what the platforms' pages print, with the platform's name left open."""
-    general, one = map(_install, ("README", "gke"))
-    assert (general.files, [each.replace("PLATFORM", "gke") for each in general.commands]) == (
-        one.files,
-        [*one.commands],
-    )
-
-
 def test_no_command_makes_a_namespace_without_its_label() -> None:
     """Where Pod Security is enforced a namespace that helm makes admits no pod of ours."""
     commands = [each for block in _BLOCKS for each in block.commands if each.startswith("helm")]
-    assert len(commands) > 12
+    assert len(commands) > 8
     assert not [each for each in commands if "--create-namespace" in each]
 
 
@@ -107,7 +95,7 @@ def test_no_upgrade_drops_the_platform(block: Block, command: str, platform: str
 def test_upgrades_are_printed() -> None:
     """The tests above have something to look at: the pages for upgrading, for stages and for a policy of one's own."""
     pages = {param.values[0].page for param in _UPGRADES}  # type: ignore[union-attr]
-    assert {"docs/upgrade.md", "docs/rollout.md", "docs/chart.md", "docs/install/README.md"} <= pages
+    assert {"docs/upgrade.md", "docs/rollout.md", "docs/chart.md", "docs/install.md"} <= pages
 
 
 def test_a_policy_is_checked_before_helm_gets_it() -> None:
@@ -133,7 +121,7 @@ def test_helm_takes_a_policy_that_check_refuses(tmp_path: Path) -> None:
 @pytest.mark.parametrize("platform", kustomize.PLATFORMS)
 def test_as_one_file_is_for_the_platform(platform: str, tmp_path: Path) -> None:
     """The printed command, in the printed folder, gives what `apply -k` gives there; none renders a bare overlay."""
-    text = (_DOCS / "install" / "README.md").read_text(encoding="utf-8")
+    text = _INSTALL.read_text(encoding="utf-8")
     (command,) = re.findall(r"^ {4}kubectl (kustomize .*?) > gpu-watchdog\.yaml$", text, re.MULTILINE)
     assert "kustomize/overlays" not in command
     (printed,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -152,7 +140,7 @@ def test_as_one_file_is_for_the_platform(platform: str, tmp_path: Path) -> None:
 
 
 def _uninstall_table() -> list[list[str]]:
-    part = (_DOCS / "operations.md").read_text(encoding="utf-8").partition("### Uninstall\n")[2].partition("\n### ")[0]
+    part = (_DOCS / "upgrade.md").read_text(encoding="utf-8").partition("## Uninstall\n")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line[:1] == "|"]
     return rows[2:]
 
@@ -186,8 +174,8 @@ def test_the_uninstall_table_has_what_the_pages_have_you_set() -> None:
 
 def test_the_query_for_a_hardened_toolkit(tmp_path: Path) -> None:
     """The real kubectl reads the setting out of the GPU Operator's object by the printed query."""
-    text = (_DOCS / "install" / "gpu-operator.md").read_text(encoding="utf-8")
-    (query,) = re.findall(r"kubectl get clusterpolicies\.nvidia\.com -o (jsonpath='.*')$", text, re.MULTILINE)
+    text = _INSTALL.read_text(encoding="utf-8")
+    (query,) = re.findall(r"kubectl get clusterpolicies\.nvidia\.com -o (jsonpath='.*toolkit.*')$", text, re.MULTILINE)
     setting = {"name": "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", "value": "false"}
     spec = {"toolkit": {"env": [setting, {"name": "OTHER", "value": "1"}]}}
     made = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "c"}, "spec": spec}
@@ -205,7 +193,7 @@ def test_what_the_chart_makes_for_prometheus() -> None:
     objects = kustomize.rendered("", f"--set-json=prometheus={json.dumps(yaml.safe_load(printed)['prometheus'])}")
     for key in ("podmonitor-gpu-watchdog", "prometheusrule-gpu-watchdog"):
         assert objects[key].content["metadata"]["labels"]["release"] == "kube-prometheus-stack"
-    assert "runbook_url: https://wiki.example.com/gpu-memory-watchdog/runbooks/GPU" in objects[key].text
+    assert "runbook_url: https://docs.example.com/gpu-memory-watchdog/runbooks.html#gpu" in objects[key].text
 
 
 @cache
@@ -216,7 +204,7 @@ def _known_flags(*verb: str) -> set[str]:
 
 def test_kubectl_knows_the_flags() -> None:
     """No printed command of these pages has a flag that the real kubectl does not know."""
-    pages = ("operations", "upgrade", "rollout", "security", "prometheus", "first-day", "install/", "sharing")
+    pages = ("operations", "upgrade", "rollout", "security", "prometheus", "install", "sharing", "troubleshooting")
     seen = 0
     for block in _BLOCKS:
         if not block.page.startswith(tuple(f"docs/{name}" for name in pages)):

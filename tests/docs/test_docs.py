@@ -30,8 +30,8 @@ ROOT: Final = Path(__file__).parents[2]
 _TOP: Final = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
 PAGES: Final = (*_TOP, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "templates" not in page.parts))
 TEXTS: Final = {page: page.read_text(encoding="utf-8") for page in PAGES}
-MANUAL: Final = "\n".join(text for page, text in TEXTS.items() if page.name in ("README.md", "operations.md"))
-OPERATIONS: Final = TEXTS[ROOT / "docs" / "operations.md"]
+MANUAL: Final = "\n".join(text for page, text in TEXTS.items() if page.name in ("README.md", "cli.md"))
+CLI, OPERATIONS, TROUBLES = (TEXTS[ROOT / "docs" / f"{name}.md"] for name in ("cli", "operations", "troubleshooting"))
 METRICS: Final = TEXTS[ROOT / "docs" / "metrics.md"]
 
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
@@ -92,7 +92,7 @@ def test_every_page_is_reachable() -> None:
 
 
 def test_every_command_and_option_is_told() -> None:
-    """The README or operations.md has each command, each option and each variable of the environment."""
+    """The README or cli.md has each command, each option and each variable of the environment."""
     for name, command in main.commands.items():
         assert f"`{name}`" in MANUAL or f"gpu-watchdog {name}" in MANUAL, name
         for option in command.params:
@@ -101,7 +101,7 @@ def test_every_command_and_option_is_told() -> None:
                 for word in (*option.opts, *variables):
                     assert f"`{word}" in MANUAL or f" {word}" in MANUAL, f"{name} {word}"
     for default in (DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY):
-        assert str(default) in OPERATIONS
+        assert str(default) in CLI
 
 
 def _commands(text: str) -> list[list[str]]:
@@ -142,8 +142,8 @@ def test_printed_policies_are_valid(page: Path) -> None:
 
 
 def test_every_endpoint_is_told() -> None:
-    """operations.md has each path of the daemon, and each that it has is answered."""
-    told = _rows(OPERATIONS, "Endpoints")
+    """cli.md has each path of the daemon, and each that it has is answered."""
+    told = _rows(CLI, "Endpoints")
     assert told == {"/", "/metrics", "/healthz", "/readyz", "/api/status"}
     server = HttpServer("127.0.0.1:0", Endpoints(Metrics(), 1.0))
     server.start()
@@ -165,8 +165,8 @@ def _rows(text: str, heading: str) -> set[str]:
 
 
 def test_every_suspension_is_told() -> None:
-    """operations.md says of each reason against enforcing what it means and what helps; and of no other."""
-    assert _rows(OPERATIONS, "Enforcement is suspended") == REMEDIES.keys()
+    """troubleshooting.md says of each reason against enforcing what it means and what helps; and of no other."""
+    assert _rows(TROUBLES, "Enforcement is suspended") == REMEDIES.keys()
 
 
 def _unready_lines(tmp_path: Path) -> Iterator[str]:
@@ -190,8 +190,8 @@ def _unready_lines(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_reason_for_not_being_ready_is_told(tmp_path: Path) -> None:
-    """Whoever asks /readyz why the daemon is not ready finds the very line in operations.md, with its remedy."""
-    told = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(OPERATIONS, "Not ready")]
+    """Whoever asks /readyz why the daemon is not ready finds the very line in troubleshooting.md, with its remedy."""
+    told = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(TROUBLES, "Not ready")]
     lines = list(_unready_lines(tmp_path))
     assert len(lines) >= 6
     for line in lines:
@@ -199,20 +199,21 @@ def test_every_reason_for_not_being_ready_is_told(tmp_path: Path) -> None:
 
 
 def test_every_page_lists_its_sections() -> None:
-    """The list at the top of operations.md leads to every section of it."""
-    contents = OPERATIONS.partition("\n## ")[0]
-    assert set(re.findall(r"\]\(#([^)]+)\)", contents)) == _anchors(OPERATIONS) - {"operations"}
+    """The list at the top of these pages leads to every section of theirs."""
+    for name, text in (("operations", OPERATIONS), ("troubleshooting", TROUBLES)):
+        contents = text.partition("\n## ")[0]
+        assert set(re.findall(r"\]\(#([^)]+)\)", contents)) == _anchors(text) - {name}
 
 
 def test_every_gap_is_told() -> None:
-    """operations.md is a runbook: each reason for a gap with its meaning and its remedy; and no other."""
-    assert _rows(OPERATIONS, "Gaps") == {reason.value for reason in GapReason}
+    """troubleshooting.md has each reason for a gap with its meaning and its remedy; and no other."""
+    assert _rows(TROUBLES, "Gaps") == {reason.value for reason in GapReason}
 
 
 def test_every_brake_and_reason_is_told() -> None:
     """What a plan entry is withheld by, and why bytes belong to no pod: each has its row."""
-    assert _rows(OPERATIONS, "Withheld") == {brake.value for brake in Brake}
-    assert _rows(OPERATIONS, "Unattributed memory") == {reason.value for reason in Reason}
+    assert _rows(TROUBLES, "Withheld") == {brake.value for brake in Brake}
+    assert _rows(TROUBLES, "Unattributed memory") == {reason.value for reason in Reason}
 
 
 def test_every_metric_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What first-day.md, sharing.md and sizing.md show: a good scan, queries, which of two numbers counts, the lock."""
+"""What rollout.md, sharing.md and sizing.md show: a good scan, queries, which of two numbers counts, the lock."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ from watchdog.core.units import parse_quantity
 from watchdog.report.status_build import status_of
 
 _ROOT: Final = Path(__file__).parents[2]
-_FIRST_DAY: Final = (_ROOT / "docs" / "first-day.md").read_text(encoding="utf-8")
+_FIRST_DAY: Final = (_ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
 _SHARING: Final = (_ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
 _SECTION: Final = _SHARING.partition("## Time-slicing with a memory resource\n")[2].partition("\n## ")[0]
 (_POLICY,) = re.findall(r"^```toml\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
@@ -40,7 +40,7 @@ def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
 @pytest.mark.slow
 def test_prometheus_reads_the_questions(tmp_path: Path) -> None:
     """Each query of the table is an expression, of metrics that the daemon has."""
-    table = _FIRST_DAY.partition("## Checklist\n")[2]
+    table = _FIRST_DAY.partition("### Checklist\n")[2].partition("\n## ")[0]
     queries = re.findall(r"`((?:count|sum|max|topk)\b[^`]*)`", table)
     assert len(queries) >= 9
     check_queries(queries, tmp_path)

@@ -109,7 +109,7 @@ def _contents(root: Path) -> dict[Path, tuple[str, int, int]]:
 
 
 def test_it_is_small(root: Path) -> None:
-    """docs/image.md states what the environment takes; it must not grow unseen (the whole client would be 126 MiB)."""
+    """docs/release.md states what the environment takes; it must not grow unseen (the whole client is 126 MiB)."""
     taken = sum(path.lstat().st_size for path in (root / _HOME).rglob("*") if not path.is_dir())
     print(f"environment: {taken / _MIB:.1f} MiB")
     assert taken < 60 * _MIB

@@ -38,7 +38,7 @@ def test_over_its_limit(run: Chain) -> None:
     )
     assert not [label for label in told.labels if label.startswith(("exported_", "watchdog_"))]
     assert f"{NAMESPACE}/notebook" in told.annotations["summary"]
-    assert told.annotations["runbook_url"].endswith("GPUMemoryOverLimit.md")
+    assert told.annotations["runbook_url"].endswith("#gpumemoryoverlimit")
     run.allocate(tenant, GIB // 2)
     resolved = run.wait_told("GPUMemoryOverLimit", pod, status="resolved")
     assert resolved.labels == told.labels

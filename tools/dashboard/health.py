@@ -99,8 +99,8 @@ def _states() -> list[Panel]:
         ),
         states(
             "Why enforcement is suspended",
-            "Why a node did not enforce although its policy says so. docs/operations.md has each reason with its "
-            "remedy.",
+            "Why a node did not enforce although its policy says so. docs/troubleshooting.md has each reason with "
+            "its remedy.",
             {"1": ("suspended", RED)},
             Query(expr=by(f"{NODE}, reason", "enforcement_suspended"), legend="{{node}}: {{reason}}"),
             none="not suspended, or unknown",

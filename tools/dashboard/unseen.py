@@ -32,7 +32,7 @@ def _gaps() -> Panel:
     return bars(
         "Gaps, by reason",
         "Data that could not be determined in a cycle. No action is taken on what a gap leaves unknown. "
-        "docs/operations.md has each reason with its remedy.",
+        "docs/troubleshooting.md has each reason with its remedy.",
         "short",
         Query(expr=counted("reason", "scan_gaps_total"), legend="{{reason}}"),
         none="no gaps, or unknown",

@@ -14,7 +14,7 @@ SCENARIOS: Final[list[tuple[str, Scenario]]] = []
 ALLOWED: Final = 8 * Gi * 102 // 100 + 4 * 512 * Mi
 # The smallest step that the numbers of these worlds have.
 A_LITTLE: Final = Mi
-BASE: Final = "docs/runbooks"
+BASE: Final = "docs/runbooks.md"
 # How the alerts have a command run in the daemon of node n1.
 EXEC: Final = "kubectl -n gpu-memory-watchdog exec gpu-watchdog-n1 -- "
 
@@ -31,7 +31,7 @@ def scenario(alert: str) -> Callable[[Scenario], Scenario]:
 
 def told(alert: str, summary: str, description: str) -> dict[str, str]:
     """The annotations of an alert."""
-    return {"summary": summary, "description": description, "runbook_url": f"{BASE}/{alert}.md"}
+    return {"summary": summary, "description": description, "runbook_url": f"{BASE}#{alert.lower()}"}
 
 
 def cards(second: float, *gpus: Gpu, **more: Any) -> Snapshot:

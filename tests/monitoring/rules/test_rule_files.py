@@ -14,14 +14,14 @@ from tests.monitoring.rules.promtool import ALERTS, RECORDING, ROOT, Rule, promt
 from tools.prometheusrule import OBJECT, prometheusrule
 
 SEVERITIES: Final = ("critical", "warning", "info")
-PAGES: Final = ROOT / "docs" / "runbooks"
+RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 PAGE: Final = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 BY_ALERT: Final[dict[str, list[Rule]]] = defaultdict(list)
 for _each in rules(ALERTS):
     BY_ALERT[_each["alert"]].append(_each)
 # Of other exporters, and what Prometheus itself adds to each scrape.
 _FOREIGN: Final = {"up", "kube_node_status_allocatable", "kube_node_labels"}
-_ROW: Final = re.compile(r"^\| (?:\[(\w+)\]\(runbooks/(\w+)\.md\))? ?\| (\w+) \| (\w+) \| .+ \| .+ \|$", re.MULTILINE)
+_ROW: Final = re.compile(r"^\| (?:\[(\w+)\]\(runbooks\.md#(\w+)\))? ?\| (\w+) \| (\w+) \| .+ \| .+ \|$", re.MULTILINE)
 _SED: Final = re.compile(r'^    (sed -i "s\|runbook_url.+)$', re.MULTILINE)
 
 
@@ -43,13 +43,13 @@ def test_promtool_finds_nothing(file: Path) -> None:
 
 @pytest.mark.parametrize("rule", _rules())
 def test_every_alert_says_what_it_needs(rule: Rule) -> None:
-    """A wait, a severity, a summary in a line, a description that names the node, and the page of its name."""
+    """A wait, a severity, a summary in a line, a description that names the node, and the runbook of its name."""
     assert rule.keys() <= {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[smh]", rule["for"])
     assert rule["labels"]["severity"] in SEVERITIES
     said = rule["annotations"]
     assert said.keys() == {"summary", "description", "runbook_url"}
-    assert said["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
+    assert said["runbook_url"] == f"docs/runbooks.md#{rule['alert'].lower()}"
     assert "\n" not in said["summary"].strip() + said["description"].strip()
     assert "$labels.node" in said["description"]
 
@@ -88,16 +88,17 @@ def test_alerts_need_no_recording_rules(rule: Rule) -> None:
     assert not any(record in f"{rule['expr']} {rule['annotations']}" for record in recorded)
 
 
-def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
-    """The names of the pages are those of the alerts."""
-    assert {page.stem for page in PAGES.iterdir()} == BY_ALERT.keys()
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """The sections of the page are named after the alerts."""
+    titles = re.findall(r"^## (GPU\w+)$", RUNBOOKS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(titles) == sorted(BY_ALERT)
 
 
 def test_the_table_is_of_these_rules() -> None:
     """docs/alerts.md has a row for each rule, in their order or any other, with its severity and its wait."""
     found: list[tuple[str, str, str]] = []
     for name, page, severity, waits in _ROW.findall(PAGE.partition("## Severities")[0]):
-        assert name == page
+        assert name.lower() == page
         found.append((name or found[-1][0], severity, waits))
     wanted = [(name, each["labels"]["severity"], each["for"]) for name, rules_ in BY_ALERT.items() for each in rules_]
     assert sorted(found) == sorted(wanted)
@@ -133,11 +134,12 @@ def test_the_address_of_the_runbooks_is_put_in_by_one_line(tmp_path: Path) -> No
     (line,) = _SED.findall(PAGE)
     for file in (ALERTS, OBJECT):
         (tmp_path / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    address = "https://runbooks.example/gpu"
+    address = "https://docs.example/runbooks.html"
     subprocess.run(["sh", "-ec", line], cwd=tmp_path, env={"RUNBOOKS": address, "PATH": "/bin:/usr/bin"}, check=True)
     assert all(
-        rule["annotations"]["runbook_url"] == f"{address}/{rule['alert']}.md" for rule in rules(tmp_path / ALERTS.name)
+        rule["annotations"]["runbook_url"] == f"{address}#{rule['alert'].lower()}"
+        for rule in rules(tmp_path / ALERTS.name)
     )
     changed = (tmp_path / OBJECT.name).read_text(encoding="utf-8")
-    assert changed.count(f"runbook_url: {address}/") == len(rules(ALERTS))
-    assert changed.replace(address, "docs/runbooks") == OBJECT.read_text(encoding="utf-8")
+    assert changed.count(f"runbook_url: {address}#") == len(rules(ALERTS))
+    assert changed.replace(address, "docs/runbooks.md") == OBJECT.read_text(encoding="utf-8")

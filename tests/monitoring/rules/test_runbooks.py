@@ -1,4 +1,4 @@
-"""The pages of the alerts: built alike, and every command, query and metric in them exists."""
+"""The runbooks of the alerts: built alike, and every command, query and metric in them exists."""
 
 import re
 import shlex
@@ -12,12 +12,12 @@ import yaml
 
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ROOT, promtool
-from tests.monitoring.rules.test_rule_files import BY_ALERT, PAGES
-from tools.runbooks import names, written
+from tests.monitoring.rules.test_rule_files import BY_ALERT, RUNBOOKS
 from watchdog.cli.main import main
 
-TEXTS: Final = {page.stem: page.read_text(encoding="utf-8") for page in sorted(PAGES.iterdir())}
-ALL: Final = {**TEXTS, "alerts": (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")}
+COMMON, *_SECTIONS = re.split(r"^(?=## GPU)", RUNBOOKS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+TEXTS: Final = {section.partition("\n")[0].removeprefix("## "): section for section in _SECTIONS}
+ALL: Final = {**TEXTS, "common": COMMON, "alerts": (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")}
 # Where the watchdog acts on pods, somebody may want it to stop.
 ACTED_ON: Final = {
     "GPUMemoryOverLimit",
@@ -28,7 +28,6 @@ ACTED_ON: Final = {
     "GPUMemoryBreakerOpen",
     "GPUMemoryCardNearlyFull",
 }
-NOT_THERE: Final = {"GPUWatchdogDown", "GPUWatchdogMissing"}
 _PROMQL: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    (\S.*)$", re.MULTILINE)
 _INLINE: Final = re.compile(r"`((?:kubectl|gpu-watchdog) [^`]+)`")
@@ -49,41 +48,26 @@ _VERBS: Final = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_page_is_built_like_the_others(name: str) -> None:
-    """Its name, severity, wait and meaning, where to look, maybe how to stop it, and the parts that a runbook has."""
+def test_a_runbook_is_built_like_the_others(name: str) -> None:
+    """Severity, wait, where to look, how to stop it if it acts on pods, meaning, and the parts that a runbook has."""
     text = TEXTS[name]
-    assert text.startswith(f"# {name}\n\nSeverity: ")
     _, severity, meaning, _ = text.split("\n\n", 3)
+    assert severity.startswith("Severity: ")
+    assert severity.endswith(
+        "[Look first](#look-first)"
+        + ", [stop it now](#stop-it-now)." * (name in ACTED_ON)
+        + "." * (name not in ACTED_ON)
+    )
     assert len(meaning) > 60
-    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
-    titles = [part.partition("\n")[0] for part in parts]
-    assert titles[0] == "Look first"
-    assert titles[-3:] == ["Impact", "Diagnosis", "Mitigation"]
-    assert titles[1:-3] == (["Stop it now"] if name in ACTED_ON else [])
+    _, *parts = re.split(r"^\*\*(?=(?:Impact|Diagnosis|Mitigation)\*\*$)", text, flags=re.MULTILINE)
+    assert [part.partition("**")[0] for part in parts] == ["Impact", "Diagnosis", "Mitigation"]
     assert all(len(part.partition("\n")[2].strip()) > 40 for part in parts)
-    diagnosis = parts[-2]
-    assert _INDENTED.findall(diagnosis)
-    assert _PROMQL.findall(diagnosis)
+    assert _INDENTED.findall(parts[1])
+    assert _PROMQL.findall(parts[1])
     severities = {rule["labels"]["severity"] for rule in BY_ALERT[name]}
     waits = {rule["for"] for rule in BY_ALERT[name]}
     assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", severity))
     assert waits == set(re.findall(r"\b\d+[smh]\b", severity.partition("Fires after:")[2]))
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_where_to_look_and_how_to_stop_is_the_same_everywhere(name: str) -> None:
-    """These parts come from one template, word for word; which of them a page has follows from what its alert is of."""
-    assert written(TEXTS[name]) == TEXTS[name], "write them anew with: python -m tools.runbooks"
-    look = "look: no watchdog" if name in NOT_THERE else "look: watchdog"
-    assert names(TEXTS[name]) == [look, *(["stop"] if name in ACTED_ON else [])]
-
-
-def test_a_page_that_was_changed_by_hand_is_found() -> None:
-    """The check sees a word that differs from the template."""
-    page = TEXTS["GPUMemoryBreakerOpen"]
-    assert written(page.replace("gpu-watchdog top --once", "gpu-watchdog top")) == page
-    with pytest.raises(KeyError):
-        written(page.replace("<!-- stop -->", "<!-- halt -->"))
 
 
 def _commands(text: str) -> Iterator[str]:
