@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -19,16 +19,9 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained
 from watchdog.core.policy import Draining
 from watchdog.node.mps import MpsControl
-from watchdog.node.mps_control import (
-    MpsError,
-    NoPipeError,
-    UntrustedPipeError,
-    check_pipe,
-    find_pipes,
-    find_program,
-    resolve_below,
-)
+from watchdog.node.mps_control import InvalidAnswerError, SilentError, find_program, inspect_mps, resolve_below
 from watchdog.node.mps_limits import parse_limit, parse_limits
+from watchdog.node.mps_pipes import MpsError, NoPipeError, UntrustedPipeError, check_pipe, find_pipes
 from watchdog.node.procfs import Procfs
 
 OURS = os.getuid()
@@ -271,6 +264,25 @@ def test_what_is_reported_without_a_daemon(tmp_path: Path, program: Path) -> Non
     control.use(None)
     assert causes(90) == []
     bell.close()
+
+
+def test_doctor_asks_each_daemon(tmp_path: Path, program: Path) -> None:
+    """What doctor checks: the program, each pipe, and each daemon's answer; a daemon that was not asked is not ok."""
+    good, silent, odd = MpsDaemon(servers={5: [6, 7]}), MpsDaemon(is_silent=True), MpsDaemon(servers={0: []})
+    settings = Draining(control=str(program), pipe=(f"{tmp_path}/*",), timeout_s=0.3)
+    pipes = [tmp_path / name for name in ("good", "silent", "odd", "open")]
+    with good.listen(pipes[0]), silent.listen(pipes[1]), odd.listen(pipes[2]), MpsDaemon().listen(pipes[3]):
+        pipes[3].chmod(0o777)
+        (tmp_path / "empty").mkdir()
+        found = inspect_mps(settings, OURS)
+        without = inspect_mps(replace(settings, control="/none"), OURS)
+    states = {
+        Path(path).name: state if isinstance(state, int) else type(state) for path, state in found.daemons.items()
+    }
+    assert states == {"good": 2, "silent": SilentError, "odd": InvalidAnswerError, "open": UntrustedPipeError}
+    assert (found.program, found.no_program) == (str(program), None)
+    assert (without.program, str(pipes[0]) in without.daemons, without.daemons[str(pipes[0])]) == ("", True, None)
+    assert without.no_program is not None
 
 
 def _link(pipe: Path) -> Path:

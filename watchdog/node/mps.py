@@ -12,18 +12,9 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult, PinnedLimit
 from watchdog.core.policy import Draining
-from watchdog.node.mps_control import (
-    ControlDaemon,
-    InvalidAnswerError,
-    MpsError,
-    NoPipeError,
-    SilentError,
-    check_pipe,
-    find_pipes,
-    find_program,
-    shortened,
-)
+from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, SilentError, find_program, shortened
 from watchdog.node.mps_limits import limits_of, own_limits
+from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
 from watchdog.node.procfs import Procfs
 
 # The lists are queried again when the clients change, but not more often than this, and now and then in any case.
@@ -227,7 +218,7 @@ class MpsControl:
             except MpsError as error:
                 gaps.append(_gap(path, error.problem))
         if not found and not gaps:
-            gaps.append(_gap("MPS", no_pipe(settings)))
+            gaps.append(_gap("MPS", no_daemon(settings.pipe)))
         return list(found.values()), gaps
 
     def _read_limits(self) -> None:
@@ -358,14 +349,6 @@ class MpsControl:
                 return pipe.jobs.popleft()
             pipe.is_busy = False
             return None
-
-
-def no_pipe(settings: Draining) -> Problem:
-    """No daemon listens anywhere that the policy names."""
-    return Problem(
-        f"no MPS control daemon was found: none listens in {', '.join(settings.pipe) or 'any folder'}",
-        "mount the folder of its pipe directories (in the chart mps.pipes), or correct `pipe` under [mps]",
-    )
 
 
 def _gap(what: str, problem: Problem) -> Gap:

@@ -1,4 +1,4 @@
-"""NVIDIA's MPS control program: where it is, which pipes are trusted, and one command with its answer.
+"""NVIDIA's MPS control program: where it is, and one command with its answer.
 
 Commands and answers are those of version 2 of the interface, the default
 (https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html). The program reads commands from stdin, one per line,
@@ -7,22 +7,21 @@ rejected command has its error on stdout (nvidia-cuda-mps-control(1)). `terminat
 code, 0 if the client's contexts were destroyed.
 """
 
-import errno
-import glob
 import os
 import selectors
 import shutil
 import signal
-import stat
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from watchdog.core.errors import Problem, WatchdogError
+from watchdog.core.errors import Problem
+from watchdog.core.policy import Draining
 from watchdog.node.mps_limits import parse_limit
+from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
 from watchdog.node.procfs import printable
 
 # Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/devices`).
@@ -38,31 +37,13 @@ _BIN_FOLDERS: Final = ("usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 _LOADERS: Final = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
 _LIBRARIES: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib/*-linux-gnu", "lib64", "lib")
 _MOST_LINKS: Final = 40  # as in the kernel (MAXSYMLINKS)
-_MOST_PIPES: Final = 64
-_SOCKET: Final = "control"  # the daemon's socket in its pipe directory
 _LONGEST_ANSWER: Final = 65536
 _REAP_WITHIN_S: Final = 1.0
 _LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
 
 
-class MpsError(WatchdogError):
-    """A control daemon can't be used; `problem` has the cause and the remedy."""
-
-    def __init__(self, cause: str, remedy: str = "") -> None:
-        self.problem = Problem(cause, remedy)
-        super().__init__(str(self.problem))
-
-
 class NoProgramError(MpsError):
     """There is no control program."""
-
-
-class NoPipeError(MpsError):
-    """There is no pipe directory, or no daemon has its socket there."""
-
-
-class UntrustedPipeError(MpsError):
-    """Someone other than root could have made or replaced the pipe."""
 
 
 class SilentError(MpsError):
@@ -134,88 +115,6 @@ def resolve_below(root: Path, path: Path) -> Path:
         else:
             found = step
     return found
-
-
-def find_pipes(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The pipe directories that exist. `*` also matches a resource with its domain: `nvidia.com/gpu`.
-
-    NVIDIA's device plugin makes them as ROOT/RESOURCE/pipe (cmd/mps-control-daemon/mps/root.go).
-    """
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        parts = PurePosixPath(pattern).parts
-        doubled = str(PurePosixPath(*("*/*" if part == "*" else part for part in parts)))
-        for variant in dict.fromkeys((str(PurePosixPath(pattern)), doubled)):
-            found.update(dict.fromkeys(sorted(glob.glob(variant))))  # noqa: PTH207 - patterns are absolute
-    return tuple(found)[:_MOST_PIPES]
-
-
-@dataclass(frozen=True, slots=True)
-class PipeIdentity:
-    """The directory and socket behind a pipe's name, by device and inode."""
-
-    directory: tuple[int, int]
-    socket: tuple[int, int]
-
-
-def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
-    """Check that only root can have made the daemon's socket; UntrustedPipeError or NoPipeError otherwise.
-
-    Every part of the path belongs to root, is no link, and is writable by root alone, or sticky like /tmp. So as long
-    as it exists, only root can replace it, and the name can be used afterwards. Each part is opened below the one
-    before it and checked by its descriptor.
-    """
-    if not path.startswith("/"):
-        raise UntrustedPipeError(f"the pipe directory {path!r} is not an absolute path", "correct `pipe` under [mps]")
-    parts = PurePosixPath(path).parts
-    fd = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _check_part("/", os.fstat(fd), trusted_uid, is_directory=True)
-        for number, part in enumerate(parts[1:], 2):
-            name = str(PurePosixPath(*parts[:number]))
-            below = _open_below(fd, part, name)
-            os.close(fd)
-            fd = below
-            _check_part(name, os.fstat(fd), trusted_uid, is_directory=True)
-        directory = os.fstat(fd)
-        try:
-            socket = os.stat(_SOCKET, dir_fd=fd, follow_symlinks=False)
-        except OSError as error:
-            raise _no_daemon(path, error) from error
-        _check_part(f"{path}/{_SOCKET}", socket, trusted_uid, is_directory=False)
-    finally:
-        os.close(fd)
-    return PipeIdentity((directory.st_dev, directory.st_ino), (socket.st_dev, socket.st_ino))
-
-
-def _open_below(fd: int, part: str, name: str) -> int:
-    try:
-        return os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-    except OSError as error:
-        raise _no_daemon(name, error) from error
-
-
-def _no_daemon(path: str, error: OSError) -> MpsError:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return NoPipeError(f"no MPS control daemon listens in {path}", "start it there, or correct `pipe` under [mps]")
-    return UntrustedPipeError(f"{path} can't be checked: {error.strerror}", "run the watchdog as root")
-
-
-def _check_part(name: str, status: os.stat_result, trusted_uid: int, *, is_directory: bool) -> None:
-    mode, is_there = status.st_mode, stat.S_ISDIR if is_directory else stat.S_ISSOCK
-    if not is_there(mode):
-        what = "a link" if stat.S_ISLNK(mode) else "no directory" if is_directory else "no socket"
-        raise UntrustedPipeError(f"the MPS pipe is not trusted: {name} is {what}", "name the real path under [mps]")
-    if status.st_uid not in (0, trusted_uid):
-        raise UntrustedPipeError(
-            f"the MPS pipe is not trusted: {name} belongs to user {status.st_uid}",
-            "run the control daemon as root, with a pipe directory whose whole path belongs to root",
-        )
-    if is_directory and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
-        raise UntrustedPipeError(
-            f"the MPS pipe is not trusted: {name} is writable by other users",
-            f"chmod go-w {name}, or use a directory that only root can write to",
-        )
 
 
 class ControlDaemon:
@@ -356,6 +255,48 @@ class ControlDaemon:
                 process.wait(_REAP_WITHIN_S)
             except subprocess.TimeoutExpired:
                 self._unreaped = process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MpsInspection:
+    """The control program (or why there is none), and the daemon of each pipe directory in which one may listen.
+
+    `no_daemon` is what is wrong if there is no such directory. A daemon's state is the number of its clients, why it
+    can't be used, or None if it was not asked.
+    """
+
+    program: str = ""
+    no_program: Problem | None = None
+    no_daemon: Problem = field(default_factory=lambda: Problem(""))
+    daemons: Mapping[str, int | MpsError | None] = field(default_factory=dict)
+
+
+def inspect_mps(settings: Draining, trusted_uid: int = 0) -> MpsInspection:
+    """Find the program and the daemons, and ask each daemon for its clients; takes up to the timeout for each."""
+    program: tuple[str, ...] = ()
+    no_program = None
+    try:
+        program = find_program(settings.control)
+    except NoProgramError as error:
+        no_program = error.problem
+    daemons: dict[str, int | MpsError | None] = {}
+    for pipe in find_pipes(settings.pipe):
+        try:
+            check_pipe(pipe, trusted_uid)
+            daemon = ControlDaemon(program, pipe, settings.timeout_s, trusted_uid)
+            daemons[pipe] = len(daemon.clients()) if program else None
+        except NoPipeError:
+            continue
+        except NoProgramError as error:
+            daemons[pipe], no_program = None, error.problem
+        except MpsError as error:
+            daemons[pipe] = error
+    return MpsInspection(
+        program=program[-1] if program else "",
+        no_program=no_program,
+        no_daemon=no_daemon(settings.pipe),
+        daemons=daemons,
+    )
 
 
 def shortened(text: str) -> str:

@@ -21,9 +21,11 @@ from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
-from watchdog.core.policy import Declaration, Match, Safety
+from watchdog.core.policy import Declaration, Draining, Match, Safety
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading, released_reading
+from watchdog.node.mps_control import InvalidAnswerError, MpsInspection, SilentError
+from watchdog.node.mps_pipes import UntrustedPipeError
 from watchdog.node.nvml_calls import NvmlCallError
 
 Row = tuple[str, Facts]
@@ -72,6 +74,13 @@ def _policed(facts: Facts, **changes: object) -> Facts:
 
 
 SHARED_BY_MPS: Final = read(uses=(use(7, 1, mps=True), use(8, 1)))
+
+
+NO_PROGRAM: Final = Problem("no program", "install it")
+
+
+def _inspected(facts: Facts = GOOD, **changes: object) -> Facts:
+    return replace(facts, mps=MpsInspection(**changes))  # type: ignore[arg-type]
 
 
 def _mistakes(count: int) -> Facts:
@@ -279,6 +288,25 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
             "signal_mps_clients lets it kill clients",
             _policed(SHARED_BY_MPS, policy=policy(safety=Safety(signal_mps_clients=True))),
         ),
+        ("drains a client before", _policed(SHARED_BY_MPS, policy=policy(mps=Draining()))),
+    ),
+    "mps_program": (
+        ("the MPS control program is /usr/bin/c", _inspected(program="/usr/bin/c")),
+        ("there is no MPS control program, but", _inspected(no_program=NO_PROGRAM)),
+        ("no program: no client can be drained", _inspected(no_program=NO_PROGRAM, daemons={"/p": None})),
+        ("no program: no client can be drained", _inspected(SHARED_BY_MPS, no_program=NO_PROGRAM)),
+    ),
+    "mps_pipe": (
+        ("/p can be replaced only by root", _inspected(daemons={"/p": 2})),
+        ("/p can be replaced only by root", _inspected(daemons={"/p": SilentError("silent", "wait")})),
+        ("there are neither MPS clients nor", _inspected()),
+        ("another's: its clients are not drained", _inspected(daemons={"/p": UntrustedPipeError("another's", "own")})),
+        ("MPS clients run, but no daemon", _inspected(SHARED_BY_MPS, no_daemon=Problem("no daemon", "mount it"))),
+    ),
+    "mps_daemon": (
+        ("of /p answers; clients: 2", _inspected(daemons={"/p": 2})),
+        ("a daemon is silent: it sleeps", _inspected(daemons={"/p": SilentError("it sleeps", "wake it")})),
+        ("an answer is invalid: a poem", _inspected(daemons={"/p": InvalidAnswerError("a poem", "see its log")})),
     ),
     "pods": (
         ("pods in pods.json: 1", GOOD),

@@ -142,29 +142,6 @@ def policy_warnings(facts: Facts) -> Iterator[CheckResult]:
         yield ok("the policy has no warnings")
 
 
-@to_observe(given=lambda facts: bool(facts.driver.reading.uses))
-def mps(facts: Facts) -> Iterator[CheckResult]:
-    """If pods share an MPS server, killing one client can make the others fail."""
-    count = len({use.pid for use in facts.driver.reading.uses if use.mps})
-    if not count:
-        yield ok("the driver lists no MPS clients")
-    elif facts.known_policy.mode == "observe":
-        yield ok(f"MPS clients: {count}; the policy only observes")
-    elif facts.known_policy.safety.signal_mps_clients:
-        yield warning(
-            f"MPS clients: {count}. The policy enforces, and signal_mps_clients lets it kill clients although the "
-            "other clients of their server can fail with them",
-            "remove signal_mps_clients, unless all clients of a server belong to one owner",
-        )
-    else:
-        yield warning(
-            f"MPS clients: {count}. The policy enforces, but kills and evictions that would end a client of a server "
-            "outside its own pod are withheld",
-            "docs/sharing.md explains which these are; if all clients of a server belong to one owner, set "
-            "signal_mps_clients = true under [safety]",
-        )
-
-
 @to_observe(given=lambda facts: bool(facts.listen.policy_sha256))
 def policy_running(facts: Facts) -> Iterator[CheckResult]:
     """The daemon that answers on `--listen` uses this policy."""

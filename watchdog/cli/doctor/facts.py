@@ -17,6 +17,7 @@ from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import Right
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
+from watchdog.node.mps_control import MpsInspection
 from watchdog.options import Options
 
 
@@ -226,6 +227,7 @@ class Facts:
     listen: ListenFacts
     container: ContainerFacts = field(default_factory=ContainerFacts)
     api: ApiFacts = field(default_factory=ApiFacts)
+    mps: MpsInspection | None = None  # None: the policy has no [mps]
 
     @property
     def known_policy(self) -> Policy:

@@ -45,6 +45,7 @@ from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.devices import Library, has_capability_devices, inspect_library, windows_sign
 from watchdog.node.driver import DriverReading, released_reading
+from watchdog.node.mps_control import inspect_mps
 from watchdog.node.nvml import NvmlDriver
 from watchdog.node.nvml_cards import find_vgpus
 from watchdog.node.process import raise_descriptor_limit
@@ -79,6 +80,7 @@ def gather(options: Options, patience_s: float) -> Facts:
         api=api,
         journal=read_journal(options.journal),
         listen=probe_listen(options.listen),
+        mps=None if policy.policy is None or policy.policy.mps is None else inspect_mps(policy.policy.mps),
     )
 
 
