@@ -23,7 +23,7 @@ from watchdog.kube.rights import (
 )
 
 CHART: Final = ROOT / "deploy" / "chart"
-_ACCOUNT: Final = ServiceAccount(namespace="{{ .Release.Namespace }}", name="{{ .Values.serviceAccount.name }}")
+_ACCOUNT: Final = ServiceAccount(namespace="{{ .Release.Namespace }}", name='{{ include "watchdog.account" . }}')
 _RESOURCE: Final = '{{ (include "watchdog.policy" . | fromJson).capacity.resource }}'
 _COPIED: Final = ("prometheus/podmonitor.yaml", "prometheus/prometheusrule.yaml", "grafana/gpu-memory-watchdog.json")
 _LABELS: Final = "  labels:\n    app.kubernetes.io/name: gpu-memory-watchdog\n"
@@ -67,7 +67,11 @@ def files() -> Mapping[str, str]:
         ),
         "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT), _ACCOUNT.user, [_SPARED]),
     }
-    pieces = {f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED) for name, text in texts.items()}
+    # Quoted where nothing follows the name, which may be a number.
+    subject, quoted = f"    name: {_ACCOUNT.name}\n", '    name: {{ include "watchdog.account" . | quote }}\n'
+    pieces = {
+        f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED).replace(subject, quoted) for name, text in texts.items()
+    }
     # helm reads no file outside of the chart.
     copied = {Path(name).name: (ROOT / "deploy" / name).read_text(encoding="utf-8") for name in _COPIED}
     return {"policy.toml": POLICY.read_text(encoding="utf-8"), **copied, **pieces}

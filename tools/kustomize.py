@@ -24,6 +24,7 @@ PLATFORMS: Final = {path.stem: path for path in sorted((CHART / "platforms").glo
 # What the chart makes when it is asked to, each a component: its name and the value that asks.
 OPTIONS: Final[Mapping[str, str]] = {
     "dashboard": "grafana.dashboard.create",
+    "gpu-operator-client": "gpuOperator.client",
     "network-policy": "networkPolicy.create",
     "openshift": "openshift.scc",
     "pod-monitor": "prometheus.podMonitor.create",

@@ -1,6 +1,8 @@
 """What the chart and the overlays come to, against the schemas and the admission of the real API server."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +13,7 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.deploy.test_chart import POLICIES
 from tools import kustomize
+from tools.chart import CHART
 from tools.programs import helm
 
 pytestmark = pytest.mark.slow
@@ -22,6 +25,8 @@ _OPTIONS: Final = (
 _OTHERS: Final = (
     *("security=privileged", "driver.runtimeClassName=nvidia"),
     *("driver.hostPath=/opt/driver", "driver.library=/opt/driver/libnvidia-ml.so.1"),
+    *(f"fullnameOverride={'a' * 62}-b", f"nameOverride={'a' * 70}", "existingConfigMap.name=mine"),
+    *("gpuOperator.client=true", "imagePullSecrets[0].name=registry", f"serviceAccount.name={'a' * 70}"),
 )
 _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # What others define, as far as the name goes: their own schemas are not to be had here. The fields of a PodMonitor are
@@ -87,8 +92,50 @@ def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
     assert {"NetworkPolicy", "SecurityContextConstraints", "ResourceQuota", "PodMonitor", "PrometheusRule"} <= kinds
     assert len(accepted(server, documents(everything))) == len(everything)
     for other in _OTHERS:
-        found = kustomize.rendered(POLICIES["observe"], f"--set={other}")
-        assert len(accepted(server, documents(found))) == len(found)
+        with_hooks = _template(server, f"--set={other}", policy=POLICIES["all"])
+        assert len(accepted(server, with_hooks)) == len(list(yaml.safe_load_all(with_hooks)))
+
+
+def _template(server: ControlPlane, *flags: str, policy: str = "") -> str:
+    """What helm renders with that server at hand, the hooks among it. Raises CalledProcessError."""
+    command = [
+        str(helm()),
+        "template",
+        "w",
+        str(CHART),
+        f"--namespace={kustomize.NAMESPACE}",
+        "--set-file=policy=/dev/stdin",
+    ]
+    environment = {"PATH": os.environ.get("PATH", ""), "KUBECONFIG": str(server.admin_kubeconfig)}
+    done = subprocess.run(
+        [*server.network.enter, *command, *flags],
+        input=policy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return done.stdout
+
+
+def test_the_rights_follow_from_an_existing_config_map(server: ControlPlane) -> None:
+    """Helm reads it from the cluster: the roles are its policy's; without it, or without the key, it refuses."""
+    data = {"gpu.toml": POLICIES["all"]}
+    metadata = {"name": "mine", "namespace": kustomize.NAMESPACE}
+    server.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    asked = ("--dry-run=server", "--set=existingConfigMap.key=gpu.toml")
+    said = _template(server, *asked, "--set=existingConfigMap.name=mine")
+    found = [each for each in yaml.safe_load_all(said) if each is not None]
+    roles = {each["metadata"]["name"] for each in found if each["kind"] == "ClusterRole"}
+    assert {"gpu-watchdog-namespaces", "gpu-watchdog-evict", "gpu-watchdog-capacity"} <= roles
+    for values, refusal in (
+        ("existingConfigMap.name=other", f"namespace {kustomize.NAMESPACE} has no ConfigMap other; create it first"),
+        ("existingConfigMap.name=mine,existingConfigMap.key=x", "mine has no key x; its keys: gpu.toml"),
+    ):
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            _template(server, *asked, f"--set={values}")
+        assert refusal in caught.value.stderr
 
 
 @pytest.mark.parametrize("platform", kustomize.PLATFORMS)

@@ -14,6 +14,7 @@ from tools.programs import kubectl_validate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
+_CLIENT: Final = {"nvidia.com/gpu.deploy.client": "true"}
 _PEER: Final[dict[str, Any]] = {"namespaceSelector": {}}
 REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     # An ingress rule without peers lets everyone in.
@@ -39,6 +40,29 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"image": {"tag": "a tag"}}, "at '/image/tag"),
     ({"image": {"tag": 1.1}}, "at '/image/tag"),
     ({"imagePullSecrets": [{"name": "Bad_Name"}]}, "at '/imagePullSecrets/0/name"),
+    ({"nameOverride": "Watchdog"}, "at '/nameOverride"),
+    ({"nameOverride": "a.b"}, "at '/nameOverride"),
+    ({"nameOverride": "1e3"}, "at '/nameOverride"),
+    ({"fullnameOverride": "-a"}, "at '/fullnameOverride"),
+    ({"fullnameOverride": "a b"}, "at '/fullnameOverride"),
+    ({"fullnameOverride": "true"}, "at '/fullnameOverride"),
+    ({"fullnameOverride": 1}, "at '/fullnameOverride"),
+    ({"existingConfigMap": "policy"}, "at '/existingConfigMap"),
+    ({"existingConfigMap": {"name": "Policy"}}, "at '/existingConfigMap/name"),
+    ({"existingConfigMap": {"name": "p", "key": "a/b"}}, "at '/existingConfigMap/key"),
+    ({"existingConfigMap": {"name": "p", "key": ""}}, "at '/existingConfigMap/key"),
+    ({"existingConfigMap": {"name": "p", "key": ".."}}, "at '/existingConfigMap/key"),
+    ({"existingConfigMap": {"name": "p", "namespace": "other"}}, "at '/existingConfigMap"),
+    ({"gpuOperator": {"client": "true"}}, "at '/gpuOperator/client"),
+    ({"gpuOperator": {"clientLabel": True}}, "at '/gpuOperator"),
+    # An address that would be no link, or would end the annotation.
+    ({"prometheus": {"rules": {"runbooks": ""}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "docs/runbooks/"}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "//wiki.test/r"}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "javascript:alert(1)//"}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "https://wiki.test/a b"}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "https://wiki.test/?page="}}}, "at '/prometheus/rules/runbooks"),
+    ({"prometheus": {"rules": {"runbooks": "https://wiki.test/r#a"}}}, "at '/prometheus/rules/runbooks"),
     ({"serviceAccount": {"name": "null"}}, "at '/serviceAccount/name"),
     ({"serviceAccount": {"name": "yes"}}, "at '/serviceAccount/name"),
     ({"serviceAccount": {"name": "123"}}, "at '/serviceAccount/name"),
@@ -88,6 +112,13 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
     {"networkPolicy": {"create": True, "from": [_PEER, {"ipBlock": {"cidr": "192.0.2.0/24"}}]}},
     {"resources": {"limits": {"memory": "1Gi", "cpu": 1.5}}},
     {"serviceAccount": {"create": False, "name": "a.b-c"}, "openshift": {"scc": False}},
+    {"nameOverride": "a" * 70, "podLabels": {"app.kubernetes.io/part-of": "gpus"}},
+    {"fullnameOverride": "no-", "nameOverride": "0x1f-"},
+    {"fullnameOverride": f"{'a' * 62}-b", "prometheus": {"podMonitor": {"create": False}}},
+    {"existingConfigMap": {"name": "on", "key": "1"}},
+    {"existingConfigMap": {"name": "a.b-c", "key": "_My-policy.v2.toml"}, "policyCheck": False},
+    {"gpuOperator": {"client": True}, "nodeSelector": {"nvidia.com/gpu.deploy.client": "false"}},
+    {"serviceAccount": {"name": ""}, "fullnameOverride": "guard"},
     {"seLinuxOptions": {"type": "spc_t", "level": "s0:c1,c2"}},
     {"resourceQuota": {"create": True}, "priorityClassName": "true"},
     {"maxUnavailable": "100%", "listen": "::", "journal": {"path": "/mnt/gpu-watchdog"}},
@@ -98,18 +129,22 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
 def test_what_is_taken_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
     """Every accepted value arrives as it was given, in objects that pass the validation of Kubernetes itself."""
     objects = kustomize.rendered("", _file(values, tmp_path))
+    (daemonset,) = (each.content for each in objects.values() if each.content["kind"] == "DaemonSet")
     manifests = tmp_path / "manifests.yaml"
     manifests.write_text("---\n".join(each.text for each in objects.values()), encoding="utf-8")
     done = subprocess.run([kubectl_validate(), manifests], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    template = objects["daemonset-gpu-watchdog"].content["spec"]["template"]
+    template = daemonset["spec"]["template"]
     spec = template["spec"]
     for name, value in (("runtimeClassName", values.get("driver", {}).get("runtimeClassName")),):
         assert value is None or spec[name] == value
     assert spec["priorityClassName"] == values.get("priorityClassName", "system-node-critical")
     assert values.get("podLabels", {}).items() <= template["metadata"]["labels"].items()
     assert values.get("podAnnotations", {}).items() <= template["metadata"].get("annotations", {}).items()
-    assert values.get("nodeSelector", {}).items() <= spec["nodeSelector"].items()
+    wanted = (
+        {**values.get("nodeSelector", {}), **_CLIENT} if "gpuOperator" in values else values.get("nodeSelector", {})
+    )
+    assert wanted.items() <= spec["nodeSelector"].items()
     given = values.get("env", [])
     assert [each for each in spec["containers"][0]["env"] if each in given] == given
 

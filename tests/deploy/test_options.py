@@ -13,6 +13,7 @@ import yaml
 from tests.node.support import cannot_run
 from tools import ROOT, chart, kustomize
 from tools.programs import programs
+from tools.release.address import PLACEHOLDER
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
@@ -39,16 +40,22 @@ def test_monitoring_is_what_the_files_of_deploy_say() -> None:
     assert board["data"] == {name: (deploy / "grafana" / name).read_text(encoding="utf-8")}
 
 
-def test_runbooks_are_where_the_operator_publishes_them() -> None:
-    """One value puts an address before every runbook_url."""
-    said = kustomize.rendered(
-        "", "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r.html"
-    )
+@pytest.mark.parametrize(
+    ("flags", "page"),
+    [
+        ((), f"{PLACEHOLDER}/docs/runbooks.md"),
+        (("--set=prometheus.rules.runbooks=https://wiki.test/r.html",), "https://wiki.test/r.html"),
+        (("--set=prometheus.rules.runbooks=https://wiki.test:8443/r/",), "https://wiki.test:8443/r/"),
+    ],
+)
+def test_runbooks_are_where_the_operator_publishes_them(flags: tuple[str, ...], page: str) -> None:
+    """Each runbook_url is absolute: the value, with or without a slash at its end, and the alert's anchor."""
+    said = kustomize.rendered("", "--set=prometheus.rules.create=true", *flags)
     groups = said["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) > 10
     assert {rule["annotations"]["runbook_url"] for rule in alerts} == {
-        f"https://wiki.test/r.html#{rule['alert'].lower()}" for rule in alerts
+        f"{page}#{rule['alert'].lower()}" for rule in alerts
     }
 
 
@@ -72,16 +79,18 @@ def test_what_the_chart_makes_when_asked_is_a_component(option: str, tmp_path: P
     policy = kustomize.policies()["enforce"]
     expected = kustomize.whole(policy, f"--set={kustomize.OPTIONS[option]}=true")
     assert found == {key: each.content for key, each in expected.items()}
-    assert len(found) == len(kustomize.whole(policy)) + 1
+    # The one of the GPU Operator changes the DaemonSet and adds nothing.
+    assert len(found) == len(kustomize.whole(policy)) + (option != "gpu-operator-client")
+    assert found != {key: each.content for key, each in kustomize.whole(policy).items()}
 
 
 def test_every_object_of_the_chart_is_in_kustomize_too() -> None:
-    """Each value that makes a further object is an option or a platform's: none is the chart's alone."""
+    """Each switch for a further object, or for other nodes, is an option or a platform's: none is the chart's alone."""
     text = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
     switches = {
         ".".join(path)
         for path, value in _leaves((), yaml.safe_load(text))
-        if value is False and path[-1] in {"create", "scc"}
+        if value is False and path[-1] in {"create", "scc", "client"}
     }
     assert switches == {*kustomize.OPTIONS.values(), "resourceQuota.create"}  # the last is in platforms/gke
 

@@ -1,6 +1,37 @@
+{{- /* A name of at most 63 characters, as Helm's own charts have it: longer ones are cut, without a dash at the end. */ -}}
+{{- define "watchdog.cut" -}}
+{{- regexReplaceAll "-+$" (trunc 63 .) "" -}}
+{{- end }}
+
+{{- /* The name that labels have. */ -}}
+{{- define "watchdog.name" -}}
+{{- .Values.nameOverride | default "gpu-memory-watchdog" | include "watchdog.cut" -}}
+{{- end }}
+
+{{- /* The name of the objects. It does not depend on the release unless nameOverride is set, so that the commands in the
+       documentation are right for every release. */ -}}
+{{- define "watchdog.fullname" -}}
+{{- $name := .Values.fullnameOverride | default "gpu-watchdog" -}}
+{{- if and .Values.nameOverride (not .Values.fullnameOverride) -}}
+{{- $name = .Release.Name -}}
+{{- if not (contains .Values.nameOverride $name) }}{{ $name = printf "%s-%s" $name .Values.nameOverride }}{{ end -}}
+{{- end -}}
+{{- include "watchdog.cut" $name -}}
+{{- end }}
+
+{{- define "watchdog.account" -}}
+{{- .Values.serviceAccount.name | default (include "watchdog.fullname" .) -}}
+{{- end }}
+
+{{- /* The name of a Job: of a prefix, cut so that the whole is a valid label, and a suffix. */ -}}
+{{- define "watchdog.jobName" -}}
+{{- $suffix := last . -}}
+{{- printf "%s-%s" (regexReplaceAll "[-.]+$" (trunc (int (sub 62 (len $suffix))) (first .)) "") $suffix -}}
+{{- end }}
+
 {{- /* What selectors match. A DaemonSet's selector is immutable, so nothing that varies belongs here. */ -}}
 {{- define "watchdog.selectorLabels" -}}
-app.kubernetes.io/name: gpu-memory-watchdog
+{{ dict "app.kubernetes.io/name" (include "watchdog.name" .) | toYaml }}
 {{- end }}
 
 {{- define "watchdog.labels" -}}
@@ -24,9 +55,46 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.policy | default (.Files.Get "files/policy.toml") }}
 {{- end }}
 
+{{- /* The text from which the rights follow: that of existingConfigMap if there is a cluster to read it from. Each
+       namespace has kube-root-ca.crt; if that can be read and the other is missing, the other does not exist. */ -}}
+{{- define "watchdog.policyInUse" -}}
+{{- $text := include "watchdog.policyText" . -}}
+{{- $map := .Values.existingConfigMap -}}
+{{- if $map.name -}}
+{{- $found := lookup "v1" "ConfigMap" .Release.Namespace $map.name -}}
+{{- if $found -}}
+{{- if not (hasKey ($found.data | default dict) $map.key) -}}
+{{- fail (printf "existingConfigMap.key: the ConfigMap %s has no key %s; its keys: %s" $map.name $map.key ($found.data | default dict | keys | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- $text = get $found.data $map.key -}}
+{{- else if lookup "v1" "ConfigMap" .Release.Namespace "kube-root-ca.crt" -}}
+{{- fail (printf "existingConfigMap.name: the namespace %s has no ConfigMap %s; create it first" .Release.Namespace $map.name) -}}
+{{- end -}}
+{{- end -}}
+{{ $text }}
+{{- end }}
+
+{{- /* The ConfigMap as a volume with the file policy.toml: existingConfigMap, or the chart's own of the name given. */ -}}
+{{- define "watchdog.policyVolume" -}}
+{{- $map := (first .).Values.existingConfigMap -}}
+name: {{ $map.name | default (last .) | quote }}
+{{- if $map.name }}
+items:
+  - key: {{ $map.key | quote }}
+    path: policy.toml
+{{- end }}
+{{- end }}
+
+{{- /* The labels of the daemon's nodes. */ -}}
+{{- define "watchdog.nodeSelector" -}}
+{{- $labels := deepCopy .Values.nodeSelector -}}
+{{- if .Values.gpuOperator.client }}{{ $_ := set $labels "nvidia.com/gpu.deploy.client" "true" }}{{ end -}}
+{{- with $labels }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
 {{- /* The policy as JSON, for fromJson; rejects text that is not TOML, with the position. */ -}}
 {{- define "watchdog.policy" -}}
-{{- $policy := fromToml (include "watchdog.policyText" .) -}}
+{{- $policy := fromToml (include "watchdog.policyInUse" .) -}}
 {{- with $policy.Error }}{{ fail (printf "policy: this is not TOML: %s" .) }}{{ end -}}
 {{- if eq ($policy.mode | default "observe") "enforce" -}}
 {{- if ne .Values.journal.type "hostPath" -}}

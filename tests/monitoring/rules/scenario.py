@@ -6,6 +6,7 @@ from typing import Any, Final
 from tests.export.build import trainer_node
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import Gi, Mi, gpu, process, snapshot, use
+from tools.release.address import PLACEHOLDER
 from watchdog.core.model import Gpu, Pod, Snapshot
 
 Scenario = Callable[[World], None]
@@ -14,7 +15,7 @@ SCENARIOS: Final[list[tuple[str, Scenario]]] = []
 ALLOWED: Final = 8 * Gi * 102 // 100 + 4 * 512 * Mi
 # The smallest step that the numbers of these worlds have.
 A_LITTLE: Final = Mi
-BASE: Final = "docs/runbooks.md"
+BASE: Final = f"{PLACEHOLDER}/docs/runbooks.md"
 # How the alerts have a command run in the daemon of node n1.
 EXEC: Final = "kubectl -n gpu-memory-watchdog exec gpu-watchdog-n1 -- "
 

@@ -11,6 +11,7 @@ import yaml
 
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ALERTS, RECORDING, ROOT, Rule, promtool, rules
+from tests.monitoring.rules.scenario import BASE
 from tools.prometheusrule import OBJECT, prometheusrule
 
 SEVERITIES: Final = ("critical", "warning", "info")
@@ -49,7 +50,7 @@ def test_every_alert_says_what_it_needs(rule: Rule) -> None:
     assert rule["labels"]["severity"] in SEVERITIES
     said = rule["annotations"]
     assert said.keys() == {"summary", "description", "runbook_url"}
-    assert said["runbook_url"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+    assert said["runbook_url"] == f"{BASE}#{rule['alert'].lower()}"
     assert "\n" not in said["summary"].strip() + said["description"].strip()
     assert "$labels.node" in said["description"]
 
@@ -142,4 +143,4 @@ def test_the_address_of_the_runbooks_is_put_in_by_one_line(tmp_path: Path) -> No
     )
     changed = (tmp_path / OBJECT.name).read_text(encoding="utf-8")
     assert changed.count(f"runbook_url: {address}#") == len(rules(ALERTS))
-    assert changed.replace(address, "docs/runbooks.md") == OBJECT.read_text(encoding="utf-8")
+    assert changed.replace(address, BASE) == OBJECT.read_text(encoding="utf-8")
