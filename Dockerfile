@@ -1,5 +1,6 @@
 # Both bases need Python 3.11 or newer and glibc. BASE also needs Python's venv module. RUN_BASE needs no shell, but the
 # same interpreter at the same path, to which the copied environment points.
+# A tag, for builds of your own; a release gives a digest instead (docs/release.md).
 ARG BASE=python:3.11-slim-bookworm
 ARG RUN_BASE=${BASE}
 
@@ -35,6 +36,7 @@ FROM ${RUN_BASE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="gpu-memory-watchdog" \
+      org.opencontainers.image.source="https://gpu-memory-watchdog.example" \
       org.opencontainers.image.description="Per-node daemon that enforces the GPU memory which pods declare" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \

@@ -124,7 +124,8 @@ pictures: setup-dev tools ## take the pictures of the docs again: page, terminal
 	$(BIN)/python -m tests.pictures.dashboard docs/pictures
 
 release: setup-dev programs ## wheel, image, chart, manifests, SBOMs and checksums of this commit: docs/release.md
-	$(BIN)/python -m tools.release $(if $(IMAGE),--image '$(IMAGE)') $(if $(BASE),--base '$(BASE)') \
+	$(BIN)/python -m tools.release $(if $(IMAGE),--image '$(IMAGE)') \
+	  $(if $(PROJECT_URL),--url '$(PROJECT_URL)') $(if $(BASE),--base '$(BASE)') \
 	  $(if $(RUN_BASE),--run-base '$(RUN_BASE)') $(if $(PLATFORM),--platform '$(PLATFORM)')
 
 lock: setup-dev ## compile requirements/*.txt again from pyproject.toml

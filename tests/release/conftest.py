@@ -17,6 +17,7 @@ from tools.programs import NoProgramsError, helm, programs
 from watchdog import __version__
 
 IMAGE: Final = "registry.example/team/gpu-memory-watchdog"
+URL: Final = "https://git.test/team/gpu-memory-watchdog"
 _LIMIT_S: Final = 900.0
 # Whatever differs between two machines and is no input of a release.
 _ELSEWHERE: Final = 'hostname elsewhere && umask 077 && exec "$@"'
@@ -37,7 +38,7 @@ class Released:
 
 def release(source: Path, out: Path, *before: str) -> subprocess.CompletedProcess[str]:
     """Run the command as `make release` does."""
-    options = [f"--source={source}", f"--out={out}", f"--image={IMAGE}", "--base=debootstrap"]
+    options = [f"--source={source}", f"--out={out}", f"--image={IMAGE}", f"--url={URL}", "--base=debootstrap"]
     return subprocess.run(
         [*before, sys.executable, "-m", "tools.release", *options],
         cwd=REPOSITORY,

@@ -15,7 +15,7 @@ import yaml
 
 from tests.image.builder import LEFT_OUT
 from tests.node.support import REPOSITORY, cannot_run, need_root
-from tests.release.conftest import IMAGE, Released, release
+from tests.release.conftest import IMAGE, URL, Released, release
 from tools.programs import helm
 from tools.release.base import base_archive
 from tools.release.checkout import Checkout, NotReleasableError
@@ -123,6 +123,11 @@ def test_the_image_is_loaded_and_runs(released: Released, tmp_path: Path) -> Non
     assert (labels[f"{prefix}.version"], labels[f"{prefix}.revision"]) == (__version__, commit)
     (image,) = says["images"]
     assert (labels[f"{prefix}.base.name"], labels[f"{prefix}.base.digest"]) == (image["base"], image["base_digest"])
+    # What the workflow reads for the provenance.
+    workflow = (REPOSITORY / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    (program,) = re.findall(r"jq --exit-status --raw-output '([^']+)' release\.json", workflow)
+    assert told("jq", "-er", program, str(released.folder / "release.json")).strip() == image["digest"]
+    assert labels[f"{prefix}.source"] == says["url"] == URL
     listed = about(released.file("*-linux-*.cdx.json"))
     assert (listed["oci:base.digest"], listed["oci:manifest.digest"]) == (image["base_digest"], image["digest"])
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", image["base_digest"])
@@ -198,7 +203,13 @@ def test_the_chart_is_of_the_release(released: Released) -> None:
     chart = str(released.folder / _CHART)
     shown = yaml.safe_load(told(str(helm()), "show", "chart", chart))
     assert (shown["version"], shown["appVersion"]) == (__version__, __version__)
-    rendered = told(str(helm()), "template", "x", chart, "--namespace=gpu-memory-watchdog")
+    assert shown["home"] == URL
+    rules = "--set=prometheus.rules.create=true"
+    rendered = told(str(helm()), "template", "x", chart, "--namespace=gpu-memory-watchdog", rules)
+    alerts = released.file("alerts.yaml").read_text(encoding="utf-8")
+    for text in (alerts, rendered):
+        pages = {each.partition("#")[0] for each in re.findall(r"runbook_url: (\S+)", text)}
+        assert pages == {f"{URL}/blob/v{__version__}/docs/runbooks.md"}
     assert set(re.findall(r'image: "(\S+)"', rendered)) == {f"{IMAGE}:{__version__}"}
 
 

@@ -15,9 +15,10 @@ from typing import Final
 from tools import ROOT
 from tools.programs import NoProgramsError
 from tools.release import debian, python
+from tools.release.address import PLACEHOLDER, address, put_in
 from tools.release.artifacts import IMAGE, build_python, copy_files, pack_chart, render_manifests
 from tools.release.checkout import Checkout, NotReleasableError, read_checkout
-from tools.release.image import Wanted, build_image, can_build, save_image
+from tools.release.image import Wanted, build_image, can_build, save_image, unpinned
 from tools.release.layers import read_image
 from tools.release.packing import sha256
 from tools.release.sbom import Subject, image_sbom, wheel_sbom
@@ -37,6 +38,8 @@ def main() -> int:
         return 1
     kind = "" if made.tagged else f", not a release: the commit has no tag v{made.base_version}"
     print(f"{options.out}: {made.version}{kind}")
+    if not options.url:
+        print(f"links in it lead to {PLACEHOLDER}, a placeholder: PROJECT_URL=https://HOST/OWNER/NAME replaces it")
     return 0
 
 
@@ -46,6 +49,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--source", type=Path, default=ROOT, help="the checkout (default: this one)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "release", help="the folder to write anew")
     parser.add_argument("--image", default=IMAGE, help="your registry's name for the image, without a tag")
+    parser.add_argument("--url", default="", help="the repository's address, for links; empty: a placeholder")
     parser.add_argument("--base", default="", help="what the image is built on; `debootstrap` makes a small Debian")
     parser.add_argument("--run-base", default="", help="what it stands on, if it is another one")
     parser.add_argument("--platform", default=own, help="linux/amd64, linux/arm64, or both with a comma between")
@@ -59,6 +63,7 @@ def _build(options: argparse.Namespace) -> Checkout:
     for platform in platforms:
         if reason := can_build(platform, os.uname().machine, Path("/proc/sys/fs/binfmt_misc")):
             raise NotReleasableError(reason)
+    options.url = address(options.url)
     checkout = read_checkout(options.source)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     # Beside its place, so that a whole release is moved there, or none.
@@ -67,10 +72,14 @@ def _build(options: argparse.Namespace) -> Checkout:
         to = scratch / "release"
         to.mkdir(mode=0o755)
         checkout.export(scratch / "tree")
+        if checkout.tagged and (reason := unpinned(scratch / "tree", options.base, options.run_base)):
+            raise NotReleasableError(reason)
+        if options.url:
+            put_in(scratch / "tree", options.url, checkout)
         print(f"release {checkout.version}: wheel, chart, manifests", flush=True)
         _without_image(scratch / "tree", to, checkout, options.image)
         images = [_image(scratch, to, checkout, options, each) for each in platforms]
-        _sums(to, checkout, options.image, images)
+        _sums(to, checkout, options, images)
         shutil.rmtree(options.out, ignore_errors=True)
         to.rename(options.out)
     finally:
@@ -123,14 +132,15 @@ def _store(folder: Path) -> Iterator[Store]:
         store.close()
 
 
-def _sums(to: Path, checkout: Checkout, image: str, images: list[dict[str, str]]) -> None:
+def _sums(to: Path, checkout: Checkout, options: argparse.Namespace, images: list[dict[str, str]]) -> None:
     about = {
         "version": checkout.version,
         "python_version": checkout.python_version,
         "revision": checkout.revision,
         "source_date_epoch": checkout.epoch,
         "released": checkout.tagged,
-        "image": f"{image}:{checkout.version}",
+        "url": options.url or None,
+        "image": f"{options.image}:{checkout.version}",
         "images": images,
     }
     (to / "release.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

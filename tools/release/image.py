@@ -15,6 +15,8 @@ from tools.release.store import Store
 DEBOOTSTRAP: Final = "debootstrap"
 _OWN_BASE: Final = "localhost/debian:bookworm"
 _LABEL: Final = "org.opencontainers.image"
+_DIGEST: Final = re.compile(r"@sha256:[0-9a-f]{64}$")
+_TAG: Final = re.compile(r":[^/:]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +39,7 @@ class Base:
 
 def build_image(store: Store, context: Path, checkout: Checkout, wanted: Wanted) -> Base:
     """Build the image of exported files under its name and version, and say what it stands on."""
-    default = re.search(r"^ARG BASE=(\S+)", (context / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert default is not None
-    base = _there(store, wanted.base or default[1], wanted.platform)
+    base = _there(store, wanted.base or _default_base(context), wanted.platform)
     run_base = _there(store, wanted.run_base, wanted.platform) if wanted.run_base else base
     arguments = {"BASE": base.name, "RUN_BASE": run_base.name}
     arguments |= {"VERSION": checkout.version, "REVISION": checkout.revision}
@@ -52,6 +52,25 @@ def build_image(store: Store, context: Path, checkout: Checkout, wanted: Wanted)
         *(f"--label={name}={value}" for name, value in labels.items()),
     )
     return run_base
+
+
+def unpinned(context: Path, base: str, run_base: str) -> str | None:
+    """Why these bases are not the same bytes at every time, or nothing. An empty one is the Dockerfile's."""
+    for variable, name in (("BASE", base or _default_base(context)), ("RUN_BASE", run_base)):
+        if name and name != DEBOOTSTRAP and not _DIGEST.search(name):
+            plain = _TAG.sub("", name)
+            return (
+                f"the base {name} is a tag, which may become another image: a release names it by digest,"
+                f" {variable}={plain}@sha256:... . To print the digest: skopeo inspect --format '{{{{.Digest}}}}'"
+                f" docker://{name}"
+            )
+    return None
+
+
+def _default_base(context: Path) -> str:
+    found = re.search(r"^ARG BASE=(\S+)", (context / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert found is not None
+    return found[1]
 
 
 def _there(store: Store, name: str, platform: str) -> Base:
