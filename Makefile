@@ -8,8 +8,8 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
-# Left to `make deep` besides: the soak's planted faults, and each benchmark at its smallest size.
-DEEP := $(SHARING) tests/bench tests/soak
+# Left to `make deep` besides: the soak's planted faults, each benchmark at its smallest size, the site of the docs.
+DEEP := $(SHARING) tests/bench tests/site tests/soak
 # How many failed tests are run once more, by themselves, before the run fails: half an hour on a busy machine is not lost
 # for one test that was too slow there. It says which they were.
 AGAIN ?= 0
@@ -30,7 +30,7 @@ fi; exit $$status
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test deep packages release tools programs soak bench gpu fmt docs pictures lock clean
+.PHONY: help setup setup-dev demo check quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.run
+	@echo "installing what builds the site of the docs into $(VENV): 13 MB to download"
+	$(PIP) install --require-hashes -r requirements/docs.txt
+	@touch $@
+
 setup: $(VENV)/.run ## set up .venv with gpu-watchdog and what it needs at run time
 	@echo "ready: $(BIN)/gpu-watchdog"
 
@@ -75,8 +80,8 @@ test: setup-dev tools check ## every check and the tests of all rules; needs roo
 	$(call pytest,"-n $(WORKERS) --dist worksteal $(DEEP:%=--ignore=%)")
 
 deep: export HYPOTHESIS_PROFILE := full
-deep: setup-dev tools programs ## what takes long: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
-	$(call pytest,"-n $(WORKERS) --dist worksteal tests/bench tests/soak" \
+deep: setup-dev $(VENV)/.docs tools programs ## what takes long: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
+	$(call pytest,"-n $(WORKERS) --dist worksteal tests/bench tests/site tests/soak" \
 	  "-n auto --dist worksteal -m hypothesis $(DEEP:%=--ignore=%)" \
 	  "-n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)")
 
@@ -117,6 +122,10 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
 	$(BIN)/python -m tools.chart_reference
 	$(BIN)/python -m tools.kustomize
 	$(BIN)/python -m tools.readme
+
+docs-site: $(VENV)/.docs ## build the site of the docs, with search: build/site/index.html
+	@rm -rf build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . build/site
 
 pictures: setup-dev tools ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
 	$(BIN)/python -m tests.pictures.page --few docs/pictures

@@ -10,7 +10,8 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 LOCKS: Final = {
-    name: (ROOT / "requirements" / name).read_text(encoding="utf-8") for name in ("build.txt", "run.txt", "dev.txt")
+    name: (ROOT / "requirements" / name).read_text(encoding="utf-8")
+    for name in ("build.txt", "run.txt", "dev.txt", "docs.txt")
 }
 _PIN: Final = re.compile(r"(?P<name>[a-z0-9]+(?:-[a-z0-9]+)*)==(?P<version>[0-9][0-9a-z.!+]*)(?: ; (?P<marker>[^#]+))?")
 _HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
@@ -60,9 +61,9 @@ def test_no_lock_holds_an_address(path: Path) -> None:
 
 def test_locks_agree_with_each_other() -> None:
     """What is tested is what is run: a distribution in two lock files has one version."""
-    run, dev, build = (_pins(LOCKS[name]) for name in ("run.txt", "dev.txt", "build.txt"))
+    run, dev, build, docs = (_pins(LOCKS[name]) for name in ("run.txt", "dev.txt", "build.txt", "docs.txt"))
     assert run.keys() <= dev.keys()
-    for pins in (run, build):
+    for pins in (run, build, docs):
         assert {name: dev[name] for name in pins.keys() & dev.keys()} == {
             name: version for name, version in pins.items() if name in dev
         }
@@ -75,6 +76,7 @@ def test_every_dependency_of_the_project_is_locked() -> None:
         "run.txt": project["project"]["dependencies"],
         "dev.txt": project["project"]["optional-dependencies"]["dev"],
         "build.txt": [*project["build-system"]["requires"], *(ROOT / "requirements/build.in").read_text().split()],
+        "docs.txt": (ROOT / "requirements/docs.in").read_text().split(),
     }
     for name, requirements in wanted.items():
         missing = {_normal(each) for each in requirements} - _pins(LOCKS[name]).keys()

@@ -9,6 +9,7 @@ LOCKS = {
     "build.txt": ["requirements/build.in"],
     "run.txt": ["pyproject.toml"],
     "dev.txt": ["--extra", "dev", "--constraint", "requirements/run.txt", "pyproject.toml"],
+    "docs.txt": ["--fork-strategy", "fewest", "--constraint", "requirements/dev.txt", "requirements/docs.in"],
 }
 _FLAGS = [
     *("--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"),
