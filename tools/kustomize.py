@@ -25,6 +25,7 @@ PLATFORMS: Final = {path.stem: path for path in sorted((CHART / "platforms").glo
 OPTIONS: Final[Mapping[str, str]] = {
     "dashboard": "grafana.dashboard.create",
     "gpu-operator-client": "gpuOperator.client",
+    "mps": "mps.mounts",
     "network-policy": "networkPolicy.create",
     "openshift": "openshift.scc",
     "pod-monitor": "prometheus.podMonitor.create",
@@ -168,8 +169,30 @@ def _changes(place: str, before: Mapping[str, Any], after: Mapping[str, Any], bu
     """What makes one object of the other (RFC 6902), by its own keys."""
     yield from ({"op": "remove", "path": f"{place}/{key}"} for key in sorted(before.keys() - after.keys()))
     for key, value in after.items():
-        if key != but and before.get(key) != value:
+        if key == but or before.get(key) == value:
+            continue
+        if _begin_alike(before.get(key), value):
+            yield from _list_changes(f"{place}/{key}", before[key], value)
+        else:
             yield {"op": "add", "path": f"{place}/{key}", "value": value}
+
+
+def _begin_alike(before: Any, after: Any) -> bool:
+    """Whether a list of named things only has changed items, and more at its end."""
+    if not isinstance(before, list) or not isinstance(after, list) or len(before) > len(after):
+        return False
+    return all(
+        isinstance(old, dict) and "name" in old and old["name"] == new.get("name")
+        for old, new in zip(before, after, strict=False)
+    )
+
+
+def _list_changes(place: str, before: list[Any], after: list[Any]) -> Iterator[Any]:
+    """What changes such a list, item by item: several components may each add to it."""
+    for number, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old != new:
+            yield {"op": "replace", "path": f"{place}/{number}", "value": new}
+    yield from ({"op": "add", "path": f"{place}/-", "value": new} for new in after[len(before) :])
 
 
 def _kustomization(resources: list[str], patches: list[str] | None = None, behaviour: str | None = None) -> str:

@@ -117,6 +117,7 @@ def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
     [
         ([], {"KILL"}),
         (["--set=driver.mig=true"], {"KILL", "SYS_ADMIN"}),
+        (["--set=mps.clientLimits=true"], {"KILL", "SYS_PTRACE"}),
         (["--set=security=privileged"], None),
     ],
 )

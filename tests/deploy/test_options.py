@@ -14,6 +14,7 @@ from tests.node.support import cannot_run
 from tools import ROOT, chart, kustomize
 from tools.programs import programs
 from tools.release.address import PLACEHOLDER
+from watchdog.core.policy import Draining
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
@@ -67,30 +68,73 @@ def _leaves(path: tuple[str, ...], content: Mapping[str, Any]) -> Iterator[tuple
             yield (*path, key), value
 
 
+def _built(folder: Path, *components: str) -> dict[str, Any]:
+    """What Kustomize makes of the overlay that enforces, with some components."""
+    above = os.path.relpath(kustomize.KUSTOMIZE, folder)
+    mine = {"resources": [f"{above}/overlays/enforce"], "components": [f"{above}/{each}" for each in components]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(mine), encoding="utf-8")
+    command = [str(programs() / "kubectl"), "kustomize", str(folder)]
+    built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(built)}
+
+
 @pytest.mark.parametrize("option", kustomize.OPTIONS)
 def test_what_the_chart_makes_when_asked_is_a_component(option: str, tmp_path: Path) -> None:
     """PodMonitor, rules, dashboard, NetworkPolicy, SCC: what the chart adds by a value Kustomize has as a component."""
-    above = os.path.relpath(kustomize.KUSTOMIZE, tmp_path)
-    mine = {"resources": [f"{above}/overlays/enforce"], "components": [f"{above}/options/{option}"]}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(mine), encoding="utf-8")
-    command = [str(programs() / "kubectl"), "kustomize", str(tmp_path)]
-    built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(built)}
+    found = _built(tmp_path, f"options/{option}")
     policy = kustomize.policies()["enforce"]
     expected = kustomize.whole(policy, f"--set={kustomize.OPTIONS[option]}=true")
     assert found == {key: each.content for key, each in expected.items()}
-    # The one of the GPU Operator changes the DaemonSet and adds nothing.
-    assert len(found) == len(kustomize.whole(policy)) + (option != "gpu-operator-client")
+    # Some only change the DaemonSet.
+    assert len(found) == len(kustomize.whole(policy)) + (option not in {"gpu-operator-client", "mps"})
     assert found != {key: each.content for key, each in kustomize.whole(policy).items()}
 
 
+def test_what_draining_needs_is_mounted() -> None:
+    """With mps.mounts the pod has the pipes and the driver root where the policy and the daemon look for them."""
+    flags = ["--set=mps.mounts=true", "--set=mps.pipes=/tmp/nvidia-mps", "--set=mps.driverRoot=/run/nvidia/driver"]
+    spec = kustomize.rendered("", *flags)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    folders = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
+    mounts = {each["mountPath"]: (folders.get(each["name"]), each) for each in container["volumeMounts"]}
+    (pattern,) = Draining().pipe
+    pipes, root = (mounts[str(path)] for path in (Path(pattern).parents[1], Path("/run/nvidia/driver")))
+    assert (pipes[0], pipes[1].get("readOnly", False)) == ("/tmp/nvidia-mps", False)
+    assert (root[0], root[1]["readOnly"], root[1]["mountPropagation"]) == (
+        "/run/nvidia/driver",
+        True,
+        "HostToContainer",
+    )
+    assert {each["name"]: each.get("value") for each in container["env"]}["NVIDIA_DRIVER_CAPABILITIES"] == (
+        "compute,utility"
+    )
+
+
+@pytest.mark.parametrize("platform", kustomize.PLATFORMS)
+def test_mounts_of_a_platform_and_of_mps_add_up(platform: str, tmp_path: Path) -> None:
+    """A platform's component and the one for MPS can be used together, in any order."""
+    flags = (f"--values={kustomize.PLATFORMS[platform]}", "--set=mps.mounts=true")
+    expected = kustomize.whole(kustomize.policies()["enforce"], *flags)["daemonset-gpu-watchdog"].content
+    for components in ((f"platforms/{platform}", "options/mps"), ("options/mps", f"platforms/{platform}")):
+        if (kustomize.KUSTOMIZE / "platforms" / platform).exists():
+            found = _built(tmp_path, *components)["daemonset-gpu-watchdog"]
+            assert _sorted(found["spec"]["template"]) == _sorted(expected["spec"]["template"])
+
+
+def _sorted(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same template with what it mounts in one order."""
+    for items in (template["spec"]["volumes"], template["spec"]["containers"][0]["volumeMounts"]):
+        items.sort(key=lambda item: str(item["name"]))
+    return template
+
+
 def test_every_object_of_the_chart_is_in_kustomize_too() -> None:
-    """Each switch for a further object, or for other nodes, is an option or a platform's: none is the chart's alone."""
+    """Each switch for a further object, a mount, or other nodes is an option or a platform's."""
     text = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
     switches = {
         ".".join(path)
         for path, value in _leaves((), yaml.safe_load(text))
-        if value is False and path[-1] in {"create", "scc", "client"}
+        if value is False and path[-1] in {"create", "scc", "client", "mounts"}
     }
     assert switches == {*kustomize.OPTIONS.values(), "resourceQuota.create"}  # the last is in platforms/gke
 

@@ -26,6 +26,8 @@ def refused(*flags: str, policy: str = "") -> str:
         (["--set=securty=minimal"], "'securty' not allowed"),
         (["--set=security=none"], "at '/security': value must be one of"),
         (["--set=driver.mig=perhaps"], "at '/driver/mig': got string, want boolean"),
+        (["--set=mps.pipes="], "at '/mps/pipes'"),
+        (["--set=mps.driverRoot=/run/../driver"], "at '/mps/driverRoot'"),
         (["--set=image.digest=abc"], "at '/image/digest'"),
         (["--set=journal.path=relative"], "at '/journal/path'"),
         (["--set=journal.path=/etc"], "at '/journal/path'"),

@@ -68,8 +68,8 @@ def find_program(control: str, root: Path = Path("/")) -> tuple[str, ...]:
     where = control if "/" in control else f"{control} on PATH and in the driver's folders"
     raise NoProgramError(
         f"there is no MPS control program: {where}",
-        "mount the driver's root (in the chart mps.driverRoot), use the NVIDIA runtime with "
-        "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or name the program's path as `control` under [mps]",
+        "run with NVIDIA's runtime and NVIDIA_DRIVER_CAPABILITIES=compute,utility (in the chart mps.mounts), mount the "
+        "driver's root (mps.driverRoot), or name the program's path as `control` under [mps]",
     )
 
 

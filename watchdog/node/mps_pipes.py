@@ -35,7 +35,7 @@ def no_daemon(patterns: Iterable[str]) -> Problem:
     """MPS clients run, but no control daemon listens where the policy says."""
     return Problem(
         f"no MPS control daemon was found: none listens in {', '.join(patterns) or 'any folder'}",
-        "mount the folder with the pipe directories (in the chart mps.pipes), or correct `pipe` under [mps]",
+        "mount the folder with the pipe directories (in the chart mps.mounts), or correct `pipe` under [mps]",
     )
 
 

@@ -173,6 +173,11 @@ items:
 {{ toJson $terms }}
 {{- end -}}
 
+{{- /* What root in the container may do besides reading and writing its own files, separated by commas. */ -}}
+{{- define "watchdog.capabilities" -}}
+KILL{{ if .Values.driver.mig }}, SYS_ADMIN{{ end }}{{ if .Values.mps.clientLimits }}, SYS_PTRACE{{ end }}
+{{- end }}
+
 {{- define "watchdog.image" -}}
 {{- with .Values.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
