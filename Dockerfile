@@ -1,3 +1,6 @@
+# One RUN for each step: the first stage caches them one by one, and none of its layers is in the image.
+# hadolint global ignore=DL3059
+
 # Both bases need Python 3.11 or newer and glibc. BASE also needs Python's venv module. RUN_BASE needs no shell, but the
 # same interpreter at the same path, to which the copied environment points.
 # A tag, for builds of your own; a release gives a digest instead (docs/release.md).
@@ -19,8 +22,8 @@ RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"
       > /opt/gpu-watchdog/wheels.txt
 # Nine tenths of the Kubernetes client are its asynchronous client and classes that are loaded only when used; the
 # watchdog uses none of them (docs/release.md).
-RUN cd /opt/gpu-watchdog/lib/python3*/site-packages \
-    && rm -r kubernetes/aio && find kubernetes/client/api kubernetes/client/models -name '[!_]*.py' -delete \
+RUN client=$(echo /opt/gpu-watchdog/lib/python3*/site-packages/kubernetes) \
+    && rm -r "$client/aio" && find "$client/client/api" "$client/client/models" -name '[!_]*.py' -delete \
     && /build/bin/pip --python /opt/gpu-watchdog/bin/python uninstall --yes --quiet \
          aiohttp aiohttp-retry aiohappyeyeballs aiosignal frozenlist multidict propcache yarl
 COPY pyproject.toml README.md LICENSE ./
@@ -54,6 +57,7 @@ ENV PATH=/opt/gpu-watchdog/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # Root, because processes of any user must be signalled, and in a container CAP_KILL takes effect only for root.
+# hadolint ignore=DL3002
 USER 0:0
 EXPOSE 9837
 # Queries loopback at the port in GPU_WATCHDOG_LISTEN: set that, not --listen. Kubernetes has its own probes.

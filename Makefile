@@ -72,6 +72,8 @@ check: setup-dev
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+	$(BIN)/hadolint Dockerfile
 
 quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
@@ -89,7 +91,8 @@ packages: ## install what `make deep` needs from the distribution: Debian and Ub
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends containerd runc \
 	  containernetworking-plugins iproute2 openssl prometheus prometheus-alertmanager chromium fonts-dejavu-core buildah \
-	  debootstrap jq curl > /dev/null
+	  debootstrap jq curl $$(command -v java > /dev/null || echo default-jre-headless) \
+	  $$(command -v npm > /dev/null || echo npm) > /dev/null
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }

@@ -1,4 +1,4 @@
-"""The programs of the tests: a real Kubernetes, helm, linters, Prometheus' discovery; built with Go, cached.
+"""The programs of the tests: a real Kubernetes, helm, linters, Prometheus' discovery; cached, most built with Go.
 
 `python -m tools.programs` builds them and prints their folders. Their versions are those of the Go modules in
 `programs/`: whoever changes one there gets new programs.
@@ -94,6 +94,39 @@ def discovery() -> Path:
     return _built(DISCOVERY, ("discovery",)) / "discovery"
 
 
+def vnu() -> list[str]:
+    """The Nu HTML checker as a command: Java with the jar of an npm package. Raises NoProgramsError."""
+    java, npm = shutil.which("java"), shutil.which("npm")
+    lock = _MODULES / "vnu" / "package-lock.json"
+    folder = _cached(hashlib.sha256(lock.read_bytes()))
+    if java is None or (npm is None and not folder.is_dir()):
+        raise NoProgramsError(
+            "the Nu HTML checker needs java and npm (Debian: apt-get install default-jre-headless npm)"
+        )
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_suffix(".lock")):
+            if not folder.is_dir():
+                _fetch(str(npm), lock.parent, folder)
+    return [java, "-jar", str(folder / "node_modules/vnu-jar/build/dist/vnu.jar")]
+
+
+def _fetch(npm: str, module: Path, folder: Path) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(module / name, scratch)
+        # The jar is in the package itself; its script would fetch a Java.
+        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        ended = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=600, check=False)
+        if ended.returncode:
+            raise NoProgramsError(f"npm ci in {module} failed:\n{ended.stderr[-4000:]}")
+        scratch.chmod(0o755)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # gone by its old name after the rename
+
+
 def _built(builds: tuple[_Build, ...], names: tuple[str, ...]) -> Path:
     folder = cache_folder(builds)
     if folder.is_dir():
@@ -114,6 +147,10 @@ def cache_folder(builds: tuple[_Build, ...]) -> Path:
             digest.update((_MODULES / build.module / name).read_bytes())
         for source in sorted((_MODULES / build.module).glob("*.go")):
             digest.update(source.read_bytes())
+    return _cached(digest)
+
+
+def _cached(digest: "hashlib._Hash") -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "gpu-memory-watchdog" / "programs" / digest.hexdigest()[:16]
 
