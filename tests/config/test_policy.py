@@ -138,10 +138,6 @@ def test_every_key_is_compiled() -> None:
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * 2**20, looks=Window(count=30, per_s=120.0))
     assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
-    assert policy.without_effect == ("mps",)
-    assert [each for each in policy.warnings if "has no effect" in each] == [
-        "mps: has no effect in this version; as long as it is set, the daemon only observes"
-    ]
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
     assert policy.events == Events(observe=True, contact="GPU team")
 

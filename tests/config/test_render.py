@@ -225,7 +225,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
         "Safety overrides: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
-        "Only observing: [mps] is set and has no effect yet",
+        "MPS clients are drained before they are ended, by the control daemons of /run/mps/pipe",
         "Advertised on the node: 40Gi as example.com/gpu-memory, in units of 1Mi\n",
     ):
         assert words in text, (words, text)

@@ -13,7 +13,7 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
-from watchdog.core.policy import Draining, Policy, Pulse, Safety
+from watchdog.core.policy import Policy, Pulse, Safety
 from watchdog.core.rules import Switches
 from watchdog.daemon.enforcement import (
     POLICY_FILE,
@@ -44,7 +44,6 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), replace(FIRM, pidfd_missing=Problem("EPERM")), (True, True), ("pidfd",)),
         (policy(safety=ALLOWED), replace(FIRM, procfs_is_own=False), (True, True), ("procfs",)),
         (policy(pulse=Pulse()), FIRM, (True, True), ()),
-        (policy(mps=Draining(), safety=ALLOWED), FIRM, (True, True), ("policy_section",)),
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),

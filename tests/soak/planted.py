@@ -58,7 +58,7 @@ FAULTS: Final = (
         "an order of pods that matters",
         "law 2",
         (
-            Edit("core/decide.py", "in sorted((*assessments, *missing), key=urgency)", "in (*assessments, *missing)"),
+            Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
             Edit("core/decide.py", "return sorted(candidates, key=order_of)", "return list(candidates)"),
         ),
     ),

@@ -84,7 +84,7 @@ def _check_the_record(world: Node, running: Daemon, members: set[int]) -> None:
     assert (begun["namespace"], begun["pod"], begun["container"], begun["rule"]) == ("ns", "hog", "main", "shared")
     assert len(begun["victims"]) == 4
     assert all("python" in victim and "user root" in victim for victim in begun["victims"])
-    rows = _history(world)
+    rows = history_of(world)
     kinds = [row["event"] for row in rows if row["pod"] == "hog"]
     told = ("intended", "signalled", "kill_ended", "released", "explained")
     assert [kind for kind in kinds if kind in told] == [
@@ -98,7 +98,8 @@ def _check_the_record(world: Node, running: Daemon, members: set[int]) -> None:
     assert all(str(pid) in killed for pid in members)
 
 
-def _history(world: Node) -> list[dict[str, object]]:
+def history_of(world: Node) -> list[dict[str, object]]:
+    """The rows of the journal, as `history` gives them."""
     done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, object]] = json.loads(done.stdout)
@@ -114,7 +115,7 @@ def test_what_is_started_on_sigterm_has_the_whole_grace_period(world: Node) -> N
         running.wait(ended)
         assert (tenant.has_saved, tenant.process.poll(), len(tenant.terms)) == (True, 0, 2)
         assert world.members(hog) == set()
-    sent = [row["detail"] for row in _history(world) if row["event"] == "signalled"]
+    sent = [row["detail"] for row in history_of(world) if row["event"] == "signalled"]
     assert [str(detail).split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
 
 
@@ -193,7 +194,7 @@ def test_observe_does_nothing_and_says_what_it_would_do(world_v1: Node) -> None:
         assert running.metric("enforcing") == 0
         assert (over.is_alive, over.terms) == (True, [])
         assert len(running.events("would_act")) >= 1
-    assert any(row["event"] == "would_act" for row in _history(world_v1))
+    assert any(row["event"] == "would_act" for row in history_of(world_v1))
 
 
 def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:

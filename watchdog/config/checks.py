@@ -206,8 +206,6 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
         yield from _warn_of_declaration(declaration, ("declaration", index))
     if policy.capacity is not None:
         yield from _warn_of_capacity(policy.capacity, policy.declarations)
-    for section in policy.without_effect:
-        yield Mistake((section,), "has no effect in this version; as long as it is set, the daemon only observes")
 
 
 def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:

@@ -149,8 +149,8 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
     overrides = [check.name for check in fields(policy.safety) if getattr(policy.safety, check.name)]
     yield f"Safety overrides: {', '.join(overrides) or 'none'}"
-    for section in policy.without_effect:
-        yield f"Only observing: [{section}] is set and has no effect yet"
+    if policy.mps is not None:
+        yield f"MPS clients are drained before they are ended, by the control daemons of {', '.join(policy.mps.pipe)}"
 
 
 def _capacity(capacity: Capacity | None) -> str:

@@ -132,6 +132,7 @@ def assess_pod(
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     short = short_for(inputs.policy, snapshot.gpus)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
+    to_drain = terms.mps.to_drain(pod, uses)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
         account = _account(key, rule or _NO_RULE, coverage, uses)
@@ -168,6 +169,7 @@ def assess_pod(
                 misdeclarations=declaration.remarks,
                 behind=account.is_behind,
                 mps=hazards,
+                to_drain=to_drain,
             )
         )
     return tuple(assessments)
@@ -261,7 +263,7 @@ class Assessor:
 
     def assess(self, attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
         """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
-        coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution)
+        coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
         self._forget_if_changed(snapshot, coverage, mps, inputs)
         by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
         for use in attribution.attributed:

@@ -144,6 +144,17 @@ class MpsHazard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnownDrains:
+    """The MPS clients that control daemons can drain at this moment, and those that they have drained."""
+
+    drainable: frozenset[ProcessKey] = frozenset()
+    drained: frozenset[ProcessKey] = frozenset()
+
+
+NO_DRAINS: Final = KnownDrains()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
     """What is known of one account. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
 
@@ -154,7 +165,7 @@ class Assessment:
     None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode. `short` are
     its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap` is why the
     pod's rule can't be determined; it then has none, and its verdict is unknown. `mps` are the hazards of the whole
-    pod.
+    pod, `to_drain` its MPS clients that are no hazard once they are drained.
     """
 
     account: AccountKey
@@ -177,6 +188,7 @@ class Assessment:
     short: frozenset[str] = frozenset()
     rule_gap: Gap | None = None
     mps: tuple[MpsHazard, ...] = ()
+    to_drain: tuple[MpsHazard, ...] = ()
 
     def used_on(self, card: str, container: str | None = None) -> int:
         """The known bytes in use on one GPU, by one container or by all (None)."""
@@ -208,6 +220,7 @@ class Inputs:
     containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
     them may use more than the reading shows (None: it shows everything). `enforcing`: actions are carried out;
     `policy_unsettled`: no action begins for the moment, because the policy may be about to change; due steps stay due.
+    `drains` are the MPS clients that can be drained or have been.
     """
 
     policy: Policy
@@ -222,6 +235,7 @@ class Inputs:
     hidden: frozenset[str] | None = None
     enforcing: bool = False
     policy_unsettled: bool = False
+    drains: KnownDrains = NO_DRAINS
 
     @property
     def is_inconclusive(self) -> bool:

@@ -30,6 +30,7 @@ class EvictionAnswer(Enum):
     UNKNOWN = auto()  # no answer came to the eviction itself: it may have been carried out
     REFUSED = auto()  # trying again would not help
     WITHDRAWN = auto()  # it was given up before the eviction was asked for
+    REHEARSED = auto()  # a dry run was accepted, so nothing has been done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class EvictionRequest:
     and that the eviction shortens. `is_unsure`: an earlier attempt may have been carried out. `objection` gives a short
     reason why a pod, in its state at that moment, must not be evicted; `is_wanted` whether the eviction has not been
     given up meanwhile; `is_fresh` whether the reading behind it is still recent enough. All three are called on the
-    thread that makes the attempt.
+    thread that makes the attempt. `is_dry_run`: the API server only checks whether the pod could be evicted.
     """
 
     ticket: int
@@ -54,6 +55,7 @@ class EvictionRequest:
     is_wanted: Callable[[], bool]
     is_fresh: Callable[[], bool] = lambda: True
     deadline_s: float | None = None
+    is_dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,19 +3,22 @@
 A client that is ended by a signal with work outstanding leaves its server, and that server's other clients, in an
 undefined state (https://docs.nvidia.com/deploy/mps/615/when-to-use-mps.html, client early termination). Which processes
 are clients is reported by the driver; which server a client has can only be learned from a control daemon. So a client
-counts as using a server outside its pod, unless its own pod has a server and it can have no other.
+counts as using a server outside its pod, unless its own pod has a server and it can have no other. Such a client is
+first drained by its control daemon, which ends its work on the GPU, if that is possible.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from watchdog.core.assessment import AttributedUse, Attribution, MpsHazard, MpsRole, Reason
+from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, MpsHazard, MpsRole, Reason
 from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
 from watchdog.core.policy import Step
 from watchdog.core.rules import is_system
 
+# The name of a request to drain a client among the signals of an action.
+DRAIN: Final = "DRAIN"
 _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
 
 
@@ -39,16 +42,19 @@ class Mps:
     `shared` are the GPUs with a server that may serve any pod: on the host, in a DaemonSet's or system pod, or in an
     unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor
     one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients may
-    run on a GPU that can't be listed now.
+    run on a GPU that can't be listed now. `drainable` are the listed clients that can be drained, `drained` those that
+    have been.
     """
 
     shared: frozenset[str] = frozenset()
     orphans: frozenset[tuple[str, str]] = frozenset()
     trusted: frozenset[tuple[str, str]] = frozenset()
     hidden: bool = False
+    drainable: frozenset[ProcessKey] = frozenset()
+    drained: frozenset[ProcessKey] = frozenset()
 
     @classmethod
-    def of(cls, snapshot: Snapshot, attribution: Attribution) -> "Mps":
+    def of(cls, snapshot: Snapshot, attribution: Attribution, drains: KnownDrains) -> "Mps":
         """Find the servers and clients that the driver lists."""
         outside = [use for use in attribution.unattributed if use.reason not in _ENDED]
         inside = attribution.attributed
@@ -60,11 +66,14 @@ class Mps:
         shared = {use.gpu for use in outside_servers} | {use.gpu for use in servers if use.serves_others}
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
+        listed = {use.key for use in inside if use.mps is not False}
         return cls(
             shared=frozenset(shared),
             orphans=frozenset(client for client in clients - explained if client[0] not in shared),
             trusted=frozenset((server.uid, server.container) for server in outside_servers if server.uid),
             hidden=bool(snapshot.unseen) or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
+            drainable=drains.drainable & listed,
+            drained=(drains.drained - drains.drainable) & listed,
         )
 
     def hazards(self, pod: Pod, uses: tuple[AttributedUse, ...], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
@@ -76,15 +85,28 @@ class Mps:
             return ()
         servers = [use for use in uses if use.mps_server]
         needed = {use.gpu for use in servers if self._may_be_needed(use.gpu, pod)}
+        spared = self.drainable | self.drained
         trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
         hazards = [MpsHazard(role=MpsRole.SERVER, container=name) for name in trusted]
         hazards += [_hazard(MpsRole.SERVER, use) for use in servers if use.gpu in needed]
         if not accepts_clients:
-            # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
-            served = {use.gpu for use in servers} - needed - self.shared
-            hazards += [_hazard(MpsRole.CLIENT, use) for use in uses if self._is_foreign(use, served)]
+            foreign = self._foreign(pod, uses)
+            hazards += [_hazard(MpsRole.CLIENT, use) for use in foreign if use.key not in spared]
             hazards += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
         return tuple(dict.fromkeys(hazards))
+
+    def to_drain(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> tuple[MpsHazard, ...]:
+        """The clients of a pod that must be drained before they are ended, and can be."""
+        if not self.drainable:
+            return ()
+        clients = (use for use in self._foreign(pod, uses) if use.key in self.drainable)
+        return tuple(dict.fromkeys(_hazard(MpsRole.CLIENT, use) for use in clients))
+
+    def _foreign(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> list[AttributedUse]:
+        """The uses that may be those of clients of a server outside their pod."""
+        # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
+        own = {use.gpu for use in uses if use.mps_server and not self._may_be_needed(use.gpu, pod)}
+        return [use for use in uses if self._is_foreign(use, own - self.shared)]
 
     def _may_be_needed(self, gpu: str, pod: Pod) -> bool:
         """Whether other pods may need a server of this pod on a GPU."""
@@ -110,12 +132,18 @@ def mps_gpus(attribution: Attribution) -> set[str]:
 
 def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
     """The first of a pod's hazards among what a step would end; None if there is none."""
+    return next(hit_by(hazards, step, victim, targets), None)
+
+
+def hit_by(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> Iterator[MpsHazard]:
+    """Those of a pod's hazards, or of its clients that can be drained, that a step would end."""
     if step.hits_whole_pod:
-        return next(iter(hazards), None)
-    if step.scope == "process":
+        yield from hazards
+    elif step.scope == "process":
         keys = set(targets)
-        return next((hazard for hazard in hazards if hazard.key in keys), None)
-    return next((hazard for hazard in hazards if hazard.container in (None, victim)), None)
+        yield from (hazard for hazard in hazards if hazard.key in keys)
+    else:
+        yield from (hazard for hazard in hazards if hazard.container in (None, victim))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

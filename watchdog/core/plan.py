@@ -5,11 +5,19 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs, MpsHazard
+from watchdog.core.assessment import (
+    NO_DRAINS,
+    AccountKey,
+    Assessment,
+    Attribution,
+    Inputs,
+    KnownDrains,
+    MpsHazard,
+)
 from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
-from watchdog.core.mps import hazard_of
+from watchdog.core.mps import hazard_of, hit_by
 from watchdog.core.policy import Do, Policy, Rule, Step
 
 
@@ -64,6 +72,12 @@ class PlanEntry:
     def mps_hazard(self) -> MpsHazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
         return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
+
+    @property
+    def to_drain(self) -> tuple[ProcessKey, ...]:
+        """The MPS clients among its processes that are drained first, so that the work of other pods goes on."""
+        hit = hit_by(self.assessment.to_drain, self.definition, self.victim, self.targets)
+        return tuple(sorted({client.key for client in hit if client.key is not None}))
 
     @property
     def cards(self) -> frozenset[str]:
@@ -150,8 +164,8 @@ class CycleReport:
 
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
-    the known namespaces. `maintenance` is why the driver is released or about to be; None if it is not. `duration_s` is
-    the duration of the cycle, `scan_s` that of reading the node.
+    the known namespaces, `drains` what was known of MPS clients. `maintenance` is why the driver is released or about
+    to be; None if it is not. `duration_s` is the duration of the cycle, `scan_s` that of reading the node.
     """
 
     node: Node
@@ -168,6 +182,7 @@ class CycleReport:
     began: tuple[Outcome, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    drains: KnownDrains = NO_DRAINS
     maintenance: str | None = None
     scan_s: float = 0.0
     duration_s: float = 0.0

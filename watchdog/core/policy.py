@@ -499,11 +499,6 @@ class Policy:
     mps: Draining | None = _default(None, "How MPS clients are drained.")
 
     @property
-    def without_effect(self) -> tuple[str, ...]:
-        """The sections that are set but not supported yet: while there is one, the daemon only observes."""
-        return ("mps",) * (self.mps is not None)
-
-    @property
     def _enforced_steps(self) -> tuple[Step, ...]:
         """The steps of the rules that enforce; none if the policy observes."""
         enforcing = (rule for rule in self.rules if self.mode == "enforce" and rule.mode != "observe")

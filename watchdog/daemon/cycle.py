@@ -15,6 +15,7 @@ from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
+from watchdog.daemon.drain import clients_seen
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
 from watchdog.daemon.kill import ActionRecord, Kills, reaction_s
@@ -57,8 +58,8 @@ class Cycle:
 
     @property
     def is_acting(self) -> bool:
-        """Whether an action is in progress; an eviction that is pending does not count."""
-        return len(self._kills) + len(self._evictions) > 0
+        """Whether an action is in progress; an eviction that is pending does not count unless it drains clients."""
+        return len(self._kills) + len(self._evictions) > 0 or self._evictions.are_draining
 
     @property
     def has_outcomes(self) -> bool:
@@ -79,6 +80,9 @@ class Cycle:
         assessments = self._assessor.assess(attribution, snapshot, inputs)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
+        clients_of = clients_seen(assessments, attribution, inputs.policy, asked, is_blind=snapshot.blind)
+        self._kills.note_clients(clients_of)
+        self._evictions.note_clients(clients_of)
         if len(self._kills):
             self._note(self._kills.see(is_listed, assessments, now))
             self.ledger = note_sent(self.ledger, self._kills.sent())

@@ -40,8 +40,6 @@ REMEDIES: Final = {
     "PIDs refer to other processes: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "policy_section": "the policy has a section that this version does not support, [mps], and a policy "
-    "that is only partly supported is not enforced: remove the section",
     "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and no action is taken without a record: see the log for the cause",
     "stop_file": "the file `stop` beside the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
@@ -124,7 +122,6 @@ def judge(
     reasons = {
         "pid_namespace": is_foreign and not policy.safety.foreign_pid_namespace,
         "procfs": not environment.procfs_is_own,
-        "policy_section": bool(policy.without_effect),
         "pidfd": environment.pidfd_missing is not None and not policy.safety.signal_without_pidfd,
         "lock": not has_lock,
         "journal": has_lock and not has_journal,  # without the lock it is not even opened: the lock is what is missing

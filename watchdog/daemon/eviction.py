@@ -6,6 +6,9 @@ it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, b
 ends it meanwhile (`Evictions.see`, `Evictions.advance`); that it is `pending` until then (`Gate._busy_until_s`); the
 attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been given up,
 `Ledger.note_failed` determines when the step may begin a new one.
+
+If the pod has clients of a shared MPS server, the first request is a dry run. After it the clients are drained, and
+then the eviction no longer depends on the pod's use: it is requested as soon as they are, and again by itself (ADR 16).
 """
 
 from collections.abc import Callable, Iterable
@@ -26,8 +29,10 @@ from watchdog.core.eviction import (
 from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.mps import DRAIN
+from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result, Sent
 from watchdog.core.units import format_duration
+from watchdog.daemon.drain import Drain, Drains, SeeClients, SeenClients, no_clients
 from watchdog.daemon.kill import ActionRecord, reaction_s
 
 _ENDS = {
@@ -57,6 +62,20 @@ class Eviction:
         self._is_unsure = False
         self._was_blocked = False
         self._given_up: tuple[Result, str] | None = None
+        self._request: EvictionRequest | None = None  # the last one
+        self._drain: Drain | None = None
+        self._drained: list[ProcessKey] = []
+        self._drained_since: Now | None = None
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether a client was or is being drained, which is its first signal."""
+        return self._drained_since is not None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it waits for its clients to be drained, or for a reading that shows so."""
+        return self._drain is not None
 
     @property
     def is_awaited(self) -> bool:
@@ -71,8 +90,10 @@ class Eviction:
     @property
     def next_wake_s(self) -> float:
         """CLOCK_BOOTTIME of its own next step; infinity if only an answer or a cycle continues it."""
-        waits = self.pending is not None and self._given_up is None
-        return self.until_s if waits else float("inf")
+        if self.pending is None or self._given_up is not None:
+            return float("inf")
+        next_s = self.pending.next_s if self.has_drained and self.pending.next_s is not None else self.until_s
+        return min(next_s, self.until_s)
 
     @property
     def under_way(self) -> UnderWay:
@@ -94,7 +115,7 @@ class Eviction:
         self._tries += 1
         self.pending = self._awaiting_answer
         pod = entry.assessment.pod
-        return EvictionRequest(
+        self._request = EvictionRequest(
             ticket=self.ticket,
             number=self._tries,
             namespace=pod.namespace,
@@ -106,21 +127,76 @@ class Eviction:
             is_wanted=lambda: self._given_up is None and not self.is_over,
             is_fresh=is_fresh,
             deadline_s=pod.deletion_deadline_s,
+            is_dry_run=bool(entry.to_drain) and not self.has_drained,
         )
+        return self._request
 
     def answer(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
         if result.answer is EvictionAnswer.ACCEPTED:
             return self._accept(result.reason, now)
+        if result.answer is EvictionAnswer.REHEARSED:
+            return None if self._given_up is None else self._end(*self._given_up, now)
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
         if result.answer in _ENDS:
             ended = self._end(_ENDS[result.answer], result.reason, now)
             return replace(ended, for_owner=result.for_owner)
         return self._wait(result, now) if self._given_up is None else self._end(*self._given_up, now)
 
+    def begin_draining(self, drains: Drains, seen: SeenClients, objection: str | None, now: Now) -> Outcome | None:
+        """Drain the clients, now that a dry run was accepted; the outcome to report, if any."""
+        if objection is not None:
+            return self._end(Result.INTERRUPTED, objection, now)
+        clients, request = self.entry.to_drain, self._request
+        why = drains.why_not(clients, accepts_clients=seen.accepts_clients)
+        if request is not None and not request.is_fresh():
+            why = "the API server took so long for the dry run that the pod's last measured use was too old"
+        if why is not None:
+            return self._wait(
+                EvictionResult(ticket=self.ticket, answer=EvictionAnswer.LATER, reason=why, wait_s=5.0), now
+            )
+        self._drain = Drain(drains, clients, seen, note=self._note_drained)
+        return self.drain_on(now)
+
+    def drain_on(self, now: Now) -> Outcome | None:
+        """Continue to drain; the outcome if that has failed, or if the eviction was given up meanwhile."""
+        if self._drain is None:
+            return None
+        if self._given_up is not None and not self._drain.is_asking:
+            return self._end(*self._given_up, now)
+        why = self._drain.advance(now, may_ask=self._given_up is None)
+        return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
+
+    def see_clients(self, seen: SeenClients) -> None:
+        """Process a reading: clients that it shows are drained too."""
+        if self._drain is not None:
+            self._drain.see(seen)
+
+    def take_request(self, now: Now) -> EvictionRequest | None:
+        """The next attempt once all clients are drained; None if it is not its time, or another cycle makes it.
+
+        It does not depend on the pod's use, which falls as its clients are drained.
+        """
+        is_over_draining = self._drain is not None and self._drain.is_clear and self._given_up is None
+        pending = self.pending
+        is_retried = self.has_drained and pending is not None and pending.next_s is not None
+        is_due = pending is not None and pending.next_s is not None and now.boottime_s >= pending.next_s
+        if self._request is None or not (is_over_draining or (is_retried and is_due)):
+            return None
+        self._drain = None
+        return self.next_request(self.entry, (), self._request.objection, lambda: True)
+
+    def _note_drained(self, key: ProcessKey, now: Now) -> None:
+        self._drained.append(key)
+        self._drained_since = self._drained_since or now
+        self._record.signalled(self._number, now, DRAIN, [key])
+
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:
-        """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction goes on."""
-        if self.pending is None:
+        """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction goes on.
+
+        Once a client was drained, it goes on although the pod uses less.
+        """
+        if self.pending is None or (result is Result.GONE and self.has_drained):
             return None
         if self.is_awaited:
             self._given_up = self._given_up or (result, reason)
@@ -184,7 +260,8 @@ class Eviction:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
         self.accepted, self.pending = now, None
         self._record.end(self._number, Result.DONE, reason, now)
-        return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, now))
+        first = self._drained_since or now
+        return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, first))
 
     def _wait(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Schedule another attempt after a failed one, or give up."""
@@ -210,11 +287,15 @@ class Eviction:
         return self._finish(result, reason, now)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
-        self.is_over, self.pending = True, None
+        self.is_over, self.pending, self._drain = True, None, None
         return self._outcome(result, reason, now)
 
     def _outcome(self, result: Result, reason: str, now: Now) -> Outcome:
-        return Outcome(entry=self.entry, result=result, at=now, reason=reason, number=self._number)
+        sent: tuple[Sent, ...] = ()
+        if self._drained_since is not None:
+            after_s = self._drained_since.boottime_s - self._began.boottime_s
+            sent = (Sent(signal=DRAIN, keys=frozenset(self._drained), after_s=after_s),)
+        return Outcome(entry=self.entry, result=result, at=now, reason=reason, number=self._number, sent=sent)
 
 
 class Evictor(Protocol):
@@ -230,8 +311,16 @@ class Evictor(Protocol):
 class Evictions:
     """All evictions, from the first attempt until the memory is seen free; without an evictor each fails at once."""
 
-    def __init__(self, evictor: Evictor | None, record: ActionRecord, clock: Callable[[], Now]) -> None:
+    def __init__(
+        self,
+        evictor: Evictor | None,
+        record: ActionRecord,
+        clock: Callable[[], Now],
+        drains: Drains | None = None,
+    ) -> None:
         self._evictor = evictor
+        self._drains = drains or Drains()
+        self._clients_of: SeeClients = no_clients
         self._record = record
         self._clock = clock
         self._all: dict[int, Eviction] = {}
@@ -242,6 +331,11 @@ class Evictions:
     def __len__(self) -> int:
         """The number of accepted evictions whose memory is waited for."""
         return sum(eviction.accepted is not None for eviction in self._all.values())
+
+    @property
+    def are_draining(self) -> bool:
+        """Whether clients are being drained, which takes readings."""
+        return any(eviction.is_draining for eviction in self._all.values())
 
     @property
     def are_possible(self) -> bool:
@@ -277,7 +371,7 @@ class Evictions:
     def try_again(self, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
         """Try the eviction of this account again, after a last look at the pod and its use."""
         for eviction in self._pending_of(entry.account):
-            if not eviction.is_awaited:
+            if not eviction.is_awaited and not eviction.has_drained:
                 self._submit(eviction, entry, opened, fresh_until_s)
 
     def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
@@ -292,8 +386,14 @@ class Evictions:
         """
         for result in self._evictor.take() if self._evictor is not None else ():
             eviction = self._all.get(result.ticket)
-            if eviction is not None:
-                self._report(eviction, eviction.answer(result, now))
+            if eviction is None:
+                continue
+            outcome = eviction.answer(result, now)
+            self._report(eviction, outcome)
+            if result.answer is EvictionAnswer.REHEARSED and not eviction.is_over:
+                seen = self._clients_of(eviction.entry)
+                why = objection(eviction.entry)
+                self._report(eviction, eviction.begin_draining(self._drains, seen, why, now))
         for eviction in list(self._all.values()):
             if eviction.is_awaited and objection(eviction.entry) is not None:
                 reason = "enforcement was no longer permitted while the request was in progress"
@@ -301,6 +401,17 @@ class Evictions:
             elif now.boottime_s >= eviction.until_s:
                 reason = "given up: it could not be tried again in time"
                 self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
+            self._report(eviction, eviction.drain_on(now))
+            request = None if eviction.is_over else eviction.take_request(now)
+            if request is not None and self._evictor is not None:
+                self._evictor.begin(request)
+
+    def note_clients(self, clients_of: SeeClients) -> None:
+        """Use the MPS clients of a reading: those of an eviction that drains are drained too."""
+        self._clients_of = clients_of
+        for eviction in self._all.values():
+            if eviction.is_draining:
+                eviction.see_clients(clients_of(eviction.entry))
 
     def see(
         self,

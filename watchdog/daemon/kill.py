@@ -3,6 +3,7 @@
 Evictions are in `daemon/eviction`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
 """
 
+import math
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -13,7 +14,9 @@ from typing import Final, Protocol
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
+from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
+from watchdog.daemon.drain import Drain, Drains, SeeClients, SeenClients, no_clients
 from watchdog.node.process import Handle
 
 MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
@@ -81,6 +84,7 @@ class Processes(Protocol):
 
 
 class _Phase(Enum):
+    DRAINING = auto()  # until the first SIGTERM or SIGKILL, which MPS clients are drained before
     GRACE = auto()  # until the first SIGKILL is sent, however long after the end of the grace period that is
     KILLING = auto()
     RELEASING = auto()
@@ -90,7 +94,8 @@ class _Phase(Enum):
 class Kill:
     """A kill in progress. Every method returns at once; `next_wake_s` is the CLOCK_BOOTTIME of its next step.
 
-    `find_members` returns the living processes of the victim, each held, and whether these are certainly all.
+    `find_members` returns the living processes of the victim, each held, and whether these are certainly all. The grace
+    period begins with SIGTERM, after all MPS clients among them have been drained (ADR 16).
     """
 
     def __init__(
@@ -109,6 +114,7 @@ class Kill:
         self._find_members = find_members
         self._record = record
         self._handles: dict[ProcessKey, Handle] = {}
+        self._found_s: dict[ProcessKey, float] = {}  # processes that joined and got no signal yet
         self._killed: set[ProcessKey] = set()
         self._denied: set[ProcessKey] = set()
         self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
@@ -121,17 +127,34 @@ class Kill:
         self._phase = _Phase.GRACE
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
+        self._not_before_s = start_s
         self.next_wake_s = start_s
 
-    def send_first(self, handles: list[Handle]) -> bool:
+    def send_first(self, handles: list[Handle], drains: Drains, seen: SeenClients) -> bool:
         """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
 
-        The signal comes before any search for forks, during which the last look would age.
+        The signal comes before any search for forks, during which the last look would age. If there are MPS clients,
+        the first of them is drained instead. `seen` are those of the last full reading.
         """
         self._handles = {handle.key: handle for handle in handles}
-        first = signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
-        self._send(first, handles, self._first_signal)
+        self.drain = Drain(drains, self.entry.to_drain, seen, note=self._note_drained, may_live=self._may_live)
+        self.drain.advance(self._first_signal)
+        if self.drain.is_clear:
+            self._send(self._first_kind, handles, self._first_signal)
+        elif self.drain.has_asked:
+            self._phase, self._grace_ends_s = _Phase.DRAINING, math.inf
         return bool(self._sent) or self._result is Result.FAILED
+
+    @property
+    def _first_kind(self) -> signal.Signals:
+        return signal.SIGTERM if self.entry.definition.grace_s > 0 else signal.SIGKILL
+
+    def _note_drained(self, key: ProcessKey, now: Now) -> None:
+        self._note_sent(DRAIN, [key], now)
+
+    def _may_live(self, key: ProcessKey) -> bool:
+        handle = self._handles.get(key)
+        return handle is None or handle.alive()
 
     @property
     def sent(self) -> tuple[Sent, ...]:
@@ -147,7 +170,7 @@ class Kill:
             result=result,
             at=now,
             reason=reason,
-            signalled=tuple(sorted({key for _, keys in self._sent.values() for key in keys})),
+            signalled=tuple(sorted({key for name, (_, keys) in self._sent.items() if name != DRAIN for key in keys})),
             sent=self.sent,
             number=self._number,
         )
@@ -160,16 +183,21 @@ class Kill:
     @property
     def is_in_grace(self) -> bool:
         """Whether SIGKILL is still to come."""
-        return self._phase is _Phase.GRACE
+        return self._phase in (_Phase.DRAINING, _Phase.GRACE)
 
     def postpone(self, now: Now) -> None:
-        """Postpone SIGKILL for a moment, if it is still to come."""
+        """Postpone SIGKILL for a moment, if it is still to come, and whatever comes before the grace period."""
         if self.is_in_grace:
             self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
+            self._not_before_s = now.boottime_s + _POLL_MAX_S / 2
+            self.drain.postpone(now)
 
     def spare(self, now: Now) -> None:
-        """Send no SIGKILL. Whether SIGTERM ends it shows a little later: an ending process frees its memory first."""
-        if not self._is_spared:
+        """Send no SIGKILL. Whether SIGTERM ends it shows a little later: an ending process frees its memory first.
+
+        A client that has been drained can't go on working, so it is not spared.
+        """
+        if not self._is_spared and not self.drain.has_asked:
             self._is_spared = True
             self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + _SETTLES_S)
 
@@ -183,6 +211,12 @@ class Kill:
         """Do what is due by now; the outcome if it has failed."""
         if self._result is Result.FAILED and not self._sent:
             return self.stop(Result.FAILED, self._reason, now)
+        why = None if self.has_ended else self.drain.advance(now, may_ask=now.boottime_s >= self._not_before_s)
+        if why is not None:
+            no_more = "no process was signalled" if self._phase is _Phase.DRAINING else "no further signal was sent"
+            return self.stop(Result.FAILED, f"{why}; {no_more}", now)
+        if self._phase is _Phase.DRAINING:
+            return self._begin_grace(now)
         if self._phase is _Phase.GRACE and now.boottime_s < self._grace_ends_s:
             if self._have_all_ended(now):
                 self._wait_for_memory(now)
@@ -192,6 +226,23 @@ class Kill:
         if self._is_spared and self.is_in_grace:
             return self.call_off(Result.GONE, ENOUGH, now)
         return None if self.has_ended else self._kill(now)
+
+    def _begin_grace(self, now: Now) -> Outcome | None:
+        """Send the first signal, if all clients have been drained; their end may have been enough."""
+        if not self._close_ended() and not self.drain.is_asking:
+            forks, are_all = self._find_forks()
+            _close(forks.values())
+            if not forks and are_all:
+                self._grace_ends_s = now.boottime_s
+                self._wait_for_memory(now)
+                return None
+        self.next_wake_s = now.boottime_s + _POLL_MAX_S / 2
+        if self.drain.is_clear and now.boottime_s >= self._not_before_s:
+            self._phase = _Phase.GRACE
+            self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + self.entry.definition.grace_s)
+            self._send(self._first_kind, [handle for handle in self._handles.values() if handle.alive()], now)
+            self.next_wake_s = now.boottime_s
+        return None
 
     def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
@@ -243,10 +294,19 @@ class Kill:
         if now.boottime_s < self._next_search_s(was_alive=was_alive) or len(self._handles) > _MOST_JOINED:
             return False
         self._searched_s = now.boottime_s
+        joined, are_all = self._find_joined(now)
+        self._send(signal.SIGTERM, [self._handles[key] for key in self._found_s if self._may_signal(key)], now)
+        return not was_alive and not joined and are_all
+
+    def _find_joined(self, now: Now) -> tuple[dict[ProcessKey, Handle], bool]:
         joined, are_all = self._find_forks()
         self._handles |= joined
-        self._send(signal.SIGTERM, list(joined.values()), now)
-        return not was_alive and not joined and are_all
+        self._found_s |= dict.fromkeys(joined, now.boottime_s)
+        return joined, are_all
+
+    def _may_signal(self, key: ProcessKey) -> bool:
+        """Whether no MPS client would be ended undrained: a process that joined may be one until a reading is taken."""
+        return self.drain.is_clear and self.drain.has_read(self._found_s.get(key, -math.inf))
 
     def _next_search_s(self, *, was_alive: bool) -> float:
         """When to search next: at once if all have ended, but never twice within a second."""
@@ -266,16 +326,16 @@ class Kill:
         # In this order: only a living member can start a new one, so a search that begins when none is alive, and
         # finds none, is conclusive.
         was_alive = self._close_ended()
-        forks, are_all = self._find_forks()
+        forks, are_all = self._find_joined(now)
         if not was_alive and not forks and are_all:
             self._wait_for_memory(now)
             return None
         self._rounds += bool(forks)
-        self._handles |= forks
         if self._rounds > MAX_ROUNDS:
             return self.stop(Result.FAILED, f"it was still forking after {MAX_ROUNDS} rounds of SIGKILL", now)
         left = {key: handle for key, handle in self._handles.items() if handle.alive()}
-        self._send(signal.SIGKILL, [handle for key, handle in left.items() if key not in self._killed], now)
+        fresh = (key for key in left if key not in self._killed and self._may_signal(key))
+        self._send(signal.SIGKILL, [left[key] for key in fresh], now)
         if left and left.keys() <= self._denied:
             return self.stop(Result.FAILED, self._reason, now)
         if now.boottime_s >= self._grace_ends_s + self._release_timeout_s:
@@ -307,6 +367,8 @@ class Kill:
         return forks, are_all
 
     def _send(self, number: signal.Signals, handles: list[Handle], now: Now) -> None:
+        for handle in handles:
+            self._found_s.pop(handle.key, None)
         self._killed |= {handle.key for handle in handles} if number is signal.SIGKILL else set()
         reached = []
         for handle in handles:
@@ -323,10 +385,13 @@ class Kill:
                 continue
             reached.append(handle.key)
         if reached:
-            after_s = now.boottime_s - self._first_signal.boottime_s
-            self._sent.setdefault(number.name, (after_s, set()))[1].update(reached)
+            self._note_sent(number.name, reached, now)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
-            self._record.signalled(self._number, now, number.name, reached)
+
+    def _note_sent(self, name: str, keys: list[ProcessKey], now: Now) -> None:
+        after_s = now.boottime_s - self._first_signal.boottime_s
+        self._sent.setdefault(name, (after_s, set()))[1].update(keys)
+        self._record.signalled(self._number, now, name, keys)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         self._phase = _Phase.ENDED
@@ -337,10 +402,14 @@ class Kill:
 class Kills:
     """The kills in progress, at most one per account, each advancing independently."""
 
-    def __init__(self, processes: Processes, record: ActionRecord, clock: Callable[[], Now]) -> None:
+    def __init__(
+        self, processes: Processes, record: ActionRecord, clock: Callable[[], Now], drains: Drains | None = None
+    ) -> None:
         self._record = record
         self._processes = processes
         self._clock = clock
+        self._drains = drains or Drains()
+        self._clients_of: SeeClients = no_clients
         self._under_way: dict[AccountKey, Kill] = {}
 
     def __len__(self) -> int:
@@ -385,12 +454,14 @@ class Kills:
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         why = objection(entry) if ready else "its processes had ended"
+        seen = self._clients_of(entry)
+        why = why or self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
         if why is not None:
             _close(ready)
             return withdraw(self._record, entry, number, why, self._clock())
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
-        if not kill.send_first(ready):
+        if not kill.send_first(ready, self._drains, seen):
             _close(ready)
             return withdraw(self._record, entry, number, "its processes had ended", self._clock())
         self._under_way[entry.account] = kill
@@ -451,11 +522,18 @@ class Kills:
             else:
                 if policy_unsettled:
                     kill.postpone(now)
-                outcome = kill.advance(now) if kill.next_wake_s <= now.boottime_s else None
+                is_due = kill.next_wake_s <= now.boottime_s or kill.drain.is_asking
+                outcome = kill.advance(now) if is_due else None
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]
         return tuple(outcomes)
+
+    def note_clients(self, clients_of: SeeClients) -> None:
+        """Use the MPS clients of a reading: those of a kill in progress are drained too."""
+        self._clients_of = clients_of
+        for kill in self._under_way.values():
+            kill.drain.see(clients_of(kill.entry))
 
     def see(
         self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now

@@ -2,6 +2,7 @@
 
 import math
 import signal
+from dataclasses import replace
 
 from watchdog import clock
 from watchdog.clock import Bell, Waiter
@@ -13,6 +14,7 @@ from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.file_events import FileEvents
@@ -23,6 +25,8 @@ from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, 
 from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.driver import Driver, DriverReading
+from watchdog.node.mps import MpsControl
+from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
 
@@ -62,7 +66,10 @@ class Daemon:
         self._sinks = Sinks(options, self._policy, now, event_writer)
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
         record = self._keeper.record
-        kills, evictions = Kills(scanner, record, clock.now), Evictions(evictor, record, clock.now)
+        self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
+        self._drains = Drains(self._mps)
+        kills = Kills(scanner, record, clock.now, self._drains)
+        evictions = Evictions(evictor, record, clock.now, self._drains)
         self._cycle = Cycle(scanner, kills, evictions, record, clock.now)
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._log.warn)
         self._pending: PendingCycle | None = None
@@ -150,6 +157,7 @@ class Daemon:
         # While an action is in progress the driver is queried every second, however long the interval is.
         if self._sources.have_changed or self._cycle.is_acting:
             self._sampler.bring_forward(now)
+        self._drains.refresh(now)
         restored = self._keeper.maintain(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
@@ -193,6 +201,7 @@ class Daemon:
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._sampler.pace.interval_s = policy.interval_s
+        self._mps.use(policy.mps)
         self._sampler.bring_forward(now)
         self._follow()
         self._sinks.policy_loaded(policy, now)
@@ -208,6 +217,9 @@ class Daemon:
         if self._quiet_ticks.repeat(timed, inputs):
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
+        if not opened.snapshot.blind:
+            self._drains.use(opened.attribution, len(opened.snapshot.gpus))
+            self._drains.refresh(now)
         if not opened.only:
             self._finish(opened, reading=reading)
             return
@@ -250,13 +262,15 @@ class Daemon:
         )
 
     def _inputs(self, now: Now) -> Inputs:
-        return self._sources.inputs(
+        inputs = self._sources.inputs(
             self._policy,
             now,
             journal_writable=self._keeper.is_writable,
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
+        pods = replace(inputs.pods, gaps=(*inputs.pods.gaps, *self._mps.gaps)) if self._mps.gaps else inputs.pods
+        return replace(inputs, pods=pods, drains=self._drains.known)
 
     def _finish(
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
@@ -328,6 +342,7 @@ class Daemon:
         self._drop("the watchdog was stopped")
         self._cycle.interrupt("the watchdog was stopped in the grace period", now)
         self._sinks.stop(self._cycle.take_ended(), now)
+        self._mps.close()
         if self._cluster is not None:
             self._cluster.close(_CLOSE_WITHIN_S)
         self._file_events.close()

@@ -65,6 +65,7 @@ def report_of(
         began=closed.began,
         outcomes=closed.outcomes,
         namespaces=inputs.namespaces,
+        drains=inputs.drains,
         maintenance=maintenance,
         scan_s=opened.scan_s,
         duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,

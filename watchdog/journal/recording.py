@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from watchdog.core.assess import short_cards
-from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution
+from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
 from watchdog.core.ladder import step_readings
-from watchdog.core.model import Gpu, Node, PlaceKind, Pod, Snapshot
+from watchdog.core.model import Gpu, Node, PlaceKind, Pod
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 
@@ -231,7 +231,7 @@ class FrameEncoder:
     def _compare_basics(self, report: CycleReport) -> None:
         self._set("interval_ms", round(report.policy.interval_s * 1000))
         self._set("node", report.node)
-        self._set("hidden", _hidden(report.snapshot, report.attribution))
+        self._set("hidden", _hidden(report))
         self._set("synced_ms", _synced_ms(report))
 
     def _compare_gpus(self, report: CycleReport) -> None:
@@ -302,13 +302,14 @@ class FrameEncoder:
         return crossed
 
 
-def _hidden(snapshot: Snapshot, attribution: Attribution) -> Hidden:
+def _hidden(report: CycleReport) -> Hidden:
+    snapshot = report.snapshot
     unreadable = {pid for pid, process in snapshot.processes.items() if process.place.kind is PlaceKind.UNREADABLE}
     return Hidden(
         blind=snapshot.blind,
         unreadable=any(use.pid in unreadable and use.used != 0 for use in snapshot.uses),
         unseen=tuple(sorted(snapshot.unseen)),
-        mps=Mps.of(snapshot, attribution),
+        mps=Mps.of(snapshot, report.attribution, report.drains),
         missing=tuple(sorted(snapshot.missing)),
     )
 

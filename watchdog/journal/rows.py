@@ -4,6 +4,7 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DRAIN
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
@@ -108,6 +109,9 @@ def action_of(do: object) -> Do:
 def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
     """The sentence that a signal was sent to these processes."""
     pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
+    if signal == DRAIN:
+        asked = f"the MPS server was asked to end {count(len(keys), 'client')} of {_victim(context)}"
+        return f"{_title(context)}: {asked}: {pids}."
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 
 

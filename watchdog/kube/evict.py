@@ -70,9 +70,12 @@ def evict(api: Api, request: EvictionRequest) -> EvictionResult:
     metadata = {"name": request.name, "namespace": request.namespace}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
     try:
-        response = _call(api, "POST", f"{path_of(request)}/eviction", body)
+        # As a parameter, which webhooks see too; in the body, only the Eviction API would (propagateDryRun in
+        # k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go).
+        dry_run = "?dryRun=All" if request.is_dry_run else ""
+        response = _call(api, "POST", f"{path_of(request)}/eviction{dry_run}", body)
     except ApiError as error:
-        is_unsure = isinstance(error, ApiUnreachableError)
+        is_unsure = isinstance(error, ApiUnreachableError) and not request.is_dry_run
         return _result(request, EvictionAnswer.UNKNOWN if is_unsure else EvictionAnswer.LATER, f"{_EVICTING}: {error}")
     return read_response(request, response)
 
@@ -111,14 +114,15 @@ def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | 
 def read_response(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
     """What the response to an eviction means."""
     if response.is_good:
-        return _result(request, EvictionAnswer.ACCEPTED)
+        return _result(request, EvictionAnswer.REHEARSED if request.is_dry_run else EvictionAnswer.ACCEPTED)
     if gone := _says_gone(response):
         return _gone(request, gone)
     if _is_budget(response):
         return _read_budget(request, response)
     if response.status >= 500:
         # Whether it was carried out before the error is not known.
-        return _result(request, EvictionAnswer.UNKNOWN, str(response.problem(_EVICTING)), response)
+        answer = EvictionAnswer.LATER if request.is_dry_run else EvictionAnswer.UNKNOWN
+        return _result(request, answer, str(response.problem(_EVICTING)), response)
     if response.status == 409 or (response.status == 404 and response.message.endswith(" not found")):
         # The pod or its budget has changed, or is gone, in the meantime.
         return _result(request, EvictionAnswer.LATER, str(response.problem(_EVICTING)), response)

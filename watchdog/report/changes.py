@@ -252,7 +252,8 @@ class Changes:
     def ended(self, outcomes: Iterable[Outcome], report: CycleReport | None = None) -> Iterator[Change]:
         """What is new with the ends of these actions; without a report, the daemon's own end has interrupted them."""
         for outcome in outcomes:
-            if outcome.number is not None and outcome.signalled and outcome.number not in self._begun:
+            has_begun = outcome.entry.do is Do.KILL and outcome.sent
+            if outcome.number is not None and has_begun and outcome.number not in self._begun:
                 yield self._begin(outcome)  # it failed as soon as it began
             was_begun = outcome.number in self._begun
             if outcome.number is not None and was_begun:
@@ -262,7 +263,7 @@ class Changes:
     def _begin(self, outcome: Outcome) -> Change:
         if outcome.number is not None:
             self._begun |= {outcome.number}
-        sentence = begun_note(outcome.entry, outcome.at, len(outcome.signalled))
+        sentence = begun_note(outcome.entry, outcome.at, len(outcome.signalled) or None)
         return _outcome_change(action_events(outcome.entry.do).begun, outcome, sentence)
 
     def _policy_changes(self, report: CycleReport) -> Iterator[Change]:

@@ -5,6 +5,7 @@ from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Owner, elapsed_s
+from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
@@ -74,7 +75,7 @@ def signals(grace_s: float) -> str:
 
 def sent_signals(sent: Sequence[Sent]) -> str:
     """The signals that were really sent: `SIGTERM`, `SIGTERM, and 1 process SIGKILL after 10s`."""
-    first, *others = sent or (None,)
+    first, *others = [each for each in sent if each.signal != DRAIN] or (None,)
     if first is None:
         return "no signal"
     if not others:
@@ -82,6 +83,25 @@ def sent_signals(sent: Sequence[Sent]) -> str:
     (last,) = others
     whose = "then" if first.keys <= last.keys else f"and {count(len(last.keys), 'process', 'processes')}"
     return f"{first.signal}, {whose} {last.signal} after {span(last.after_s)}"
+
+
+def draining(entry: PlanEntry, *, observing: bool = False) -> str:
+    """That MPS clients are drained before the action, as a sentence with a space before it; empty if there are none."""
+    number = len(entry.to_drain)
+    if not number:
+        return ""
+    asked, affected = ("would be", "would be") if observing else ("is", "are")
+    spared = f"so that other pods on the server {affected} not affected"
+    grace = (
+        "" if observing else f" The grace period does not extend {'its' if number == 1 else 'their'} work on the GPU."
+    )
+    return f" The MPS server {asked} asked to end {count(number, 'client')} first, {spared}.{grace}"
+
+
+def drained(sent: Sequence[Sent]) -> str:
+    """That MPS clients were drained before the action: `, after 2 MPS clients were drained`; empty if none was."""
+    number = len({key for each in sent if each.signal == DRAIN for key in each.keys})
+    return f", after {count(number, 'MPS client')} {'was' if number == 1 else 'were'} drained" if number else ""
 
 
 def shown_as(entry: PlanEntry, *, past: bool = False) -> str:
@@ -110,6 +130,9 @@ def replaced_by(owner: Owner | None) -> str:
 def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
     """An action in progress: which signals were sent, and that its memory is waited for."""
     timeout_s, grace_s = status.release_timeout_s, under_way.grace_s or 0
+    if under_way.signals == (DRAIN,) and not under_way.ended:
+        whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
+        return f"A kill of {whose} is in progress: the MPS server was asked to end its clients first."
     waits = f"the watchdog then waits{f' up to {format_duration(timeout_s)}' if timeout_s else ''}"
     match under_way.do:
         case Do.WARN:
@@ -128,8 +151,11 @@ def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
 
 
 def _signals_so_far(under_way: UnderWayStatus, grace_s: float, status: Status) -> str:
-    killed, now, sent = under_way.sigkill_at, status.at, under_way.signals
+    killed, now = under_way.sigkill_at, status.at
+    sent = tuple(name for name in under_way.signals if name != DRAIN)
     is_past = killed is not None and killed <= now
+    if under_way.ended and under_way.signals == (DRAIN,):
+        return "ended once its MPS clients had been drained"
     if under_way.ended and not sent:
         return "had ended before a signal was sent"
     if not grace_s:
@@ -165,7 +191,8 @@ def _result(outcome: Outcome) -> str:
     signalled = len(outcome.signalled) or None
     if outcome.result is Result.DONE:
         freed = f"; the memory was free {_freed_after(outcome)}" if outcome.release_s else ""
-        how = f" with {sent_signals(outcome.sent)}" if outcome.sent else ""
+        how = f" with {sent_signals(outcome.sent)}" if outcome.signalled else ""
+        how = f"{how}{drained(outcome.sent)}"
         return f"{acted(verb.done, entry, signalled)}{how}{reason}{freed}"
     if outcome.result is Result.OBSERVED:
         done = acted(verb.done, entry)
@@ -258,10 +285,14 @@ def _signals_at(action: RecentStatus, now_s: float) -> str:
         first.setdefault(inert(sent.signal or "a signal", 20), sent.at or 0.0)
     if not first:
         return ""
-    got = " and ".join(f"{name} at {clock_time(first[name], now_s)}" for name in sorted(first, key=first.__getitem__))
     because = f": {quoted(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
+    drained_s = first.pop(DRAIN, 0.0)
+    drained = f"The MPS server was asked to end its clients at {clock_time(drained_s, now_s)}" if drained_s else ""
+    if not first:
+        return f"{drained}{because}."
+    got = " and ".join(f"{name} at {clock_time(first[name], now_s)}" for name in sorted(first, key=first.__getitem__))
     spared = ", and no SIGKILL was sent" if action.result == Result.INTERRUPTED and "SIGKILL" not in first else ""
-    return f"Its processes got {got}{spared}{because}."
+    return f"{drained}{'. ' * bool(drained)}Its processes got {got}{spared}{because}."
 
 
 def _release(action: RecentStatus, now_s: float) -> str:

@@ -146,7 +146,8 @@ def _mps(hazard: MpsHazard | None) -> str:
         who = f"process {hazard.key.pid} ({inert(hazard.name)}) in {who}"
     if role is MpsRole.SERVER:
         return f"{who} may be an MPS server, and the work of all its clients would break with it"
-    return f"{who} is a client of an MPS server outside its pod, and ending it can break the work of the other clients"
+    broken = "ending it can break the work of the other clients"
+    return f"{who} is a client of an MPS server outside its pod that can't be drained, and {broken}"
 
 
 def _window(window: Window | None, whose: str, where: str, *, observing: bool) -> str:
@@ -185,7 +186,6 @@ _SUSPENDED: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace",
     "procfs": "the watchdog's /proc belongs to another PID namespace",
     "pidfd": "the pidfd system calls are missing",
-    "policy_section": "the policy has a section that this version does not support",
     "lock": "another watchdog holds the lock",
     "journal": "the journal can't be opened",
     "stop_file": "a stop file exists on the node",

@@ -8,7 +8,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.report.sentences.action import acted, acted_later, signals, under_way_sentence
+from watchdog.report.sentences.action import acted, acted_later, draining, signals, under_way_sentence
 from watchdog.report.sentences.brakes import held_for, observing_because, withheld_because
 from watchdog.report.sentences.usage import because, source, step_threshold_text, threshold_in_bytes, title, usage
 from watchdog.report.status import AccountStatus, PlanStatus, Status, StepStatus
@@ -41,11 +41,11 @@ def note(
     how = f": {signals(entry.definition.grace_s)}" if entry.do is Do.KILL else ""
     if idle:
         would = acted(entry.do.verb.base, entry, processes)
-        return fit(f"{why} Would {would}{how}. No action is taken: {idle}.")
-    return fit(f"{why} {capital(doing)}{how}.")
+        return fit(f"{why} Would {would}{how}.{draining(entry, observing=True)} No action is taken: {idle}.")
+    return fit(f"{why} {capital(doing)}{how}.{draining(entry)}")
 
 
-def begun_note(entry: PlanEntry, now: Now, processes: int, policy: Policy | None = None) -> str:
+def begun_note(entry: PlanEntry, now: Now, processes: int | None, policy: Policy | None = None) -> str:
     """A kill or eviction that begins, for the record, in at most 1 kB of UTF-8.
 
     A kill is in the past, since its processes may have ended by the time it is read; it names no signal that may never
@@ -56,7 +56,7 @@ def begun_note(entry: PlanEntry, now: Now, processes: int, policy: Policy | None
     grace_s = entry.definition.grace_s
     how = f"SIGTERM, with a grace period of {format_duration(grace_s)}" if grace_s else signals(grace_s)
     killing = capital(acted(Do.KILL.verb.doing, entry, processes))
-    return fit(f"{usage(entry, now, past=True)} {because(entry, policy)} {killing}: {how}.")
+    return fit(f"{usage(entry, now, past=True)} {because(entry, policy)} {killing}: {how}.{draining(entry)}")
 
 
 class Forecast(NamedTuple):
@@ -80,7 +80,7 @@ def forecast(
     if entry.do is Do.WARN and entry.due_in_s > 0 and entry.stretch is not None:
         how = " again" if entry.stretch.counted_s >= entry.definition.for_s else ""
     parts = [
-        f"{'would ' if idle else ''}{acted(entry.do.verb.base, entry)}{how}.",
+        f"{'would ' if idle else ''}{acted(entry.do.verb.base, entry)}{how}.{draining(entry, observing=True)}",
         because(entry, policy, in_bytes=True),
     ]
     if entry.withheld_by is not None:

@@ -1,0 +1,258 @@
+"""`run` on a node with a shared MPS server: a client is drained before it gets a signal, or nobody gets any."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig.node import Tenant
+from tests.stub import GIB, MIB
+from tests.stub.mps import MpsDaemon, build_control
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.test_kill import ended, history_of, run
+from tests.world.test_mps import ACCEPTED, CLIENT, held, server
+from watchdog.daemon.enforcement import stop_file
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+REFUSED = "Failed to terminate client\n"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_control(tmp_path_factory.mktemp("bin"))
+
+
+@dataclass
+class Draining(MpsDaemon):
+    """A control daemon that notes who had got a signal when a client was drained; `then` is called with its PID."""
+
+    tenants: list[Tenant] = field(default_factory=list)
+    drained: list[int] = field(default_factory=list)
+    signalled: list[int] = field(default_factory=list)
+    refuses: set[int] = field(default_factory=set)
+    then: Callable[[int], None] = lambda _: None
+
+    def answer(self, command: list[str]) -> str:
+        if command[0] != "terminate_client":
+            return super().answer(command)
+        pid = int(command[2])
+        self.signalled += [each.pid for each in self.tenants if each.terms or not each.is_alive]
+        self.drained.append(pid)
+        self.then(pid)
+        return REFUSED if pid in self.refuses else super().answer(command)
+
+
+@dataclass
+class Bench:
+    """A pod `hog` with two clients of the host's MPS server, another process, and a neighbour on that server."""
+
+    world: Node
+    program: Path
+    control: Draining
+    clients: tuple[Tenant, Tenant]
+    helper: Tenant
+    neighbour: Tenant
+    pipe: Path
+
+    @property
+    def all(self) -> tuple[Tenant, ...]:
+        return (*self.clients, self.helper, self.neighbour)
+
+    def policy(self, *steps: str, more: str = "", mode: str = "enforce", timeout: str = "1s") -> Path:
+        mps = f'\n[mps]\ncontrol = "{self.program}"\npipe = ["{self.pipe}"]\ntimeout = "{timeout}"\n'
+        return write_policy(self.world.root, *(steps or (KILL_AT_ONCE,)), more=mps + more, mode=mode)
+
+    def grow(self) -> None:
+        """Let the pod exceed its limit."""
+        self.world.use(self.clients[0], 9 * GIB)
+
+    def signals(self) -> list[str]:
+        """The signals of all actions, as the journal has them."""
+        return [str(row["detail"]).split()[0] for row in history_of(self.world) if row["event"] == "signalled"]
+
+
+@pytest.fixture
+def bench(world_v1: Node, program: Path) -> Iterator[Bench]:
+    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("neighbour", ("main", "4Gi"))
+    shared = server(world_v1, "host")
+    assert shared is not None
+    first = world_v1.start(hog, used=256 * MIB, lists=CLIENT)
+    second = world_v1.start(hog, used=128 * MIB, lists=CLIENT)
+    helper, neighbour = world_v1.start(hog), world_v1.start(calm, used=GIB, lists=CLIENT)
+    world_v1.write()
+    listed = [first.pid, second.pid, neighbour.pid]
+    control = Draining(servers={shared.pid: listed}, tenants=[first, second, helper, neighbour])
+    pipe = world_v1.root / "mps" / "pipe"
+    with control.listen(pipe):
+        yield Bench(world_v1, program, control, (first, second), helper, neighbour, pipe)
+
+
+@contextmanager
+def drainable(bench: Bench, policy: Path) -> Iterator[Daemon]:
+    """The daemon, once it knows which clients can be drained."""
+    with run(bench.world, policy) as running:
+        running.wait(lambda _: any("get_client_list" in command for command in bench.control.commands))
+        running.wait_passes(2)
+        yield running
+
+
+def test_clients_are_drained_then_killed(bench: Bench) -> None:
+    """Point 36: every client is drained before any process gets a signal; that they use less then changes nothing."""
+
+    def free(pid: int) -> None:
+        next(each for each in bench.clients if each.pid == pid).used = 1
+        bench.world.write()
+
+    bench.control.then = free
+    with drainable(bench, bench.policy()) as running:
+        bench.grow()
+        running.wait(ended)
+        running.wait(lambda d: d.events("released"))
+        (begun,) = running.events("kill_begun")
+    assert sorted(bench.control.drained) == sorted(each.pid for each in bench.clients)
+    assert bench.control.signalled == []
+    assert [each.ended_by for each in (*bench.clients, bench.helper)] == [signal.SIGTERM] * 3
+    assert (bench.neighbour.is_alive, bench.neighbour.terms) == (True, [])
+    assert bench.signals() == ["DRAIN", "DRAIN", "SIGTERM"]
+    assert "The MPS server is asked to end 2 clients first" in begun["message"]
+
+
+@pytest.mark.parametrize("how", ["refused", "partly", "silent"])
+def test_nobody_is_signalled_if_a_client_is_not_drained(bench: Bench, how: str) -> None:
+    """Point 36: a refusal, also of the second client only, or no answer: the kill has failed, without a signal."""
+    later = max(each.pid for each in bench.clients)
+    late = threading.Event()
+    if how == "silent":
+        bench.control.then = lambda _: (late.wait(20), None)[1]
+    bench.control.refuses = {later} if how == "partly" else {each.pid for each in bench.clients}
+    with drainable(bench, bench.policy()) as running:
+        bench.grow()
+        running.wait(lambda d: ended(d, "failed"))
+        running.wait_passes(2)
+        (logged,) = running.events("kill_ended")
+        assert ended(running, "failed")  # it is not tried again at once
+        late.set()
+    assert len(bench.control.drained) == (2 if how == "partly" else 1)
+    assert [each.terms for each in bench.all] == [[], [], [], []]
+    assert all(each.is_alive for each in bench.all)
+    what = (
+        "it is not known whether MPS client" if how == "silent" else f"MPS client {bench.control.drained[-1]} was not"
+    )
+    assert what in logged["message"]
+    assert "no process was signalled" in logged["message"]
+
+
+def test_a_pipe_that_root_does_not_own_drains_nobody(bench: Bench) -> None:
+    """Point 36: what a tenant may have put there is not asked, so its clients stay as they are."""
+    os.chown(bench.pipe, 12345, 12345)
+    with run(bench.world, bench.policy()) as running:
+        bench.grow()
+        running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
+        running.wait_passes(3)
+        assert "can't be drained" in held(running)["held_because"]
+    assert bench.control.commands == []
+    assert all(each.is_alive and not each.terms for each in bench.all)
+
+
+def test_the_accepted_risk_signals_a_client_that_was_not_drained(bench: Bench) -> None:
+    """Point 36: with signal_mps_clients, a client is drained if possible, and signalled in any case."""
+    bench.control.refuses = {bench.clients[0].pid}
+    with drainable(bench, bench.policy(more=ACCEPTED)) as running:
+        bench.grow()
+        running.wait(ended)
+    assert sorted(bench.control.drained) == sorted(each.pid for each in bench.clients)
+    assert [each.ended_by for each in bench.clients] == [signal.SIGTERM] * 2
+
+
+def test_observing_drains_nobody(bench: Bench) -> None:
+    """Point 38: observe mode makes the same plan, reports that it would drain, and does not."""
+    with drainable(bench, bench.policy(mode="observe")) as running:
+        bench.grow()
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
+        (logged,) = running.events("would_act")
+    assert "would be asked to end 2 clients first" in logged["message"]
+    assert bench.control.drained == []
+
+
+def test_enforcement_turned_off_between_drain_and_signal(bench: Bench) -> None:
+    """Point 33: with the stop file, no other client is drained and nobody is signalled."""
+    stop = threading.Event()
+
+    def wait(_: int) -> None:
+        stop_file(bench.world.journal).touch()
+        stop.wait(10)
+
+    bench.control.then = wait
+    with drainable(bench, bench.policy(timeout="30s")) as running:
+        bench.grow()
+        running.wait(lambda d: ended(d, "interrupted"))
+        stop.set()
+        running.wait_passes(3)
+    assert len(bench.control.drained) == 1
+    assert [each.terms for each in bench.all] == [[], [], [], []]
+
+
+def test_killed_between_drain_and_signal(bench: Bench) -> None:
+    """Points 31 and 36: the next daemon neither drains nor signals because of it, and its brakes remember it."""
+    came, stop = threading.Event(), threading.Event()
+
+    def wait(_: int) -> None:
+        came.set()
+        stop.wait(10)
+
+    bench.control.then = wait
+    bench.control.refuses = {each.pid for each in bench.clients}  # so that they can still be drained afterwards
+    brakes = '\n[brakes]\nowner = "1 per 1h"\n'
+    policy = bench.policy(more=brakes)
+    with drainable(bench, policy) as running:
+        bench.grow()
+        running.wait(lambda _: came.is_set())
+        os.kill(running.pid, signal.SIGKILL)
+    stop.set()
+    bench.control.then = lambda _: None
+    with run(bench.world, policy) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="owner") == 1)
+        running.wait_passes(3)
+    assert len(bench.control.drained) == 1
+    assert [each.terms for each in bench.all] == [[], [], [], []]
+
+
+def test_a_client_that_joins_during_the_drain_is_drained_too(bench: Bench) -> None:
+    """Point 36: programs replace a worker that ends; nobody is signalled before its successor is drained as well."""
+    came, go_on = threading.Event(), threading.Event()
+
+    def wait(_: int) -> None:
+        came.set()
+        go_on.wait(10)
+
+    bench.control.then = wait
+    with drainable(bench, bench.policy(timeout="30s")) as running:
+        bench.grow()
+        running.wait(lambda _: came.is_set())
+        successor = bench.world.start(bench.world.pods[0], used=64 * MIB, lists=CLIENT)
+        bench.control.tenants.append(successor)
+        next(iter(bench.control.servers.values())).append(successor.pid)
+        bench.world.write()
+        go_on.set()
+        running.wait(ended)
+    assert bench.control.drained[-1] == successor.pid
+    assert bench.control.signalled == []
+    assert bench.neighbour.is_alive
+
+
+def test_explain_and_history_report_the_drain(bench: Bench) -> None:
+    """Law 2: who asks why a pod was killed learns that its clients were drained first."""
+    with drainable(bench, bench.policy()) as running:
+        bench.grow()
+        running.wait(ended)
+        url = f"http://127.0.0.1:{running.port}"
+        told = gpu_watchdog("explain", "ns/hog", "--url", url, stub=bench.world.stub_file).stdout
+    assert "The MPS server was asked to end its clients" in " ".join(told.split())
+    history = gpu_watchdog("history", "--journal", bench.world.journal, stub=bench.world.stub_file)
+    assert "the MPS server was asked to end 1 client of container main" in " ".join(history.stdout.split())

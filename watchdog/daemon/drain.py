@@ -1,0 +1,295 @@
+"""Draining the MPS clients of an action, so that its signals do not break the other clients of their server.
+
+docs/adr/0016 has the states. The requests are made on other threads; no method here waits.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from watchdog.core.assessment import Assessment, Attribution, KnownDrains, MpsRole
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained, DrainResult, hit_by, mps_gpus
+from watchdog.core.plan import PlanEntry
+from watchdog.core.policy import Policy
+
+# A request that has no answer by then, or a reading that does not come, ends the action.
+GIVE_UP_AFTER_S: Final = 60.0
+# An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.
+_MOST: Final = 256
+
+
+class Drainer(Protocol):
+    """Asks MPS control daemons on other threads, and wakes the loop for their answers."""
+
+    @property
+    def drainable(self) -> tuple[DrainableClient, ...]:
+        """The clients that trusted control daemons list, as far as the driver lists them too."""
+
+    def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
+        """Ask for the clients again, if it is time; `clients` are those that the driver lists, with their GPUs."""
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+        """Hand in a request; returns at once."""
+
+    def take(self) -> tuple[DrainResult, ...]:
+        """The results since the last call."""
+
+
+@dataclass(slots=True, eq=False)
+class DrainRequest:
+    """A request to drain one client, and its result once there is one."""
+
+    client: DrainableClient
+    result: DrainResult | None = None
+
+
+class Drains:
+    """The requests of all actions, at most one at a time for each pipe; remembers which clients are drained.
+
+    So a request never waits behind another one, and an action that is called off has none left to come.
+    """
+
+    def __init__(self, drainer: Drainer | None = None) -> None:
+        self._drainer = drainer
+        self._tickets = 0
+        self._requests: dict[int, DrainRequest] = {}
+        self._drained: frozenset[ProcessKey] = frozenset()
+        self._listed: dict[ProcessKey, frozenset[str]] = {}
+        self._gpus = 0
+
+    @property
+    def known(self) -> KnownDrains:
+        """The clients that can be drained now, and those that have been."""
+        clients = self._drainer.drainable if self._drainer is not None else ()
+        return KnownDrains(drainable=frozenset(client.key for client in clients), drained=self._drained)
+
+    def use(self, attribution: Attribution, gpus: int) -> None:
+        """Use the clients of a reading: they may be drainable, and a drained client that is not listed is forgotten."""
+        self._gpus, self._listed = gpus, {}
+        for use in attribution.attributed:
+            if use.mps:
+                self._listed[use.key] = self._listed.get(use.key, frozenset()) | {use.gpu}
+        if self._drained:
+            self._drained &= {use.key for use in attribution.attributed}
+
+    def refresh(self, now: Now) -> None:
+        """Have the control daemons asked for their clients again, if it is time; returns at once."""
+        if self._drainer is not None:
+            self._drainer.refresh(self._listed, now, gpus=self._gpus)
+
+    def find(self, key: ProcessKey) -> DrainableClient | None:
+        """The client, if it can be drained now."""
+        clients = self._drainer.drainable if self._drainer is not None else ()
+        return next((client for client in clients if client.key == key), None)
+
+    def why_not(self, keys: Iterable[ProcessKey], *, accepts_clients: bool) -> str | None:
+        """Why the first of these clients can't be drained at once; None if it can, or if there is none."""
+        found = [(key, self.find(key)) for key in keys]
+        lost = next((key for key, client in found if client is None), None)
+        if lost is not None and not accepts_clients:
+            return f"MPS client {lost.pid} could no longer be drained"
+        is_busy = any(client is not None and self.is_busy(client) for _, client in found[:1])
+        return "the MPS control daemon had not answered another request yet" if is_busy else None
+
+    def is_busy(self, client: DrainableClient) -> bool:
+        """Whether another request to its control daemon has no answer yet."""
+        return any(request.client.pipe == client.pipe for request in self._requests.values())
+
+    def ask(self, client: DrainableClient) -> DrainRequest:
+        """Ask for a client to be drained, whose control daemon is not busy."""
+        assert self._drainer is not None
+        self._tickets += 1
+        self._requests[self._tickets] = request = DrainRequest(client)
+        self._drainer.drain(self._tickets, (client,))
+        return request
+
+    def take(self) -> None:
+        """Take the results that have come."""
+        for result in self._drainer.take() if self._drainer is not None else ():
+            request = self._requests.pop(result.ticket, None)
+            if request is not None:
+                request.result = result
+                self._drained |= {result.key} if result.drained is Drained.DONE else frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenClients:
+    """The MPS clients of servers outside the pod among what an action would end, by a reading requested at `asked_s`.
+
+    `drainable` can be drained, `others` can't. `is_hidden`: more may run on a GPU that could not be listed. `has_mps`:
+    there are MPS servers or clients on the node. `accepts_clients`: the policy accepts that clients that can't be
+    drained are ended.
+    """
+
+    asked_s: float
+    drainable: frozenset[ProcessKey] = frozenset()
+    others: frozenset[ProcessKey] = frozenset()
+    is_hidden: bool = False
+    has_mps: bool = False
+    accepts_clients: bool = False
+
+
+SeeClients = Callable[[PlanEntry], SeenClients]
+
+
+def no_clients(_: PlanEntry) -> SeenClients:
+    """Before the first reading."""
+    return SeenClients(asked_s=-math.inf)
+
+
+def clients_seen(
+    assessments: Iterable[Assessment], attribution: Attribution, policy: Policy, asked: Now, *, is_blind: bool
+) -> SeeClients:
+    """A function that gives the clients of an action by a reading."""
+    accepts_clients = policy.safety.signal_mps_clients
+
+    def see(entry: PlanEntry) -> SeenClients:
+        if not is_blind and not mps_gpus(attribution):
+            return SeenClients(asked_s=asked.boottime_s, accepts_clients=accepts_clients)
+        pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
+        hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
+        step, victim, targets = entry.definition, entry.victim, entry.targets
+        others = (hazard for hazard in hit_by(hazards, step, victim, targets) if hazard.role is MpsRole.CLIENT)
+        return SeenClients(
+            asked_s=asked.boottime_s,
+            drainable=frozenset(each.key for each in hit_by(clients, step, victim, targets) if each.key is not None),
+            others=frozenset(each.key for each in others if each.key is not None),
+            is_hidden=is_blind or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
+            has_mps=True,
+            accepts_clients=accepts_clients,
+        )
+
+    return see
+
+
+class Drain:
+    """The clients of one action: each is drained in turn, then a reading must show that there are no others.
+
+    A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals
+    may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called right before
+    each request; `may_live` says whether a process may not have ended.
+    """
+
+    def __init__(
+        self,
+        drains: Drains,
+        clients: Iterable[ProcessKey],
+        seen: SeenClients,
+        *,
+        note: Callable[[ProcessKey, Now], None],
+        may_live: Callable[[ProcessKey], bool] = lambda _: True,
+    ) -> None:
+        self._drains = drains
+        self._waiting = list(clients)
+        self._accepts_clients = seen.accepts_clients
+        self._note = note
+        self._may_live = may_live
+        self._request: DrainRequest | None = None
+        self._settled: set[ProcessKey] = set()
+        self._others: frozenset[ProcessKey] = frozenset()  # that the last reading showed and that can't be drained
+        self._asked: set[ProcessKey] = set()
+        self._last_drained_s = -1.0
+        self._progress_s = math.inf  # it has not begun
+        # When the last conclusive reading was requested; None: there is no MPS on the node.
+        self._read_s = seen.asked_s if seen.has_mps else None
+        self._is_confirmed = not self._waiting
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a client was or is being drained."""
+        return bool(self._asked)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request has no answer yet."""
+        return self._request is not None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether every client is drained, and a reading since then shows no other."""
+        return self._is_confirmed and self._request is None and not self._waiting and not self._others
+
+    def has_read(self, since_s: float) -> bool:
+        """Whether a reading has shown since then which processes are clients, or there is no MPS on the node."""
+        return self._read_s is None or self._read_s >= since_s
+
+    def advance(self, now: Now, *, may_ask: bool = True) -> str | None:
+        """Take the answer to a request, and make the next one if it may; the reason if this action must end."""
+        self._drains.take()
+        self._progress_s = min(self._progress_s, now.boottime_s)
+        if self._request is not None:
+            why = self._take_result(self._request, now)
+            if why is not None or self._request is not None:
+                return why
+        while self._waiting and may_ask:
+            key = self._waiting[0]
+            if not self._may_live(key):
+                self._settled.add(self._waiting.pop(0))
+                continue
+            client = self._drains.find(key)
+            if client is None and self._accepts_clients:
+                self._settled.add(self._waiting.pop(0))
+                continue
+            if client is None or self._drains.is_busy(client):
+                break
+            self._waiting.pop(0)
+            self._asked.add(key)
+            self._progress_s = now.boottime_s
+            self._note(key, now)
+            self._request = self._drains.ask(client)
+            break
+        if not self._waiting and not self._asked and self._settled:
+            self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
+        return self._overdue(now)
+
+    def postpone(self, now: Now) -> None:
+        """Note that it may not go on for the moment."""
+        self._progress_s = now.boottime_s
+
+    def see(self, seen: SeenClients) -> None:
+        """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
+        was_clear = self.is_clear
+        self._accepts_clients = seen.accepts_clients
+        known = {*self._settled, *self._waiting, *([self._request.client.key] if self._request is not None else ())}
+        self._waiting += sorted(key for key in seen.drainable - known if self._may_live(key))
+        others = frozenset(key for key in seen.others - known if self._may_live(key))
+        self._others = self._others | others if seen.is_hidden else others
+        if not seen.is_hidden:
+            self._read_s = seen.asked_s if seen.has_mps else None
+        if self._waiting or self._others:
+            self._is_confirmed = False
+        elif not seen.is_hidden and seen.asked_s >= self._last_drained_s:
+            self._is_confirmed = True
+        if was_clear:
+            self._progress_s = max(self._progress_s, seen.asked_s)
+
+    def _take_result(self, request: DrainRequest, now: Now) -> str | None:
+        result, key = request.result, request.client.key
+        if result is None:
+            if now.boottime_s < self._progress_s + GIVE_UP_AFTER_S:
+                return None
+            return f"it is not known whether MPS client {key.pid} was drained: no answer came"
+        self._request = None
+        self._progress_s = self._last_drained_s = now.boottime_s
+        self._is_confirmed = False
+        is_done = result.drained is Drained.DONE or not self._may_live(key)
+        if not is_done and not self._accepts_clients:
+            what = f"MPS client {key.pid} was not drained"
+            if result.drained is Drained.UNKNOWN:
+                what = f"it is not known whether MPS client {key.pid} was drained"
+            return f"{what}: {result.reason}" if result.reason else what
+        self._settled.add(key)
+        return None
+
+    def _overdue(self, now: Now) -> str | None:
+        """Why this action must end, since it has waited too long."""
+        if len(self._asked) > _MOST:
+            return "its pod kept starting MPS clients"
+        if self.is_clear or now.boottime_s < self._progress_s + GIVE_UP_AFTER_S:
+            return None
+        left = (*self._waiting, *sorted(self._others))
+        if left:
+            return f"process {left[0].pid} is an MPS client that can't be drained"
+        return "no reading has shown since then that all its MPS clients are drained"
