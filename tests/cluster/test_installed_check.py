@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.installed import Installed
 from tests.cluster.installed_fixtures import installed
-from tests.cluster.installed_policy import KILL, policy_text
+from tests.cluster.installed_policy import EVICT, KILL, policy_text
 from tests.cluster.node import Cluster
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -47,3 +47,26 @@ def test_a_policy_with_mistakes_changes_no_release(checked: Installed) -> None:
         checked.install(_MISSPELT)
     kept = checked.kubectl("get", "configmap", "gpu-watchdog-policy", "-o", "jsonpath={.data.policy\\.toml}")
     assert kept.strip() == _VALID.strip()
+
+
+def test_a_config_map_of_the_operator_is_the_policy(checked: Installed) -> None:
+    """Its policy is checked, mounted and followed, and has the rights that it needs: nothing of it is in the values."""
+    given = ("--set=existingConfigMap.name=mine,existingConfigMap.key=gpu.toml",)
+    evicting = policy_text("enforce", {"tenants": EVICT}, more="")
+    _write(checked, _MISSPELT)
+    with pytest.raises(CalledProcessError) as caught:
+        checked.install("", *given)
+    assert "stale_afer" in f"{caught.value.stdout}{caught.value.stderr}"
+    _write(checked, evicting)
+    checked.install("", *given)
+    assert checked.execute("cat", "/etc/gpu-watchdog/policy.toml")[1].strip() == evicting.strip()
+    assert "configmap/gpu-watchdog-policy" not in objects(checked)
+    account = f"system:serviceaccount:{checked.namespace}:{checked.account}"
+    assert checked.kubectl("auth", "can-i", "create", "pods/eviction", f"--as={account}").strip() == "yes"
+
+
+def _write(of: Installed, policy: str) -> None:
+    metadata = {"name": "mine", "namespace": of.namespace}
+    of.cluster.control_plane.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gpu.toml": policy}}
+    )

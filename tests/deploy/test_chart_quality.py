@@ -19,6 +19,8 @@ from watchdog.cli.main import main
 
 _RULE: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "kill"\n'
 _UNBRAKED: Final = f'mode = "enforce"\n{_RULE}'
+_OWN_PAGE: Final = "--set=prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/r"
+_OWN_MAP: Final = "--set=existingConfigMap.name=mine,fullnameOverride=guard"
 _OBJECT: Final = """\
 {{ define "notes" }}%s{{ end }}kind: ConfigMap
 metadata: {name: notes}
@@ -76,7 +78,10 @@ def _notes(program: Path, folder: Path, policy: str, *flags: str) -> str:
         (_RULE, ("--set=journal.type=emptyDir",), ("The journal is lost with each pod",), ("enforce.",)),
         (_RULE, (), ("Mode: observe", "kubectl label namespace gpus pod-security"), ("enforce.",)),
         (_RULE, (), ("Port 9837 is open to every pod of the cluster", "networkPolicy.create=true"), ()),
-        (_RULE, ("--set=networkPolicy.create=true",), (), ("Port 9837",)),
+        (_RULE, ("--set=networkPolicy.create=true",), (), ("Port 9837", "placeholder")),
+        ("", ("--set=prometheus.rules.create=true",), ("link to a placeholder", "prometheus.rules.runbooks"), ()),
+        (_RULE, (_OWN_PAGE,), (), ("placeholder", "ConfigMap")),
+        ("", (_OWN_MAP,), ("the key policy.toml of the ConfigMap mine", "daemonset/guard"), ("gpu-watchdog-",)),
     ],
 )
 def test_the_notes_say_what_was_installed(

@@ -83,6 +83,9 @@ def selectors(*flags: str) -> list[str]:
     [
         ([], ["nvidia.com/gpu.present=true"]),
         (["--set-json=nodeSelector=null"], []),
+        # A label that the GPU Operator changes for a while says nothing about the release.
+        (["--set=gpuOperator.client=true"], ["nvidia.com/gpu.present=true"]),
+        (["--set=gpuOperator.client=true", "--set-json=nodeSelector=null"], []),
         (["--set=nodeSelector.pool=mig"], ["nvidia.com/gpu.present=true,pool=mig"]),
         (["--set=excludeNodeLabels.pool=mig"], ["nvidia.com/gpu.present=true,pool notin (mig)"]),
         (
@@ -93,7 +96,7 @@ def selectors(*flags: str) -> list[str]:
             ],
         ),
     ],
-    ids=["default", "every node", "a pool", "all but a pool", "affinity"],
+    ids=["default", "every node", "clients", "every client", "a pool", "all but a pool", "affinity"],
 )
 def test_it_works_on_the_nodes_of_the_release(flags: list[str], expected: list[str]) -> None:
     """Another release's nodes keep theirs: the selectors say what nodeSelector and affinity say."""

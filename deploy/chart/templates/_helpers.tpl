@@ -87,7 +87,7 @@ items:
 
 {{- /* The labels of the daemon's nodes. */ -}}
 {{- define "watchdog.nodeSelector" -}}
-{{- $labels := deepCopy .Values.nodeSelector -}}
+{{- $labels := deepCopy (.Values.nodeSelector | default dict) -}}
 {{- if .Values.gpuOperator.client }}{{ $_ := set $labels "nvidia.com/gpu.deploy.client" "true" }}{{ end -}}
 {{- with $labels }}{{ toYaml . }}{{ end -}}
 {{- end }}
