@@ -9,9 +9,10 @@ from typing import Final, TextIO
 
 import click
 
-from watchdog.config.document import policy_document
+from watchdog.config.document import declaration_documents, policy_document
 from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy
-from watchdog.config.render import render_policy
+from watchdog.config.render import render_policy, render_schemes
+from watchdog.config.scheme import Scheme, all_schemes
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
 
@@ -63,6 +64,7 @@ def refusal(error: PolicyError, path: Path) -> str:
     return f"{error}{named}"
 
 
+_WIDTH: Final = 100  # of the list of schemes if stdout is not a terminal
 _LEAST: Final = 40  # characters per line, however narrow the terminal says it is
 
 
@@ -88,11 +90,11 @@ def print_check(file: Path, *, as_json: bool) -> int:
     return 0 if policy is not None else 1
 
 
-def fitted(text: str, stream: TextIO) -> str:
-    """Lines wrapped to the width of a terminal, continuations indented; unchanged for any other stream."""
-    if not stream.isatty():
+def fitted(text: str, stream: TextIO, *, otherwise: int | None = None) -> str:
+    """Lines wrapped to the width of a terminal, continuations indented; for any other stream to `otherwise`, if set."""
+    width = max(shutil.get_terminal_size().columns, _LEAST) if stream.isatty() else otherwise
+    if width is None:
         return text
-    width = max(shutil.get_terminal_size().columns, _LEAST)
     return "\n".join(_wrapped(line, width) for line in text.splitlines())
 
 
@@ -110,4 +112,25 @@ def _document(policy: Policy | None, problems: tuple[PolicyProblem, ...]) -> dic
         ],
         "warnings": [] if policy is None else list(policy.warnings),
         "policy": None if policy is None else policy_document(policy),
+        "declarations": [] if policy is None else declaration_documents(policy.declarations),
+    }
+
+
+def print_schemes(*, as_json: bool) -> None:
+    """Print every scheme: what it reads, its unit, whether `*` selects it, and where it is documented."""
+    if as_json:
+        click.echo(json.dumps({"schemes": [_scheme_document(each) for each in all_schemes().values()]}, indent=1))
+    else:
+        click.echo(fitted(render_schemes(all_schemes().values()), sys.stdout, otherwise=_WIDTH))
+
+
+def _scheme_document(scheme: Scheme) -> dict[str, object]:
+    return {
+        "name": scheme.name,
+        "description": scheme.description,
+        "source": scheme.source,
+        "unambiguous": scheme.unambiguous,
+        "by_name_only": scheme.by_name_only,
+        "note": scheme.note or None,
+        "declarations": list(scheme.tables),
     }

@@ -305,13 +305,21 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
 
 
 @main.command(short_help="Validate a policy and print it as understood.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--schemes", is_flag=True, help="Instead, list the built-in declaration tables that a policy can select.")
 @json_option
-def check(file: Path, *, as_json: bool) -> None:
+def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     """Validate a policy: print how it is understood, or every mistake in it, one per line."""
-    from watchdog.cli.check import print_check
+    from watchdog.cli.check import print_check, print_schemes
 
-    sys.exit(print_check(file, as_json=as_json))
+    if schemes and file is not None:
+        raise click.UsageError("--schemes lists what is built in and takes no FILE; `check FILE` shows which apply")
+    if schemes:
+        print_schemes(as_json=as_json)
+    elif file is None:
+        raise click.UsageError("give a policy FILE, - for standard input, or --schemes")
+    else:
+        sys.exit(print_check(file, as_json=as_json))
 
 
 @main.command(short_help="Watch a node live: its GPUs, its pods, what happens next.")

@@ -39,6 +39,13 @@ class FileTable(NamedTuple):
 def find_mistakes(policy: Policy, document: dict[str, Any], rejected: frozenset[Location]) -> Iterator[Mistake]:
     """Check what is left of a document once mistakes in single fields are removed; their locations are `rejected`."""
     top = FileTable((), document, rejected)
+    names_of_schemes = policy.schemes or ()
+    for index, name in enumerate(names_of_schemes):
+        first = names_of_schemes.index(name)
+        if first != index:
+            yield Mistake(
+                ("schemes", index), f"{quote(name)} is selected by schemes[{first}] already; leave one of them"
+            )
     # A declaration's own allowance takes missing keys from `[allowance]`, so its value alone does not identify it.
     seen: dict[tuple[str, Collection[str]], int] = {}
     for index, declaration in enumerate(policy.declarations):
@@ -202,7 +209,8 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
             )
         yield from _warn_of_rule(rule, ("rule", index), policy)
     yield from _warn_of_small(policy.allowance.per_context, "allowance", "per_context")
-    for index, declaration in enumerate(policy.declarations):
+    own = (each for each in policy.declarations if not each.scheme)
+    for index, declaration in enumerate(own):
         yield from _warn_of_declaration(declaration, ("declaration", index))
     if policy.capacity is not None:
         yield from _warn_of_capacity(policy.capacity, policy.declarations)
@@ -226,7 +234,7 @@ def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -
     if capacity.amount is not None and capacity.reserve:
         yield Mistake(("capacity", "reserve"), 'is ignored if amount is a quantity; it goes with amount = "cards"')
     if not readers:
-        what = "is read by no [[declaration]]: requests for it are not enforced"
+        what = "is read by no [[declaration]] and no scheme: requests for it are not enforced"
         yield Mistake(("capacity", "resource"), what)
     elif not isinstance(readers[0].unit, int):
         what = f'is advertised in bytes, and declarations of the resource count in "{readers[0].unit}"'
@@ -240,7 +248,9 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
     if not policy.rules:
         yield Mistake((), "there is no [[rule]]: every pod is measured and left alone")
     elif not policy.declarations and all(rule.default is None for rule in policy.rules):
-        yield Mistake((), "there is no [[declaration]] and no default: every pod is undeclared and left alone")
+        yield Mistake(
+            (), "there is no [[declaration]], no scheme and no default: every pod is undeclared and left alone"
+        )
     if policy.stale_after_s < policy.interval_s:
         yield Mistake(("stale_after",), "is shorter than interval: enforcement may always be withheld")
     elif policy.stale_after_s < _LIFE_SIGNS_S:

@@ -2,8 +2,8 @@
 
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import cache
@@ -210,9 +210,20 @@ def check_document(document: dict[str, Any]) -> CheckedDocument:
     return CheckedDocument(policy, document, tuple(mistakes), frozenset(rejected))
 
 
+def read_declaration(table: dict[str, Any]) -> Declaration:
+    """A declaration from a table that is known to be valid."""
+    return _converter().structure(table, Declaration)
+
+
+def declaration_documents(declarations: Iterable[Declaration]) -> list[dict[str, Any]]:
+    """Declarations as data, each with the scheme that it comes from; None for the policy's own."""
+    return [{**_converter().unstructure(each), "scheme": each.scheme or None} for each in declarations]
+
+
 def policy_document(policy: Policy) -> dict[str, Any]:
     """A policy as TOML or JSON data: every effective value, written so that it parses to the same policy."""
-    document: dict[str, Any] = _converter().unstructure(policy)
+    own = tuple(each for each in policy.declarations if not each.scheme)
+    document: dict[str, Any] = _converter().unstructure(replace(policy, declarations=own))
     if not document["brakes"]:
         del document["brakes"]
     return document

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final, Generic, TypeVar, get_args
 
+from watchdog.config.scheme import ALL, all_schemes
 from watchdog.core.brakes import MOST_REMEMBERED
 from watchdog.core.hours import DAY_MINUTES, DAYS, Hours
 from watchdog.core.policy import Special, Threshold, Window
@@ -104,6 +105,22 @@ def choice(options: tuple[str, ...], make: Callable[[str], Any] = str) -> FieldK
         raise FieldError(f"must be {words}, not {describe(value)}{meant}")
 
     return FieldKind(words=words, read=read)
+
+
+def scheme() -> FieldKind[str]:
+    """The name of a scheme, or `*` for all that need no decision."""
+
+    def read(value: object) -> str:
+        text = expect_text(value, "hami")
+        if text == ALL or text in all_schemes():
+            return text
+        plain = text.lower() if len(text) < 60 else ""
+        parts = [name for name in all_schemes() if len(plain) > 2 and plain in name]  # "mig" is no typing error
+        close = parts or get_close_matches(plain, all_schemes(), n=1, cutoff=0.4)
+        meant = f"did you mean {quote(close[0])}? " if close else ""
+        raise FieldError(f"{quote(text)} is not a scheme; {meant}`gpu-watchdog check --schemes` lists them all")
+
+    return FieldKind(words='the name of a scheme (`gpu-watchdog check --schemes` lists them), or "*"', read=read)
 
 
 def flag() -> FieldKind[bool]:

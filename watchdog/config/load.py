@@ -6,7 +6,7 @@ import pickle
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration, Policy
 
 if TYPE_CHECKING:
-    from watchdog.config.document import Mistake
+    from watchdog.config.document import Location, Mistake
+    from watchdog.config.scheme import Scheme
 
 MAX_BYTES: Final = 2**20
 MAX_LINE: Final = 4096  # tomllib's time grows with the square of a dotted key's length
@@ -28,6 +29,9 @@ _REMEDIES: Final = (
     (re.compile(r"Cannot overwrite a value"), "the same key occurs twice in one table; leave one of them"),
     (re.compile(r"Cannot declare .* twice"), "the same table occurs twice; tables of a list are written [[name]]"),
 )
+# Top-level keys come before the first table, so the first line that sets `schemes` is that of the key.
+_SCHEMES: Final = re.compile(r"""^[ \t]*(?:schemes|"schemes"|'schemes')[ \t]*=""", re.MULTILINE)
+_ITEM: Final = re.compile(r"""\#[^\n]*|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s,\[\]{}"'\#]+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,7 @@ def built_in_policy() -> Policy:
 def _compile(data: bytes, source: str) -> Policy:
     from watchdog.config.checks import find_mistakes, find_warnings
     from watchdog.config.document import check_document, format_path
+    from watchdog.config.scheme import select
 
     document = parse_document(data, source)
     names = _rule_names(document)
@@ -214,10 +219,17 @@ def _compile(data: bytes, source: str) -> Policy:
     if mistakes or policy is None:
         raise PolicyError(
             PolicyProblem(
-                source=source, path=format_path(mistake.location), what=mistake.what, rule=_rule_of(mistake, names)
+                source=source,
+                path=format_path(mistake.location),
+                what=mistake.what,
+                line=_line_of_schemes(data, mistake.location),
+                rule=_rule_of(mistake, names),
             )
             for mistake in sorted(mistakes, key=_sort_key)
         )
+    schemes = select(policy.schemes, has_own=bool(policy.declarations))
+    tables = (*document.get("declaration", ()), *(table for each in schemes for table in each.tables))
+    policy = _with_schemes(policy, schemes)
     warnings = tuple(
         f"{format_path(location)}: {what}" if location else what for location, what in find_warnings(policy, document)
     )
@@ -227,11 +239,34 @@ def _compile(data: bytes, source: str) -> Policy:
         source=source,
         warnings=warnings,
         declarations=tuple(
-            replace(each, allowance=_own_allowance(each, given.get("allowance", ()), policy.allowance))
-            for each, given in zip(policy.declarations, document.get("declaration", ()), strict=True)
+            replace(each, allowance=_own_allowance(each, table.get("allowance", ()), policy.allowance))
+            for each, table in zip(policy.declarations, tables, strict=True)
         ),
         capacity=policy.capacity and replace(policy.capacity, unit=_unit(policy.capacity, policy.declarations)),
     )
+
+
+def _with_schemes(policy: Policy, schemes: Sequence["Scheme"]) -> Policy:
+    """The policy with the tables of its schemes after its own."""
+    from watchdog.config.document import read_declaration
+
+    tables = ((each.name, table) for each in schemes for table in each.tables)
+    built_in = (replace(read_declaration(table), scheme=name) for name, table in tables)
+    return replace(policy, schemes=tuple(each.name for each in schemes), declarations=(*policy.declarations, *built_in))
+
+
+def _line_of_schemes(data: bytes, location: "Location") -> int | None:
+    """The line of the key `schemes`, or of one of its names; None for any other key, since tomllib reports no lines."""
+    if location[:1] != ("schemes",):
+        return None
+    text = data.decode()
+    key = _SCHEMES.search(text)
+    if key is None:
+        return None
+    items = [each.start() for each in _ITEM.finditer(text, key.end()) if each[0][0] != "#"]
+    index = location[1] if len(location) > 1 else len(items)
+    at = items[index] if isinstance(index, int) and index < len(items) else key.start()
+    return text.count("\n", 0, at) + 1
 
 
 def _rule_names(document: dict[str, Any]) -> dict[int, str]:

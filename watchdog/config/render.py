@@ -1,10 +1,12 @@
 """A compiled policy as readable text: every effective value, rule by rule, each ladder as a small table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import assert_never
 
+from watchdog.config.document import read_declaration
 from watchdog.config.fields import format_window
+from watchdog.config.scheme import Scheme
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
@@ -21,6 +23,18 @@ _NO_CONTACT = (
 def render_policy(policy: Policy) -> str:
     """A policy as lines of text; quantities, durations and thresholds are written as in a policy file."""
     return "\n".join(_lines(policy))
+
+
+def render_schemes(schemes: Iterable[Scheme]) -> str:
+    """Schemes as lines of text: what each reads, what to look up before relying on it, and its source."""
+    lines = ['Built-in declaration tables, which `schemes` in a policy selects by name; "*" selects all in "*".']
+    for scheme in schemes:
+        selected = "by name only" if scheme.by_name_only else 'in "*"'
+        lines += ["", f"{scheme.name} ({selected})", f"  {scheme.description}"]
+        lines += [f"  {_declaration(read_declaration(table))}" for table in scheme.tables]
+        lines += [f"  Note: {scheme.note}"] * bool(scheme.note)
+        lines.append(f"  Source: {scheme.source}")
+    return "\n".join(lines)
 
 
 def _lines(policy: Policy) -> Iterator[str]:
@@ -58,6 +72,8 @@ def _declaration(declaration: Declaration) -> str:
         parts.append(f"limit in annotation {declaration.limit_annotation}")
     if declaration.allowance is not None:
         parts.append(f"own allowance {_allowance(declaration.allowance)}")
+    if declaration.scheme:
+        parts.append(f"scheme {declaration.scheme}")
     return ", ".join(parts)
 
 

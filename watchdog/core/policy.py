@@ -25,6 +25,7 @@ Percent = Annotated[Fraction, "percent", "0%", "100%"]
 Resource = Annotated[str, "resource"]
 NamespacePattern = Annotated[str, "pattern", "the name of a namespace", "jupyter-*"]
 PodPattern = Annotated[str, "pattern", "NAME or NAMESPACE/NAME of a pod", "monitoring/dcgm-exporter-*", "slash"]
+SchemeName = Annotated[str, "scheme"]
 KindPattern = Annotated[str, "pattern", "the kind of an owner", "StatefulSet", "kind"]
 Labels = Annotated[Mapping[str, str], "labels"]
 PathText = Annotated[str, "line", 1, 400]
@@ -266,7 +267,8 @@ class Declaration:
     """One place where GPU memory is declared.
 
     Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
-    name of a unit that depends on the cards. `allowance` is None if that of the policy applies.
+    name of a unit that depends on the cards. `allowance` is None if that of the policy applies. `scheme` is the one
+    that it comes from, empty for the policy's own; that makes no difference to what is declared.
     """
 
     resource: Annotated[str, "resource", "wild"] | None = _default(
@@ -297,6 +299,7 @@ class Declaration:
         "", "An annotation in which a tenant may set a limit above the request, in the same unit."
     )
     allowance: Allowance | None = _default(None, "Replaces `[allowance]`; a key that is left out is taken from there.")
+    scheme: str = field(default="", compare=False)
 
     @property
     def kind(self) -> Literal["resource", "annotation", "label"]:
@@ -466,7 +469,8 @@ class Draining:
 class Policy:
     """The whole policy; its own keys are at the top of the file, before the first table.
 
-    `sha256` and `source` are those of the file that it was read from; `warnings` are those of `check`.
+    `sha256` and `source` are those of the file that it was read from; `warnings` are those of `check`. Once compiled,
+    `schemes` are those that apply, by name, and `declarations` has their tables after its own.
     """
 
     sha256: str = ""
@@ -484,6 +488,11 @@ class Policy:
         30.0,
         "How long an action waits for its memory to be seen free before the account's next one.",
         "release_timeout",
+    )
+    schemes: tuple[SchemeName, ...] | None = _default(
+        None,
+        'Built-in declaration tables by name, tried after those in the file; `"*"`: all whose unit is unambiguous. If '
+        'omitted: `["*"]` if the file has no `[[declaration]]`, otherwise none.',
     )
     declarations: tuple[Declaration, ...] = _default((), "Where GPU memory is declared, tried in order.", "declaration")
     allowance: Allowance = _default(Allowance(), "Driver overhead.")
@@ -540,6 +549,7 @@ class Policy:
             sha256=other.sha256,
             source=other.source,
             warnings=other.warnings,
+            schemes=other.schemes,  # their tables are in the declarations
             stale_after_s=other.stale_after_s,
             release_timeout_s=other.release_timeout_s,
             protect=other.protect,
