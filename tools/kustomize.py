@@ -70,7 +70,7 @@ class Object:
 def policies() -> Mapping[str, str]:
     """The policy of each overlay: the one that ships, with what the overlay's name says."""
     shipped = POLICY.read_text(encoding="utf-8")
-    enforcing, found = re.subn(r'^mode = "observe"( .*)$', 'mode = "enforce"', shipped, count=1, flags=re.MULTILINE)
+    enforcing, found = re.subn(r'^mode = "observe"$', 'mode = "enforce"', shipped, count=1, flags=re.MULTILINE)
     assert found, f'{POLICY.name} has no line `mode = "observe"`'
     return {"observe": shipped, "enforce": enforcing, "capacity": shipped.rstrip() + "\n" + _CAPACITY}
 

@@ -39,7 +39,10 @@ def rule(name: str, match: str) -> str:
     ("text", "warning"),
     [
         (SOURCE, "there is no [[rule]]: every pod is measured and left alone"),
-        (RULE, "there is no [[declaration]] and no default: every pod is undeclared and left alone"),
+        (
+            "schemes = []\n" + RULE,
+            "there is no [[declaration]], no scheme and no default: every pod is undeclared and left alone",
+        ),
         (f'{SOURCE}[[rule]]\nname = "r"\n', "rule[0]: has no match, so it applies to every pod"),
         (SOURCE + RULE + rule("s", '{ pods = ["a"] }'), "rule[1]: can never apply: rule[0]"),
         (SOURCE + rule("a", '{ namespaces = ["*"], pods = ["b", "*"] }') + RULE, "rule[1]: can never apply: rule[0]"),

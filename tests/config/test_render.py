@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from watchdog.config.document import keys_of, policy_document, walk
 from watchdog.config.fields import hours, parse_threshold
 from watchdog.config.load import built_in_policy, load_policy
 from watchdog.config.render import render_policy
+from watchdog.config.scheme import all_schemes
 from watchdog.core.policy import (
     Allowance,
     Capacity,
@@ -133,6 +135,7 @@ POLICIES = st.builds(
     interval_s=seconds(1000, 300_000),
     stale_after_s=seconds(1000, 86_400_000),
     release_timeout_s=seconds(1000, 3_600_000),
+    schemes=st.lists(st.sampled_from(list(all_schemes())), max_size=3, unique=True).map(tuple),
     declarations=st.lists(DECLARATIONS, max_size=3, unique_by=lambda declaration: declaration.key).map(tuple),
     allowance=ALLOWANCES,
     rules=st.lists(RULES, max_size=3, unique_by=lambda rule: rule.name).map(tuple),
@@ -159,8 +162,12 @@ POLICIES = st.builds(
 @given(POLICIES)
 def test_a_policy_that_is_written_reads_back_the_same(policy: Policy) -> None:
     """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
-    text = to_toml(policy_document(policy))
-    assert replace(parse_policy(text, "generated"), sha256="", warnings=()) == policy
+    after = parse_policy(to_toml(policy_document(policy)), "generated")
+    built_in = after.declarations[len(policy.declarations) :]
+    assert [name for name, _ in groupby(each.scheme for each in built_in)] == list(policy.schemes or ())
+    assert replace(after, sha256="", warnings=(), declarations=policy.declarations) == policy
+    assert after.declarations[: len(policy.declarations)] == policy.declarations
+    assert policy_document(after) == policy_document(policy)
 
 
 @given(st.one_of(*MARKS, st.builds(Threshold, share=shares(0, 100))))
@@ -256,15 +263,16 @@ def test_what_a_job_makes_of_a_grace_period_is_told(before: str, match: str, gra
 
 
 def test_what_a_job_makes_of_a_grace_period_is_told_once() -> None:
-    """One line for the policy that ships, with the names of both rules; it has no warnings."""
+    """One line for the policy that ships, with the name of its rule; it has no warnings."""
     lines = [line for line in render_policy(load_policy(SHIPPED)).splitlines() if "as succeeded" in line]
     (said,) = lines
-    assert said.startswith('Jobs under rules "notebooks", "everything else": a pod whose program exits with 0 ')
+    assert said.startswith('Jobs under rule "everything": a pod whose program exits with 0 ')
 
 
 def test_the_text_of_a_policy_that_says_little() -> None:
     """Where nothing is set, the text says what follows from that."""
-    text = render_policy(parse_policy('[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n', "policy.toml"))
+    little = 'schemes = []\n[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n'
+    text = render_policy(parse_policy(little, "policy.toml"))
     nobody = 'Contact named in Events: none, so they say "the operator of this cluster"; contact under [events] takes'
     for words in ("No declarations.", "r: every pod", "nothing is allowed (default 0)", "no steps: measured only"):
         assert words in text

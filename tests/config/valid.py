@@ -12,6 +12,7 @@ VALUES: Final[dict[str, list[Any]]] = {
     "interval": ["1s", "1500ms", "5m"],
     "stale_after": ["3m", "1d", "0.5h"],
     "release_timeout": ["30s", "1h"],
+    "schemes": [["*"], [], ["veriff", "hami"], ["kai", "*"]],
     "unit": ["1", "1Mi", "256Mi", "1Gi", "1k", "1e3", "percent", "fraction", "mig"],
     "per": ["total", "gpu"],
     "node_labels": [{}, {"nvidia.com/gpu.sharing-strategy": "time-slicing"}, {"pool": "gpu-*"}],
@@ -72,6 +73,7 @@ def pick(random: Random, *keys: str) -> Document:
 def valid_document(random: Random) -> Document:
     """A valid document; any key may be in it, and `version` always is."""
     document: Document = {"version": 1} | pick(random, "mode", "interval", "stale_after", "release_timeout")
+    document |= pick(random, "schemes")
     document["declaration"] = [_declaration(random, number) for number in range(random.randrange(3))]
     document["allowance"] = pick(random, "per_context", "max_contexts", "percent")
     document["rule"] = [_rule(random, number) for number in range(random.randrange(1, 4))]

@@ -273,6 +273,7 @@ def test_the_wall_clock_has_no_part_in_it() -> None:
         ({"safety": Safety(foreign_pid_namespace=True)}, True),
         ({"capacity": Capacity(resource=MEMORY)}, True),
         ({"pulse": Pulse(), "mps": Draining()}, True),
+        ({"schemes": ("veriff",), "declarations": (replace(VERIFF, scheme="veriff"),)}, True),
         ({"stale_after_s": 60.0, "release_timeout_s": 60.0}, True),
         ({"rules": (rule(replace(KILL_10, grace_s=99.0)),)}, False),
         ({"rules": (rule(KILL_10, name="other"),)}, False),
@@ -297,7 +298,7 @@ def test_every_part_of_a_policy_is_known_to_a_reload() -> None:
     """Point 20: a new section of the policy starts all accounts over unless it is listed as an exception."""
     assert {each.name for each in fields(Policy)} == {
         *("sha256", "source", "warnings", "brakes", "protect", "events", "journal", "capacity"),
-        *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps"),
+        *("safety", "stale_after_s", "release_timeout_s", "pulse", "mps", "schemes"),
         *("mode", "interval_s", "declarations", "allowance", "rules", "pressure", "version"),
     }
 

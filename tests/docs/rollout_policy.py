@@ -9,7 +9,7 @@ PAGE: Final = _ROOT / "docs" / "rollout.md"
 SHIPPED: Final = _ROOT / "config" / "policy.toml"
 _LINES: Final = re.MULTILINE | re.DOTALL
 TABLES: Final = re.compile(r"^```toml\n(.*?)^```$", _LINES)
-_REPLACED: Final = re.compile(r"^\[\[rule.*?(?=^\[protect)|^\[brakes\].*?(?=^# \[pressure)|^mode .*?$", _LINES)
+_REPLACED: Final = re.compile(r"^\[\[rule.*?(?=^\[protect)|^\[brakes\].*\Z|^mode .*?$", _LINES)
 
 
 def stages() -> str:

@@ -15,6 +15,7 @@ RARER: Final = Path(__file__).with_name("shapes.md")
 SYSTEMS, SHAPES = "Sharing systems", "Examples by pod shape"
 
 _FENCE: Final = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SCHEMES: Final = re.compile(r'Schemes? (?P<names>[^,]+(?:,[^,]+)?), (?P<how>by name only|in `"\*"`)')
 _CODE: Final = re.compile(r"`([^`]+)`")
 _CARD: Final = re.compile(r"(?:(?P<count>\d+) x )?(?P<size>[0-9.]+[MG]i)(?: MIG (?P<profile>\S+))?")
 _DECLARED: Final = re.compile(
@@ -34,11 +35,12 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class System:
-    """What one system writes: its text, its tables of the policy, and the rows of what its pods declare."""
+    """What one system writes: its schemes, tables that its section has besides, and the rows of what pods declare."""
 
     name: str
-    text: str
-    policy: str
+    schemes: tuple[str, ...]
+    by_name_only: bool
+    tables: str
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -46,8 +48,15 @@ def systems() -> Iterator[System]:
     """The systems of the page."""
     for part in _part(SYSTEMS).split("\n### ")[1:]:
         name, _, text = part.partition("\n")
-        (toml,) = _FENCE.findall(text)
-        yield System(name=name, text=text.strip(), policy=toml, rows=tuple(_rows(text)))
+        named = _SCHEMES.match(text.strip())
+        assert named, name
+        yield System(
+            name=name,
+            schemes=tuple(_CODE.findall(named["names"])),
+            by_name_only=named["how"] == "by name only",
+            tables="".join(_FENCE.findall(text)),
+            rows=tuple(_rows(text)),
+        )
 
 
 def shapes() -> tuple[str, list[tuple[str, ...]]]:

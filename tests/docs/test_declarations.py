@@ -1,6 +1,6 @@
 """The tables of docs/declarations.md, played: what each system writes, and what is compared with what."""
 
-from fnmatch import fnmatchcase
+import json
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from tests.docs.shapes import (
 )
 from tests.worlds import assessed, parse_policy, process, snapshot, use
 from watchdog.config.load import load_policy
+from watchdog.config.scheme import all_schemes
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Place, PlaceKind, Pod
 from watchdog.core.policy import Policy
@@ -72,25 +73,19 @@ def _check(row: tuple[str, ...], under: Policy) -> Assessment:
 
 @pytest.mark.parametrize(("system", "row"), _rows())
 def test_what_a_system_writes_is_understood(system: System, row: tuple[str, ...]) -> None:
-    """Each table of the page, copied into a policy, reads from that system's pods what the page says."""
-    _check(row, parse_policy(system.policy + RULE, system.name))
+    """The schemes of a system, with the table that its section may add, read from its pods what the page says."""
+    found = _check(row, parse_policy(f"schemes = {json.dumps(system.schemes)}\n{system.tables}{RULE}", system.name))
+    if not system.by_name_only and f'"{found.declared_by}"' not in system.tables:
+        _check(row, load_policy(SHIPPED))
 
 
-@pytest.mark.parametrize(("system", "row"), _rows())
-def test_the_shipped_policy_reads_it_too(system: System, row: tuple[str, ...]) -> None:
-    """Whoever installs the product gets the same from its policy for every system that the page calls active."""
-    shipped = load_policy(SHIPPED)
-    active = {each.key for each in shipped.declarations}
-    own = parse_policy(system.policy, system.name).declarations
-    if not system.text.startswith("Active."):
-        assert system.text.startswith("Not active:")
-        assert not active & {each.key for each in own}
-        assert all(f'"{each.key}"' in SHIPPED.read_text(encoding="utf-8") for each in own)
-        return
-    source = _check(row, parse_policy(system.policy + RULE, system.name)).declared_by or ""
-    keys = {each.key for each in own if fnmatchcase(source, each.key)}
-    if keys <= active:
-        _check(row, shipped)
+@pytest.mark.parametrize("system", ALL, ids=lambda system: system.name)
+def test_a_section_says_how_its_schemes_are_selected(system: System) -> None:
+    """What `*` leaves out has its tables on the page, ready to be copied and changed; the rest needs none."""
+    assert {all_schemes()[name].by_name_only for name in system.schemes} == {system.by_name_only}
+    if system.by_name_only:
+        of_schemes = parse_policy(f"schemes = {json.dumps(system.schemes)}", system.name).declarations
+        assert parse_policy(system.tables, system.name).declarations == of_schemes
 
 
 def test_every_example_is_in_a_table_and_is_read_whole() -> None:
@@ -98,6 +93,7 @@ def test_every_example_is_in_a_table_and_is_read_whole() -> None:
     assert GAPS == ()
     used = {_example(row[0]).uid for system in ALL for row in system.rows}
     assert {pod.name for pod in EXAMPLES if pod.uid not in used} == set()
+    assert sorted(name for system in ALL for name in system.schemes) == sorted(all_schemes())
     assert len(EXAMPLES) >= 30
 
 
