@@ -1,5 +1,6 @@
 """The table of broken policies: tests/config/broken_policies.txt, read."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,7 +48,6 @@ def _read_case(case: str) -> Broken:
 def _read_expected(line: str) -> Expected:
     place, arrow, what = line.partition("=> ")
     assert arrow, line
-    place = place.strip()
-    if place.startswith(":"):
-        return Expected(path="", line=int(place[1:]), what=what)
-    return Expected(path=place, line=None, what=what)
+    named = re.fullmatch(r"(.*?)(?::(\d+))?", place.strip())
+    assert named, line
+    return Expected(path=named[1], line=int(named[2]) if named[2] else None, what=what)

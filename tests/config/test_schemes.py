@@ -1,14 +1,20 @@
 """Schemes: what each built-in table makes of a pod, which of them a policy selects, and what `check` shows of them."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, groupby, product
 from pathlib import Path
 from typing import Final
 
+import pytest
+from click.testing import CliRunner
+
 from tests.docs.shapes import read_node
-from tests.worlds import assessed, container, parse_policy, pod, process, snapshot, use
+from tests.worlds import Gi, assessed, container, parse_policy, pod, process, snapshot, use
+from watchdog.cli.main import main
 from watchdog.config.load import load_policy
+from watchdog.config.scheme import FOLDER, all_schemes
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Place, PlaceKind, Pod
 from watchdog.core.policy import Policy
@@ -66,3 +72,118 @@ def test_the_shipped_policy_declares_what_it_did_before_there_were_schemes() -> 
     after = load_policy(ROOT / "config" / "policy.toml")
     assert after.declarations == before.declarations
     assert differences(before, after) == []
+
+
+BY_NAME: Final = tuple(name for name, each in all_schemes().items() if each.by_name_only)
+
+
+def effective(*lines: str) -> list[str]:
+    """What a policy that begins with these lines declares by, in order: schemes, and the keys of its own tables."""
+    under = parse_policy("\n".join(lines) + RULE, "policy.toml")
+    names = [name for name, _ in groupby(each.scheme or each.key for each in under.declarations)]
+    assert under.schemes == tuple(name for name in names if name in all_schemes())
+    return names
+
+
+def test_every_scheme_has_what_its_earlier_table_had() -> None:
+    """By name a scheme reads what the policy had in comments, and no table is lost or changed on the way."""
+    before = parse_policy("".join(tables()), "earlier").declarations
+    selected = parse_policy(f"schemes = {json.dumps(list(all_schemes()))}", "by name").declarations
+    assert selected == before
+    assert len(before) == 26
+
+
+@pytest.mark.parametrize("name", all_schemes())
+def test_a_scheme_says_what_it_is(name: str) -> None:
+    """Each file is named as its scheme, describes it in a line, names a source, and says what to look up if need be."""
+    scheme = all_schemes()[name]
+    assert (FOLDER / f"{name}.toml").is_file()
+    assert len(scheme.description) < 90
+    assert scheme.source.startswith("https://")
+    assert scheme.note or not scheme.by_name_only
+    tenants_write = any("resource" not in table for table in scheme.tables)
+    assert scheme.by_name_only is (tenants_write or not scheme.unambiguous)
+
+
+def test_which_schemes_apply() -> None:
+    """Without the key all of `*` if the file has no table, otherwise none; `*` and names add up, each once."""
+    own = '[[declaration]]\nresource = "a.b/c"\nunit = "1"'
+    every = [name for name in all_schemes() if name not in BY_NAME]
+    without_hami = [name for name in every if name != "hami"]
+    assert len(BY_NAME) == 10
+    for lines, expected in (
+        (('mode = "observe"',), every),
+        ((own,), ["a.b/c"]),
+        (("schemes = []",), []),
+        (('schemes = ["*"]', own), ["a.b/c", *every]),
+        (('schemes = ["kai", "veriff"]', own), ["a.b/c", "kai", "veriff"]),
+        (('schemes = ["*", "kai"]',), [*every, "kai"]),
+        (('schemes = ["kai", "*"]',), ["kai", *every]),
+        (('schemes = ["hami", "*"]',), ["hami", *without_hami]),
+        (('schemes = ["*", "hami"]',), [*without_hami, "hami"]),
+    ):
+        assert effective(*lines) == expected, lines
+
+
+def test_a_table_of_the_file_comes_before_its_scheme() -> None:
+    """A cluster whose setting differs says so in a table of its own, which applies, with the policy's allowance."""
+    own = '[[declaration]]\nresource = "nvidia.com/gpumem"\nunit = "1Gi"\nper = "gpu"\n'
+    under = parse_policy(f'schemes = ["*"]\n{own}[allowance]\nper_context = "1Gi"\n{RULE}', "policy.toml")
+    assert under.warnings == ()
+    one = pod("a", container(resources={"nvidia.com/gpumem": "8", "nvidia.com/gpu": "1"}))
+    (found,) = attributed(one, "1 x 80Gi", under)
+    assert (found.declared, found.allowed) == (8 * Gi, 8 * Gi * 102 // 100 + Gi)
+
+
+EXAMPLES: Final = sorted((ROOT / "examples").glob("*.toml"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_an_example_is_valid_without_a_warning(file: Path) -> None:
+    """An operator who copies an example, and later sets it to enforce, has nothing to repair."""
+    text = file.read_text(encoding="utf-8")
+    for mode in ("observe", "enforce"):
+        under = parse_policy(text.replace('\nmode = "observe"', f'\nmode = "{mode}"'), file.name)
+        assert (under.mode, under.warnings) == (mode, ())
+        assert under.brakes.breaker is not None
+    assert len(text.splitlines()) < 40
+    assert f"(../examples/{file.name})" in (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+
+
+def test_check_lists_the_schemes() -> None:
+    """`check --schemes` fits 100 columns, and names of each scheme what it reads, its source and whether `*` has it."""
+    said = CliRunner().invoke(main, ["check", "--schemes"]).stdout
+    assert max(map(len, said.splitlines())) <= 100
+    listed = json.loads(CliRunner().invoke(main, ["check", "--schemes", "--json"]).stdout)["schemes"]
+    assert [each["name"] for each in listed] == list(all_schemes())
+    blocks = [" ".join(block.split()) for block in said.split("\n\n")[1:]]
+    for each, block in zip(listed, blocks, strict=True):
+        how = "by name only" if each["by_name_only"] else 'in "*"'
+        assert block.startswith(f"{each['name']} ({how}) ")
+        keys = [f'{kind} {table[kind]}: unit {table["unit"]}' for table in each["declarations"] for kind in table
+                if kind in ("resource", "annotation", "label")]  # fmt: skip
+        assert all(words in block for words in (*keys, each["source"], each["description"], each["note"] or ""))
+
+
+def test_check_takes_a_file_or_lists_the_schemes() -> None:
+    """Neither, or both, is an incorrect use and not a file that is called nothing."""
+    for arguments in (["check"], ["check", "--schemes", "policy.toml"], ["check", "--json"]):
+        assert CliRunner().invoke(main, arguments).exit_code == 2
+
+
+def test_check_marks_each_table_with_its_scheme() -> None:
+    """What is in effect is printed in order, for people and for programs, with the scheme that each table is of."""
+    text = 'schemes = ["hami", "aliyun"]\n' + tables()[0] + RULE
+    said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
+    at = said.index("Declarations (the first that a container has applies):") + 1
+    assert ["scheme" in line and line.rpartition(" ")[2] for line in said[at : at + 4]] == [
+        *(False, "hami", "hami", "aliyun"),
+    ]
+    found = json.loads(CliRunner().invoke(main, ["check", "-", "--json"], input=text).stdout)
+    assert [(each["resource"], each["scheme"]) for each in found["declarations"]] == [
+        ("veriff.com/gpu-memory", None),
+        ("nvidia.com/gpumem", "hami"),
+        ("nvidia.com/gpumem-percentage", "hami"),
+        ("aliyun.com/gpu-mem", "aliyun"),
+    ]
+    assert (found["policy"]["schemes"], len(found["policy"]["declaration"])) == (["hami", "aliyun"], 1)
