@@ -18,7 +18,7 @@ from watchdog.report.sentences.action import explanation
 _FRAME_S: Final = 0.1
 _NEXT: Final = (
     "`{command} scan` shows what uses the GPUs of this machine and what would follow; it never acts. "
-    "README.md explains how to run the watchdog on a node: it only observes until you tell it to enforce."
+    "docs/five-minutes.md explains how to run the watchdog on a node: it only observes until you tell it to enforce."
 )
 
 
