@@ -3,18 +3,28 @@
 import time
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
 from tests.ports import free_port
-from watchdog.cli.main import main
+from watchdog.cli.stop import Stop, run_resume, run_stop
 from watchdog.report.text import rfc3339
 
 
-def call(name: str, url: str, journal: Path, *more: str) -> Result:
-    """Run `stop` or `resume` for this journal, and let it ask at this address."""
-    return CliRunner().invoke(main, [name, "--journal", str(journal), "--url", url, *more])
+def call(name: str, url: str, journal: Path, stop_file: Path | None = None) -> Result:
+    """Run `stop` or `resume` for this journal, and let it ask at this address, for less time than an operator has."""
+    stop = Stop.of(stop_file, journal)
+
+    @click.command()
+    def command() -> None:
+        if name == "stop":
+            run_stop(stop, url, "", patience_s=0.3)
+        else:
+            run_resume(stop, url, patience_s=0.3)
+
+    return CliRunner().invoke(command, [])
 
 
 @pytest.mark.parametrize("ago_s", [-1.0, 3600.0])
@@ -48,7 +58,7 @@ def test_who_looks_for_this_file_has_seen_it(tmp_path: Path, tells: dict[str, st
 def test_a_folder_that_is_known_by_another_name(tmp_path: Path) -> None:
     """The lock is the same whatever the folder is called, so the file is looked for; no path is said to be seen."""
     with locked(tmp_path / "journal.db"), answering(STOPPED, -1.0, stop_file="/in/the/pod/stop") as url:
-        done = call("stop", url, Path("journal.db"), "--stop-file", str(tmp_path / "stop"))
+        done = call("stop", url, Path("journal.db"), tmp_path / "stop")
     assert done.exit_code == 0
     assert done.stdout.startswith(f"Stopped: a watchdog holds the lock in {tmp_path}, so it checks ")
     assert "The one of node n1, which was queried, is stopped by /in/the/pod/stop: nothing is enforced" in done.stdout

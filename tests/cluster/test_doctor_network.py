@@ -8,28 +8,22 @@ import pytest
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import Account, Clinic, Said
+from tests.cluster.doctor_rig import Account, Clinic
 from tests.cluster.network import Network
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.ports import free_port
 
 DAY = dt.timedelta(days=1)
 DAY_S = 86400.0
-BROKE = (
-    "the connection broke -> the API server may be restarting: if it stays so, check its log, and any proxy in "
-    "front of it"
-)
 
 
 def test_nothing_listens(control_plane: ControlPlane, clinic: Clinic) -> None:
     """A refused connection is told as that, at once, and nothing else of the cluster is."""
     url = f"https://127.0.0.1:{free_port()}"
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=url))
-    assert said.wrong() == {
-        "api": f"{url}: Connection refused: nothing listens there -> check that the API server is up, and that its "
-        "address is right"
-    }
-    assert said.stderr == "gpu-watchdog doctor: this node cannot observe. Blocked by: api\n"
+    assert said.wrong().keys() == {"api"}
+    assert said.wrong()["api"].startswith(f"{url}: Connection refused")
+    assert said.code == 1
     assert said.lasted_s < 60
 
 
@@ -37,10 +31,8 @@ def test_silence(control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProx
     """Where connections are taken and never answered doctor comes to its end in a bounded time, and says so."""
     tcp_proxy.accept_silently()
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=tcp_proxy.url))
-    assert said.wrong() == {
-        "api": f"{tcp_proxy.url}: it accepts the connection but does not respond -> check whether the API server hangs "
-        "or is overloaded, or something in between drops packets (firewall, MTU)"
-    }
+    assert said.wrong().keys() == {"api"}
+    assert "does not respond" in said.wrong()["api"]
     assert said.lasted_s < 60
 
 
@@ -51,9 +43,9 @@ def test_a_server_that_answers_too_slowly(
     api_proxy.delay(3)
     config = control_plane.kubeconfig(token=clinic_account.token(), server=api_proxy.url, ca=api_proxy.ca)
     said = clinic.ask("--kubeconfig", config)
-    assert said.what("api_credentials") == f"the API server authenticates this account as {clinic_account.name}"
+    assert clinic_account.name in said.what("api_credentials")
     (late,) = [found["what"] for found in said.findings if found["name"] == "api" and found["state"] == "missing"]
-    assert late.startswith(f"{api_proxy.url} did not answer all requests within 20s; the last one was for the right to")
+    assert f"{api_proxy.url} did not answer all" in late
     assert said.lasted_s < 60
 
 
@@ -61,7 +53,8 @@ def test_a_connection_that_breaks(control_plane: ControlPlane, clinic: Clinic, t
     """A server that goes away in the middle of an answer."""
     tcp_proxy.cut_after(100)
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=tcp_proxy.url))
-    assert said.wrong() == {"api": f"{tcp_proxy.url}: {BROKE}"}
+    assert said.wrong().keys() == {"api"}
+    assert "connection broke" in said.wrong()["api"]
 
 
 def test_a_name_that_does_not_resolve(control_plane: ControlPlane, clinic: Clinic) -> None:
@@ -69,17 +62,14 @@ def test_a_name_that_does_not_resolve(control_plane: ControlPlane, clinic: Clini
     url = "https://no-such-host.invalid:6443"
     said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=url))
     assert said.wrong().keys() == {"api"}
-    assert said.wrong()["api"].startswith(f"{url}: its name can't be resolved: ")
+    assert "can't be resolved" in said.wrong()["api"]
 
 
 def test_something_else_answers(control_plane: ControlPlane, clinic: Clinic, api_proxy: ApiProxy) -> None:
     """A load balancer without a server behind it, a page to log in: not taken for an API server."""
     config = control_plane.kubeconfig(token="t", server=api_proxy.url, ca=api_proxy.ca)
     api_proxy.answer(503, body=b"<html>no backend</html>", times=1)
-    assert clinic.ask("--kubeconfig", config).wrong() == {
-        "api": f"{api_proxy.url}/version: the API server answered 503: <html>no backend</html> -> the API server, or "
-        "a proxy in front of it, is failing: if it stays so, see its log"
-    }
+    assert "503: <html>no backend</html>" in clinic.ask("--kubeconfig", config).wrong()["api"]
     api_proxy.answer(200, body=b"<html>log in</html>", times=1)
     assert "<html>log in</html>" in clinic.ask("--kubeconfig", config).wrong()["api"]
 
@@ -87,11 +77,9 @@ def test_something_else_answers(control_plane: ControlPlane, clinic: Clinic, api
 def test_an_unknown_authority(control_plane: ControlPlane, clinic: Clinic, tmp_path: Path) -> None:
     """The kubeconfig trusts another authority than the one that signed the server's certificate."""
     config = control_plane.kubeconfig(token="t", ca=Authority(tmp_path / "other").certificate)
-    assert clinic.ask("--kubeconfig", config).wrong() == {
-        "api_certificate": f"{control_plane.url}: its certificate is not accepted: unable to get local issuer "
-        "certificate -> check that the authority in the kubeconfig (in a pod: ca.crt of the service account) is the "
-        "one that signed it, and that nothing in between, like a proxy, answers in the API server's place"
-    }
+    wrong = clinic.ask("--kubeconfig", config).wrong()
+    assert wrong.keys() == {"api_certificate"}
+    assert "unable to get local issuer" in wrong["api_certificate"]
 
 
 def test_a_certificate_for_another_address(control_plane: ControlPlane, clinic: Clinic) -> None:
@@ -99,14 +87,11 @@ def test_a_certificate_for_another_address(control_plane: ControlPlane, clinic: 
     elsewhere = Network(address="127.0.0.2")
     with TcpProxy(control_plane.network, control_plane.port, listen=elsewhere) as proxy:
         said = clinic.ask("--kubeconfig", control_plane.kubeconfig(token="t", server=proxy.url))
-    assert said.wrong() == {
-        "api_certificate": f"{proxy.url}: its certificate is not accepted: IP address mismatch, certificate is not "
-        "valid for '127.0.0.2' -> use a name or address that is in the certificate as `server` of the kubeconfig, or "
-        "have a certificate issued for this one"
-    }
+    assert said.wrong().keys() == {"api_certificate"}
+    assert "not valid for '127.0.0.2'" in said.wrong()["api_certificate"]
 
 
-def _before(control_plane: ControlPlane, clinic: Clinic, folder: Path, ahead_s: float, **valid: dt.datetime) -> Said:
+def _before(control_plane: ControlPlane, clinic: Clinic, folder: Path, ahead_s: float, **valid: dt.datetime) -> str:
     """Ask a server with a certificate of such a validity, whose clock is ahead of this node's by so much."""
     with ApiProxy(control_plane.api, folder, **valid) as proxy:
         proxy.shift_clock(ahead_s)
@@ -114,37 +99,25 @@ def _before(control_plane: ControlPlane, clinic: Clinic, folder: Path, ahead_s: 
         said = clinic.ask("--kubeconfig", config)
         assert [dict(each.headers).get("Authorization") for each in proxy.seen] == [None]
     assert said.wrong().keys() == {"api_certificate"}
-    told = said.wrong()["api_certificate"].replace(proxy.url, "URL")
-    for moment in valid.values():
-        told = told.replace(f"{moment:%Y-%m-%d %H:%M:%S} UTC", "MOMENT")
-    return Said(code=said.code, stderr=told, findings=[], lasted_s=0)
+    told = said.wrong()["api_certificate"]
+    assert any(f"{moment:%Y-%m-%d %H:%M:%S} UTC" in told for moment in valid.values())
+    return told
 
 
 def test_an_expired_certificate_of_the_server(control_plane: ControlPlane, clinic: Clinic, tmp_path: Path) -> None:
     """It says since when; and whose fault it is: the certificate's by both clocks, or this node's clock's."""
     now = dt.datetime.now(dt.UTC)
     valid = {"not_before": now - 9 * DAY, "not_after": now - 2 * DAY}
-    assert _before(control_plane, clinic, tmp_path / "a", 0, **valid).stderr == (
-        "the certificate of URL expired 2d ago, at MOMENT -> renew it (kubeadm: `kubeadm certs renew apiserver` on "
-        "the control plane, then restart the API server)"
-    )
-    assert _before(control_plane, clinic, tmp_path / "b", -3 * DAY_S, **valid).stderr == (
-        "this node's clock is 3d ahead of that of URL, so its certificate, which is valid until MOMENT, counts "
-        "as expired -> correct this node's clock (chronyd, systemd-timesyncd)"
-    )
+    assert "expired 2d ago" in _before(control_plane, clinic, tmp_path / "a", 0, **valid)
+    assert "this node's clock is 3d ahead" in _before(control_plane, clinic, tmp_path / "b", -3 * DAY_S, **valid)
 
 
 def test_a_certificate_of_tomorrow(control_plane: ControlPlane, clinic: Clinic, tmp_path: Path) -> None:
     """A node whose clock is behind refuses a certificate that was made just now."""
     now = dt.datetime.now(dt.UTC)
     valid = {"not_before": now + 2 * DAY + dt.timedelta(minutes=30)}
-    assert _before(control_plane, clinic, tmp_path / "a", 0, **valid).stderr == (
-        "the certificate of URL is not valid until MOMENT, in 2d -> wait, or reissue it: the issuer's clock was ahead"
-    )
-    assert _before(control_plane, clinic, tmp_path / "b", 3 * DAY_S, **valid).stderr == (
-        "this node's clock is 3d behind that of URL, so its certificate, which is valid from MOMENT, counts "
-        "as not yet valid -> correct this node's clock (chronyd, systemd-timesyncd)"
-    )
+    assert "in 2d" in _before(control_plane, clinic, tmp_path / "a", 0, **valid)
+    assert "this node's clock is 3d behind" in _before(control_plane, clinic, tmp_path / "b", 3 * DAY_S, **valid)
 
 
 @pytest.mark.parametrize(("ahead_s", "which"), [(3600.0, "behind"), (-3600.0, "ahead of")])
@@ -161,8 +134,7 @@ def test_a_wrong_clock(
     config = control_plane.kubeconfig(token=clinic_account.token(), server=api_proxy.url, ca=api_proxy.ca)
     said = clinic.ask("--kubeconfig", config)
     assert said.wrong().keys() == {"api_clock"}
-    assert said.wrong()["api_clock"].startswith(f"this node's clock is 1h {which} the API server's: ")
-    assert "find out which clock is right (`date -u` on both), and correct the other" in said.wrong()["api_clock"]
+    assert f"clock is 1h {which} " in said.wrong()["api_clock"]
     assert said.code == 0
     refused = control_plane.kubeconfig(token="nonsense", server=api_proxy.url, ca=api_proxy.ca)
     assert clinic.ask("--kubeconfig", refused).wrong().keys() == {"api_clock", "api_credentials"}
@@ -171,15 +143,12 @@ def test_a_wrong_clock(
 def test_no_way_at_all(clinic: Clinic, tmp_path: Path) -> None:
     """A kubeconfig that is not there, and none at all: both say how to come to one."""
     path = tmp_path / "nowhere"
-    assert clinic.ask("--kubeconfig", path).wrong() == {
-        "api_config": f"the API server can't be used: the kubeconfig {path} can't be read: No such file or "
-        "directory -> name the right file with --kubeconfig, and let this account read it"
-    }
-    assert clinic.ask().wrong().keys() == {"pods", "namespaces"}
-    assert (
-        "run in a pod with a service account, or give --kubeconfig FILE; or give --pods FILE"
-        in clinic.ask().wrong()["pods"]
-    )
+    wrong = clinic.ask("--kubeconfig", path).wrong()
+    assert wrong.keys() == {"api_config"}
+    assert f"{path} can't be read" in wrong["api_config"]
+    wrong = clinic.ask().wrong()
+    assert wrong.keys() == {"pods", "namespaces"}
+    assert "--kubeconfig FILE" in wrong["pods"]
 
 
 def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, clinic_account: Account) -> None:
@@ -188,5 +157,4 @@ def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, clini
     with control_plane.throttle(clinic_account.name):
         said = clinic.ask("--kubeconfig", config)
     assert said.wrong().keys() == {"api"}
-    assert "the API server answered 429" in said.wrong()["api"]
-    assert "it throttles this account: if it stays so, check the flow schemas" in said.wrong()["api"]
+    assert "answered 429" in said.wrong()["api"]

@@ -163,7 +163,7 @@ def test_enforce_kills_the_hog_and_nobody_else(enforcing: Installed, tenants: st
         assert each["regarding"]["uid"] == found["metadata"]["uid"]
         used = "uses 2Gi of GPU memory, 200% of the 1Gi allowed"
         assert each["note"].startswith(f"Container main of pod {tenants}/hog {used}")
-        assert "Killing 1 process of container main: SIGTERM, then SIGKILL after 1s." in each["note"]
+        assert "SIGKILL after 1s" in each["note"]
     done = {"action": "kill", "rule": "tenants", "result": "done"}
     wait_until(lambda: bool(enforcing.metric("actions_total", **done)), "the action is counted")
     pods.delete("hog", tenants)

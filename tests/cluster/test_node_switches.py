@@ -172,6 +172,6 @@ def test_without_the_right_to_see_its_node_a_daemon_observes_and_says_so(
         assert run.get("/readyz")[0] == 200
         run.wait(lambda d: any("gpu-watchdog rights" in line["message"] for line in d.events("gap_began")))
         *_, told = (line["message"] for line in run.events("gap_began"))
-        assert told.startswith("node n1: nothing is known: listing the node n1: the API server answered 403: ")
-        assert told.endswith("; this account lacks the right: apply what `gpu-watchdog rights` prints for this policy")
+        assert told.startswith("node n1: ")
+        assert all(each in told for each in ("403", "`gpu-watchdog rights`"))
         assert run.status()["suspended"] == []

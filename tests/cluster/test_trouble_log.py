@@ -67,10 +67,7 @@ def test_an_outage_is_two_lines(account: Account, run: Runner, node: str, tcp_pr
         assert _of_pods(running, "gap_began") == []
         tcp_proxy.refuse()
         tcp_proxy.cut()
-        assert _first(running, node) == (
-            f"what is known is kept, and ages: {tcp_proxy.url}: Connection refused: nothing listens there; check that "
-            "the API server is up, and that its address is right"
-        )
+        assert f"{tcp_proxy.url}: Connection refused" in _first(running, node)
         running.wait_passes(5)
         tcp_proxy.heal()
         running.wait(lambda each: _of_pods(each, "gap_ended"))
@@ -81,16 +78,14 @@ def test_missing_rights(control_plane: ControlPlane, run: Runner, node: str) -> 
     """What is refused is said in the server's words, with the command that prints what to apply."""
     with run(control_plane.kubeconfig(token=control_plane.token("nobody"))) as running:
         told = _first(running, node)
-    assert "the API server answered 403: pods is forbidden" in told
-    assert told.endswith("; this account lacks the right: apply what `gpu-watchdog rights` prints for this policy")
+    assert all(each in told for each in ("403: pods is forbidden", "`gpu-watchdog rights`"))
 
 
 def test_refused_credentials(control_plane: ControlPlane, run: Runner, node: str) -> None:
     """A token that is not accepted: the log can't know why, and names who can."""
     with run(control_plane.kubeconfig(token="nonsense")) as running:
         told = _first(running, node)
-    assert "the API server answered 401: Unauthorized; this account's token or certificate has expired or is of" in told
-    assert told.endswith("or a clock is wrong: `gpu-watchdog doctor` shows which")
+    assert all(each in told for each in ("401: Unauthorized", "`gpu-watchdog doctor`"))
 
 
 def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: str, tmp_path: Path) -> None:
@@ -101,20 +96,14 @@ def test_an_expired_certificate(control_plane: ControlPlane, run: Runner, node: 
         run(control_plane.kubeconfig(token="t", server=proxy.url, ca=proxy.ca)) as running,
     ):
         told = _first(running, node)
-    assert told.endswith(
-        f"{proxy.url}: its certificate is not accepted: certificate has expired; renew the API server's certificate, "
-        "or correct this node's clock if it is ahead"
-    )
+    assert all(each in told for each in (proxy.url, "certificate has expired", "clock"))
 
 
 def test_no_way(run: Runner, node: str, tmp_path: Path) -> None:
     """A kubeconfig that is not there ends nobody: the daemon observes without pods, and says what is missing."""
     with run(tmp_path / "nowhere") as running:
         told = _first(running, node)
-    assert told.endswith(
-        f"the API server can't be used: the kubeconfig {tmp_path / 'nowhere'} can't be read: No such file or "
-        "directory; name the right file with --kubeconfig, and let this account read it"
-    )
+    assert all(each in told for each in (str(tmp_path / "nowhere"), "No such file", "--kubeconfig"))
 
 
 def _of_clocks(running: Daemon) -> Iterator[str]:
@@ -129,9 +118,8 @@ def test_a_wrong_clock_is_two_lines(account: Account, run: Runner, api_proxy: Ap
         running.wait(lambda each: list(_of_clocks(each)))
         running.wait_passes(3)
         (told,) = _of_clocks(running)
-        assert told.startswith("this node's clock is about 1 h behind the API server's: certificates may be rejected, ")
-        assert told.endswith("; see which of the two is right (`date -u` on both), and set the other one")
+        assert "1 h behind" in told
         api_proxy.shift_clock(0)
         api_proxy.finish_streams()
         running.wait(lambda each: len(list(_of_clocks(each))) > 1)
-        assert list(_of_clocks(running))[1:] == ["this node's clock and the API server's agree again"]
+        assert len(list(_of_clocks(running))) == 2

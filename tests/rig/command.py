@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.node.support import ENDS_WITH_US
 from tests.rig.volume import mounted
-from tests.stub import Variant, environment
+from tests.stub import Variant, environment, read_calls
 
 COMMAND = Path(sys.executable).with_name("gpu-watchdog")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -66,11 +66,14 @@ class Endpoints(abc.ABC):
 class Daemon(Endpoints):
     """A running `gpu-watchdog run`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, *, log_from: int = 0) -> None:
-        """`log_from`: what the log holds before that byte is of an earlier daemon."""
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: Path, *, log_from: int = 0, calls: Path | None = None
+    ) -> None:
+        """`log_from`: what the log holds before that byte is of an earlier daemon. `calls`: the stub's counters."""
         self.process = process
         self._log = log
         self._log_from = log_from
+        self._calls = calls
 
     @property
     def pid(self) -> int:
@@ -123,6 +126,16 @@ class Daemon(Endpoints):
             return self.get("/api/status")[0] == 200
         return False
 
+    def wait_call(self, name: str, cards: int = 1) -> None:
+        """Wait until the daemon begins this call into the driver once more, for the last card of so many."""
+        assert self._calls is not None
+        calls, target = self._calls, (self._called(self._calls, name) // cards + 1) * cards
+        self.wait(lambda d: d._called(calls, name) >= target)
+
+    @staticmethod
+    def _called(calls: Path, name: str) -> int:
+        return read_calls(calls).get(name, 0)
+
     def wait_passes(self, count: int = 1) -> None:
         """Wait until so many more cycles have finished."""
         target = (self.metric("cycle_duration_seconds_count") or 0) + count
@@ -153,6 +166,7 @@ def daemon(
         if isinstance(each, Path) and each.suffix == ".toml" and each.parent == root:
             mounted(each)
     log = root / f"log-{time.monotonic_ns()}.jsonl"
+    calls = log.with_suffix(".calls")
     command = [
         *ENDS_WITH_US,
         *prefix,
@@ -165,9 +179,9 @@ def daemon(
         *map(str, arguments),
     ]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment(stub), stdout=out, stderr=out, cwd=root)
+        process = subprocess.Popen(command, env=environment(stub, calls=calls), stdout=out, stderr=out, cwd=root)
     try:
-        running = Daemon(process, log)
+        running = Daemon(process, log, calls=calls)
         running.wait(Daemon.is_up)
         yield running
     finally:

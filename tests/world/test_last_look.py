@@ -106,7 +106,7 @@ def test_what_changes_while_the_disk_stalls_is_seen(
         time.sleep(stalled_s)
         disk.thaw()
         running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
-        time.sleep(0.5)
+        running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
         assert [event for event, _, _ in events(world_v1.journal, "signalled")] == []
 
@@ -202,6 +202,6 @@ def test_what_was_planned_before_enforcement_began_anew_is_not_done(world_v1: No
         time.sleep(0.75)
         stop.unlink()
         disk.thaw()
-        time.sleep(2)
+        running.wait_passes(2)
         assert tenant.terms == []
         running.wait(ended)

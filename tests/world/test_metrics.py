@@ -79,7 +79,7 @@ def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
         assert time.monotonic() - began < 2.0
         stop.unlink()
         running.wait(lambda d: d.metric("enforcing") == 1)
-        time.sleep(2.0)
+        running.wait_passes(2)
         world_v1.use(tenant, 9 * GIB)
         running.wait(lambda _: not tenant.is_alive)
 

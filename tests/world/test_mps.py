@@ -11,7 +11,7 @@ from tests.rig.node import Tenant
 from tests.stub import GIB, LISTS, MIB, ListName, StubDelay, StubGpu
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
-from tests.world.test_not_killed import every_5s, wait_for_the_middle_of_a_look
+from tests.world.test_not_killed import wait_for_the_middle_of_a_reading
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -84,8 +84,10 @@ def test_who_joined_between_the_decision_and_the_signal_lives(world_v1: Node) ->
     slow = StubDelay(call=LISTS[0], ms=1500, gpu=second.uuid)  # the tenant's card has been read by then
     world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, second), delays=(slow,))
     world_v1.write()
-    with run(world_v1, every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
-        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(
+            running, lambda: world_v1.use(tenant, 9 * GIB), hangs=slow.call, cards=len(world_v1.stub.gpus)
+        )
         tenant.lists = CLIENT
         world_v1.write()
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 GRACE_5S = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "5s"')
 
 
-def _let_the_first_look_hang(world: Node) -> None:
-    """Make the last list of a look take 1.5 s, so that the test can act between its first list and its end."""
+def _let_each_reading_hang(world: Node) -> None:
+    """Make the last list of a reading take 1.5 s, so that the test can act between its first list and its end."""
     world.stub = replace(world.stub, delays=(StubDelay(call=LISTS[2], ms=1500),))
     world.write()
 
@@ -34,27 +34,21 @@ def test_use_that_falls_between_selection_and_signal(world_v1: Node) -> None:
     """Point 22: before the first signal use is read again, and whoever is at the mark by then lives."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
-    _let_the_first_look_hang(world_v1)
-    with run(world_v1, every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
-        running.wait_passes(1)
-        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+    _let_each_reading_hang(world_v1)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
         world_v1.use(tenant, 512 * MIB)
         running.wait(lambda d: ended(d, "withdrawn"))
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
-def every_5s(policy: Path) -> Path:
-    """The policy with looks 5 s apart."""
-    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "5s"')
-    policy.write_text(text, encoding="utf-8")
-    return policy
-
-
-def wait_for_the_middle_of_a_look(running: Daemon, before: Callable[[], None]) -> None:
-    """Run `before` between two looks, then wait until the second has read its first list and hangs in its last."""
-    running.wait_passes(1)
+def wait_for_the_middle_of_a_reading(
+    running: Daemon, before: Callable[[], None], *, hangs: str = LISTS[2], cards: int = 1
+) -> None:
+    """Run `before` once a reading hangs in this call, for the last of its cards, then wait until the next one does."""
+    running.wait_call(hangs, cards)
     before()
-    time.sleep(5.0 - 1.5 + 0.75)
+    running.wait_call(hangs, cards)
 
 
 def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> None:
@@ -62,10 +56,9 @@ def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> Non
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
     other = world_v1.start(hog)
-    _let_the_first_look_hang(world_v1)
-    with run(world_v1, every_5s(write_policy(world_v1.root, KILL_AT_ONCE))) as running:
-        running.wait_passes(1)
-        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
+    _let_each_reading_hang(world_v1)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
         tenant.process.kill()
         tenant.process.wait()
         running.wait_passes(2)
@@ -77,21 +70,20 @@ def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> N
     """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the last look lives."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
-    _let_the_first_look_hang(world_v1)
-    policy = every_5s(write_policy(world_v1.root, KILL_AT_ONCE))
-    with run(world_v1, policy) as running:
-        running.wait_passes(1)
-        wait_for_the_middle_of_a_look(running, lambda: world_v1.use(tenant, 9 * GIB))
-        time.sleep(1.5)  # the middle of the last look
+    _let_each_reading_hang(world_v1)
+    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
+        running.wait_call(LISTS[2])  # the middle of the last look
         if how == "deleted":
             world_v1.pods.clear()
             world_v1.pod("other", ("main", None))
         elif how == "terminating":
             hog.metadata = _terminating()
         else:
-            every_5s(write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n'))
+            write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n')
         world_v1.write()
-        time.sleep(3)
+        running.wait(lambda d: ended(d, "withdrawn"))
+        running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
@@ -135,14 +127,16 @@ def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB)
     world_v1.write()
-    seen = world_v1.stub
-    with run(world_v1, write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))) as running:
+    seen, machine = world_v1.stub, Suspension(world_v1.root)
+    policy = write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
+    with run(world_v1, policy, prefix=machine.prefix) as running:
         running.wait_passes(1)
         blind = StubReturn(call=LISTS[0], code=999)
         world_v1.stub = replace(seen, returns=(blind,))
         world_v1.write()
         running.wait_passes(1)
-        time.sleep(6)
+        machine.let_pass(6)
+        running.wait_passes(2)
         assert tenant.terms == []
         status = running.status()
         assert [each["verdict"] for each in status["accounts"]] == ["unknown"]
@@ -160,8 +154,8 @@ def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
     world_v1.write()
-    policy = write_policy(world_v1.root, GRACE_5S)
-    with run(world_v1, policy) as running:
+    policy, machine = write_policy(world_v1.root, GRACE_5S), Suspension(world_v1.root)
+    with run(world_v1, policy, prefix=machine.prefix) as running:
         running.wait(lambda _: tenant.terms)
         if how == "observe":
             write_policy(world_v1.root, GRACE_5S, mode="observe")
@@ -177,7 +171,8 @@ def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
         began = time.monotonic()
         running.wait(lambda d: ended(d, "interrupted"))
         assert time.monotonic() - began < 2.0
-        time.sleep(5)
+        machine.let_pass(6)
+        running.wait_passes(2)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         if how == "stop file":
             assert running.metric("enforcement_suspended", reason="stop_file") == 1
@@ -205,7 +200,6 @@ def test_stopping_in_a_grace_period(world_v1: Node) -> None:
         running.wait(lambda _: tenant.terms)
         code, took_s = running.stop()
     assert (code, took_s < 1.0) == (0, True)
-    time.sleep(5)
     assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
     assert _actions(world_v1) == ["interrupted"]
 
@@ -237,7 +231,6 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
     terms, was_alive = len(tenant.terms), tenant.is_alive
     with run(world_v1, policy) as again:
         again.wait_passes(4)
-        time.sleep(2)
         assert len(_actions(world_v1)) == 1
         assert (len(tenant.terms), tenant.is_alive) == (terms, was_alive)
         plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]

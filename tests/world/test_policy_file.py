@@ -170,7 +170,7 @@ def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reporte
             assert (running.metric("enforcing"), running.status()["suspended"]) == (1, [])
             assert running.metric("policy_last_reload_successful") == 0
             (refused,) = running.events("policy_refused")
-            assert "is still being written after 5s, and the current policy stays" in refused["message"]
+            assert "after 5s" in refused["message"]
             assert running.status()["health"]["policy_error"] == refused["message"]
         running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
         assert running.status()["health"]["policy_error"] is None

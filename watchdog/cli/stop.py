@@ -173,7 +173,7 @@ class StopAnswer(NamedTuple):
     text: str
 
 
-def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
+def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> StopAnswer:
     """Wait, with a bound, until the daemon at this address shows that the file was created or removed.
 
     If it can't be queried, such as from a DaemonSet's host, the lock that it holds beside the file proves that it
@@ -190,7 +190,7 @@ def confirm(url: str, stop: Stop, *, stopped: bool) -> StopAnswer:
 
     patiently = tenacity.Retrying(
         retry=tenacity.retry_if_result(lambda result: result[1] is None),
-        stop=tenacity.stop_after_delay(_PATIENCE_S),
+        stop=tenacity.stop_after_delay(patience_s),
         wait=tenacity.wait_fixed(_PAUSE_S),
         retry_error_callback=lambda state: state.outcome and state.outcome.result(),
     )
@@ -325,10 +325,10 @@ def _watchdog(status: Status) -> str:
     return f"the watchdog of {_node(status)}"
 
 
-def run_stop(stop: Stop, url: str, why: str) -> None:
+def run_stop(stop: Stop, url: str, why: str, *, patience_s: float = _PATIENCE_S) -> None:
     """Turn enforcement off at once, and report what that stops and what it does not."""
     is_new = stop.create(why)
-    answer = confirm(url, stop, stopped=True)
+    answer = confirm(url, stop, stopped=True, patience_s=patience_s)
     made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.note())}"
     resume = f"{program_name()} resume{'' if stop.is_default else f' --stop-file {stop.path}'}"
     # Whether it worked comes first: a person in a hurry reads no further.
@@ -350,7 +350,7 @@ def run_stop(stop: Stop, url: str, why: str) -> None:
             )
 
 
-def run_resume(stop: Stop, url: str) -> None:
+def run_resume(stop: Stop, url: str, *, patience_s: float = _PATIENCE_S) -> None:
     """Remove the file, and report what follows."""
     note, was_there = stop.note(), stop.remove()
     if was_there:
@@ -358,7 +358,7 @@ def run_resume(stop: Stop, url: str) -> None:
         click.echo("All timers are reset. A step whose `for` is 0s has no timer: it is due at the first reading.")
     else:
         click.echo(f"There was no stop file at {stop.path}, so nothing was changed.")
-    answer = confirm(url, stop, stopped=False)
+    answer = confirm(url, stop, stopped=False, patience_s=patience_s)
     if answer.seen is Sighting.NO:
         raise click.ClickException(f"STILL STOPPED: {answer.text}")
     if answer.seen is Sighting.UNKNOWN and not was_there:
