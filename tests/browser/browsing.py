@@ -21,7 +21,7 @@ _FOCUSED: Final = """() => {
   return {text: e.textContent, outline: getComputedStyle(e).outlineStyle, width: getComputedStyle(e).outlineWidth};
 }"""
 _REACHABLE: Final = """() => [...document.querySelectorAll(
-  'a[href], button, input, select, textarea, summary, [tabindex]')].map(e => e.textContent)"""
+  'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]')].map(e => e.textContent)"""
 # What sticks out to the right, be it hidden by its parent or not.
 _WIDTHS: Final = """() => ({page: document.documentElement.scrollWidth, window: window.innerWidth,
   beyond: [...document.querySelectorAll('body *')].filter(e => !e.closest('.defs, thead')
@@ -50,8 +50,9 @@ class Visit:
         return found
 
     def violations(self) -> list[str]:
-        """What axe finds, a line each."""
-        found = Axe().run(self.page).response["violations"]
+        """What axe finds, a line each; contrast must be that of level AAA (WCAG 2, 1.4.6)."""
+        options = {"rules": {"color-contrast-enhanced": {"enabled": True}}}
+        found = Axe().run(self.page, options=options).response["violations"]
         return [
             f"{each['id']}: {node['html'][:160]} {node['failureSummary']}" for each in found for node in each["nodes"]
         ]

@@ -2,11 +2,13 @@
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, WALL, Theme, Visit, visit
+from tests.browser.crowd import crowd
 from tests.rig import Daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -96,17 +98,48 @@ def test_without_javascript_nothing_is_missing(browser: Browser, state: Daemon) 
 @SIZES
 @THEMES
 def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int, int], theme: Theme) -> None:
-    """16 cards and 200 pods: it fits, is accessible, and what is over comes first everywhere."""
-    with visit(browser, page_of(full), size, theme) as seen:
-        check_fits(seen)
-        check_alone(seen, page_of(full))
-        assert seen.page.locator(".cards > li").count() == 16
-        rows = seen.page.locator("tbody tr").all_inner_texts()
-        assert len(rows) == 200
-        over = ["over" in row for row in rows]
-        assert over == sorted(over, reverse=True)
-        assert sum(over) == 8
-        assert seen.violations() == []
+    """16 cards and 200 pods, collapsed or all open: it fits, is accessible, and what is over comes first everywhere."""
+    for url in (page_of(full), f"{page_of(full)}&all"):
+        with visit(browser, url, size, theme) as seen:
+            check_fits(seen)
+            check_alone(seen, url)
+            assert seen.page.locator(".cards > li").count() == 16
+            groups = [group.locator("tbody tr") for group in seen.page.locator(".groups > details").all()]
+            assert sum(rows.count() for rows in groups) == 200
+            over = [["over" in row for row in rows.all_text_contents()] for rows in groups]
+            assert over == [sorted(each, reverse=True) for each in over]
+            assert sum(map(sum, over)) == 8
+            assert seen.violations() == []
+
+
+def test_eight_cards_and_a_hundred_pods_fit_on_three_screens(browser: Browser, tmp_path: Path) -> None:
+    """Someone who was paged scrolls twice: the cards, who is over, how to stop it, every namespace, the watchdog."""
+    with crowd(tmp_path, cards=8, pods=100, processes=100) as running:
+        for theme in ("light", "dark"):
+            with visit(browser, page_of(running), (1280, 800), theme) as seen:
+                check_fits(seen)
+                assert seen.violations() == []
+                assert seen.page.evaluate("document.documentElement.scrollHeight") <= 3 * 800
+                tops = [seen.page.locator(f"#{each}").bounding_box() for each in ("gpus", "urgent", "stop", "pods")]
+                heights = [box["y"] for box in tops if box is not None]
+                assert len(heights) == 4
+                assert heights[0] < 800
+                assert heights[0] < heights[1] < heights[3]
+
+
+def test_the_filter_needs_no_script(browser: Browser, full: Daemon) -> None:
+    """Text typed into the form leads to the page of those pods, which stays paused, and back to all of them."""
+    with visit(browser, page_of(full), WALL, scripts=False) as seen:
+        seen.page.fill("#pod", "Robotics/")
+        seen.page.press("#pod", "Enter")
+        seen.page.wait_for_url("**/?pod=Robotics%2F&still=#pods")
+        assert re.search(r"\d+ of 200 match", seen.page.inner_text("section[aria-labelledby=pods]"))
+        assert all("robotics" in each for each in seen.page.locator(".groups > [open] > summary").all_inner_texts())
+        assert seen.page.locator(".groups > details").count() == 1
+        seen.page.click("text=Show all pods")
+        seen.page.wait_for_url("**/?still#pods")
+        assert seen.page.locator(".groups > details").count() > 1
+        assert seen.said == []
 
 
 @SIZES

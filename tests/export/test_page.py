@@ -1,18 +1,22 @@
 """The status page: who is over and what follows for them, in words that a reader takes in at once."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.export.build import KILL, WARN, Story, climbing, policy, quiet, trainer, trainer_node
-from tests.export.page_reader import read
+from tests.export.page_reader import WELL, read
 from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import PodList
 from watchdog.core.plan import CycleReport
+from watchdog.export.page_headline import PageQuery
 
 
 def busy(second: float, until_s: float, **more: object) -> CycleReport:
@@ -44,7 +48,7 @@ def test_what_comes_first_stands_first() -> None:
     page = read(report)
     assert "a/trainer Warning in 3s; then kill in 9m 58s 12.4Gi used" in page.text("urgent")
     assert "kill in 9m 58s" in page.text()
-    assert "over, kill in 9m 58s" in page.text("accounts")
+    assert "over, kill in 9m 58s" in page.text("pods")
 
 
 def test_the_time_left_counts_from_now_on() -> None:
@@ -118,16 +122,64 @@ def test_a_protected_pod_is_told_so() -> None:
 
 
 def test_many_that_are_over_take_little_room_each() -> None:
-    """The first three have all sentences, nine more the first lines, and the others a row of the table."""
+    """Twelve are listed, with the sentences that the first has not said already; `?all` lists them all."""
     pods = tuple(pod(f"u{n}", container("main", "1Gi", of=f"u{n}")) for n in range(20))
     uses = [use(100 + n, (3 + n) * Gi) for n in range(20)]
     seen = snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(20)])
-    page = read(Story(pods=pods).see(seen))
+    report = Story(pods=pods).see(seen)
+    page = read(report)
     told = page.text("urgent")
     assert told.count(" used, ") == 12
-    assert told.count("Its owner can") == 3
-    assert told.endswith("8 more: see all accounts.")
-    assert page.text("accounts").count("over, kill") == 20
+    assert told.count("Rule ") == told.count("Its owner can") == 1, "what all of them share is said once"
+    assert told.endswith("gpu-watchdog explain NAMESPACE/POD. 8 more")
+    assert page.text("pods").count("over, kill") == 20
+    assert read(report, query=PageQuery(shows_all=True)).text("urgent").count(" used, ") == 20
+
+
+def _off(*reasons: str) -> dict[str, Any]:
+    return {"suspended": reasons, "enforcing": False}
+
+
+@pytest.mark.parametrize(
+    ("more", "api", "file", "told"),
+    [
+        ({}, "ok", "", ("Stop enforcement here .* From anywhere: kubectl annotate node n1 gpu-memory-watchdog/mode="
+                        "observe --overwrite On this node or in the watchdog's pod: gpu-watchdog stop")),
+        ({}, None, "/x y/stop", "Stop enforcement here .* pod: gpu-watchdog stop --stop-file '/x y/stop'"),
+        ({"policy": policy(mode="observe"), "enforcing": False}, "ok", "", "Stop .* The policy only observes.* stop"),
+        (_off("lock"), "ok", "", "Stop enforcement here .* gpu-watchdog stop"),
+        (_off("node_annotation"), "ok", "", ("Enforcement is stopped here To resume it: The node's annotation turns it "
+                                             "off. kubectl annotate node n1 gpu-memory-watchdog/mode-")),
+        (_off("lock", "stop_file"), "ok", "/var/lib/gpu-watchdog/stop", ("Enforcement is stopped here .* The file "
+         "/var/lib/gpu-watchdog/stop turns it off. On this node or in the watchdog's pod: gpu-watchdog resume")),
+        (_off("stop_file", "node_annotation"), "ok", "", ".*mode- .* gpu-watchdog resume"),
+    ],
+)  # fmt: skip
+def test_how_to_stop_enforcement_here_and_how_to_resume_it(
+    more: dict[str, Any], api: str | None, file: str, told: str
+) -> None:
+    """The exact command for this node: by the API only where the watchdog follows it; and what undoes which stop."""
+    health = structs.replace(WELL, api=api, stop_file=file or None)
+    text = read(replace(climbing(9), **more), health=health).text("stop")
+    assert re.fullmatch(told, text), text
+
+
+def test_many_pods_are_grouped_by_namespace() -> None:
+    """Collapsed, with what is wrong in each; a filter or `?all` opens them, and few matches need no groups."""
+    pods = tuple(pod(f"u{n}", container("main", "1Gi", of=f"u{n}"), namespace=f"team-{n % 3}") for n in range(60))
+    seen = snapshot([use(100, 9 * Gi)], [process(100, "u4/main")])
+    report = Story(pods=pods).see(seen)
+    page = read(report)
+    assert "60 pods" in page.text("pods")
+    assert "team-1 20 pods, 9Gi used 1 over Pod Use State pod-u4 9Gi of 1.5Gi" in page.text("pods")
+    assert [values for tag, values in page.elements if tag == "details"] == [{}] * 3
+    for query, opened in ((PageQuery(shows_all=True), 3), (PageQuery(pod="team-"), 3), (PageQuery(pod="Team-1/"), 0)):
+        page = read(report, query=query)
+        assert [values for tag, values in page.elements if tag == "details"] == [{"open": ""}] * opened
+    assert "20 of 60 match" in page.text("pods")
+    assert "ns/pod" not in page.text("pods")
+    assert page.text("pods").count("team-1/pod-u") == 20
+    assert 'No pod matches "u99"' in read(report, query=PageQuery(pod="u99")).text("pods")
 
 
 @pytest.mark.parametrize(("report", "colour"), [(quiet(), "1b8a4a"), (climbing(9), "b3001b")])

@@ -30,9 +30,10 @@ def test_what_was_done_is_told_with_its_end(do: str, result: str | None, told: s
 
 
 def test_older_actions_have_a_line_each() -> None:
-    """Five with their sentences, the others without."""
+    """Three with their sentences, the others without, and all but six collapsed."""
     text = read(quiet(40), recent=(action(),) * 20).text("recent")
-    assert (text.count("was killed"), text.count("It was over.")) == (20, 5)
+    assert (text.count("was killed"), text.count("It was over.")) == (20, 3)
+    assert text.partition("14 earlier")[0].count("was killed") == 6
 
 
 def test_unattributed_memory_is_told_by_its_reason() -> None:

@@ -119,7 +119,9 @@ def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
     blind = said(BLIND)
     assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
     suspended = quiet(suspended=("stop_file", "new_one"), enforcing=False)
-    assert said(suspended, remedies={"stop_file": "remove the file"}).remedy == "remove the file; new_one"
+    assert said(suspended, remedies={"stop_file": "not this"}).remedy == (
+        "find out who stopped enforcement here, and why, before you resume it; new_one"
+    )
     gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("refused", "give it the right to list pods"))
     old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
     assert said(old).remedy == "refused; give it the right to list pods"

@@ -6,11 +6,14 @@ import pytest
 from msgspec import structs
 
 from tests.export.build import KILL, WARN, Story, policy
-from tests.export.page_reader import WELL, action, read
-from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
+from tests.export.page_reader import WELL, Read, action, read
+from tests.worlds import Gi, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Pod
+from watchdog.core.model import Gap, GapReason, Owner, Pod
 from watchdog.core.plan import CycleReport
+from watchdog.export.endpoints import Endpoints
+from watchdog.export.metrics import Metrics
+from watchdog.export.web import respond
 
 HOSTILE = (
     '"><script>alert(1)</script><img src=x onerror=alert(1)>',
@@ -53,11 +56,14 @@ def test_hostile_names_are_text(name: str) -> None:
     done = action(namespace=name, pod=name, container=name, rule=name, why=name, outcome=name)
     health = structs.replace(WELL, unready=(name,), journal=name, policy_error=name, api=name, version=name)
     page = read(hostile(name), recent=(done,), health=health, remedies={name: name})
-    plain = read(hostile("tame"), recent=(action(),), remedies={"tame": "tame"})
+    plain = read(
+        hostile("tame"), recent=(action(),), remedies={"tame": "tame"}, health=structs.replace(WELL, api="tame")
+    )
     kinds = {element for element, _ in plain.elements}
     for element, attributes in page.elements:
         assert element in kinds
-        assert not {"style", "src", "action", "srcdoc"} & attributes.keys()
+        assert not {"style", "src", "srcdoc"} & attributes.keys()
+        assert attributes.get("action", "/#pods") == "/#pods"
         assert not [key for key in attributes if key.startswith("on")]
         href = attributes.get("href", "#")
         assert href.startswith(("#", "/", "data:image/svg+xml,"))
@@ -66,3 +72,50 @@ def test_hostile_names_are_text(name: str) -> None:
     assert text.count("\n") == tame.count("\n"), "a line ends where the template ends one"
     assert len(max(text.split(" "), key=len)) <= 2010
     text.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "pods"),
+    [
+        ("pod=" + "x" * 60_000, "x" * 400, 0),
+        ("pod=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", '"><script>alert(1)</script>', 0),
+        ("pod=%22+autofocus+onfocus=alert(1)+x=%22", '" autofocus onfocus=alert(1) x="', 0),
+        ("pod=%", "%", 0),
+        ("pod=%zz%4", "%zz%4", 0),
+        ("pod=%ff%fe", "\ufffd\ufffd", 0),
+        ("pod=%ed%b2%80", "\ufffd\ufffd\ufffd", 0),
+        ("pod=%00%1b%5b2J", "\\x00\\x1b[2J", 0),
+        ("pod=%e2%80%ae", "\\u202e", 0),
+        ("pod=a&pod=u11", "u11", 2),
+        ("pod=u11;pod=u12", "u11;pod=u12", 0),
+        ("pod=++POD-U11++", "POD-U11", 2),
+        ("pod&pod=", "", 12),
+        ("&&=&==&pod[]=u11&POD=u11", "", 12),
+        ("x&" * 30 + "pod=u11", "", 12),
+        ("pod=job/train-3", "job/train-3", 1),
+        ("pod=ns/", "ns/", 12),
+        ("still&all&pod=Main", "Main", 12),
+    ],
+)
+def test_any_filter_is_text(query: str, text: str, pods: int) -> None:
+    """Whatever stands in the address: the page is whole, shows the filter as text, and says how many pods match."""
+    many = tuple(
+        pod(f"u{n}", container("main", "1Gi", of=f"u{n}"), owner=Owner(kind="Job", name=f"train-{n}"))
+        for n in (*range(10), 11, 111)
+    )
+    endpoints = Endpoints(Metrics(), 1.0)
+    processes = [process(100 + n, f"u{n}/main") for n in (*range(10), 11, 111)]
+    endpoints.publish(Story(pods=many).see(snapshot([use(each.pid, Gi // 2) for each in processes], processes)))
+    head, body = respond(endpoints, f"GET /?{query} HTTP/1.1\r\nHost: n\r\n\r\n".encode())
+    assert head.startswith(b"HTTP/1.1 200 ")
+    page = Read(body.decode())
+    (field,) = (values for tag, values in page.elements if tag == "input" and values.get("type") == "search")
+    assert (field["value"], field.keys() & {"autofocus", "onfocus"}) == (text, set())
+    assert "script" not in {tag for tag, _ in page.elements}
+    told = page.text("pods")
+    assert told.count("declared 1Gi") == pods
+    if text and pods:
+        assert f"{pods} of 12 match" in told
+    elif text:
+        assert "No pod matches" in told
+    assert (b"Refresh: " in head) is ("still" not in query)

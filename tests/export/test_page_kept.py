@@ -10,8 +10,9 @@ import pytest
 
 from tests.export.build import climbing, quiet
 from tests.export.test_http import Clock
-from watchdog.export.endpoints import Endpoints, SecondCache
+from watchdog.export.endpoints import Endpoints, SecondCache, TooManyError
 from watchdog.export.metrics import Metrics
+from watchdog.export.page_headline import PageQuery
 from watchdog.export.web import respond
 
 
@@ -41,9 +42,9 @@ def endpoints(clock: Clock) -> Endpoints:
     return made
 
 
-def html(endpoints: Endpoints, *, is_still: bool = False) -> bytes:
+def html(endpoints: Endpoints, **query: Any) -> bytes:
     """The page that a reader gets."""
-    return gzip.decompress(endpoints.page(is_still=is_still).packed)
+    return gzip.decompress(endpoints.page(PageQuery(**query)).packed)
 
 
 def test_within_a_second_it_is_made_once() -> None:
@@ -63,11 +64,29 @@ def test_within_a_second_it_is_made_once() -> None:
     assert making.made == 4
 
 
+def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clock: Clock) -> None:
+    """A client that asks for ever other filters has four made a second, and none kept longer; nobody else waits."""
+    for second in (9.0, 10.5):
+        clock.second = second
+        for number in range(4):
+            assert f'"<bdi>{number}</bdi>"'.encode() in html(endpoints, pod=str(number))
+        with pytest.raises(TooManyError, match="more than 4 different filters"):
+            html(endpoints, pod="other")
+        kept = endpoints.page(PageQuery(pod="0"))
+        assert endpoints.page(PageQuery(pod="0")) is kept
+        assert all(html(endpoints, is_still=still, shows_all=all_) for still in (True, False) for all_ in (True, False))
+    head, body = respond(endpoints, b"GET /?pod=other HTTP/1.1\r\nHost: n\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After: 1\r\n" in head
+    assert b"Refresh: 2\r\n" in head, "a reader's page comes back by itself"
+    assert body.startswith(b"more than 4 different filters")
+
+
 def test_the_page_and_the_document_are_of_one_status(endpoints: Endpoints, clock: Clock) -> None:
     """Both are kept for a second; a reader who has paused the refresh has a page of their own."""
-    page, document = endpoints.page(is_still=False), endpoints.status()
+    page, document = endpoints.page(PageQuery()), endpoints.status()
     clock.second = 9.5
-    assert endpoints.page(is_still=False) is page
+    assert endpoints.page(PageQuery()) is page
     assert endpoints.status() is document
     assert html(endpoints, is_still=True) != html(endpoints)
     clock.second = 10.5
@@ -103,7 +122,7 @@ def test_many_at_once_wait_for_one() -> None:
 
 def test_what_is_kept_is_small(endpoints: Endpoints) -> None:
     """It is kept packed: a page takes a fraction of its length in memory."""
-    assert len(endpoints.page(is_still=False).packed) < len(html(endpoints)) / 2
+    assert len(endpoints.page(PageQuery()).packed) < len(html(endpoints)) / 2
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/api/status"])

@@ -37,9 +37,9 @@ def test_while_the_loop_hangs_numbers_are_marked_as_old() -> None:
     page = later(climbing(9))
     assert f"over the limit for 9s {SINCE}" in page.text("urgent")
     assert page.text("gpus").count(SINCE) == 2
-    assert f"These figures are {SINCE}." in page.text("accounts")
-    assert "over, kill postponed" in page.text("accounts")
-    assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("urgent", "gpus", "accounts"))
+    assert f"These figures are {SINCE}." in page.text("pods")
+    assert "over, kill postponed" in page.text("pods")
+    assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("urgent", "gpus", "pods"))
 
 
 def test_a_sigkill_that_nobody_sends_is_not_counted_down() -> None:
@@ -60,7 +60,7 @@ def unlisted(*, declares: bool) -> Read:
 def test_a_card_without_a_list_is_not_an_idle_card(declares: bool) -> None:
     """Nowhere does it read as if nobody used it: the headline, the table, the bar, unattributed memory."""
     page = unlisted(declares=declares)
-    for part in ("", "accounts", "unattributed"):
+    for part in ("", "pods", "unattributed"):
         assert DARK in page.text(part), part
     assert "None." not in page.text("unattributed")
     assert "No pod uses" not in page.text()
@@ -70,7 +70,7 @@ def test_a_card_without_a_list_is_not_an_idle_card(declares: bool) -> None:
 
 def test_a_bar_shows_unknown_use_as_used() -> None:
     """What is in use, and of nobody known, is drawn like what is somebody's: the bar is empty only where it is free."""
-    drawn = [values for tag, values in unlisted(declares=True).elements if tag == "rect" and values.get("x")]
+    drawn = [values for tag, values in unlisted(declares=True).elements if tag == "rect" and values["width"] != "100%"]
     assert [(each["class"], each["width"]) for each in drawn if each["class"] == "unknown"] == [("unknown", "75%")]
 
 
@@ -84,7 +84,7 @@ def test_what_is_known_of_a_card_in_part_is_shown_as_such() -> None:
     )
     told = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
     assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, owner unknown" in told
-    assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("accounts")
+    assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("pods")
 
 
 def test_a_lost_card_is_no_idle_card_either() -> None:

@@ -217,7 +217,7 @@ def test_the_page_and_top_say_what_is_not_known(play: Play) -> None:
     assert "No pod is known" in told
     assert "in use, owner unknown" in page.text("gpus")
     assert ("div", "state watch") in [(tag, values.get("class")) for tag, values in page.elements]
-    for text in (told, page.text("unattributed"), page.text("accounts")):
+    for text in (told, page.text("unattributed"), page.text("pods")):
         assert (dark in text) is not is_listed
     assert (dark in top) is not is_listed
     assert "None." not in page.text("unattributed") or is_listed

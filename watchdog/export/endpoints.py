@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from watchdog import __version__, clock
+from watchdog.core.errors import WatchdogError
 from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import too_old_after_s
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
-from watchdog.export.page_headline import PageInput
+from watchdog.export.page_headline import PageInput, PageQuery
 from watchdog.node.driver_thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
@@ -29,20 +30,30 @@ _LONGEST: Final = 1000
 _LEVEL: Final = 6
 _KEPT_S: Final = 1.0
 _MOST_CHANGES: Final = 20
+# Any client can ask for other filters, and rendering takes turns with the loop: a page of 200 pods takes 50 ms.
+_MOST_FILTERS: Final = 4
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class SecondCache(Generic[Key, Value]):
-    """Caches a value per key for a second; safe for any thread."""
+class TooManyError(WatchdogError):
+    """More different values were requested within a second than are made in one."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+
+class SecondCache(Generic[Key, Value]):
+    """Caches a value per key for a second; safe for any thread.
+
+    `most` bounds the keys whose values are kept, and so also how many are made in a second.
+    """
+
+    def __init__(self, now_s: Callable[[], float], most: int = 4) -> None:
         self._now_s = now_s
+        self._most = most
         self._lock = threading.Lock()
         self._kept: dict[Key, tuple[float, object, Value]] = {}
 
     def get(self, key: Key, state: object, make: Callable[[], Value]) -> Value:
-        """The value made under a key less than a second ago in the same state, or a new one.
+        """The value made under a key less than a second ago in the same state, or a new one; TooManyError.
 
         `state` is compared by `==` and kept, so it must be small. Other threads wait while one makes the value.
         """
@@ -52,6 +63,10 @@ class SecondCache(Generic[Key, Value]):
                 made_s, before, value = self._kept[key]
                 if before == state and 0 <= now_s - made_s < _KEPT_S:
                     return value
+            else:
+                self._kept = {other: kept for other, kept in self._kept.items() if 0 <= now_s - kept[0] < _KEPT_S}
+                if len(self._kept) >= self._most:
+                    raise TooManyError(f"more than {self._most} different filters within a second: try again")
             value = make()
             self._kept[key] = now_s, state, value
             return value
@@ -146,7 +161,8 @@ class Endpoints:
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
         self._statuses: SecondCache[None, _CachedStatus | None] = SecondCache(lambda: now().boottime_s)
-        self._pages: SecondCache[bool, PackedPage] = SecondCache(lambda: now().boottime_s)
+        self._pages: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s)
+        self._filtered: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s, _MOST_FILTERS)
         self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
 
     def rest(self, resting: Resting) -> None:
@@ -192,9 +208,10 @@ class Endpoints:
         since_s = self._now().wall_s - KEPT_S
         return tuple(action for action in self._recent if (action.at or 0.0) > since_s)
 
-    def page(self, *, is_still: bool) -> PackedPage:
-        """The status page as of now; a still one does not reload itself."""
-        return self._pages.get(is_still, self._state(), lambda: self._make_page(is_still=is_still))
+    def page(self, query: PageQuery) -> PackedPage:
+        """The status page as of now; TooManyError if too many different filters are requested."""
+        pages = self._filtered if query.pod else self._pages
+        return pages.get(query, self._state(), lambda: self._make_page(query))
 
     def exposition(self, *, openmetrics: bool) -> bytes:
         """The body of /metrics in one of its formats, compressed with gzip; made once per cycle, or when a second old.
@@ -230,7 +247,7 @@ class Endpoints:
         cycle = (finished.number, len(finished.took_s)) if finished is not None else None
         return cycle, self.unready, self._journal, self.policy_error, self._recent
 
-    def _make_page(self, *, is_still: bool) -> PackedPage:
+    def _make_page(self, query: PageQuery) -> PackedPage:
         now, cached = self._now(), self._current()
         seen = PageInput(
             status=cached.status if cached is not None else None,
@@ -238,7 +255,7 @@ class Endpoints:
             now_s=now.wall_s,
             passed_s=elapsed_s(cached.at, now) if cached is not None else 0.0,
             remedies=self._remedies,
-            is_still=is_still,
+            query=query,
         )
         html, refresh_s = page(seen)
         return PackedPage(packed=gzip.compress(html.encode(), compresslevel=1, mtime=0), refresh_s=refresh_s)

@@ -6,16 +6,21 @@ not; a row only shortens a name that must be shorter than usual.
 
 import base64
 import hashlib
+import re
+import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from watchdog.core.assessment import Reason
+from watchdog.core.rules import MODE
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import account_bar, amount, cards
-from watchdog.export.page_headline import PageInput, headline
+from watchdog.export.page_headline import STOPPED, PageInput, headline
+from watchdog.export.page_pods import Row, place, pod_table
+from watchdog.options import DEFAULT_JOURNAL
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
@@ -30,14 +35,14 @@ if TYPE_CHECKING:
 
 _LONGEST_TEXT: Final = 2000
 _WITH_DETAILS: Final = 3
-_MOST_OVER: Final = 12  # the others are in the table of all accounts
-_RECENT_WITH_DETAILS: Final = 5
+_MOST_OVER: Final = 12  # the others are among all pods
+_RECENT_WITH_DETAILS: Final = 3
+_RECENT_AT_FIRST: Final = 6  # the others are collapsed
 _MOST_REMEDIES: Final = 8
 _MOST_OF_A_KIND: Final = 4
 _REFRESH_S: Final = 5
 _CALM_REFRESH_S: Final = 15
-_VERDICTS: Final = {"undeclared": "nothing declared", "misdeclared": "invalid declaration"}
-_URGENT_VERDICTS: Final = ("over", "misdeclared", "unknown")
+_SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
 _UNATTRIBUTED: Final = {
     Reason.HOST.value: ("outside any pod", "Check what runs on the node besides Kubernetes"),
     Reason.UNKNOWN_POD.value: (
@@ -82,11 +87,8 @@ _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode
 # No script, no frame, nothing external: only the style by its hash, and the tab's icon, which is in the page.
 POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-
-
-Row = dict[str, object]  # what the template shows of one row, by name
 
 
 def page(seen: PageInput) -> tuple[str, int]:
@@ -94,29 +96,35 @@ def page(seen: PageInput) -> tuple[str, int]:
     head, status = headline(seen), seen.status
     gaps = list(_remedies(seen, status)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
+    most_over, most_gaps = (None, None) if seen.query.shows_all else (_MOST_OVER, _MOST_REMEDIES)
+    urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
+    recent = [_recent(action, seen, n) for n, action in enumerate(status.recent)] if status is not None else []
     html = _template().render(
         style=_STYLE,
         seen=seen,
+        query=seen.query,
         head=head,
         refresh_s=refresh_s,
         node=status.node if status is not None else "",
-        urgent=[_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:_MOST_OVER])],
-        more_urgent=max(len(seen.urgent) - _MOST_OVER, 0),
-        recent=[_recent(action, seen, n) for n, action in enumerate(status.recent)] if status is not None else [],
-        gaps=gaps[:_MOST_REMEDIES],
-        has_more_gaps=len(gaps) > _MOST_REMEDIES,
+        cards=cards(status, names_all=seen.query.shows_all) if status is not None else None,
+        urgent=list(_said_once(urgent)),
+        more_urgent=len(seen.urgent) - len(urgent),
+        stop=_stop(status) if status is not None else None,
+        recent=recent[:_RECENT_AT_FIRST],
+        earlier=recent[_RECENT_AT_FIRST:],
+        gaps=gaps[:most_gaps],
+        has_more_gaps=len(gaps[:most_gaps]) < len(gaps),
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
-        cards=cards(status) if status is not None else (),
+        pods=pod_table(seen),
         health=list(_health(seen)),
-        accounts=[_account(progress, seen) for progress in seen.by_urgency],
         unlisted=unlisted(seen.unlisted),
     )
     return html, refresh_s
 
 
 def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
-    """An account that is over its limit or has a next step; only the first few have details."""
-    account, has_details = progress.account, number < _WITH_DETAILS
+    """An account that is over its limit or has a next step. The first few have details, and the first one advice."""
+    account, has_details, is_first = progress.account, number < _WITH_DETAILS, number == 0
     allowed, declared = account.allowed, account.declared
     is_default = account.declared_by == "default"
     source = (
@@ -124,11 +132,11 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
         if is_default
         else f"declared by {inert(account.declared_by or 'nothing')}"
     )
-    origin = f"{format_bytes(declared)} {source}" if has_details and declared is not None else ""
+    origin = f"{format_bytes(declared)} {source if is_first else 'declared'}" if declared is not None else ""
     shown = (step for step in progress.steps if step.is_held or (has_details and step is progress.gravest))
     return {
         "title": account.title,
-        "place": _place(account, seen.labels),
+        "place": place(account, seen.labels),
         "steps": progress.steps,
         "bar": account_bar(account),
         "used": amount(account.used, account.least),
@@ -138,8 +146,44 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
         "lasting": _lasting(account, seen),
         "details": [step.detail for step in shown],
         "protected": account.protected if has_details else None,
-        "advice": account.advice if has_details else None,
+        "advice": account.advice if is_first else None,
     }
+
+
+def _said_once(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows without sentences of their details that an earlier one has, such as why nothing is enforced."""
+    said: set[str] = set()
+    for row in rows:
+        sentences = [_SENTENCE_END.split(str(detail)) for detail in cast("list[str]", row["details"])]
+        yield {**row, "details": [" ".join(s for s in detail if s not in said) for detail in sentences]}
+        said.update(sentence for detail in sentences for sentence in detail)
+
+
+def _stop(status: Status) -> Row:
+    """How to stop enforcement on this node, or by what it is stopped and how to resume it: each with its command."""
+    node, path = shlex.quote(inert(status.node)), status.health.stop_file if status.health is not None else None
+    is_usual = path in (None, str(DEFAULT_JOURNAL.with_name("stop")))
+    option = "" if is_usual else f" --stop-file {shlex.quote(inert(path or ''))}"
+    stopped_by = [reason for reason in STOPPED if reason in status.suspended]
+    if stopped_by:
+        resume = {
+            "node_annotation": ("The node's annotation turns it off.", f"kubectl annotate node {node} {MODE}-"),
+            "stop_file": (
+                f"The file {inert(path or 'stop')} turns it off. On this node or in the watchdog's pod:",
+                f"gpu-watchdog resume{option}",
+            ),
+        }
+        commands = [resume[reason] for reason in stopped_by]
+        return {"title": "Enforcement is stopped here", "lead": "To resume it:", "commands": commands}
+    uses_api = status.health is None or status.health.api is not None
+    by_api = [("From anywhere:", f"kubectl annotate node {node} {MODE}=observe --overwrite")] if uses_api else []
+    lead = (
+        "After this no pod here is killed or evicted until you resume. Measuring goes on."
+        if status.mode == "enforce"
+        else "The policy only observes, so nothing is enforced here. This keeps it so under any policy."
+    )
+    commands = [*by_api, ("On this node or in the watchdog's pod:", f"gpu-watchdog stop{option}")]
+    return {"title": "Stop enforcement here", "lead": lead, "commands": commands}
 
 
 def _lasting(account: AccountStatus, seen: PageInput) -> str:
@@ -148,34 +192,6 @@ def _lasting(account: AccountStatus, seen: PageInput) -> str:
         return ""
     over_s = seen.status.at - account.over_since + (0.0 if seen.as_of else seen.passed_s)
     return f"for {span(over_s) if over_s >= 1 else 'less than 1s'} {seen.as_of}".strip()
-
-
-def _place(account: AccountStatus, labels: Mapping[str, str]) -> str:
-    """The part of a pod that an account covers: `container main, GPU 0`; empty: the whole pod."""
-    container, gpu = account.container, account.gpu
-    parts = [] if container is None else [f"container {inert(container)}" if container else "an unknown container"]
-    return ", ".join([*parts, *([] if gpu is None else [inert(labels.get(gpu, gpu))])])
-
-
-def _account(progress: AccountProgress, seen: PageInput) -> Row:
-    """A row of the table of all accounts."""
-    account, gravest = progress.account, progress.gravest
-    most, allowed = account.used_at_most, account.allowed
-    state = _VERDICTS.get(account.verdict, account.verdict)
-    verdict_css = Level.WATCH.value if account.verdict in _URGENT_VERDICTS else ""
-    return {
-        "title": account.title,
-        "place": _place(account, seen.labels),
-        "rule": account.rule,
-        "bar": account_bar(account),
-        "used": amount(account.used, account.least),
-        "most": format_bytes(most) if most is not None else "",
-        "allowed": format_bytes(allowed) if allowed is not None else "",
-        "declared": amount(account.declared) if allowed is not None and account.declared != allowed else "",
-        "state": f"{state}, {gravest.short}" if gravest is not None else state,
-        "css": progress.level.value if progress.steps else verdict_css,
-        "is_protected": account.protected is not None,
-    }
 
 
 def _recent(action: RecentStatus, seen: PageInput, number: int) -> Row:

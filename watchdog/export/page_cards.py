@@ -13,11 +13,20 @@ from watchdog.core.units import format_bytes
 from watchdog.report.figures import Sum
 from watchdog.report.sentences.node import gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
-from watchdog.report.text import count
+from watchdog.report.text import count, inert
 
 _FILLINGS: Final = 4  # distinguishable
-_MANY_CARDS: Final = 8
+_FEW_CARDS: Final = 2  # fit beside other sections
+_SOME_CARDS: Final = 4
+_MANY_CARDS: Final = 8  # of more than these only pods over their limits are named
 _NAMED_OF_MANY: Final = 2
+_LONGEST_MODEL: Final = 60
+# What the parts of a bar mean, by CSS class; "free" and "in use, owner unknown" explain themselves.
+_TERMS: Final = {
+    "unattributed": "Unattributed: used by processes of no listed pod.",
+    "residual": "Residual: in use, but by no process that the driver lists.",
+    "reserved": "Reserved: by the driver itself.",
+}
 # Alternating, so that each of the others has a visible end.
 _REST: Final = ("rest-a", "rest-b")
 
@@ -52,7 +61,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A GPU: its name, or the problem with it, and its memory as a bar and as text."""
+    """A GPU: its name, or the problem with it, and its memory as a bar and as text.
+
+    `model` is empty if all GPUs of the node have the same one.
+    """
 
     label: str
     uuid: str
@@ -65,8 +77,27 @@ class Card:
     legend: tuple[Part, ...]
 
 
-def cards(status: Status) -> tuple[Card, ...]:
-    """Every GPU of the node, in the order of the status."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cards:
+    """The GPUs of a node: their total in a line, each by itself, and what the words below them mean."""
+
+    total: str
+    cards: tuple[Card, ...]
+    terms: tuple[str, ...]
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they need the whole width."""
+        return len(self.cards) > _FEW_CARDS
+
+    @property
+    def are_dense(self) -> bool:
+        """Whether they must be small."""
+        return len(self.cards) > _MANY_CARDS
+
+
+def cards(status: Status, *, names_all: bool) -> Cards:
+    """Every GPU of the node, in the order of the status, with its largest pods, or all of them, by name."""
     pods: defaultdict[str, defaultdict[str, Sum]] = defaultdict(lambda: defaultdict(Sum))
     for account in status.accounts:
         for process in account.processes:
@@ -74,11 +105,46 @@ def cards(status: Status) -> tuple[Card, ...]:
     unattributed: defaultdict[str, Sum] = defaultdict(Sum)
     for use in status.unattributed:
         unattributed[use.gpu].add(use.used)
-    most_named = _FILLINGS if len(status.gpus) <= _MANY_CARDS else _NAMED_OF_MANY
-    return tuple(
-        _card(gpu, _pods(status, pods[gpu.uuid], most_named), unattributed[gpu.uuid].at_least, most_named)
+    fillings = _FILLINGS if len(status.gpus) <= _SOME_CARDS else _NAMED_OF_MANY
+    models = {gpu.model for gpu in status.gpus}
+    made = tuple(
+        _card(
+            gpu,
+            own := _pods(status, pods[gpu.uuid], fillings),
+            unattributed[gpu.uuid].at_least,
+            most_named=len(own) if names_all else _named(own, fillings, len(status.gpus)),
+            has_model=len(models) > 1,
+        )
         for gpu in status.gpus
     )
+    shown = {part.css for card in made if card.is_up for part in card.legend}
+    return Cards(
+        total=_total(status.gpus, models.pop() if len(models) == 1 else ""),
+        cards=made,
+        terms=tuple(text for css, text in _TERMS.items() if css in shown),
+    )
+
+
+def _named(pods: Sequence[Part], fillings: int, cards: int) -> int:
+    """How many of a card's pods are named."""
+    return min(fillings, sum(bool(pod.note) for pod in pods)) if cards > _MANY_CARDS else fillings
+
+
+def _total(gpus: Sequence[GpuStatus], model: str) -> str:
+    """All GPUs in a line: `8 NVIDIA H100 80GB HBM3, 210Gi of 640Gi in use (32%)`."""
+    if len(gpus) == 1:
+        return inert(model, _LONGEST_MODEL)
+    used, total = Sum(), Sum()
+    for gpu in gpus:
+        used.add(gpu.memory.used)
+        total.add(gpu.memory.total)
+    share = f" ({_share(used.total, total.total)})" if used.total is not None and total.total else ""
+    amounts = f"{amount(used.total, used.at_least)} of {amount(total.total, total.at_least)} in use{share}"
+    return f"{len(gpus)} {inert(model, _LONGEST_MODEL) or 'GPUs'}, {amounts}"
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return f"{100 * part // whole}%" if whole and part is not None else ""
 
 
 def account_bar(account: AccountStatus) -> Bar | None:
@@ -117,14 +183,14 @@ def _pods(status: Status, uses: Mapping[str, Sum], most_named: int) -> list[Part
     ]
 
 
-def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, most_named: int) -> Card:
+def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most_named: int, has_model: bool) -> Card:
     memory = gpu.memory
     others = [_other("unattributed", gpu.unattributed, "unattributed", least_unattributed)]
     if memory.residual is None and memory.used is not None:  # memory without a known owner must not look free
         left = memory.used - (memory.reserved or 0) - sum(pod.least for pod in pods) - least_unattributed
         others += [_other("in use, owner unknown", left, "unknown")] if left > 0 else []
     others.append(_other("residual", memory.residual, "residual"))
-    others.append(_other("reserved by the driver", memory.reserved, "reserved"))
+    others.append(_other("reserved", memory.reserved, "reserved"))
     drawn = [(part.css, part.least) for part in (*pods, *others) if part.least > 0]
     # The numbers are read one after the other, and may add up to more than the total.
     whole = max(memory.total, sum(least for _, least in drawn)) if memory.total else 0
@@ -132,15 +198,15 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, most_na
     return Card(
         label=gpu_label(gpu),
         uuid=gpu.uuid,
-        model=gpu.model,
+        model=gpu.model if has_model else "",
         is_up=gpu.up,
         used=amount(memory.used),
         total=amount(memory.total),
-        share=f"{100 * memory.used // memory.total}%" if memory.total and memory.used is not None else "",
+        share=_share(memory.used, memory.total),
         bar=_bar(drawn, whole),
         legend=(
             *pods[:most_named],
-            *_summed(pods[most_named:]),
+            *_summed(pods[most_named:], are_more=most_named > 0),
             *(part for part in others if part.used != 0),
             _other("free", free, "free"),
         ),
@@ -151,13 +217,13 @@ def _other(label: str, used: int | None, css: str, least: int = 0) -> Part:
     return Part(css=css, label=label, used=used, least=least if used is None else used)
 
 
-def _summed(pods: Sequence[Part]) -> list[Part]:
+def _summed(pods: Sequence[Part], *, are_more: bool) -> list[Part]:
     """The pods that are not named, as one entry of the legend."""
     if not pods:
         return []
     least, is_known = sum(pod.least for pod in pods), all(pod.used is not None for pod in pods)
     over = sum(bool(pod.note) for pod in pods)
-    label, note = count(len(pods), "more pod"), f"({over} over)" if over else ""
+    label, note = count(len(pods), "more pod" if are_more else "pod"), f"({over} over)" if over else ""
     return [Part(css=_REST[0], label=label, used=least if is_known else None, least=least, note=note)]
 
 
@@ -176,4 +242,4 @@ def _bar(parts: Iterable[tuple[str, int]], whole: int, lines: Iterable[tuple[str
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{round(100 * part / whole, 2):g}%"
+    return f"{round(100 * part / whole, 1):g}%"

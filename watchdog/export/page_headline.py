@@ -1,9 +1,10 @@
 """The input of the status page, and its headline: the state of the node in a sentence, and what to do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
+from urllib.parse import parse_qs, quote
 
 from watchdog.core.model import GapReason
 from watchdog.report.progress import AccountProgress, Level, by_urgency
@@ -23,12 +24,46 @@ _CHECK_DRIVER: Final = (
 _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watchdog's log"
 
 
+# Their remedies, with the commands, are in the page's box about stopping enforcement.
+STOPPED: Final = ("node_annotation", "stop_file")
+_LONGEST_FILTER: Final = 400  # more than any name that Kubernetes gives, so what is cut off could not match
+_MOST_FIELDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """What the reader asks of the page by its address: `/?still&all&pod=alice`.
+
+    `is_still`: it does not refresh itself. `shows_all`: nothing is collapsed or left out. `pod` is the text by which
+    the pods are filtered; empty: they are not.
+    """
+
+    is_still: bool = False
+    shows_all: bool = False
+    pod: str = ""
+
+    @classmethod
+    def of(cls, query: str) -> Self:
+        """The query of an address; what has no meaning in it is ignored, and the last of repeated fields counts."""
+        try:
+            fields = parse_qs(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        except ValueError:
+            return cls()
+        pod = fields.get("pod", [""])[-1].strip()[:_LONGEST_FILTER]
+        return cls(is_still="still" in fields, shows_all="all" in fields, pod=pod)
+
+    def address(self, **changes: object) -> str:
+        """The address of the page with this query, after some changes."""
+        asked = replace(self, **changes)  # type: ignore[arg-type]
+        fields = ["still"] * asked.is_still + ["all"] * asked.shows_all + [f"pod={quote(asked.pod)}"] * bool(asked.pod)
+        return f"/?{'&'.join(fields)}" if fields else "/"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PageInput:
     """The input of the page; `status` is None until a cycle has finished.
 
     `remedies` gives the remedy for each reason of suspension; `now_s` is Unix time, `passed_s` the age of the cycle.
-    `is_still`: the reader has paused the refresh.
     """
 
     status: Status | None
@@ -36,7 +71,7 @@ class PageInput:
     now_s: float
     passed_s: float = 0.0
     remedies: Mapping[str, str] = field(default_factory=dict)
-    is_still: bool = False
+    query: PageQuery = PageQuery()
 
     @cached_property
     def by_urgency(self) -> tuple[AccountProgress, ...]:
@@ -144,7 +179,10 @@ def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
         remedy = problem or "check that whatever writes the pod list is still running"
         return Level.BAD, pods_stale(status, seen.now_s), remedy
     if status.suspended:
-        remedy = "; ".join(seen.remedies.get(reason, reason) for reason in status.suspended)
+        remedies = [seen.remedies.get(reason, reason) for reason in status.suspended if reason not in STOPPED]
+        if len(remedies) < len(status.suspended):
+            remedies.insert(0, "find out who stopped enforcement here, and why, before you resume it")
+        remedy = "; ".join(remedies)
         return Level.BAD, f"Enforcement is suspended: {suspended_because(status.suspended)}.", remedy
     return Level.GOOD, "Enforcing." if status.enforcing else "Observing: no action is taken.", ""
 

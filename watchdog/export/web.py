@@ -17,8 +17,9 @@ from typing import Any, Final
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from watchdog.export.endpoints import Endpoints, ProbeResult
+from watchdog.export.endpoints import Endpoints, ProbeResult, TooManyError
 from watchdog.export.page import POLICY
+from watchdog.export.page_headline import PageQuery
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -80,11 +81,14 @@ def _metrics(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
 
 
 def _page(endpoints: Endpoints, request: HttpRequest) -> HttpResponse:
-    """The status page; with `?still` it does not refresh itself."""
-    is_still = request.query == "still"
-    page = endpoints.page(is_still=is_still)
+    """The status page, as its query asks for it."""
+    query = PageQuery.of(request.query)
+    try:
+        page = endpoints.page(query)
+    except TooManyError as error:
+        return _text(HTTPStatus.SERVICE_UNAVAILABLE, str(error), ("Retry-After", "1"), ("Refresh", "2"))
     headers = [("Content-Security-Policy", POLICY), ("Referrer-Policy", "no-referrer")]
-    if not is_still:
+    if not query.is_still:
         headers.append(("Refresh", str(page.refresh_s)))
     return _packed(request, page.packed, "text/html; charset=utf-8", *headers)
 
