@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -355,8 +356,27 @@ def test_pipes(tmp_path: Path) -> None:
     assert (len(found), set(found)) == (3, names)
 
 
-def test_the_driver_roots_own_libraries(tmp_path: Path, program: Path) -> None:
-    """A program of another root file system runs with the loader and libraries of that root, through absolute links."""
+# As in the pod: root with CAP_KILL alone, and nothing that can be written to.
+MINIMAL = (
+    "mount --bind / / && mount -o remount,bind,ro / && mount --rbind TMP TMP && mount -o remount,bind,ro TMP && "
+    'exec setpriv --bounding-set -all,+kill --inh-caps -all --no-new-privs "$@"'
+)
+ASK = """
+import sys
+from pathlib import Path
+from watchdog.node.mps_control import ControlDaemon, find_program
+command = find_program(sys.argv[1])
+daemon = ControlDaemon(command, sys.argv[2], 5.0)
+print(command[:2], daemon.clients(), daemon.terminate(17, 18))
+"""
+
+
+def test_the_hosts_program_runs_as_in_the_pod(tmp_path: Path, program: Path) -> None:
+    """A program of the driver's root runs with that root's loader and libraries, with CAP_KILL and nothing to write to.
+
+    Links in that root are absolute there, as in a driver container.
+    """
+    need_root()
     loader = Path("/lib64/ld-linux-x86-64.so.2")
     if os.uname().machine != "x86_64" or not loader.exists():
         pytest.skip("this machine has no loader at the place that its ABI names")
@@ -371,16 +391,15 @@ def test_the_driver_roots_own_libraries(tmp_path: Path, program: Path) -> None:
     libc = next(line.split()[2] for line in linked.splitlines() if "libc.so.6" in line)
     shutil.copy(libc, libraries / "libc.so.6")
     shutil.copy(program, root / "usr/bin" / program.name)
-    command = find_program(str(root / "usr/bin" / program.name))
-    assert command[:2] == (str(libraries / "ld.so"), "--library-path")
-    pipe = tmp_path / "pipe"
-    with MpsDaemon(servers={17: []}).listen(pipe):
-        environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "LD_DEBUG": "libs"}
-        done = subprocess.run(
-            command, input="get_server_list\n", capture_output=True, text=True, env=environment, check=True
-        )
-    assert done.stdout == "17\n"
-    assert f"calling init: {libraries}/libc.so.6" in done.stderr
+    asked = [sys.executable, "-c", ASK, str(root / "usr/bin" / program.name), str(tmp_path / "pipe")]
+    pod = ["unshare", "--mount", "sh", "-c", MINIMAL.replace("TMP", str(tmp_path)), "sh", *asked]
+    with MpsDaemon(servers={17: [18]}).listen(tmp_path / "pipe"):
+        done = subprocess.run(pod, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{(str(libraries / 'ld.so'), '--library-path')} {{18: 17}} 0\n", done.stderr
+    linked = subprocess.run(
+        [*find_program(asked[3])[:-1], "--list", asked[3]], capture_output=True, text=True, check=True
+    ).stdout
+    assert f"libc.so.6 => {libraries}/libc.so.6" in linked
     assert find_program(str(program)) == (str(program),)
 
 
