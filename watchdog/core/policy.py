@@ -452,7 +452,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining:
-    """How MPS clients are drained before they are signalled. No effect yet: while it is set, `run` only observes."""
+    """How clients of a shared MPS server are drained before they are ended; off if the table is absent."""
 
     control: PathText = _default(
         "nvidia-cuda-mps-control", "The control program: a name on the search path of the node's driver, or a path."
