@@ -1,6 +1,7 @@
 """docs/status.md has the very keys that the status has."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,14 +9,15 @@ import pytest
 
 from tests.export.build import climbing, entry
 from tests.worlds import at
-from watchdog.core.model import ProcessKey
+from watchdog.core.model import PinnedLimit, ProcessKey
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
 from watchdog.report.status import HealthStatus, encode
 from watchdog.report.status_build import status_of
 
 TEXT: Final = (Path(__file__).parents[2] / "docs" / "status.md").read_text(encoding="utf-8")
-STATUS: Final = encode(status_of(climbing(9)))
+LIMIT: Final = PinnedLimit(key=ProcessKey(pid=101, start_ticks=1010), gpu="GPU-0", by_server=2**30)
+STATUS: Final = encode(status_of(replace(climbing(9), pinned=(LIMIT,))))
 
 
 def _tables() -> list[list[str]]:

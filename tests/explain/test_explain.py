@@ -14,7 +14,7 @@ from tests.test_client import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.brakes import Begun
-from watchdog.core.model import PodList
+from watchdog.core.model import PinnedLimit, PodList, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Breaker
 from watchdog.daemon.kill import ENOUGH
@@ -48,6 +48,41 @@ def test_what_befell_an_earlier_pod_of_the_name_is_not_said_of_this_one(site: Si
     earlier = "An earlier pod of this name was killed at 08:00:"
     assert text.count(earlier) == 1
     assert text.index("uses 1Gi") < text.index(earlier)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "total"),
+    [
+        ((None, None), "", None),
+        ((3, None), "Its MPS client may pin at most 3Gi. ", (1, 3, 3, False)),
+        (
+            (5, 4),
+            "Each of its 2 MPS clients may pin at most 5Gi, together 9Gi, more than the 8Gi declared: MPS",
+            (2, 5, 9, True),
+        ),
+    ],
+)
+def test_limits_of_mps_clients(
+    site: Site, limits: tuple[int | None, ...], said: str, total: tuple[int, int, int, bool] | None
+) -> None:
+    """What MPS lets a pod's clients use is shown next to what the pod declares; unknown limits are left out."""
+    keys = [ProcessKey(pid=pid, start_ticks=10 * pid) for pid in (101, 102)]
+    pinned = [
+        PinnedLimit(key=key, gpu="GPU-0", by_server=limit and limit * Gi, by_client=6 * Gi if limit else None)
+        for key, limit in zip(keys, limits, strict=True)
+    ]
+    report = quiet(pinned=tuple(pinned))
+    site.endpoints.publish(report)
+    text = site.text()
+    assert said in text
+    assert ("MPS" in text) is bool(said)
+    (account,) = status_document(report)["accounts"]
+    fields = ("clients", "most", "together", "exceeds_declared")
+    clients, most, together, exceeds = total or (0, 0, 0, False)
+    expected = dict(zip(fields, (clients, most * Gi, together * Gi, exceeds), strict=True))
+    assert account.get("pinned", None) == (expected if total else None)
+    rows = [each["pinned"] for each in account["processes"] if "pinned" in each]
+    assert rows == [{"limit": n * Gi, "by_server": n * Gi, "by_client": 6 * Gi} for n in limits if n]
 
 
 def test_the_json_has_the_same(site: Site) -> None:

@@ -455,6 +455,7 @@ def test_limits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         ("0=1G,", None),
         ("=1G", None),
         ("0=" + "9" * 30 + "G", None),
+        ("0=" + "9" * 15 + "T", None),
     ],
 )
 def test_the_variable(text: str, expected: dict[str, int] | None) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from watchdog.core.model import Gap, Node, Place, Pod, PodList, ProcessKey
+from watchdog.core.model import Gap, Node, PinnedLimit, Place, Pod, PodList, ProcessKey
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import Namespaces
 
@@ -220,7 +220,8 @@ class Inputs:
     containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
     them may use more than the reading shows (None: it shows everything). `enforcing`: actions are carried out;
     `policy_unsettled`: no action begins for the moment, because the policy may be about to change; due steps stay due.
-    `drains` are the MPS clients that can be drained or have been.
+    `drains` are the MPS clients that can be drained or have been,
+    `pinned` are the limits of MPS clients; they are only reported.
     """
 
     policy: Policy
@@ -236,6 +237,7 @@ class Inputs:
     enforcing: bool = False
     policy_unsettled: bool = False
     drains: KnownDrains = NO_DRAINS
+    pinned: tuple[PinnedLimit, ...] = ()
 
     @property
     def is_inconclusive(self) -> bool:

@@ -142,6 +142,26 @@ class Use:
     mps: bool | None = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedLimit:
+    """How much memory MPS lets one client pin on one GPU, in bytes; None where there is no limit or it is unknown.
+
+    `by_server` is what its server allows each client, `by_client` what its own environment asks for. The smaller one
+    holds. `is_complete`: both were determined.
+    """
+
+    key: ProcessKey
+    gpu: str
+    by_server: int | None = None
+    by_client: int | None = None
+    is_complete: bool = False
+
+    @property
+    def limit(self) -> int | None:
+        """The limit that holds, as far as it is known."""
+        return min((limit for limit in (self.by_server, self.by_client) if limit is not None), default=None)
+
+
 class GapReason(StrEnum):
     """Why something is unknown: the label of `scan_gaps_total`."""
 

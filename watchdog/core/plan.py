@@ -16,7 +16,7 @@ from watchdog.core.assessment import (
 )
 from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
-from watchdog.core.model import Node, Now, PodList, ProcessKey, Snapshot
+from watchdog.core.model import Node, Now, PinnedLimit, PodList, ProcessKey, Snapshot
 from watchdog.core.mps import hazard_of, hit_by
 from watchdog.core.policy import Do, Policy, Rule, Step
 
@@ -164,8 +164,9 @@ class CycleReport:
 
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
-    the known namespaces, `drains` what was known of MPS clients. `maintenance` is why the driver is released or about
-    to be; None if it is not. `duration_s` is the duration of the cycle, `scan_s` that of reading the node.
+    the known namespaces, `drains` what was known of MPS clients, `pinned` their limits. `maintenance` is why the driver
+    is released or about to be; None if it is not. `duration_s` is the duration of the cycle, `scan_s` that of reading
+    the node.
     """
 
     node: Node
@@ -183,6 +184,7 @@ class CycleReport:
     outcomes: tuple[Outcome, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     drains: KnownDrains = NO_DRAINS
+    pinned: tuple[PinnedLimit, ...] = ()
     maintenance: str | None = None
     scan_s: float = 0.0
     duration_s: float = 0.0

@@ -270,7 +270,7 @@ class Daemon:
             policy_unsettled=self._permission.policy_unsettled,
         )
         pods = replace(inputs.pods, gaps=(*inputs.pods.gaps, *self._mps.gaps)) if self._mps.gaps else inputs.pods
-        return replace(inputs, pods=pods, drains=self._drains.known)
+        return replace(inputs, pods=pods, drains=self._drains.known, pinned=self._mps.limits)
 
     def _finish(
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None

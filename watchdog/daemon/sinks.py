@@ -66,6 +66,7 @@ def report_of(
         outcomes=closed.outcomes,
         namespaces=inputs.namespaces,
         drains=inputs.drains,
+        pinned=inputs.pinned,
         maintenance=maintenance,
         scan_s=opened.scan_s,
         duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,

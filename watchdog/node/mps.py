@@ -9,8 +9,8 @@ from typing import Final
 
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Now, ProcessKey
-from watchdog.core.mps import DrainableClient, Drained, DrainResult, PinnedLimit
+from watchdog.core.model import Gap, GapReason, Now, PinnedLimit, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.policy import Draining
 from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, SilentError, find_program, shortened
 from watchdog.node.mps_limits import limits_of, own_limits

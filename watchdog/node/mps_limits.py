@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from watchdog.core.model import ProcessKey
-from watchdog.core.mps import PinnedLimit
+from watchdog.core.model import PinnedLimit, ProcessKey
+from watchdog.core.units import LARGEST
 from watchdog.node.procfs import Procfs
 
 _VARIABLE: Final = b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="
@@ -16,7 +16,8 @@ _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # binar
 def parse_limit(text: str) -> int | None:
     """A memory limit as MPS writes it, such as `20350M` or `512MB`, in bytes; None if it is not one."""
     match = _LIMIT.fullmatch(text.strip())
-    return None if match is None else int(match["number"]) * _UNITS[match["unit"].upper()]
+    limit = None if match is None else int(match["number"]) * _UNITS[match["unit"].upper()]
+    return limit if limit is None or limit <= LARGEST else None
 
 
 def parse_limits(text: str) -> dict[str, int] | None:

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from watchdog.core.assessment import Assessment, AttributedUse, Reason, Unattributed
-from watchdog.core.model import Gap, Gpu, Snapshot, elapsed_s
+from watchdog.core.model import Gap, Gpu, PinnedLimit, ProcessKey, Snapshot, elapsed_s
 from watchdog.core.plan import CycleReport
+from watchdog.core.units import LARGEST
+from watchdog.report.status import PinnedStatus, PinnedTotalStatus
 
 
 @dataclass(slots=True)
@@ -130,3 +132,31 @@ class Bounds:
         found = self.hiding | (silent & {gpu.uuid for gpu in self.gpus})
         # If the pod list lags behind, all bytes may be known, but not which account they belong to.
         return found if found or (assessment.behind and not silent) else None
+
+
+Limits = Mapping[tuple[ProcessKey, str], PinnedLimit]  # of MPS clients, by GPU
+
+
+def pinned_limit(limit: PinnedLimit | None) -> PinnedStatus | None:
+    """The limit of a client on a GPU; None if none is known."""
+    if limit is None or limit.limit is None:
+        return None
+    return PinnedStatus(limit=limit.limit, by_server=limit.by_server, by_client=limit.by_client)
+
+
+def pinned_total(assessment: Assessment, limits: Limits) -> PinnedTotalStatus | None:
+    """The known limits of an account's clients, each client's on all GPUs of the account together."""
+    by_client: dict[ProcessKey, int] = {}
+    for use in assessment.uses:
+        limit = limits.get((use.key, use.gpu))
+        if limit is not None and limit.limit is not None:
+            by_client[use.key] = by_client.get(use.key, 0) + limit.limit
+    if not by_client:
+        return None
+    together, declared = min(sum(by_client.values()), LARGEST), assessment.declared
+    return PinnedTotalStatus(
+        clients=len(by_client),
+        most=min(max(by_client.values()), LARGEST),
+        together=together,
+        exceeds_declared=declared is not None and together > declared,
+    )

@@ -25,6 +25,7 @@ Bytes = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds = Annotated[int, Meta(ge=-(10**9), le=10**9)] | Annotated[float, Meta(ge=-1e9, le=1e9)]
 Percent = Annotated[str, Meta(pattern=r"^[0-9]{1,6}(?:\.[0-9]{1,6})?%\Z")]
 
+ABSENT: Final = UNSET  # the value of a key that is left out
 # What identifies an account in a status: the UID of its pod, its container, its GPU.
 StatusKey = tuple[str, str | None, str | None]
 
@@ -80,8 +81,28 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
         return shown if self.gi is None else f"{shown}/{self.gi}"
 
 
+class PinnedStatus(Struct, frozen=True, kw_only=True):
+    """How much memory MPS lets a client pin on a GPU: the smaller one of its server's limit and its own."""
+
+    limit: Bytes | None = None
+    by_server: Bytes | None = None
+    by_client: Bytes | None = None
+
+
+class PinnedTotalStatus(Struct, frozen=True, kw_only=True):
+    """The limits of an account's MPS clients, as far as they are known: on how many processes, and how much in total.
+
+    `exceeds_declared`: they may use more than is declared, by these limits alone.
+    """
+
+    clients: int = 0
+    most: Bytes = 0
+    together: Bytes = 0
+    exceeds_declared: bool = False
+
+
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process of an account on one GPU."""
+    """A process of an account on one GPU; `pinned` only if it is an MPS client with a known limit."""
 
     pid: int
     start_ticks: int | None = None
@@ -89,6 +110,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     used: Bytes | None = None
     name: str = ""
+    pinned: PinnedStatus | UnsetType = UNSET
 
 
 class UnattributedStatus(Struct, frozen=True, kw_only=True):
@@ -164,7 +186,10 @@ class StepStatus(Struct, frozen=True, kw_only=True):
 
 
 class AccountStatus(Struct, frozen=True, kw_only=True):
-    """An account with its processes and every step of its rule. `behind`: the pod list lacks one of its containers."""
+    """An account with its processes and every step of its rule. `behind`: the pod list lacks one of its containers.
+
+    `pinned` sums up the limits of its MPS clients, if any is known.
+    """
 
     namespace: str = ""
     pod: str = ""
@@ -195,6 +220,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     ladder: tuple[StepStatus, ...] = ()
     advice: str | None = None
     declare_by: str | None = None
+    pinned: PinnedTotalStatus | UnsetType = UNSET
 
     @property
     def title(self) -> str:

@@ -16,11 +16,22 @@ from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.changes import BEGUN, Change, ChangeKind
-from watchdog.report.figures import Bounds, all_gaps, is_listed, pods_stale, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.figures import (
+    Bounds,
+    Limits,
+    all_gaps,
+    is_listed,
+    pinned_limit,
+    pinned_total,
+    pods_stale,
+    residual_by_gpu,
+    unattributed_by_gpu,
+)
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import forecast
 from watchdog.report.sentences.node import breaker_status
 from watchdog.report.status import (
+    ABSENT,
     AccountPart,
     AccountStatus,
     AllowanceStatus,
@@ -53,8 +64,10 @@ _STATES: Final[Mapping[Comparison, str]] = {
 }
 
 
-def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) -> AccountStatus:
-    """An account with its processes and every step of its rule; `bounds` are those of the report."""
+def account_status(
+    assessment: Assessment, report: CycleReport, bounds: Bounds, limits: Limits = MappingProxyType({})
+) -> AccountStatus:
+    """An account with its processes and every step of its rule; `bounds` and `limits` are those of the report."""
     state = report.plan.ledger.accounts.get(assessment.account)
     workload = assessment.pod.workload
     # The owner of a pod on which no action is ever taken has nothing to change.
@@ -83,6 +96,7 @@ def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) 
                 gpu=use.gpu,
                 used=_bytes(use.used),
                 name=inert(use.name),
+                pinned=pinned_limit(limits.get((use.key, use.gpu))) or ABSENT,
             )
             for use in assessment.uses
         ),
@@ -102,6 +116,7 @@ def account_status(assessment: Assessment, report: CycleReport, bounds: Bounds) 
         ladder=_ladder(assessment, state),
         advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if is_advised else None,
         declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
+        pinned=pinned_total(assessment, limits) or ABSENT,
     )
 
 
@@ -216,6 +231,7 @@ def status_of(
     residual, unattributed, snapshot = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
     hangs = health is not None and health.hangs_since is not None
     stale, bounds = pods_stale(report), Bounds.of(report)
+    limits = {(limit.key, limit.gpu): limit for limit in report.pinned}
     return Status(
         node=inert(report.node.name),
         at=Moment(report.at.wall_s),
@@ -224,7 +240,7 @@ def status_of(
         suspended=report.suspended,
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
         gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], snapshot) for gpu in snapshot.gpus),
-        accounts=tuple(account_status(assessment, report, bounds) for assessment in report.assessments),
+        accounts=tuple(account_status(assessment, report, bounds, limits) for assessment in report.assessments),
         unattributed=tuple(
             UnattributedStatus(
                 pid=use.pid, gpu=use.gpu, used=_bytes(use.used), reason=use.reason.value, name=inert(use.name)

@@ -22,6 +22,7 @@ from watchdog.daemon.enforcement import Environment
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
 from watchdog.options import Options
+from watchdog.report.status import AccountStatus, Moment, PolicyStatus, Status
 
 READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))
 GOOD = Facts(
@@ -83,3 +84,8 @@ def read(**changes: Any) -> Facts:
 def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; mend it", on: str | None = "GPU-0") -> Gap:
     """A gap in what the driver, a process or a file reports."""
     return Gap(reason=reason, what=what, problem=Problem(*why.split("; ", 1)), gpu=on)
+
+
+def running(sha256: str, *accounts: AccountStatus) -> Status:
+    """The status of a daemon with this policy."""
+    return Status(node="n1", at=Moment(0), policy=PolicyStatus(sha256=sha256), accounts=accounts, plan=())

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.cli.doctor.api_rows import API, GOOD_API, within
-from tests.cli.doctor.build import GOOD, READING, gap, given, read, spoilt
+from tests.cli.doctor.build import GOOD, READING, gap, given, read, running, spoilt
 from tests.cli.doctor.container_rows import CONTAINER
 from tests.cli.doctor.switch_rows import SWITCHES
 from tests.worlds import at, container, gpu, pod, policy, process, rule, use
@@ -27,6 +27,7 @@ from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection, SilentError
 from watchdog.node.mps_pipes import UntrustedPipeError
 from watchdog.node.nvml_calls import NvmlCallError
+from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
 Row = tuple[str, Facts]
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
@@ -83,6 +84,12 @@ def _inspected(facts: Facts = GOOD, **changes: object) -> Facts:
     return replace(facts, mps=MpsInspection(**changes))  # type: ignore[arg-type]
 
 
+def _limited(**changes: object) -> Facts:
+    pinned = PinnedTotalStatus(**changes)  # type: ignore[arg-type]
+    account = AccountStatus(namespace="ns", pod="a", container="main", declared=3 * 2**29, pinned=pinned)
+    return spoilt("listen", state="ours", status=running(SHA256, AccountStatus(), account))
+
+
 def _mistakes(count: int) -> Facts:
     problems = tuple(PolicyProblem(source="policy.toml", path=f"rule[{n}]", what="is odd") for n in range(count))
     return spoilt("policy", policy=None, problems=problems)
@@ -97,7 +104,7 @@ def _under(under: object, **changes: object) -> Facts:
 
 
 def _listening(facts: Facts) -> Facts:
-    return replace(facts, listen=replace(facts.listen, state="ours", policy_sha256=SHA256))
+    return replace(facts, listen=replace(facts.listen, state="ours", status=running(SHA256)))
 
 
 DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
@@ -267,8 +274,8 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("there is no policy at", spoilt("policy", policy=None, is_there=False)),
     ),
     "policy_running": (
-        ("uses this policy", spoilt("listen", state="ours", policy_sha256=SHA256)),
-        ("uses another policy than", spoilt("listen", state="ours", policy_sha256="f00")),
+        ("uses this policy", spoilt("listen", state="ours", status=running(SHA256))),
+        ("uses another policy than", spoilt("listen", state="ours", status=running("f00"))),
         ("keeps using the last valid policy", _listening(_mistakes(1))),
         ("keeps using the last valid policy", _listening(spoilt("policy", policy=None, is_there=False))),
     ),
@@ -307,6 +314,13 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("of /p answers; clients: 2", _inspected(daemons={"/p": 2})),
         ("a daemon is silent: it sleeps", _inspected(daemons={"/p": SilentError("it sleeps", "wake it")})),
         ("an answer is invalid: a poem", _inspected(daemons={"/p": InvalidAnswerError("a poem", "see its log")})),
+    ),
+    "mps_limits": (
+        ("do not exceed what their pods declare", _limited(clients=1, most=2**30, together=2**30)),
+        (
+            "each of its 2 MPS clients may pin at most 1Gi, together 2Gi, more than the 1.5Gi declared",
+            _limited(clients=2, most=2**30, together=2 * 2**30, exceeds_declared=True),
+        ),
     ),
     "pods": (
         ("pods in pods.json: 1", GOOD),

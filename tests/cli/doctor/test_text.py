@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.cli.doctor.build import GOOD, gap, read, spoilt
+from tests.cli.doctor.build import GOOD, gap, read, running, spoilt
 from tools.doctor_reference import REFERENCE, doctor_reference
 from watchdog.cli.doctor import CHECKS, diagnose, diagnosis_text, document, shortcoming
 from watchdog.cli.doctor.facts import Facts
@@ -76,7 +76,7 @@ def test_a_deliberate_switch_is_no_fault() -> None:
     assert shortcoming(diagnose(STOPPED)) == said
     broken = replace(
         spoilt("policy", policy=None, problems=(PolicyProblem(source="policy.toml", what="is odd"),)),
-        listen=replace(GOOD.listen, state="ours", policy_sha256="f00"),
+        listen=replace(GOOD.listen, state="ours", status=running("f00")),
     )
     assert shortcoming(diagnose(broken)) == (
         "there is no valid policy, and the running daemon keeps using its last valid one. Blocked by: policy"

@@ -19,6 +19,7 @@ from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
 from watchdog.node.mps_control import MpsInspection
 from watchdog.options import Options
+from watchdog.report.status import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +203,17 @@ class JournalFacts:
 class ListenFacts:
     """The address of the endpoints: whether it is available, or who answers there. `problem` includes its remedy.
 
-    `policy_sha256` is that of the policy of the daemon that answers; empty if unknown.
+    `status` is that of the daemon that answers; None if unknown.
     """
 
     state: Literal["free", "ours", "ours_sick", "taken", "unusable"]
     problem: str = ""
-    policy_sha256: str = ""
+    status: Status | None = None
+
+    @property
+    def policy_sha256(self) -> str:
+        """That of the policy of the daemon that answers; empty if unknown."""
+        return "" if self.status is None else self.status.policy.sha256
 
 
 DEFAULTS: Final = Policy(sha256="", source="")  # without a valid policy

@@ -314,9 +314,9 @@ def _ask_daemon(listen: str, problem: str) -> ListenFacts:
         return ListenFacts(state="taken", problem=problem)
     if answer.headers.get("Server") != "gpu-watchdog":
         return ListenFacts(state="taken", problem=problem)
-    sha256 = ""
+    status = None
     with contextlib.suppress(QueryError):
-        sha256 = query_status(url, _LISTEN_PATIENCE_S).policy.sha256
+        status = query_status(url, _LISTEN_PATIENCE_S)
     if answer.status == HTTPStatus.OK:
-        return ListenFacts(state="ours", policy_sha256=sha256)
-    return ListenFacts(state="ours_sick", problem=text, policy_sha256=sha256)
+        return ListenFacts(state="ours", status=status)
+    return ListenFacts(state="ours_sick", problem=text, status=status)

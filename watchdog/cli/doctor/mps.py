@@ -6,6 +6,8 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, ok, to_enforce, to_observe, warning
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection, SilentError
 from watchdog.node.mps_pipes import UntrustedPipeError
+from watchdog.report.sentences.usage import account_name, pinned_limits
+from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
 
 def _clients(facts: Facts) -> int:
@@ -88,3 +90,24 @@ def mps_daemon(facts: Facts) -> Iterator[CheckResult]:
         elif isinstance(state, SilentError):
             problem = state.problem
             yield warning(f"a daemon is silent: {problem.cause}", problem.remedy)
+
+
+def _clients_limits(facts: Facts) -> list[tuple[AccountStatus, PinnedTotalStatus]]:
+    accounts = facts.listen.status.accounts if facts.listen.status is not None else ()
+    return [(account, account.pinned) for account in accounts if isinstance(account.pinned, PinnedTotalStatus)]
+
+
+@to_observe(given=lambda facts: bool(_clients_limits(facts)))
+def mps_limits(facts: Facts) -> Iterator[CheckResult]:
+    """The limits of a pod's MPS clients do not add up to more than the pod declares. Only known of a running daemon."""
+    beyond = [each for each in _clients_limits(facts) if each[1].exceeds_declared]
+    for account, pinned in beyond:
+        name = account_name(account.namespace, account.pod, account.container)
+        limits = pinned_limits(pinned, account.declared)
+        yield warning(
+            f"{name}: {limits}",
+            "start fewer clients, set a lower CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in each, or declare more; a rule that "
+            "kills or evicts enforces what is declared",
+        )
+    if not beyond:
+        yield ok("the limits of MPS clients do not exceed what their pods declare")

@@ -7,8 +7,8 @@ from watchdog.core.rules import TERMINATING
 from watchdog.core.units import format_bytes
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import following
-from watchdog.report.sentences.usage import account_name, limit_sum, origin
-from watchdog.report.status import AccountStatus, GapStatus, Status
+from watchdog.report.sentences.usage import account_name, limit_sum, origin, pinned_limits
+from watchdog.report.status import AccountStatus, GapStatus, PinnedTotalStatus, Status
 from watchdog.report.text import capital, clock_time, inert
 
 _MOST_GAPS: Final = 3
@@ -17,7 +17,13 @@ _MOST_GAPS: Final = 3
 def account_paragraphs(account: AccountStatus, status: Status) -> tuple[tuple[str, ...], ...]:
     """Use and limit of an account; its rule and what follows; what its owner can change."""
     paragraphs = (
-        (*_use(account, status), *_limit(account), *_verdict(account, status), *_misdeclarations(account)),
+        (
+            *_use(account, status),
+            *_limit(account),
+            *_verdict(account, status),
+            *_misdeclarations(account),
+            *_pinned(account),
+        ),
         (*_rule(account, status), *following(account, status)),
         (f"To stay within its limit, {inert(account.advice, 1000)}.",) if account.advice is not None else (),
     )
@@ -169,6 +175,11 @@ def _misdeclarations(account: AccountStatus) -> Iterator[str]:
         reason = why.rstrip(".")
         end = "" if reason.endswith("?") and not instead else "."
         yield f"The declaration {source} is ignored: {reason}{instead}{end}"
+
+
+def _pinned(account: AccountStatus) -> Iterator[str]:
+    if isinstance(account.pinned, PinnedTotalStatus):
+        yield f"{capital(pinned_limits(account.pinned, account.declared))}."
 
 
 def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
