@@ -256,3 +256,15 @@ def test_explain_and_history_report_the_drain(bench: Bench) -> None:
     assert "The MPS server was asked to end its clients" in " ".join(told.split())
     history = gpu_watchdog("history", "--journal", bench.world.journal, stub=bench.world.stub_file)
     assert "the MPS server was asked to end 1 client of container main" in " ".join(history.stdout.split())
+
+
+def test_limits_of_clients_are_shown(bench: Bench) -> None:
+    """What MPS lets the clients of a pod use is in the status and in `explain`, with what the pod declares."""
+    bench.control.limits = {"0": "768M"}
+    with drainable(bench, bench.policy(mode="observe")) as running:
+        running.wait(lambda d: all("pinned" in each for each in d.status()["accounts"]))
+        hog = next(each for each in running.status()["accounts"] if each["pod"] == "hog")
+        url = f"http://127.0.0.1:{running.port}"
+        text = " ".join(gpu_watchdog("explain", "ns/hog", "--url", url, stub=bench.world.stub_file).stdout.split())
+    assert hog["pinned"] == {"clients": 2, "most": 768 * MIB, "together": 1536 * MIB, "exceeds_declared": True}
+    assert "Each of its 2 MPS clients may pin at most 768Mi, together 1.5Gi, more than the 1Gi declared" in text
