@@ -212,7 +212,7 @@ def test_every_gap_is_told() -> None:
 
 def test_every_brake_and_reason_is_told() -> None:
     """What a plan entry is withheld by, and why bytes belong to no pod: each has its row."""
-    assert _rows(TROUBLES, "Withheld") == {brake.value for brake in Brake}
+    assert _rows(TEXTS[ROOT / "docs" / "brakes.md"], "The brakes, in order") == {brake.value for brake in Brake}
     assert _rows(TROUBLES, "Unattributed memory") == {reason.value for reason in Reason}
 
 
