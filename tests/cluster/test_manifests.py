@@ -19,11 +19,12 @@ from tools.programs import helm
 pytestmark = pytest.mark.slow
 
 _OPTIONS: Final = (
-    *("networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig"),
+    *("networkPolicy.create", "openshift.scc", "resourceQuota.create", "driver.mig", "mps.mounts", "mps.clientLimits"),
     *("prometheus.podMonitor.create", "prometheus.rules.create", "grafana.dashboard.create"),
 )
 _OTHERS: Final = (
     *("security=privileged", "driver.runtimeClassName=nvidia"),
+    "mps.mounts=true,mps.driverRoot=/run/nvidia/driver",
     *("driver.hostPath=/opt/driver", "driver.library=/opt/driver/libnvidia-ml.so.1"),
     *(f"fullnameOverride={'a' * 62}-b", f"nameOverride={'a' * 70}", "existingConfigMap.name=mine"),
     *("gpuOperator.client=true", "imagePullSecrets[0].name=registry", f"serviceAccount.name={'a' * 70}"),

@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -51,18 +51,25 @@ class Card:
         self.root = root
         self.started: list[subprocess.Popen[str]] = []
         self.pods: list[Pod] = []
+        self.policy = POLICY
         self.procfs = Path("/proc")
         self.cgroups = Cgroups("cgroup2")
         if not self.cgroups.are_there:
             self.cgroups = Cgroups("cgroup")
 
-    def hog(self, name: str, declared: str, used: int) -> subprocess.Popen[str]:
-        """A pod with one process that allocates so much."""
+    def hog(
+        self, name: str, declared: str, used: int, *more: str, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """A pod with one process that allocates so much; `more` are further arguments."""
         container = Container(name="main", id=os.urandom(32).hex(), declared=declared)
         pod = Pod(name=name, containers=[container], uid=str(uuid.uuid4()))
         self.pods.append(pod)
         process = subprocess.Popen(
-            [sys.executable, HOG, str(used)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, HOG, str(used), *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
         )
         self.started.append(process)
         self.cgroups.enter(pod.cgroup(container), process.pid)
@@ -75,7 +82,7 @@ class Card:
         """Write the pod list and the policy."""
         items = [pod.to_json() for pod in self.pods]
         (self.root / "pods.json").write_text(json.dumps({"kind": "List", "items": items}), encoding="utf-8")
-        mount(self.root / "policy.toml", POLICY)
+        mount(self.root / "policy.toml", self.policy)
 
     @property
     def options(self) -> list[str]:
@@ -112,6 +119,30 @@ def card(tmp_path: Path) -> Iterator[Card]:
     made.close()
 
 
+@contextmanager
+def enforcing(card: Card) -> Iterator[Daemon]:
+    """A daemon that enforces the card's policy."""
+    log = card.root / "log"
+    where = ["--journal", f"{card.root}/state/j.db", "--listen", "127.0.0.1:0"]
+    with log.open("wb") as out:
+        process = subprocess.Popen([str(COMMAND), "run", *card.options, *where], stdout=out, stderr=out)
+    running = Daemon(process, log)
+    try:
+        running.wait(Daemon.is_up)
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        process.wait()
+
+
+def grow(hog: subprocess.Popen[str], amount: int) -> None:
+    """Let a hog allocate more."""
+    assert hog.stdin is not None
+    hog.stdin.write(f"{amount}\n")
+    hog.stdin.flush()
+
+
 def _scan(card: Card) -> dict[str, list[dict[str, int]]]:
     done = subprocess.run([COMMAND, "scan", "--json", *card.options], capture_output=True, text=True, check=True)
     found: dict[str, list[dict[str, int]]] = json.loads(done.stdout)
@@ -138,20 +169,11 @@ def _by_pod(card: Card, got: dict[str, list[dict[str, int]]], allocated: dict[st
 def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
     """A real kill on a real GPU: the neighbour lives, and the release time is measured."""
     calm, hog = card.hog("calm", "2Gi", GIB), card.hog("hog", "1Gi", 512 * MIB)
-    log = card.root / "log"
-    where = ["--journal", f"{card.root}/state/j.db", "--listen", "127.0.0.1:0"]
-    command = [str(COMMAND), "run", *card.options, *where]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out)
-    running = Daemon(process, log)
-    try:
-        running.wait(Daemon.is_up)
+    with enforcing(card) as running:
         running.wait_passes(1)
         assert hog.poll() is None
-        assert hog.stdin is not None
-        hog.stdin.write(f"{8 * GIB}\n")
-        hog.stdin.flush()
         began = time.monotonic()
+        grow(hog, 8 * GIB)
         running.wait(lambda _: hog.poll() is not None)
         killed = time.monotonic() - began
         running.wait(lambda d: d.metric("release_seconds_count") == 1)
@@ -159,10 +181,6 @@ def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
         sys.stdout.write(f"allocation to death: {killed:.3f} s, first signal to memory free: {release:.3f} s\n")
         assert calm.poll() is None
         assert killed < 3
-    finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        process.wait()
 
 
 def test_the_listing_of_a_real_driver_is_read_without_a_gap(card: Card) -> None:
