@@ -67,7 +67,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        assert target.exists(), f"{link}: there is no {target}"
+        assert target.is_file(), f"{link}: there is no file {target}; the site has no folders"
         if anchor:
             assert anchor in _anchors(target.read_text(encoding="utf-8")), f"{link}: no such heading"
 
