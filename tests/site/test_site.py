@@ -27,6 +27,7 @@ class Page(HTMLParser):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links: list[str] = []
+        self.loads: list[str] = []
         self.anchors: set[str] = set()
         self.feed(path.read_text(encoding="utf-8"))
 
@@ -35,6 +36,8 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.append(value)
+            if value and (name == "src" or (tag, name) == ("link", "href")):
+                self.loads.append(value)
             if name == "id" and value:
                 self.anchors.add(value)
 
@@ -82,6 +85,11 @@ def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
     ]
     assert broken == []
     assert sum(len(page.links) for page in pages.values()) > 5000
+
+
+def test_a_page_loads_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
+    """The site works without a network, and a reader's browser asks nobody else."""
+    assert [each for page in pages.values() for each in page.loads if re.match(r"https?:|//", each)] == []
 
 
 def test_every_page_is_found_from_the_front_page(site: Path, pages: dict[Path, Page]) -> None:
