@@ -107,7 +107,7 @@ def on_a_terminal(*arguments: object, columns: int = 90, cwd: Path | None = None
     return written.decode().replace("\r\n", "\n")
 
 
-def teston_a_terminal(journal: Path) -> None:
+def test_on_a_terminal(journal: Path) -> None:
     """Wrapped at the terminal's width, in colour unless NO_COLOR asks for none, and inert."""
     text = on_a_terminal("history", "--journal", journal)
     assert ", times in UTC\x1b[0m\n" in text

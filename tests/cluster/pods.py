@@ -51,10 +51,6 @@ class Pods:
         status = {"conditions": [ready], "capacity": has, "allocatable": has}
         self._api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
 
-    def wait_until_schedulable(self, name: str, *, limit_s: float = 180.0) -> None:
-        """Wait until the node lifecycle controller has taken the taint of a new node away."""
-        self._wait(lambda: not self._api.ask("GET", f"/api/v1/nodes/{name}")["spec"].get("taints"), limit_s)
-
     def create(
         self,
         name: str | None = None,

@@ -1,10 +1,6 @@
 """The control plane itself: what the tests beside it rely on must be true of it."""
 
-import datetime as dt
-import json
-import os
 import signal
-import ssl
 import subprocess
 import sys
 import textwrap
@@ -13,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Api, RefusedError, query
+from tests.cluster.api import query
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.network import LOOPBACK
 from tests.cluster.pods import Pods
-from tests.cluster.rights import allow
 from tests.node.support import REPOSITORY, wait_until
 
 
@@ -25,32 +20,6 @@ def watch_of(namespace: str, version: str, **more: str) -> str:
     """The path of a watch that ends by itself soon."""
     more = {"timeoutSeconds": "2", **more}
     return f"/api/v1/namespaces/{namespace}/pods" + query(watch="1", resourceVersion=version, **more)
-
-
-def test_it_is_the_release_that_was_asked_for(control_plane: ControlPlane) -> None:
-    """The programs carry the version of their module: without a stamp they would be v0.0.0."""
-    from tools.programs import version
-
-    assert control_plane.api.ask("GET", "/version")["gitVersion"] == version()
-
-
-def test_users_may_do_what_they_are_allowed_to(control_plane: ControlPlane, namespace: str) -> None:
-    """Rights are real: a user reads nothing before a role says so, and kubectl as that user neither."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    token = control_plane.token("tenant")
-    assert control_plane.api.call("GET", path, token=token).status == 403
-    own = control_plane.kubeconfig(token=token)
-    refused = control_plane.kubectl("get", "pods", "-n", namespace, kubeconfig=own, check=False)
-    assert "forbidden" in refused.stderr
-    allow(control_plane, "tenant", namespace)
-    wait_until(lambda: control_plane.api.call("GET", path, token=token).status == 200)
-
-
-def test_a_failed_kubectl_says_why(control_plane: ControlPlane) -> None:
-    """The words of kubectl stand in the traceback."""
-    with pytest.raises(subprocess.CalledProcessError) as failed:
-        control_plane.get("node", "not-there")
-    assert "NotFound" in failed.value.__notes__[0]
 
 
 def test_requests_are_counted_at_the_server(control_plane: ControlPlane, namespace: str) -> None:
@@ -182,46 +151,3 @@ def test_servers_end_with_the_tests(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, timeout=180, check=False)
     assert ended.returncode == -signal.SIGKILL
     wait_until(lambda: not Path(f"/proc/{int(ended.stdout)}/exe").exists())  # a zombie has none
-
-
-def test_two_at_once(control_plane: ControlPlane, programs: Path, tmp_path: Path) -> None:
-    """A second control plane stands beside the first and knows nothing of it; one of etcd and API server is enough."""
-    with ControlPlane(tmp_path / "p", programs=programs, controllers=False, scheduler=False) as plane:
-        assert plane.port != control_plane.port
-        assert plane.api.call("GET", "/readyz").status == 200
-        assert plane.api.call("GET", "/readyz", token=control_plane.token("admin")).status == 401
-        with pytest.raises(ssl.SSLCertVerificationError):
-            Api(LOOPBACK, plane.port, ca=control_plane.ca, token="any").call("GET", "/readyz")
-
-
-def test_a_server_that_does_not_come_up_says_why(programs: Path, tmp_path: Path) -> None:
-    """The end of its log is in the error."""
-    from tests.cluster.processes import ServerError
-
-    flags = ["--no-such-flag"]
-    with (
-        pytest.raises(ServerError, match="no-such-flag"),
-        ControlPlane(tmp_path / "p", programs=programs, apiserver_flags=flags) as plane,
-    ):
-        pytest.fail(f"{plane.url} came up")
-
-
-def test_a_client_certificate_may_have_expired(control_plane: ControlPlane) -> None:
-    """The authority of the control plane issues what it shall refuse."""
-    now = dt.datetime.now(dt.UTC)
-    good = control_plane.authority.client("tenant")
-    old = control_plane.authority.client("tenant", not_after=now - dt.timedelta(minutes=1))
-    outputs = []
-    for pair in (good, old):
-        config = control_plane.kubeconfig(client=pair)
-        outputs.append(control_plane.kubectl("auth", "whoami", "-o", "json", kubeconfig=config, check=False))
-    assert json.loads(outputs[0].stdout)["status"]["userInfo"]["username"] == "tenant"
-    assert outputs[1].returncode != 0
-
-
-def test_refusals_are_errors(control_plane: ControlPlane) -> None:
-    """What a test asks for and does not get is told with the server's words."""
-    with pytest.raises(RefusedError, match="NotFound") as refused:
-        control_plane.api.ask("GET", "/api/v1/nodes/nobody")
-    assert refused.value.answer.status == 404
-    assert os.environ.get("KUBECONFIG") != str(control_plane.admin_kubeconfig)

@@ -103,10 +103,6 @@ def test_what_has_not_changed_is_not_worked_out_again() -> None:
     assert b is first[1]
 
 
-def _declaring_less(pods: PodList) -> PodList:
-    return PodList(pods=(pod("a", container(declared="1Mi")), *pods.pods[1:]))
-
-
 CHANGES: dict[str, Callable[[World], World]] = {
     "own place": lambda w: replace(w, inputs=replace(w.inputs, own=Place(kind=PlaceKind.POD, pod="a"))),
     "node label": lambda w: replace(w, inputs=replace(w.inputs, node=Node(name="n1", labels={"pool": "x"}))),

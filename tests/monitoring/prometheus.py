@@ -157,10 +157,6 @@ class Prometheus(Served):
         """Wait until an expression gives something."""
         return wait_for(lambda: self.query(expr), lambda: f"{expr}\n{self.trouble()}", limit_s)
 
-    def wait_while(self, expr: str, limit_s: float = _LIMIT_S) -> None:
-        """Wait until an expression gives nothing any more."""
-        wait_for(lambda: not self.query(expr), lambda: f"gone: {expr}\n{self.query(expr)}", limit_s)
-
     def wait_for_alert(self, name: str, *, state: str = "firing", limit_s: float = _LIMIT_S) -> list[Alert]:
         """Wait until an alert is in a state."""
         return wait_for(lambda: self.alerts(name, state=state), lambda: f"{name}: {self.alerts()}", limit_s)

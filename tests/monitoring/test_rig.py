@@ -4,34 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.monitoring.alertmanager import Alertmanager, Config, amtool
+from tests.monitoring.alertmanager import amtool
 from tests.monitoring.asking import RefusedError
 from tests.monitoring.programs import find
-from tests.monitoring.prometheus import Prometheus, configuration, prometheus, static
-from tests.monitoring.webhook import Webhook
+from tests.monitoring.prometheus import Prometheus, configuration, static
 
 pytestmark = pytest.mark.slow
-
-_RULES = {
-    "groups": [
-        {
-            "name": "test",
-            "rules": [
-                {"alert": "SelfSeen", "expr": "up == 1", "annotations": {"summary": "{{ $labels.job }} is up"}},
-                {"alert": "Later", "expr": "up == 1", "for": "1h"},
-            ],
-        }
-    ]
-}
-
-
-def _to(webhook: Webhook) -> Config:
-    """A configuration that tells everything at once."""
-    receiver = {"name": "all", "webhook_configs": [{"url": f"{webhook.url}/all"}]}
-    route = {"receiver": "all", "group_by": ["alertname"], "group_wait": "0s", "group_interval": "1s"}
-    return {"route": route, "receivers": [receiver]}
 
 
 @pytest.fixture(scope="module")
@@ -56,40 +35,6 @@ def test_queries(watching_itself: Prometheus) -> None:
         watching_itself.query("sum(")
     with pytest.raises(RefusedError, match="yaml"):
         watching_itself.reload("scrape_configs: 1")
-
-
-def test_from_a_rule_to_the_webhook_and_back(tmp_path: Path, webhook: Webhook) -> None:
-    """An alert that fires arrives with its labels and annotations, and its end does too; a pending one does not."""
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(yaml.safe_dump(_RULES), encoding="utf-8")
-    with (
-        Alertmanager(tmp_path / "alertmanager", _to(webhook)) as alertmanager,
-        prometheus(
-            tmp_path / "prometheus",
-            static(alertmanager.address, job="alertmanager"),
-            rules=[rules],
-            alertmanagers=[alertmanager.address],
-        ) as running,
-    ):
-        told = webhook.wait_for("SelfSeen")
-        assert (told.labels["job"], told.path) == ("alertmanager", "/all")
-        assert told.annotations == {"summary": "alertmanager is up"}
-        assert [each.state for each in running.alerts("Later")] == ["pending"]
-        assert webhook.told("Later") == []
-        assert {each["name"]: each["health"] for each in running.rules()} == {"SelfSeen": "ok", "Later": "ok"}
-        (known,) = alertmanager.amtool("alert", "query", "alertname=SelfSeen")
-        assert known["labels"] == told.labels
-        running.reload(configuration(rules=[rules], alertmanagers=[alertmanager.address]))
-        assert webhook.wait_for("SelfSeen", status="resolved", after=told.at).labels == told.labels
-
-
-def test_alerts_sent_by_hand(tmp_path: Path, webhook: Webhook) -> None:
-    """A test can send alerts of its own to an Alertmanager, and end them."""
-    with Alertmanager(tmp_path, _to(webhook)) as alertmanager:
-        alertmanager.send({"alertname": "A", "pod": "p"})
-        assert webhook.wait_for("A").labels == {"alertname": "A", "pod": "p"}
-        alertmanager.send({"alertname": "A", "pod": "p"}, resolved=True)
-        assert webhook.wait_for("A", status="resolved").labels == {"alertname": "A", "pod": "p"}
 
 
 def test_amtool_fails_where_a_configuration_has_a_mistake(tmp_path: Path) -> None:

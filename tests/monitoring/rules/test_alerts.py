@@ -1,5 +1,6 @@
 """Every alert on what the real collector exposes: fires, not one step below, resolves, right over a restart."""
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,22 +41,16 @@ def _alone(made: Scenario) -> World:
     return world
 
 
-def _cases() -> list[object]:
-    return [pytest.param(made, id=f"{alert}-{made.__name__}") for alert, made in SCENARIOS]
-
-
-@pytest.mark.parametrize("made", _cases())
-def test_alone(made: Scenario, tmp_path: Path) -> None:
-    """The scenario, with one Prometheus for one cluster, whose series have no label for that."""
-    hold(_alone(made), tmp_path, ALERTS)
-
-
-@pytest.mark.parametrize("made", _cases())
-def test_beside_another_cluster(made: Scenario, tmp_path: Path) -> None:
-    """The same where a healthy cluster beside it has nodes and pods of the same names: nothing is mixed up."""
+def _beside(made: Scenario) -> World:
     world = World("east", neighbour="west")
     made(world)
-    hold(world, tmp_path, ALERTS)
+    return world
+
+
+@pytest.mark.parametrize("world", [_alone, _beside], ids=["alone", "beside another cluster"])
+def test_every_scenario(world: Callable[[Scenario], World], tmp_path: Path) -> None:
+    """One Prometheus for one cluster; and beside a healthy cluster with nodes and pods of the same names."""
+    hold((world(made) for _, made in SCENARIOS), tmp_path, ALERTS)
 
 
 def test_what_is_withheld_for_mps_is_told_for_longer_than_a_week(tmp_path: Path) -> None:
