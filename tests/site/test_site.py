@@ -34,9 +34,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep links and anchors."""
         for name, value in attrs:
-            if name in ("href", "src") and value:
+            if name in ("href", "src", "srcset") and value:
                 self.links.append(value)
-            if value and (name == "src" or (tag, name) == ("link", "href")):
+            if value and (name in ("src", "srcset") or (tag, name) == ("link", "href")):
                 self.loads.append(value)
             if name == "id" and value:
                 self.anchors.add(value)
