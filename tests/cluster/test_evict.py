@@ -191,6 +191,20 @@ def test_a_budget_blocks_and_lets_through(bench: Bench, pods: Pods, node: str) -
     assert bench.requests() == [(*LOOK, 200), (*EVICT, 429), (*LOOK, 200), (*EVICT, 201)]
 
 
+def test_a_dry_run_evicts_nobody(bench: Bench, pods: Pods, node: str) -> None:
+    """What a budget blocks, a dry run shows; what it lets through stays as it is, and its budget is not used up."""
+    labels = {"app": "web"}
+    both = [pods.create(node=node, metadata={"labels": labels}) for _ in range(2)]
+    assert bench.evict(both[0], is_dry_run=True).answer is EvictionAnswer.REHEARSED
+    pods.budget(labels, allowed=1, name="web", minAvailable=1)
+    assert [bench.evict(pod, is_dry_run=True).answer for pod in both] == [EvictionAnswer.REHEARSED] * 2
+    path = f"/apis/policy/v1/namespaces/{pods.namespace}/poddisruptionbudgets/web"
+    bench.plane.api.ask("PATCH", path, {"spec": {"minAvailable": 2}})
+    pods.wait_for_budget("web", allowed=0)
+    assert bench.evict(both[0], is_dry_run=True).answer is EvictionAnswer.BLOCKED
+    assert bench.spared(*both)
+
+
 def test_two_budgets(bench: Bench, pods: Pods, node: str) -> None:
     """500: it won't heal by itself, and the reason says what to do."""
     labels = {"app": "web"}

@@ -4,10 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worlds import Gi, assessed, container, gpu, owner, planned, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assessment import MpsRole
+from tests.worlds import (
+    NODE,
+    Gi,
+    assessed,
+    container,
+    gpu,
+    owner,
+    planned,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
+from watchdog.core.assess import assess
+from watchdog.core.assessment import Inputs, KnownDrains, MpsRole
+from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
-from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, Process, Snapshot, Use
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, PodList, Process, ProcessKey, Snapshot, Use
 from watchdog.core.plan import Plan
 from watchdog.core.policy import Policy, Safety
 
@@ -177,3 +196,55 @@ def test_no_mps_no_hazard() -> None:
     """Without MPS on the node no account has a hazard."""
     seen = snapshot([use(1, 9 * Gi)], gpus=[gpu(0), gpu(1, listed=False)], unseen=frozenset({"GPU-1"}))
     assert [each.mps for each in assessed(seen, [HOG], AT_ONCE)] == [()]
+
+
+def drained_first(
+    drains: KnownDrains, *pods: Pod, do: str = "kill", scope: str = "container", accepts: bool = False
+) -> object:
+    """What withholds the hog's step, or whom it drains first; its clients are 1 and 2, in `side`, and 3, not listed."""
+    uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True), use(3, 1, mps=True), use(4, 1)]
+    seen = snapshot(uses, [process(2, "a/side"), process(3, "a/new"), server(4, None)])
+    under = replace(policy(rule(step(do=do, scope=scope))), safety=Safety(signal_mps_clients=accepts))  # type: ignore[arg-type]
+    given = Inputs(policy=under, node=NODE, pods=PodList(pods=(HOG, *pods), synced=seen.at), drains=drains)
+    found = assess(attribute(seen, given.pods.pods), seen, given)
+    (entry,) = decide(found, Ledger(), seen.at, given).entries
+    return entry.withheld_by or [key.pid for key in entry.to_drain]
+
+
+def keys(*pids: int) -> frozenset[ProcessKey]:
+    return frozenset(ProcessKey(pid=pid, start_ticks=10 * pid) for pid in pids)
+
+
+@pytest.mark.parametrize(
+    ("drainable", "drained", "more", "expected"),
+    [
+        ((), (), {}, Brake.MPS),
+        ((1,), (), {}, [1]),
+        ((2,), (), {}, Brake.MPS),
+        ((), (1,), {}, []),  # it has been drained, and is still listed
+        ((1,), (1,), {}, [1]),  # it has come back
+        ((1, 2, 3), (), {"scope": "process"}, [1]),
+        ((1,), (), {"scope": "pod"}, Brake.MPS),
+        # A kill ends no process of a container that is not in the pod list, an eviction does.
+        ((1, 2, 3), (), {"scope": "pod"}, [1, 2]),
+        ((1, 2, 3), (), {"do": "evict"}, [1, 2, 3]),
+        ((1, 2), (), {"do": "evict"}, Brake.MPS),
+        ((), (), {"accepts": True}, []),
+        ((1,), (), {"accepts": True}, [1]),
+        ((1,), (), {"accepts": True, "scope": "pod"}, [1]),
+    ],
+)
+def test_a_client_that_can_be_drained_is_no_hazard(
+    drainable: tuple[int, ...], drained: tuple[int, ...], more: dict[str, object], expected: object
+) -> None:
+    """Point 36: withheld only if some client among the targets can't be drained; the others are drained first."""
+    drains = KnownDrains(drainable=keys(*drainable), drained=keys(*drained))
+    assert drained_first(drains, **more) == expected  # type: ignore[arg-type]
+
+
+def test_a_client_of_a_server_in_its_pod_is_not_drained() -> None:
+    """Point 36: that server serves its pod alone, so its clients are ended like any other process."""
+    seen = snapshot([CLIENT, use(2, 1)], [server(2, "a/side")])
+    given = Inputs(policy=AT_ONCE, node=NODE, pods=PodList(pods=(HOG,)), drains=KnownDrains(drainable=keys(1)))
+    (assessment,) = assess(attribute(seen, (HOG,)), seen, given)
+    assert (assessment.mps, assessment.to_drain) == ((), ())

@@ -12,6 +12,7 @@ from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.drain import Drains
 from watchdog.daemon.eviction import Evictions, Evictor
 from watchdog.daemon.kill import ActionRecord, Kills
 from watchdog.daemon.last_look import LastLook
@@ -68,6 +69,7 @@ class World:
     journal: ActionRecord | None = None  # in place of `record`
     node: Node = NODE
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    drains: Drains | None = None
 
     def __post_init__(self) -> None:
         record = self.journal or self.record
@@ -80,8 +82,8 @@ class World:
         def clock() -> Now:
             return at(self.second)
 
-        self.evictions = Evictions(self.api, record, clock)
-        self.cycle = Cycle(self.seen, Kills(self.group, record, clock), self.evictions, record, clock)
+        self.evictions = Evictions(self.api, record, clock, self.drains)
+        self.cycle = Cycle(self.seen, Kills(self.group, record, clock, self.drains), self.evictions, record, clock)
 
     @property
     def tries(self) -> list[EvictionRequest]:

@@ -88,7 +88,8 @@ def test_a_withholding_is_told_in_numbers(brake: Brake, releases_in_s: float | N
     ("hazard", "says"),
     [
         (MpsHazard(role=MpsRole.CLIENT, container="main", key=KEY, name="python3"),
-         ("because process 7 (python3) in container main is a client of an MPS server outside its pod, and ending it "
+         ("because process 7 (python3) in container main is a client of an MPS server outside its pod that can't be "
+            "drained, and ending it "
          "can break the work of the other clients.")),
         (MpsHazard(role=MpsRole.SERVER, container="main", key=KEY, name="x"),
          ("because process 7 (x) in container main may be an MPS server, and the work of all its clients would break "

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,14 +15,15 @@ from tests.export.build import outcome, record
 from tests.past.histories import history, under
 from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
-from watchdog.core.model import Node, Now
+from watchdog.core.model import Node, Now, ProcessKey
+from watchdog.core.mps import Mps
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.playback import RecordedCycle, RecordKind, recorded_cycles, span_cycles
 from watchdog.journal.read import history as occurrences
 from watchdog.journal.recorder import Recorder
-from watchdog.journal.recording import MOVED, Frame, pack, reduced, unpack
+from watchdog.journal.recording import MOVED, Frame, Hidden, pack, reduced, unpack
 from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, recording_size, span_statement
 
 P = policy(rule(step("110%", 10, "kill")))
@@ -161,6 +163,17 @@ def _compare(look: RecordedCycle, state: State) -> None:
         amount = uses[place]
         assert (amount is None) is (used is None)
         assert amount is None or used is None or abs(amount - used) <= MOVED
+
+
+def test_what_could_be_drained_is_kept() -> None:
+    """A replay decides about MPS clients as the daemon did; a recording of an older daemon has none that it drained."""
+    key = ProcessKey(pid=7, start_ticks=70)
+    mps = Mps(shared=frozenset({"GPU-0"}), drainable=frozenset({key}), drained=frozenset({key}))
+    (frame,) = unpack(pack([Frame(at_ms=0, full=True, hidden=Hidden(mps=mps))]))
+    assert frame.hidden is not None
+    assert frame.hidden.mps == mps
+    older = msgspec.msgpack.encode({"shared": ["GPU-0"], "orphans": [], "trusted": [], "hidden": False})
+    assert msgspec.msgpack.decode(older, type=Mps) == Mps(shared=mps.shared)
 
 
 def test_a_look_begins_in_the_middle(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Final, TextIO
 from tests.soak.book import Book
 from tests.soak.clock import Clock
 from tests.soak.cluster import Cluster
+from tests.soak.control import SimulatedControl
 from tests.soak.driver import SimulatedDriver
 from tests.soak.kernel import Kernel
 from tests.soak.policies import PolicyPlan
@@ -59,6 +60,7 @@ class Around:
     book: Book
     stir: Callable[[str], None]
     open_driver: Callable[[], SimulatedDriver]
+    control: SimulatedControl | None = None
     slow_s: float = 0.0
     second_slow_s: float = 0.0
     stall_s: float = 0.0

@@ -35,6 +35,7 @@ SITUATIONS: Final = (
     *("evict failed", "evict observed"),
     *("withheld protected", "withheld pending", "withheld stale", "withheld owner", "withheld owner_backoff"),
     *("withheld namespace", "withheld node", "withheld breaker", "withheld journal", "withheld unknown_container"),
+    *("client drained", "drained client signalled", "worker replaced"),
     *("withheld mps", "own client signalled", "neighbours broke", "breaker opened", "enforcement began"),
     *("policy written", "stop file removed", "disk has room", "pod list fresh", "pod allowed more", "NVML sees"),
     *("race: look", "race: members", "race: signal", "race: intend", "race: intended", "race: between the looks"),

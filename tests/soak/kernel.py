@@ -31,7 +31,8 @@ class Task:
     ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
     lists its memory after its death. `other` is what it holds the next time that it wavers.
     `named` says that it calls itself an MPS server, `serves_others` that it is one for whoever comes; `server` is the
-    one that it is a client of.
+    one that it is a client of, `drained` that its work there has been ended, and `is_controlled` that a trusted control
+    daemon knows the server.
     """
 
     key: ProcessKey
@@ -48,6 +49,8 @@ class Task:
     named: bool = False
     serves_others: bool = False
     server: "Task | None" = None
+    drained: bool = False
+    is_controlled: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     other: dict[str, int] | None = None
     dies_s: float | None = None
@@ -61,8 +64,8 @@ class Task:
 
     @property
     def is_served_from_outside(self) -> bool:
-        """Whether it is a client of an MPS server that other pods need as well."""
-        return self.server is not None and self.server.serves_others
+        """Whether it has work on an MPS server that other pods need as well."""
+        return self.server is not None and self.server.serves_others and not self.drained
 
 
 def true_claim(pod: str | None, container: str | None) -> Place:
@@ -81,6 +84,7 @@ class Kernel:
         self.last_ticks: dict[int, int] = {}
         self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
         self.servers: list[Task] = []  # of MPS; with the end of one all its clients are none any more
+        self.joins = 0.2  # the share of processes that become clients of a server for whoever comes
         self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
         self._free: list[int] = list(range(FIRST_PID, FIRST_PID + PIDS))
 
@@ -165,12 +169,12 @@ class Kernel:
             return
         own = [server for server in self.servers if server.pod == task.pod and not server.serves_others]
         others = [server for server in self.servers if server.serves_others]
-        if (own or others) and self._dice.random() < (0.7 if own else 0.2):
+        if (own or others) and self._dice.random() < (0.7 if own else self.joins):
             task.server = (own or others)[0]
 
     def neighbours(self, task: Task) -> list[Task]:
-        """The other clients of the MPS server of a process."""
-        server = task.server
+        """The other clients of the MPS server of a process, which its end breaks unless it is drained."""
+        server = None if task.drained else task.server
         return [each for each in self.living() if each.server is server and each is not task] if server else []
 
     def deliver(self, task: Task, number: int) -> None:

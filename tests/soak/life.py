@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Enforcement, Environment, judge, stop_file
 from watchdog.daemon.eviction import Evictions
 from watchdog.daemon.kill import Kills
@@ -73,7 +75,11 @@ class Life:
         self._record = Record(around)
         self._lock = NodeLock(around.journal)
         self._kept: RestoredActions | None = None
-        self._actions = WatchedKills(self._scanner, self._record, around.clock.now)
+        if around.control is not None:
+            around.control.daemon_starts()
+            around.control.tell = self._tell_drain
+        self._drains = Drains(around.control)
+        self._actions = WatchedKills(self._scanner, self._record, around.clock.now, self._drains)
         self._actions.begins = lambda entry: self._book.begins(entry, around.clock.now())
         self._sources = SimSources(around)
         # It has no API: an eviction fails at once.
@@ -92,6 +98,10 @@ class Life:
         self._book.signals.signalled(task, number, self._around.clock.now())
         if number and task.is_served_from_outside:
             self._book.seen["neighbours broke"] += bool(self._around.kernel.neighbours(task))
+
+    def _tell_drain(self, task: Task) -> None:
+        self._around.stir("signal")
+        self._book.signals.drained(task, self._around.clock.now())
 
     @property
     def has_seen_swaps(self) -> bool:
@@ -198,6 +208,9 @@ class Life:
         before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(around.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
+            if not opened.snapshot.blind:
+                self._drains.use(opened.attribution, len(opened.snapshot.gpus))
+                self._drains.refresh(now)
         for gpu in reading.gpus:
             if gpu.listed:
                 lines = (line for line in told.lines if line.gpu == gpu.uuid)
@@ -294,6 +307,7 @@ class Life:
             plan=finish.plan,
             began=finish.began,
             outcomes=finish.outcomes,
+            drains=opened.inputs.drains,
             scan_s=opened.scan_s,
             duration_s=now.boottime_s - opened.snapshot.at.boottime_s,
         )
@@ -319,13 +333,14 @@ class Life:
 
     def _inputs(self) -> Inputs:
         now = self._around.clock.now()
-        return self._sources.inputs(
+        inputs = self._sources.inputs(
             self._policy,
             now,
             journal_writable=self._is_writable,
             enforcing=self._decides,
             policy_unsettled=self._policy_unsettled,
         )
+        return replace(inputs, drains=self._drains.known)
 
     def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
         now = self._around.clock.now()

@@ -415,6 +415,36 @@ FAULTS: Final = (
         ),
     ),
     Fault(
+        "a signal before all clients are drained",
+        "point 36",
+        (Edit("daemon/kill.py", "if self.drain.is_clear and now.boottime_s >= self._not_before_s:", "if True:"),),
+        seeds="mps",
+    ),
+    Fault(
+        "a refusal to drain that does not matter",
+        "point 36",
+        (Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),),
+        seeds="mps",
+    ),
+    Fault(
+        "a client that joined and is signalled undrained",
+        "point 36",
+        (Edit("daemon/kill.py", "return self.drain.is_clear and self.drain.has_read(", "return True or bool("),),
+        seeds="mps",
+    ),
+    Fault(
+        "a client that is drained after enforcement was turned off",
+        "point 20",
+        (
+            Edit(
+                "daemon/kill.py",
+                "return self._phase in (_Phase.DRAINING, _Phase.GRACE)",
+                "return self._phase is _Phase.GRACE",
+            ),
+        ),
+        seeds="mps",
+    ),
+    Fault(
         "an MPS client by its own container alone",
         "point 36",
         (Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:"),),

@@ -40,6 +40,7 @@ class SignalBook:
         action = self._deed_on(task)
         if task.serves_others:
             fail(SERVER, f"{task.key} of {task.pod}")
+        self._demand_no_work(task)
         if not action.signalled:
             self._demand_no_client(action)
         self._standing.seen["own client signalled"] += task.server is not None and not task.server.serves_others
@@ -49,6 +50,28 @@ class SignalBook:
             self._kill(action, task, now)
         else:
             fail(LAW4, f"signal {number}")
+
+    def drained(self, task: Task, now: Now) -> None:
+        """A client is about to be drained, which only a begun action may do, and as little as a signal."""
+        here = self._standing
+        here.tail.append(f"drain of {task.key.pid}/{task.key.start_ticks} of {task.pod}")
+        if not task.lives:
+            return
+        self._deed_on(task)
+        if not here.enforcing:
+            fail(WITHDRAWN, f"{task.key} is drained")
+        if here.waits(now):
+            fail(WRITTEN, f"{task.key} is drained")
+        here.seen["client drained"] += 1
+
+    def _demand_no_work(self, task: Task) -> None:
+        """No process that the last reading showed as a client gets any signal as long as others would break by it."""
+        here, reading = self._standing, self._standing.reading
+        if reading is None or here.plan.signal_mps_clients or not task.is_served_from_outside:
+            here.seen["drained client signalled"] += task.drained
+            return
+        if any(line.task is task and line.mps for line in reading.told.lines):
+            fail(NEIGHBOURS, f"{task.key} of {task.pod} is not drained, and is a client of {task.server}")
 
     def _deed_on(self, task: Task) -> TrackedAction:
         """The action that this signal is part of; none may be sent without."""

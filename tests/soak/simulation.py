@@ -10,6 +10,7 @@ from tests.soak.around import KillNine
 from tests.soak.clock import whole
 from tests.soak.driver import Card
 from tests.soak.generation import FOCUSED, generate, mutate
+from tests.soak.kernel import Task
 from tests.soak.policies import BrakePlan
 from tests.soak.world import World
 from watchdog.daemon.enforcement import stop_file
@@ -24,6 +25,8 @@ class Simulation(World):
         happens = (*_CALM, *_FOCUS.get(focus, ())) if focus in FOCUSED else _ACTIONS
         self._weights = [weight * (action in happens) for weight, action in _TABLE]
         pods.populate(self)
+        if self.control is not None:
+            self.control.replace = self._replace
 
     def step(self) -> None:
         """Let one thing happen."""
@@ -39,6 +42,17 @@ class Simulation(World):
         """Leave nothing open: the daemon ends, and whoever was writing the policy."""
         self.kill_nine()
         _end_writing(self)
+
+    def _replace(self, drained: Task) -> None:
+        """A program notices that its worker has lost its GPU: it ends, or starts another one, or does nothing."""
+        what = self.dice.random()
+        if what < 0.3:
+            self.kernel.die(drained)
+        elif what < 0.6:
+            successor = processes.start(self, drained.pod, drained.container)
+            if successor is not None:
+                processes.hold(self, successor)
+                self.say("worker replaced")
 
     def race(self) -> None:
         """Something happens at the worst moment."""
@@ -231,6 +245,7 @@ _CALM: Final = (
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
     "deletions": (pods.linger,),
+    "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
 }
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (

@@ -61,4 +61,8 @@ SOONEST: Final = {
     "a client of an MPS server that is ended with its neighbours": ("fault/0", 3948),
     "a client of an MPS server outside its pod taken for any other process": ("fault/1", 692),
     "an MPS client by its own container alone": ("fault/1", 290),
+    "a signal before all clients are drained": ("mps/0", 463),
+    "a refusal to drain that does not matter": ("mps/0", 1615),
+    "a client that joined and is signalled undrained": ("mps/2", 30),
+    "a client that is drained after enforcement was turned off": ("mps/3", 2337),
 }

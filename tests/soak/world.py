@@ -7,6 +7,7 @@ from tests.soak.around import Around, KillNine
 from tests.soak.book import Book
 from tests.soak.clock import QUANTUM_S, Clock, whole
 from tests.soak.cluster import Cluster, Gi
+from tests.soak.control import SimulatedControl
 from tests.soak.driver import Cards, SimulatedDriver
 from tests.soak.generation import FOCUSED, generate
 from tests.soak.kernel import Kernel
@@ -25,9 +26,13 @@ class World:
         self.cluster = Cluster(self.clock)
         sizes = {f"GPU-{number}": dice.choice([16, 40]) * Gi for number in range(dice.randint(1, 3))}
         self.cards = Cards(sizes)
+        focus = seed.partition("/")[0]
+        # The stored episodes of other faults go on as they did.
+        has_control = focus == "mps" or focus not in ("fault", *FOCUSED)
+        self.control = SimulatedControl(self.kernel, self.clock, seed) if has_control else None
+        self.kernel.joins = 0.7 if focus == "mps" else self.kernel.joins
         self.policies = 0
         self.toggling: set[str] = set()  # pods whose tenants rewrite labels and annotations all the time
-        focus = seed.partition("/")[0]
         plan = FOCUSED[focus] if focus in FOCUSED else generate(dice, 0)
         self.book = Book(plan)
         self.around = Around(
@@ -41,6 +46,7 @@ class World:
             book=self.book,
             stir=self.stir,
             open_driver=self._open_driver,
+            control=self.control,
         )
         self.around.policy_file.write_text("version = 1\n", encoding="utf-8")
         self.life: Life | None = None

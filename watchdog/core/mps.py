@@ -14,7 +14,7 @@ from typing import Final
 
 from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, MpsHazard, MpsRole, Reason
 from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
-from watchdog.core.policy import Step
+from watchdog.core.policy import Do, Step
 from watchdog.core.rules import is_system
 
 # The name of a request to drain a client among the signals of an action.
@@ -133,6 +133,16 @@ def mps_gpus(attribution: Attribution) -> set[str]:
 def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
     """The first of a pod's hazards among what a step would end; None if there is none."""
     return next(hit_by(hazards, step, victim, targets), None)
+
+
+def clients_ended(
+    clients: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]
+) -> frozenset[ProcessKey]:
+    """The clients that a step ends: a kill never ends processes of containers that are not in the pod list."""
+    hit = hit_by(clients, step, victim, targets)
+    return frozenset(
+        client.key for client in hit if client.key is not None and (client.container or step.do is Do.EVICT)
+    )
 
 
 def hit_by(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> Iterator[MpsHazard]:

@@ -17,7 +17,7 @@ from watchdog.core.assessment import (
 from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import Node, Now, PinnedLimit, PodList, ProcessKey, Snapshot
-from watchdog.core.mps import hazard_of, hit_by
+from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
 
 
@@ -76,8 +76,7 @@ class PlanEntry:
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The MPS clients among its processes that are drained first, so that the work of other pods goes on."""
-        hit = hit_by(self.assessment.to_drain, self.definition, self.victim, self.targets)
-        return tuple(sorted({client.key for client in hit if client.key is not None}))
+        return tuple(sorted(clients_ended(self.assessment.to_drain, self.definition, self.victim, self.targets)))
 
     @property
     def cards(self) -> frozenset[str]:

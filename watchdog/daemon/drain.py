@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from watchdog.core.assessment import Assessment, Attribution, KnownDrains, MpsRole
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.mps import DrainableClient, Drained, DrainResult, hit_by, mps_gpus
+from watchdog.core.mps import DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 
@@ -151,11 +151,11 @@ def clients_seen(
         pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
         hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
         step, victim, targets = entry.definition, entry.victim, entry.targets
-        others = (hazard for hazard in hit_by(hazards, step, victim, targets) if hazard.role is MpsRole.CLIENT)
+        others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT)
         return SeenClients(
             asked_s=asked.boottime_s,
-            drainable=frozenset(each.key for each in hit_by(clients, step, victim, targets) if each.key is not None),
-            others=frozenset(each.key for each in others if each.key is not None),
+            drainable=clients_ended(clients, step, victim, targets),
+            others=clients_ended(others, step, victim, targets),
             is_hidden=is_blind or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
             has_mps=True,
             accepts_clients=accepts_clients,

@@ -162,9 +162,9 @@ class Eviction:
         """Continue to drain; the outcome if that has failed, or if the eviction was given up meanwhile."""
         if self._drain is None:
             return None
+        why = self._drain.advance(now, may_ask=self._given_up is None)
         if self._given_up is not None and not self._drain.is_asking:
             return self._end(*self._given_up, now)
-        why = self._drain.advance(now, may_ask=self._given_up is None)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
 
     def see_clients(self, seen: SeenClients) -> None:

@@ -453,9 +453,9 @@ class Kills:
             self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
-        why = objection(entry) if ready else "its processes had ended"
         seen = self._clients_of(entry)
-        why = why or self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
+        why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
+        why = (why or objection(entry)) if ready else "its processes had ended"
         if why is not None:
             _close(ready)
             return withdraw(self._record, entry, number, why, self._clock())

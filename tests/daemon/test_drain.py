@@ -1,0 +1,167 @@
+"""Evictions of MPS clients, cycle by cycle: the dry run, the drain, the eviction, and what ends it in between."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.daemon.eviction_rig import World
+from tests.worlds import Gi, at, gpu, process, snapshot, use
+from watchdog.core.assessment import Inputs
+from watchdog.core.eviction import EvictionAnswer
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained, DrainResult
+from watchdog.core.plan import OpenCycle
+from watchdog.daemon.drain import Drains
+from watchdog.node.driver import DriverReading
+
+
+@dataclass
+class Control:
+    """Stands where the control daemons are: keeps what it is asked, and answers when the test says."""
+
+    drainable: tuple[DrainableClient, ...] = ()
+    asked: list[tuple[int, ProcessKey]] = field(default_factory=list)
+    results: list[DrainResult] = field(default_factory=list)
+
+    def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
+        """Nothing changes but by the test."""
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+        self.asked += [(ticket, client.key) for client in clients]
+
+    def take(self) -> tuple[DrainResult, ...]:
+        results, self.results = tuple(self.results), []
+        return results
+
+
+class Shared(World):
+    """The pod's processes 5 and 6 are clients of a server on the host, and use 4Gi each; 1Gi is declared."""
+
+    def __init__(self) -> None:
+        self.control = Control()
+        super().__init__(drains=Drains(self.control), used={5: 4 * Gi, 6: 4 * Gi})
+        self.name(5, 6)
+
+    def name(self, *pids: int) -> None:
+        """Let the control daemon list these clients."""
+        keys = (process(pid).key for pid in pids)
+        self.control.drainable = tuple(
+            DrainableClient(key=key, server_pid=9, pipe="/run/nvidia/mps/0/pipe") for key in keys if key is not None
+        )
+
+    def open(self, second: float, **given: bool) -> OpenCycle:
+        self.second = second
+        uses = [use(pid, used, mps=True) for pid, used in self.used.items()]
+        self.seen.now = snapshot([*uses, use(9, 1)], [process(9, None, mps_server=True)], [gpu()])
+        opened = self.cycle.open(DriverReading(driver=None), self.inputs(**given), at(second), at(second))
+        return self.cycle.intend(opened)
+
+    def inputs(self, *, enforcing: bool = True, **given: bool) -> Inputs:
+        assert self.drains is not None
+        return replace(super().inputs(enforcing=enforcing, **given), drains=self.drains.known)
+
+    def settle(self, drained: Drained = Drained.DONE, reason: str = "") -> None:
+        """Let the control daemon answer its last request, and the daemon wake up for it."""
+        ticket, key = self.control.asked[-1]
+        self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=reason))
+        self.wake()
+
+    @property
+    def drained(self) -> list[int]:
+        """Whom the control daemon was asked to drain, in order."""
+        return [key.pid for _, key in self.control.asked]
+
+
+def rehearsed(world: Shared) -> Shared:
+    """The world once the dry run of its eviction was accepted."""
+    world.look(0)
+    assert [attempt.is_dry_run for attempt in world.tries] == [True]
+    assert world.drained == []
+    world.answer(EvictionAnswer.REHEARSED)
+    return world
+
+
+def test_dry_run_then_drain_then_eviction() -> None:
+    """Point 36: in this order; that the pod uses less then withdraws nothing, and the eviction is asked for once."""
+    world = rehearsed(Shared())
+    assert world.drained == [5]
+    world.settle()
+    assert world.drained == [5, 6]
+    world.used = {5: 1, 6: 1}
+    world.look(1)
+    assert len(world.tries) == 1
+    world.settle()
+    assert len(world.tries) == 1  # until a reading shows that no other client has come
+    world.look(2)
+    world.wake()
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, False]
+    assert world.tries[-1].is_fresh()
+    world.answer(EvictionAnswer.ACCEPTED)
+    world.look(3)
+    (begun,) = world.began
+    assert [(sent.signal, len(sent.keys)) for sent in begun.sent] == [("DRAIN", 2)]
+    assert begun.reaction_s is None or begun.reaction_s <= 1.0
+    assert world.results() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [(EvictionAnswer.BLOCKED, "blocked"), (EvictionAnswer.REFUSED, "failed"), (EvictionAnswer.GONE, "gone")],
+)
+def test_without_a_dry_run_nobody_is_drained(answer: EvictionAnswer, result: str) -> None:
+    """Point 36: a budget, a refusal or a pod that is gone is found out before any work is ended."""
+    world = Shared()
+    world.look(0)
+    world.answer(answer, "no")
+    assert world.results() == [result]
+    assert world.drained == []
+
+
+def test_a_dry_run_that_took_too_long_is_repeated() -> None:
+    """Point 22: the drain is the first signal, so the reading behind it must be recent."""
+    world = Shared()
+    world.look(0)
+    world.wake(3)
+    world.answer(EvictionAnswer.REHEARSED)
+    assert world.drained == []
+    assert world.pending_eviction is not None
+    world.look(9)
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, True]
+
+
+@pytest.mark.parametrize("drained", [Drained.REFUSED, Drained.UNKNOWN])
+def test_partly_drained_is_not_evicted(drained: Drained) -> None:
+    """Point 36: if one client was not drained, the eviction has failed, and is not begun again at once."""
+    world = rehearsed(Shared())
+    world.settle()
+    world.settle(drained, "the control daemon said no")
+    assert world.results() == ["failed"]
+    assert "the control daemon said no; the pod was not evicted" in world.reason()
+    world.look(1)
+    assert len(world.tries) == 1
+
+
+def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:
+    """Point 33: no other client is drained, and the pod is not evicted."""
+    world = rehearsed(Shared())
+    world.objection = "enforcement was turned off meanwhile"
+    world.wake()
+    world.settle()
+    assert world.results() == ["interrupted"]
+    assert (world.drained, len(world.tries)) == ([5], 1)
+
+
+def test_an_eviction_that_is_blocked_after_the_drain_is_tried_again_by_itself() -> None:
+    """Point 36: the pod uses less by then, so no cycle would come to it."""
+    world = rehearsed(Shared())
+    world.settle()
+    world.settle()
+    world.used = {5: 1, 6: 1}
+    world.look(1)
+    world.wake()
+    world.answer(EvictionAnswer.BLOCKED, "the budget", wait_s=5.0)
+    world.look(2)
+    assert world.cycle.next_wake_s == at(6).boottime_s
+    world.wake(6)
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, False, False]
