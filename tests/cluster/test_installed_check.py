@@ -60,7 +60,7 @@ def test_a_config_map_of_the_operator_is_the_policy(checked: Installed) -> None:
     _write(checked, evicting)
     checked.install("", *given)
     assert checked.execute("cat", "/etc/gpu-watchdog/policy.toml")[1].strip() == evicting.strip()
-    assert "configmap/gpu-watchdog-policy" not in objects(checked)
+    assert "configmap/gpu-watchdog-policy\n" not in objects(checked)
     account = f"system:serviceaccount:{checked.namespace}:{checked.account}"
     assert checked.kubectl("auth", "can-i", "create", "pods/eviction", f"--as={account}").strip() == "yes"
 
