@@ -62,7 +62,8 @@ def test_a_config_map_of_the_operator_is_the_policy(checked: Installed) -> None:
     assert checked.execute("cat", "/etc/gpu-watchdog/policy.toml")[1].strip() == evicting.strip()
     assert "configmap/gpu-watchdog-policy\n" not in objects(checked)
     account = f"system:serviceaccount:{checked.namespace}:{checked.account}"
-    assert checked.kubectl("auth", "can-i", "create", "pods/eviction", f"--as={account}").strip() == "yes"
+    may = ("auth", "can-i", "create", "pods", "--subresource=eviction", f"--as={account}")
+    assert checked.kubectl(*may).strip() == "yes"
 
 
 def _write(of: Installed, policy: str) -> None:
