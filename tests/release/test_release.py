@@ -22,6 +22,7 @@ from tools.release.checkout import Checkout, NotReleasableError
 from tools.release.image import Wanted, build_image
 from tools.release.store import Store
 from watchdog import __version__
+from watchdog.config.scheme import all_schemes
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
@@ -94,13 +95,15 @@ def test_the_checksums_hold(released: Released, tmp_path: Path) -> None:
 
 
 def test_the_wheel_runs(released: Released, tmp_path: Path) -> None:
-    """Installed by hash into a fresh environment, as docs/release.md says, it answers with its version."""
+    """Installed by hash into a fresh environment, as docs/release.md says, it has its version and all schemes."""
     told(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     pip = [str(tmp_path / "venv/bin/pip"), "--disable-pip-version-check", "install", "--quiet"]
     told(*pip, "--require-hashes", "-r", str(released.folder / "requirements.txt"))
     told(*pip, "--no-deps", str(released.file("*.whl")))
     said = told(str(tmp_path / "venv/bin/gpu-watchdog"), "--version", folder=tmp_path)
     assert said == f"gpu-watchdog, version {__version__}\n"
+    schemes = json.loads(told(str(tmp_path / "venv/bin/gpu-watchdog"), "check", "--schemes", "--json", folder=tmp_path))
+    assert [each["name"] for each in schemes["schemes"]] == list(all_schemes())
     shutil.rmtree(tmp_path / "venv")  # 80 MB that pytest would keep
 
 
