@@ -254,7 +254,12 @@ def test_every_module_is_told() -> None:
 
 
 def test_the_demo_is_shown() -> None:
-    """The README shows what `make demo` prints at its end, as docs/demo.txt has it."""
+    """The README and the five minutes show what `make demo` prints, as docs/demo.txt has it."""
     demo = DEMO.read_text(encoding="utf-8")
     assert "killed" in TEXTS[README].partition("<!-- demo -->")[2].partition("<!-- /demo -->")[0]
     assert with_demo(TEXTS[README], demo) == TEXTS[README], "python -m tools.readme"
+    shown = _INDENTED.findall(
+        TEXTS[ROOT / "docs" / "five-minutes.md"].partition("## Read what you see")[2].partition("\n## ")[0]
+    )
+    assert len(shown) >= 5
+    assert {line.strip() for line in shown} <= {line.strip() for line in demo.splitlines()}
