@@ -229,6 +229,7 @@ def keys(*pids: int) -> frozenset[ProcessKey]:
         ((1, 2, 3), (), {"scope": "pod"}, [1, 2]),
         ((1, 2, 3), (), {"do": "evict"}, [1, 2, 3]),
         ((1, 2), (), {"do": "evict"}, Brake.MPS),
+        ((1, 2, 3), (), {"do": "warn"}, []),
         ((), (), {"accepts": True}, []),
         ((1,), (), {"accepts": True}, [1]),
         ((1,), (), {"accepts": True, "scope": "pod"}, [1]),

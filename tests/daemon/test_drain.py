@@ -165,3 +165,14 @@ def test_an_eviction_that_is_blocked_after_the_drain_is_tried_again_by_itself() 
     assert world.cycle.next_wake_s == at(6).boottime_s
     world.wake(6)
     assert [attempt.is_dry_run for attempt in world.tries] == [True, False, False]
+
+
+def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() -> None:
+    """Law 10: nobody waits for that answer any more, and the next action does not wait either."""
+    control = Shared().control
+    drains, (client, other) = Drains(control), control.drainable
+    drains.ask(client)
+    assert drains.why_not([other.key], accepts_clients=False) is not None
+    control.results.append(DrainResult(ticket=1, key=client.key, drained=Drained.DONE, reason=""))
+    assert drains.why_not([other.key], accepts_clients=False) is None
+    assert drains.known.drained == {client.key}

@@ -76,6 +76,8 @@ class PlanEntry:
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The MPS clients among its processes that are drained first, so that the work of other pods goes on."""
+        if not self.do.enforces:
+            return ()
         return tuple(sorted(clients_ended(self.assessment.to_drain, self.definition, self.victim, self.targets)))
 
     @property

@@ -76,6 +76,7 @@ class Drains:
 
     def refresh(self, now: Now) -> None:
         """Have the control daemons asked for their clients again, if it is time; returns at once."""
+        self.take()
         if self._drainer is not None:
             self._drainer.refresh(self._listed, now, gpus=self._gpus)
 
@@ -86,6 +87,7 @@ class Drains:
 
     def why_not(self, keys: Iterable[ProcessKey], *, accepts_clients: bool) -> str | None:
         """Why the first of these clients can't be drained at once; None if it can, or if there is none."""
+        self.take()  # an action that was called off has left its answer
         found = [(key, self.find(key)) for key in keys]
         lost = next((key for key, client in found if client is None), None)
         if lost is not None and not accepts_clients:

@@ -340,6 +340,7 @@ class Kill:
             return self.stop(Result.FAILED, self._reason, now)
         if now.boottime_s >= self._grace_ends_s + self._release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"
+            reason = reason if self.drain.is_clear else "an MPS client among its processes was not drained in time"
             reason = reason if left or are_all else "not all its processes are known to have ended: see the data gaps"
             return self.stop(Result.FAILED, reason, now)
         self.next_wake_s = now.boottime_s + self._poll_s

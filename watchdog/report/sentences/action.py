@@ -90,8 +90,8 @@ def draining(entry: PlanEntry, *, observing: bool = False) -> str:
     number = len(entry.to_drain)
     if not number:
         return ""
-    asked, affected = ("would be", "would be") if observing else ("is", "are")
-    spared = f"so that other pods on the server {affected} not affected"
+    asked, spared = ("would be", "would not be") if observing else ("is", "are not")
+    spared = f"so that other pods on the server {spared} affected"
     grace = (
         "" if observing else f" The grace period does not extend {'its' if number == 1 else 'their'} work on the GPU."
     )
