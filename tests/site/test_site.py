@@ -16,6 +16,8 @@ import yaml
 from tests.node.support import cannot_run
 from tools import ROOT
 
+pytestmark = pytest.mark.slow
+
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 # Made by Sphinx: the search itself, and an index of terms that we don't use.
 _OWN: Final = {"search.html", "genindex.html"}
