@@ -211,6 +211,20 @@ def drained_first(
     return entry.withheld_by or [key.pid for key in entry.to_drain]
 
 
+@pytest.mark.parametrize(("named", "expected"), [((), []), ((2,), Brake.MPS)])
+def test_a_server_that_a_control_daemon_names_is_protected(named: tuple[int, ...], expected: object) -> None:
+    """Point 35: in whatever pod it runs, it may serve others, and no policy accepts that risk."""
+    uses = [use(1, 9 * Gi), use(2, 1), use(3, 1, mps=True)]
+    seen = snapshot(uses, [server(2, "a/side"), process(3, "a/side")])
+    under = replace(policy(rule(step(scope="pod"))), safety=Safety(signal_mps_clients=True))
+    drains = KnownDrains(servers=keys(*named))
+    given = Inputs(policy=under, node=NODE, pods=PodList(pods=(HOG,), synced=seen.at), drains=drains)
+    found = assess(attribute(seen, given.pods.pods), seen, given)
+    (entry,) = decide(found, Ledger(), seen.at, given).entries
+    assert (entry.withheld_by or [key.pid for key in entry.to_drain]) == expected
+    assert {hazard.role for hazard in found[0].mps} == ({MpsRole.SERVER} if named else set())
+
+
 def keys(*pids: int) -> frozenset[ProcessKey]:
     return frozenset(ProcessKey(pid=pid, start_ticks=10 * pid) for pid in pids)
 

@@ -21,6 +21,7 @@ class Control:
     """Stands where the control daemons are: keeps what it is asked, and answers when the test says."""
 
     drainable: tuple[DrainableClient, ...] = ()
+    servers: frozenset[ProcessKey] = frozenset()
     asked: list[tuple[int, ProcessKey]] = field(default_factory=list)
     results: list[DrainResult] = field(default_factory=list)
 

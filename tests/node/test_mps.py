@@ -186,6 +186,34 @@ def test_a_drain_that_fails(rig: Rig, case: str) -> None:
     assert {child.pid for child in psutil.Process().children()} == {key.pid for key in rig.keys}
 
 
+def test_one_call_at_a_time(rig: Rig) -> None:
+    """A drain that is requested while the daemon is being queried waits for the answer, on the same thread."""
+    rig.query()
+    client, gate = rig.control.drainable[0], threading.Event()
+    rig.daemon.delay, asked = gate, len(rig.daemon.commands)
+    rig.now_s += 30
+    rig.control.refresh(dict.fromkeys(rig.keys, frozenset[str]()), at(rig.now_s))
+    wait_until(lambda: len(rig.daemon.commands) > asked)
+    rig.control.drain(1, (client,))
+    assert [thread.name for thread in threading.enumerate()].count("mps") == 1
+    gate.set()
+    wait_until(lambda: not rig.is_busy)
+    assert [result.drained for result in rig.control.take()] == [Drained.DONE]
+    assert rig.daemon.most_at_once == 1
+
+
+def test_servers(rig: Rig) -> None:
+    """A server that a daemon has named stays known while that daemon is silent, by its start time too."""
+    server = key_of(os.getpid())
+    rig.daemon.servers = {server.pid: [rig.keys[0].pid], SERVER: []}
+    for is_silent in (False, True):
+        rig.daemon.is_silent = is_silent
+        rig.query()
+        assert rig.control.servers == {server}
+    rig.control.use(None)
+    assert rig.control.servers == frozenset()
+
+
 def test_a_client_that_needs_no_drain(rig: Rig) -> None:
     """A client that has ended, whose PID is another process's, or that its server no longer has, may be ended."""
     rig.query()

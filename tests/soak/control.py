@@ -49,6 +49,10 @@ class SimulatedControl:
         self._known, self._calls, self._results = (), [], []
 
     @property
+    def servers(self) -> frozenset[ProcessKey]:
+        return frozenset()
+
+    @property
     def drainable(self) -> tuple[DrainableClient, ...]:
         """The clients as they were listed last."""
         return self._known

@@ -145,10 +145,11 @@ class MpsHazard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDrains:
-    """The MPS clients that control daemons can drain at this moment, and those that they have drained."""
+    """The MPS clients that control daemons can drain now, those that they have drained, and the servers they name."""
 
     drainable: frozenset[ProcessKey] = frozenset()
     drained: frozenset[ProcessKey] = frozenset()
+    servers: frozenset[ProcessKey] = frozenset()
 
 
 NO_DRAINS: Final = KnownDrains()

@@ -43,7 +43,7 @@ class Mps:
     unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor
     one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients may
     run on a GPU that can't be listed now. `drainable` are the listed clients that can be drained, `drained` those that
-    have been.
+    have been. `named` are the listed servers that a trusted control daemon names, which prove to serve any pod.
     """
 
     shared: frozenset[str] = frozenset()
@@ -52,18 +52,21 @@ class Mps:
     hidden: bool = False
     drainable: frozenset[ProcessKey] = frozenset()
     drained: frozenset[ProcessKey] = frozenset()
+    named: frozenset[ProcessKey] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot, attribution: Attribution, drains: KnownDrains) -> "Mps":
         """Find the servers and clients that the driver lists."""
         outside = [use for use in attribution.unattributed if use.reason not in _ENDED]
         inside = attribution.attributed
-        servers = [use for use in inside if use.mps_server]
+        servers = [use for use in inside if use.mps_server or use.key in drains.servers]
         outside_servers = [use for use in outside if use.mps_server]
         clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(use.gpu, "") for use in outside if use.mps}
         if not servers and not clients and not outside_servers:
             return cls()  # without any sign of MPS on the node, a hidden GPU is no reason to spare every pod
-        shared = {use.gpu for use in outside_servers} | {use.gpu for use in servers if use.serves_others}
+        named = frozenset(use.key for use in servers if use.key in drains.servers)
+        shared = {use.gpu for use in outside_servers}
+        shared |= {use.gpu for use in servers if use.serves_others or use.key in named}
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
         listed = {use.key for use in inside if use.mps is not False}
@@ -74,6 +77,7 @@ class Mps:
             hidden=bool(snapshot.unseen) or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
             drainable=drains.drainable & listed,
             drained=(drains.drained - drains.drainable) & listed,
+            named=named,
         )
 
     def hazards(self, pod: Pod, uses: tuple[AttributedUse, ...], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
@@ -83,8 +87,8 @@ class Mps:
         """
         if self == _NO_MPS:
             return ()
-        servers = [use for use in uses if use.mps_server]
-        needed = {use.gpu for use in servers if self._may_be_needed(use.gpu, pod)}
+        servers = [use for use in uses if use.mps_server or use.key in self.named]
+        needed = {use.gpu for use in servers if use.key in self.named or self._may_be_needed(use.gpu, pod)}
         spared = self.drainable | self.drained
         trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
         hazards = [MpsHazard(role=MpsRole.SERVER, container=name) for name in trusted]

@@ -27,6 +27,10 @@ class Drainer(Protocol):
     def drainable(self) -> tuple[DrainableClient, ...]:
         """The clients that trusted control daemons list, as far as the driver lists them too."""
 
+    @property
+    def servers(self) -> frozenset[ProcessKey]:
+        """The MPS servers that trusted control daemons have named."""
+
     def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
         """Ask for the clients again, if it is time; `clients` are those that the driver lists, with their GPUs."""
 
@@ -62,8 +66,10 @@ class Drains:
     @property
     def known(self) -> KnownDrains:
         """The clients that can be drained now, and those that have been."""
-        clients = self._drainer.drainable if self._drainer is not None else ()
-        return KnownDrains(drainable=frozenset(client.key for client in clients), drained=self._drained)
+        if self._drainer is None:
+            return KnownDrains(drained=self._drained)
+        clients = frozenset(client.key for client in self._drainer.drainable)
+        return KnownDrains(drainable=clients, drained=self._drained, servers=self._drainer.servers)
 
     def use(self, attribution: Attribution, gpus: int) -> None:
         """Use the clients of a reading: they may be drainable, and a drained client that is not listed is forgotten."""

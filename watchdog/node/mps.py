@@ -28,8 +28,9 @@ _LIMITS_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What one control daemon has last answered: its clients, and its servers' limits by server and GPU."""
+    """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU."""
 
+    servers: frozenset[ProcessKey] = frozenset()
     clients: tuple[DrainableClient, ...] = ()
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
     problem: Problem | None = None
@@ -107,6 +108,12 @@ class MpsControl:
         with self._lock:
             clients = (client for pipe in self._pipes.values() for client in pipe.answers.clients)
             return tuple(client for client in clients if client.key in self._clients)
+
+    @property
+    def servers(self) -> frozenset[ProcessKey]:
+        """The servers that trusted daemons have named, also if they are silent now."""
+        with self._lock:
+            return frozenset(key for pipe in self._pipes.values() for key in pipe.answers.servers)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -232,19 +239,22 @@ class MpsControl:
     def _query(self, pipe: _Pipe, now: Now, gpus: int) -> None:
         """Ask a daemon for its clients, and now and then for its servers' limits."""
         before = pipe.answers
-        answers = _Answers(problem=Problem("the query failed unexpectedly", "please report this with the log"))
+        failed = Problem("the query failed unexpectedly", "please report this with the log")
+        answers = _Answers(servers=before.servers, problem=failed)
         try:
             with self._lock:
                 listed = {key.pid: (key, used) for key, used in self._clients.items()}
-            servers = {pid: server for pid, server in pipe.daemon.clients().items() if pid in listed}
+            named = pipe.daemon.servers()
+            servers = {pid: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
             clients = tuple(
                 DrainableClient(key=listed[pid][0], server_pid=server, pipe=pipe.daemon.pipe)
                 for pid, server in sorted(servers.items())
             )
             wanted = {(server, gpu) for pid, server in servers.items() for gpu in listed[pid][1]}
-            answers = _Answers(clients=clients, limits=self._server_limits(pipe, wanted, now, gpus))
+            keys = frozenset(filter(None, map(self._key_of, named)))
+            answers = _Answers(servers=keys, clients=clients, limits=self._server_limits(pipe, wanted, now, gpus))
         except MpsError as error:
-            answers = _Answers(problem=error.problem)
+            answers = _Answers(servers=before.servers, problem=error.problem)
         finally:
             with self._lock:
                 pipe.answers, pipe.is_querying = answers, False
@@ -312,6 +322,12 @@ class MpsControl:
             return Drained.REFUSED, f"it has become a client of another server, {server}"
         reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
         return Drained.REFUSED if answer else Drained.UNKNOWN, reason
+
+    def _key_of(self, pid: int) -> ProcessKey | None:
+        try:
+            return ProcessKey(pid=pid, start_ticks=self._procfs.stat(pid).start_ticks)
+        except OSError:
+            return None
 
     def _is_alive(self, key: ProcessKey) -> bool:
         try:

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -127,9 +127,13 @@ class ControlDaemon:
         self._trusted_uid = trusted_uid
         self._unreaped: subprocess.Popen[bytes] | None = None
 
-    def clients(self) -> dict[int, int]:
-        """The PID of the server of each client; MpsError if they can't be determined."""
-        servers = self._pids("get_server_list")
+    def servers(self) -> tuple[int, ...]:
+        """The PIDs of its servers; MpsError if they can't be determined."""
+        return self._pids("get_server_list")
+
+    def clients(self, servers: Iterable[int] | None = None) -> dict[int, int]:
+        """The PID of the server of each client, of these servers or all; MpsError if they can't be determined."""
+        servers = self.servers() if servers is None else servers
         return {client: server for server in servers for client in self._pids(f"get_client_list {server}")}
 
     def terminate(self, server_pid: int, client_pid: int) -> str:
