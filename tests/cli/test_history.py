@@ -26,15 +26,18 @@ from watchdog.journal.read import HistoryRow, history
 LONG = "Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed (1Gi declared by veriff.com/gpu-memory)."
 WIDE = """\
 Friday 2027-01-15, times in UTC
+TIME      EVENT    MESSAGE
 08:00:00  warned   Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed
                    (1Gi declared by veriff.com/gpu-memory).
 08:00:02  stopped  it has stopped
 
 Saturday 2027-01-16, times in UTC
+TIME      EVENT    MESSAGE
 08:00:00  started  it has begun
 """
 NARROW = """\
 Friday 2027-01-15, times in UTC
+TIME      EVENT
 08:00:00  warned
           Pod ns/hog uses 9Gi of GPU memory, 709% of the
           1.3Gi allowed (1Gi declared by

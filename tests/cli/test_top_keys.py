@@ -117,6 +117,11 @@ def test_filtering() -> None:
     assert after("f", "ctrl-u", "enter", state=taken).choice.text == ""
     assert after("escape", state=taken).choice.text == ""
     assert len(after("f", *"x" * 500).typed or "") == 100
+    both = after("c", "3", "enter", state=taken)
+    assert (both.choice.text, both.choice.gpu) == ("qo", "3")
+    assert after("c", state=both).typed == "3"
+    assert after("f", state=both).typed == "qo"
+    assert after("escape", state=both).choice == Choice()
 
 
 def test_the_other_keys() -> None:

@@ -34,7 +34,7 @@ def test_a_kill_from_its_announcement_to_its_end(tmp_path: Path) -> None:
                 shown.wait(lambda screen: re.search(r"kill +in progress +ns/hog \[main\] +9\.0Gi", screen.text))
                 shown.wait(lambda screen: re.search(r"kill +done +ns/hog \[main\] +9\.0Gi", screen.text))
                 # Its memory is free again; what declares GPU memory stays in the table.
-                shown.wait(lambda screen: re.search(r"ns/hog +0 .* within", screen.text))
+                shown.wait(lambda screen: re.search(r"ns/hog +- +0 .* within", screen.text))
                 shown.type("q")
                 assert shown.end() == 0
             assert tenant.ended_by == 9

@@ -73,7 +73,10 @@ def test_choices_hold_for_it() -> None:
         assert "a/trainer" in top("--url", url, "--over", "--filter", "NOTEBOOKS", "--sort", "time").stdout
         assert "a/trainer" not in top("--url", url, "--filter", "other").stdout
         wrong = top("--url", url, "--sort", "size")
+        assert "a/trainer" in top("--url", url, "--gpu", "1").stdout
+        nowhere = top("--url", url, "--gpu", "7")
     assert (wrong.returncode, "'size' is not one of" in wrong.stderr) == (2, True)
+    assert (nowhere.returncode, "'7' is no GPU of this node; it has: 0, 1" in nowhere.stderr) == (2, True)
 
 
 def test_what_is_wrong_comes_first() -> None:

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, row, status, text
+from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, row, status, step, text
 from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
-from watchdog.cli.rows import ASCII, BLOCKS
+from watchdog.cli.rows import ASCII, BLOCKS, Choice
 from watchdog.cli.top_keys import Selection
 from watchdog.cli.top_view import draw
-from watchdog.report.status import AccountStatus, GapStatus, Status
+from watchdog.report.status import AccountStatus, GapStatus, ProcessStatus, Status
 
 SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (1, 1), (300, 100)]
 
@@ -95,9 +95,52 @@ def test_unknown_is_never_zero() -> None:
     assert "≥29%" in row
     assert " unknown " in row
     blind = account(used=None, declared=None, allowed=None, verdict="unknown")
-    assert _row(blind).split()[2:6] == ["unknown", "unknown", "unknown", "unknown"]
+    assert _row(blind).split()[2:7] == ["-", "unknown", "unknown", "unknown", "unknown"]
     free = replace(blind, used=Gi, verdict="undeclared")
-    assert _row(free).split()[2:6] == ["1.0Gi", "-", "-", "-"]
+    assert _row(free).split()[2:7] == ["-", "1.0Gi", "-", "-", "-"]
+
+
+def test_bars_go_on_beyond_the_limit() -> None:
+    """173% looks like more than 113%, and 101% like more than 99%: there is a mark at 100%, and cells beyond it."""
+    bars = [
+        _row(account(used=share * 8 * Gi // 100)).split("│") for share in (0, 50, 99, 100, 101, 113, 173, 200, 5000)
+    ]
+    assert [(before.count("█"), after.count("█")) for before, after in bars] == [
+        (0, 0), (3, 0), (5, 0), (6, 0), (6, 1), (6, 1), (6, 2), (6, 2), (6, 2),
+    ]  # fmt: skip
+    assert "│█ 101%" in _row(account(used=8 * Gi * 101 // 100)).replace("  ", " ")
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_the_whole_width_is_used_and_names_get_it(columns: int) -> None:
+    """What follows the names stands at the right edge, and a name is cut only where there is no room for it."""
+    name = "finetune-llama3-70b-0123456789"
+    lines = drawn(
+        frame(node((account(name, used=9 * Gi, verdict="over"), step(due_in_s=4.0)), unattributed=()), columns)
+    )
+    (row,) = (line for line in lines if line.startswith("> ns/"))
+    assert len(row) in range(columns - 19, columns + 1)
+    assert (name in row) is (columns > 80)
+
+
+@pytest.mark.parametrize(
+    ("used", "shown"),
+    [((), "-"), ((3,), "3"), ((0, 1), "0,1"), ((0, 1, 2, 3), "0-3"), ((0, 1, 2, 5, 7, 8), "0-2,5,7,8")],
+)
+def test_the_gpus_of_a_pod(used: tuple[int, ...], shown: str) -> None:
+    """A column names the cards that its processes use, and a filter shows the pods of one card."""
+    processes = tuple(ProcessStatus(pid=n, gpu=f"GPU-{n}", used=Gi) for n in used)
+    made = replace(crowded(2, 12), accounts=(account(processes=processes),), unattributed=())
+    (row,) = (line for line in drawn(frame(made, 140)) if line.startswith("> ns/p"))
+    assert row.split()[2] == shown
+    for number in range(12):
+        for wanted in (str(number), f"gpu-{number}"):
+            on_it = text(frame(made, 140, selection=Selection(choice=Choice(gpu=wanted))))
+            is_shown = number in used or (wanted == "gpu-1" and any(n >= 10 for n in used))
+            assert ("> ns/p" in on_it) is is_shown
+            assert f", on GPU {wanted}" in on_it
+    nowhere = text(frame(made, 140, selection=Selection(choice=Choice(gpu="12"))))
+    assert "This node has no GPU 12; Esc shows all." in nowhere
 
 
 def _row(of: AccountStatus) -> str:

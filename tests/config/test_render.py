@@ -206,7 +206,7 @@ def test_the_ladder_stands_in_the_text_as_the_policy_has_it(policy: Policy) -> N
     """Law 9: the marks and durations of the table that `check` prints parse back, in the order of the steps."""
     rows = [line.split("  ") for line in render_policy(policy).split("\n") if line.startswith("    ")]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    steps = [(parse_threshold(row[0]), parse_duration(row[1])) for row in cells if len(row) == 3 and row[0] != "above"]
+    steps = [(parse_threshold(row[0]), parse_duration(row[1])) for row in cells if len(row) == 3 and row[0] != "ABOVE"]
     assert steps == [(step.above, step.for_s) for rule in policy.rules for step in rule.steps]
 
 
@@ -225,7 +225,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "namespace labels team=a; node labels pool=gpu",
         "account container (each container by itself); where nothing is declared: default 4Gi",
         "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
-        "    above   for  do\n    90%     30s  warn, again every 2h\n",
+        "    ABOVE   FOR  DO\n    90%     30s  warn, again every 2h\n",
         "    +512Mi  10s  kill all containers of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",
         "    20Gi    0s   evict with grace 1m, warned or not\n",
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",

@@ -60,7 +60,7 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
 
 
 def timeline(rows: Iterable[HistoryRow], width: int, *, colour: bool = False) -> str:
-    """Rows for a terminal: a heading per day, then time, event and the wrapped sentence."""
+    """Rows for a terminal: a heading per day, then titled columns of time, event and the wrapped sentence."""
     lines: list[str] = []
     for day, within in groupby(rows, key=lambda row: f"{_moment(row):%A %Y-%m-%d}"):
         lines += [*([""] if lines else []), paint(f"{day}, times in UTC", BOLD, is_on=colour)]
@@ -69,11 +69,13 @@ def timeline(rows: Iterable[HistoryRow], width: int, *, colour: bool = False) ->
 
 
 def _day(rows: Sequence[HistoryRow], width: int, *, colour: bool) -> Iterable[str]:
-    widest = max(len(row.event) for row in rows)
+    widest = max(len("EVENT"), *(len(row.event) for row in rows))
+    indent = _TIME_WIDTH + (widest + 2 if width >= _WIDE else 0)
+    titles = "TIME      EVENT"
+    yield paint(f"{titles:<{indent}}MESSAGE" if width >= _WIDE else titles, BOLD, is_on=colour)
     for row in rows:
         event = inert(row.event)
         head = f"{_moment(row):%H:%M:%S}  {paint(event, _COLOURS.get(row.event, ''), is_on=colour)}"
-        indent = _TIME_WIDTH + (widest + 2 if width >= _WIDE else 0)
         wrapped = textwrap.wrap(
             inert(row.sentence, _LONGEST),
             max(width - indent, _LEAST),

@@ -331,6 +331,7 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="What to sort pods by.")
 @click.option("--interval", default="2s", show_default=True, help="How often to query the daemon, like 500ms or 10s.")
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
+@click.option("--gpu", metavar="GPU", default="", help="Only pods on this GPU: its number, or its UUID.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")
 @url_option
 @listen_option
@@ -346,7 +347,7 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
     interval_s = duration(options["interval"], "--interval")
     if not SHORTEST_S <= interval_s <= LONGEST_S:
         raise click.BadParameter("give 200ms to 1h", param_hint="--interval")
-    choice = Choice(sort=options["sort"], text=options["text"], over=options["over"])
+    choice = Choice(sort=options["sort"], text=options["text"], gpu=options["gpu"], over=options["over"])
     if options["once"] or as_json or not is_live():
         print_top(_address(url, listen), choice, as_json=as_json)
     else:

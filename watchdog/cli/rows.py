@@ -27,20 +27,22 @@ VERDICTS: Final = ("over", "unknown", "misdeclared", "within", "undeclared")  # 
 UNATTRIBUTED: Final = "unattributed processes"
 _LONGEST_PROBLEM: Final = 2000
 _MOST_PERCENT: Final = 9999
+_LEAST_OF_UUID: Final = len("GPU-0")
 
 
 class Signs(NamedTuple):
-    """The characters of bars, from left to right; `least` means `at least`."""
+    """The characters of bars, from left to right; `limit` marks 100%, `least` means `at least`."""
 
     pods: str
     unattributed: str
     rest: str
     free: str
+    limit: str
     least: str
 
 
-BLOCKS: Final = Signs("█", "▓", "▒", "░", "≥")
-ASCII: Final = Signs("#", "=", "-", ".", ">=")
+BLOCKS: Final = Signs("█", "▓", "▒", "░", "│", "≥")
+ASCII: Final = Signs("#", "=", "-", ".", "|", ">=")
 
 
 def prepare(out: TextIO) -> Signs:
@@ -65,12 +67,29 @@ class TopRow:
     is_unattributed: bool = False
 
     @property
-    def title(self) -> str:
-        """The pod as `namespace/name`, with the container and the GPU of the account."""
+    def name(self) -> str:
+        """The pod as `namespace/name`, with the container of the account."""
         if self.is_unattributed:
             return UNATTRIBUTED
-        in_container = f" [{self.container}]" if self.container else ""
-        return f"{self.account.title}{in_container}{f' on GPU {self.gpu}' if self.gpu else ''}"
+        return f"{self.account.title}{f' [{self.container}]' if self.container else ''}"
+
+    @property
+    def title(self) -> str:
+        """The same with the GPU of the account."""
+        return f"{self.name}{f' on GPU {self.gpu}' if self.gpu else ''}"
+
+    @property
+    def gpus(self) -> str:
+        """The GPUs that its processes use, or the one of the account: `0,3`, `0-7`; empty: none."""
+        return self.gpu or _ranges([gpu.number for gpu in self.status.gpus if gpu.uuid in self._used_gpus])
+
+    def is_on(self, wanted: str) -> bool:
+        """Whether it is an account of a GPU, or uses it, by the GPU's number or UUID."""
+        return any(is_gpu(gpu, wanted) for gpu in self.status.gpus if gpu.uuid in self._used_gpus)
+
+    @property
+    def _used_gpus(self) -> set[str]:
+        return {self.account.gpu or "", *(process.gpu for process in self.account.processes)}
 
     @property
     def container(self) -> str:
@@ -186,6 +205,23 @@ class TopRow:
         return f"{due}, {will_be}held ({brake_short(step, elapsed_s)}){reason}"
 
 
+def _ranges(numbers: Sequence[str]) -> str:
+    """Numbers of GPUs in short: `0-3,5`."""
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and number.isdigit() and runs[-1][-1].isdigit() and int(number) == int(runs[-1][-1]) + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(run[0] if len(run) == 1 else f"{run[0]}{',' if len(run) == 2 else '-'}{run[-1]}" for run in runs)
+
+
+def is_gpu(gpu: GpuStatus, wanted: str) -> bool:
+    """Whether a GPU is meant by its number, that of its card, or its UUID or the beginning of one."""
+    is_number = wanted in (gpu.number, gpu.number.partition("/")[0])
+    return is_number or (len(wanted) >= _LEAST_OF_UUID and gpu.uuid.casefold().startswith(wanted.casefold()))
+
+
 def rows_of(status: Status) -> list[TopRow]:
     """A row for each account, in the order of the status."""
     steps, labels = steps_by_account(status), labels_of(status)
@@ -237,16 +273,21 @@ KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which accounts are shown: `text` occurs in `namespace/name`, the rule or the verdict, ignoring case."""
+    """Which accounts are shown.
+
+    `text` occurs in `namespace/name`, the rule or the verdict, ignoring case; `gpu` is the number or UUID of a GPU that
+    they use. Either may be empty.
+    """
 
     sort: str = "percent"
     backwards: bool = False
     text: str = ""
+    gpu: str = ""
     over: bool = False
 
     def includes(self, row: TopRow) -> bool:
         """Whether an account is shown."""
-        if self.over and row.account.verdict != "over":
+        if (self.over and row.account.verdict != "over") or (self.gpu and not row.is_on(self.gpu)):
             return False
         searched = f"{row.title} {row.account.rule or ''} {row.account.verdict}".casefold()
         return all(word in searched for word in self.text.casefold().split())

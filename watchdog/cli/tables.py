@@ -74,13 +74,17 @@ def table(
     *,
     gap: int = _GAP,
     shown: range | None = None,
+    fills: bool = False,
 ) -> list[Text]:
     """The titles and the rows as lines of `width`; a row that is a string is a remark across all columns.
 
-    `shown`: only these rows, in columns laid out for all of them, so that nothing moves while scrolling.
+    `shown`: only these rows, in columns laid out for all of them, so that nothing moves while scrolling. `fills`: the
+    first column of names gets the width that is left.
     """
     every = list(rows)
     widths = _widths(columns, [row for row in every if not isinstance(row, str)], width, gap)
+    if fills:
+        widths[next(i for i in widths if columns[i].is_name)] += max(-_excess(widths, width, gap), 0)
     lines = [_line([text(column.title, "bold") for column in columns], columns, widths, gap)]
     for row in every if shown is None else every[shown.start : shown.stop]:
         if isinstance(row, str):

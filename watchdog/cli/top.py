@@ -24,6 +24,7 @@ from watchdog.cli.rows import (
     daemon_health,
     enforcement,
     gpu_rows,
+    is_gpu,
     labels_of,
     prepare,
     problems,
@@ -55,7 +56,11 @@ def print_top(url: str, choice: Choice, *, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(query_json(url), indent=1))
         else:
-            click.echo(status_text(query_status(url), choice, prepare(sys.stdout)), nl=False)
+            status = query_status(url)
+            if choice.gpu and not any(is_gpu(gpu, choice.gpu) for gpu in status.gpus):
+                known = ", ".join(gpu.number for gpu in status.gpus) or "none"
+                raise click.BadParameter(f"{choice.gpu!r} is no GPU of this node; it has: {known}", param_hint="--gpu")
+            click.echo(status_text(status, choice, prepare(sys.stdout)), nl=False)
     except QueryError as error:
         raise click.ClickException(_unreached(error, "top", "--json" if as_json else "--once")) from error
 
@@ -111,7 +116,7 @@ def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
     return (
         account.title,
         row.container.replace(" ", "_"),
-        row.gpu,
+        row.gpus,
         row.used(signs),
         row.declared,
         row.allowed,

@@ -64,12 +64,16 @@ _LONGEST_FILTER: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The state of the view. `key` is the selected account, `place` its row; `typed` is the filter being typed."""
+    """The state of the view.
+
+    `key` is the selected account, `place` its row; `typed` is the filter being typed, by text or else by GPU.
+    """
 
     choice: Choice = field(default_factory=Choice)
     key: StatusKey | None = None
     place: int = 0
     typed: str | None = None
+    types_gpu: bool = False
     paused: bool = False
     help: bool = False
     ended: bool = False
@@ -105,7 +109,7 @@ def pressed(state: Selection, key: str, rows: tuple[TopRow, ...]) -> Selection:
 
 def _typing(state: Selection, typed: str, key: str) -> Selection:
     if key == "enter":
-        return replace(state.choose(text=typed.strip()), typed=None)
+        return replace(state.choose(**{"gpu" if state.types_gpu else "text": typed.strip()}), typed=None)
     if key in ("escape", "ctrl-c"):
         return replace(state, typed=None)
     if key == "backspace":
@@ -126,9 +130,10 @@ _MOVES: Final[Mapping[str, int]] = {
 }
 _ACTIONS: Final[Mapping[str, Callable[[Selection], Selection]]] = {
     **dict.fromkeys(("q", "ctrl-c"), lambda state: replace(state, ended=True)),
-    **dict.fromkeys(("f", "/"), lambda state: replace(state, typed=state.choice.text)),
+    **dict.fromkeys(("f", "/"), lambda state: replace(state, typed=state.choice.text, types_gpu=False)),
+    "c": lambda state: replace(state, typed=state.choice.gpu, types_gpu=True),
     **dict.fromkeys(("?", "h"), lambda state: replace(state, help=True)),
     "o": lambda state: state.choose(over=not state.choice.over),
     " ": lambda state: replace(state, paused=not state.paused),
-    "escape": lambda state: state.choose(text="", over=False),
+    "escape": lambda state: state.choose(text="", gpu="", over=False),
 }

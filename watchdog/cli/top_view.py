@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final
 
 from rich.style import Style
@@ -18,6 +19,7 @@ from watchdog.cli.rows import (
     daemon_health,
     enforcement,
     gpu_rows,
+    is_gpu,
     labels_of,
     problems,
     summed,
@@ -50,6 +52,7 @@ _MARKED: Final = Style(bold=True, reverse=True)
 _RESULTS: Final = {"failed": BAD, **dict.fromkeys(("blocked", "interrupted", "withdrawn", "observed"), WARN)}
 _BAR: Final = 40
 _SMALL_BAR: Final = 8
+_LEAST_BAR: Final = 5
 _BETWEEN: Final = 2
 _TITLED: Final = 4  # lines: from here on the recent actions have column titles
 
@@ -66,6 +69,7 @@ _GPUS: Final = (
 _ACCOUNTS: Final = (
     Column(title=""),
     Column(title="POD", least=24, is_name=True),
+    Column(title="GPU", least=3),
     Column(title="USED", right=True),
     Column(title="DECLARED", right=True, rank=5),
     Column(title="ALLOWED", right=True, rank=3),
@@ -76,6 +80,9 @@ _ACCOUNTS: Final = (
     Column(title="RULE", least=8, rank=7, is_name=True),
     Column(title="NEXT", least=19, rank=2),
 )
+# Where there is room for more columns, a name matters more than the last of them.
+_WIDE: Final = 120
+_WIDE_ACCOUNTS: Final = (_ACCOUNTS[0], replace(_ACCOUNTS[1], least=32), *_ACCOUNTS[2:])
 _PROCESSES: Final = (
     Column(title="PID", right=True),
     Column(title="NAME", least=12, is_name=True),
@@ -133,7 +140,7 @@ def _gpu(row: GpuRow, frame: ScreenFrame) -> tuple[Cell, ...]:
     gpu, memory, unattributed = row.gpu, row.gpu.memory, row.unattributed
     return (
         text(gpu.number, TITLE),
-        _gpu_bar(row, min(max(frame.width // 5, _SMALL_BAR), _BAR), frame.signs),
+        _gpu_bar(row, max(frame.width // (5 if frame.width < _WIDE else 3), _SMALL_BAR), frame.signs),
         text(byte_cell(memory.used) if gpu.up else "lost", _gpu_style(row)),
         byte_cell(memory.total),
         text(
@@ -200,7 +207,8 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
     if not rows:
         return [title, text(_nothing(frame), DIM)][:room]
     cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
-    return [title, *table(_ACCOUNTS, cells, frame.width, gap=1, shown=shown)][: max(room, 1)]
+    columns = _ACCOUNTS if frame.width < _WIDE else _WIDE_ACCOUNTS
+    return [title, *table(columns, cells, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
 
 
 def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
@@ -210,6 +218,8 @@ def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
     line.append(f", sorted by {choice.sort}{', reversed' if choice.backwards else ''}", DIM)
     if choice.over:
         line.append(", over limit only", WARN)
+    if choice.gpu:
+        line.append_text(text(f", on GPU {choice.gpu}", WARN))
     if choice.text:
         line.append_text(text(f', filter "{choice.text}"', WARN))
     return cut(line, frame.width)
@@ -217,7 +227,9 @@ def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
 
 def _nothing(frame: ScreenFrame) -> str:
     status, choice = frame.status, frame.selection.choice
-    if status is not None and status.accounts and (choice.text or choice.over):
+    if status is not None and choice.gpu and not any(is_gpu(gpu, choice.gpu) for gpu in status.gpus):
+        return f"This node has no GPU {choice.gpu}; Esc shows all."
+    if status is not None and status.accounts and (choice.text or choice.gpu or choice.over):
         return f"No match among {count(len(status.accounts), 'account')}; Esc shows all."
     return "No pod on this node uses or declares GPU memory."
 
@@ -225,11 +237,12 @@ def _nothing(frame: ScreenFrame) -> str:
 def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cell, ...]:
     account, signs = row.account, frame.signs
     style = STYLES.get(account.verdict, PLAIN)
-    wide = 5 if frame.width < 100 else 10 if frame.width < 160 else 20
+    wide = min(max((frame.width - _WIDE) // 3, _LEAST_BAR), _BAR)
     name = TITLE if account.verdict == "over" else DIM if row.is_unattributed else PLAIN
     return (
         ">" if is_selected else " ",
-        text(row.title, _MARKED if is_selected else name),
+        text(row.name, _MARKED if is_selected else name),
+        row.gpus or "-",
         row.used(signs),
         row.declared,
         row.allowed,
@@ -243,14 +256,16 @@ def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cel
 
 
 def _share_bar(account: AccountStatus, width: int, signs: Signs) -> str:
-    """A bar that is full when an account uses all it is allowed."""
+    """A bar of `width` cells up to the limit, a mark there, and fewer cells for up to as much again beyond it."""
     used, allowed = account.least, account.allowed
-    if not allowed:
-        return (" " if allowed is None else signs.pods if used else signs.free) * width
+    beyond = max(2 * width // 5, 2)
+    if allowed is None:
+        return ""
     if account.used is None and not used:
-        return "?" * width
-    filled = min(max(width * used // allowed, 1 if used else 0), width)
-    return signs.pods * filled + signs.free * (width - filled)
+        return f"{'?' * width}{signs.limit}"
+    filled = min(max(width * used // allowed, 1 if used else 0), width) if allowed else width * bool(used)
+    excess = min(ceil(beyond * (used - allowed) / allowed), beyond) if allowed else beyond * bool(used)
+    return f"{signs.pods * filled}{signs.free * (width - filled)}{signs.limit}{signs.pods * max(excess, 0)}"
 
 
 def _over_for(row: TopRow, frame: ScreenFrame) -> str:
@@ -322,7 +337,7 @@ def _action_lines(status: Status, frame: ScreenFrame, room: int) -> list[Text]:
 _TALL: Final = 32  # from this height on blank lines separate the sections
 _SHORT: Final = 16  # below this height there is room for the table only
 _ENFORCING: Final = Style(color="green", bold=True)
-_FOOT: Final = "q quit, ? help, f filter, o over, space pause, j k move, sort: u p n t d v"
+_FOOT: Final = "q quit, ? help, f filter, c GPU, o over, space pause, j k move, sort u p n t d v"
 HELP: Final = (
     ("q, Ctrl-C", "quit"),
     ("up, down, j, k", "select another pod; page up, page down, home, end"),
@@ -333,6 +348,7 @@ HELP: Final = (
     ("v", "sort by verdict"),
     ("n", "sort by name"),
     ("f, /", "show only pods with a text in their namespace, name, rule or verdict"),
+    ("c", "show only pods on one GPU (card), by its number or UUID"),
     ("o", "show only pods over their limit, or all again"),
     ("escape", "show all again"),
     ("space", "pause and resume"),
@@ -429,7 +445,8 @@ def _foot(frame: ScreenFrame) -> Text:
     typed = frame.selection.typed
     if typed is None:
         return text(_FOOT, DIM)
-    return Text.assemble(text(f"show only: {typed}_", TITLE), ("  (Enter: apply, Esc: cancel)", DIM))
+    what = "show only GPU" if frame.selection.types_gpu else "show only"
+    return Text.assemble(text(f"{what}: {typed}_", TITLE), ("  (Enter: apply, Esc: cancel)", DIM))
 
 
 def _help_lines(width: int) -> list[Text]:

@@ -13,7 +13,7 @@ from watchdog.core.units import format_duration, format_percent, format_quantity
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
-_COLUMNS = ("above", "for", "do")
+_COLUMNS = ("ABOVE", "FOR", "DO")
 # Neither a mistake nor a warning, but the owner of a killed pod will look for someone to ask.
 _NO_CONTACT = (
     'none, so they say "the operator of this cluster"; contact under [events] takes a name, an address or a page'
