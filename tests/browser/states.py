@@ -24,22 +24,25 @@ _PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact =
 
 
 class Town:
-    """The tenants of the node, and the daemon that watches them."""
+    """The tenants of the node, on so many cards of 80 GiB in all, and the daemon that watches them."""
 
-    def __init__(self, world: Node) -> None:
-        self.world = world
+    def __init__(self, world: Node, cards: int = 2) -> None:
+        self.world, other, size = world, cards - 1, 80 // cards
         world.stub = replace(
             world.stub,
             gpus=tuple(
-                StubGpu(uuid=uuid, name="NVIDIA A100-SXM4-40GB", total=40 * GIB, reserved=600 * MIB, base=220 * MIB)
-                for uuid in _CARDS
+                StubGpu(
+                    uuid=uuid, name=f"NVIDIA A100-SXM4-{size}GB", total=size * GIB, reserved=600 * MIB, base=220 * MIB
+                )
+                for uuid in _CARDS[:cards]
             ),
         )
         self.resnet = self._tenant("vision", "train-resnet-7f9c4d", "16Gi", 12 * GIB)
         self.notebook = self._tenant("jupyter", "alice-notebook-0", "8Gi", 5 * GIB)
-        self._tenant("nlp", "llm-server-0", "24Gi", 21 * GIB, card=1)
-        self._tenant("vision", "label-worker-x2k9", None, 1 * GIB, card=1)
-        self._tenant("monitoring", "dcgm-exporter-8sdj2", None, 180 * MIB, card=1)
+        self._tenant("nlp", "llm-server-0", "24Gi", 21 * GIB, card=other)
+        self._tenant("vision", "label-worker-x2k9", None, 1 * GIB, card=other)
+        if other:
+            self._tenant("monitoring", "dcgm-exporter-8sdj2", None, 180 * MIB, card=other)
         world.start(None, used=310 * MIB, behaviour="plain")
         world.write()
 
@@ -60,10 +63,10 @@ class Town:
 
 
 @contextmanager
-def town(root: Path) -> Iterator[tuple[Town, Daemon]]:
+def town(root: Path, cards: int = 2) -> Iterator[tuple[Town, Daemon]]:
     """The node with its daemon, after two cycles."""
     with node(root, "cgroup" if mounts("cgroup") else "cgroup2") as world:
-        made = Town(world)
+        made = Town(world, cards)
         policy = write_policy(root, *_STEPS, more=_PROTECT)
         options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
         with daemon(root, world.stub_file, *options) as running:
@@ -79,9 +82,9 @@ def quiet(root: Path) -> Iterator[Daemon]:
 
 
 @contextmanager
-def over(root: Path) -> Iterator[Daemon]:
+def over(root: Path, cards: int = 2) -> Iterator[Daemon]:
     """A notebook uses more than it may, and its kill is minutes away."""
-    with town(root) as (made, running):
+    with town(root, cards) as (made, running):
         made.world.use(made.notebook, 11 * GIB)
         running.wait(lambda d: any(entry["do"] == "kill" for entry in d.status()["plan"]), _LONGEST_S)
         running.wait_passes(2)

@@ -1,7 +1,7 @@
-"""`python -m tests.pictures.top FOLDER` writes top.svg: what `gpu-watchdog top` draws on a terminal, as root.
+"""`python -m tests.pictures.top FOLDER` writes top-NODE-THEME.svg: what `gpu-watchdog top` draws, as root.
 
-The daemon is the real one, on a node of real processes in real cgroups whose four cards the stub of NVML shows; the
-picture is the last frame that a terminal got.
+The nodes have one card and four pods (real processes in real cgroups, so that one is really killed), and eight cards
+and a hundred pods. The daemons are real; the stub of NVML shows the cards. A picture is the last frame of a terminal.
 """
 
 import re
@@ -10,19 +10,24 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
+from tests.cli.crowd import crowd, many
 from tests.cli.session import Session, session
-from tests.rig import Node, node
-from tests.stub import GIB, MIB, StubGpu, StubProcess
+from tests.rig import node
+from tests.rig.command import daemon
+from tests.stub import GIB, MIB
 from tests.world.test_kill import run
 
-COLUMNS: Final = 128
-ROWS: Final = 36
+SMALL: Final = (100, 26)  # columns and rows
+FULL: Final = (140, 40)
+_THEMES: Final[dict[str, TerminalTheme]] = {"light": DEFAULT_TERMINAL_THEME, "dark": SVG_EXPORT_THEME}
 _POLICY: Final = """
 mode = "enforce"
 [[declaration]]
@@ -31,10 +36,6 @@ unit = "1"
 [allowance]
 per_context = "512Mi"
 percent = "2%"
-[protect]
-namespaces = ["inference"]
-[brakes]
-owner = "1 per 10m"
 [[rule]]
 name = "notebooks"
 match = { namespaces = ["jupyter"] }
@@ -61,92 +62,73 @@ grace = "2s"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A pod with one process on a card, in GiB; `tells`: the driver says how much it uses."""
+    """A pod with one process, in GiB."""
 
     name: str
-    declared: str | None = None
+    declared: str
     used: float
-    card: int = 0
-    tells: bool = True
-    owner: str = ""
 
 
 TENANTS: Final = (
-    Tenant(name="jupyter/alice-0", declared="8Gi", used=12.4),
+    Tenant(name="jupyter/alice-0", declared="8Gi", used=14.8),
     Tenant(name="jupyter/bob-0", declared="16Gi", used=14),
-    Tenant(name="jupyter/carol-0", declared="8Gi", used=8.9, card=1),
-    Tenant(name="batch/finetune-7b-x2x4q", declared="20Gi", used=31, card=1, owner="finetune-7b"),
-    Tenant(name="batch/finetune-7b-9kd7w", declared="20Gi", used=29, card=2, owner="finetune-7b"),
-    Tenant(name="batch/embed-nightly-mmz5p", declared="12Gi", used=11.2, card=2),
-    Tenant(name="batch/eval-sweep-t8h2c", declared="24Gi", used=19, card=3),
-    Tenant(name="inference/triton-7c9f8d6b5-qlx2v", declared="10Gi", used=11.9, card=3),
-    Tenant(name="inference/vllm-0", declared="24Gi", used=22),
-    Tenant(name="research/sandbox-dave", used=6, card=3),
-    Tenant(name="research/old-driver", declared="8Gi", used=5, card=2, tells=False),
+    Tenant(name="batch/finetune-7b-x2x4q", declared="20Gi", used=31),
+    Tenant(name="batch/embed-nightly-mmz5p", declared="12Gi", used=13.6),
 )
 # The library's own letters come from a server of other people; the reader's machine has some.
 _FONT: Final = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace'
 _FOREIGN: Final = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
-@contextmanager
-def world(root: Path) -> Iterator[Node]:
-    """The node."""
-    with node(root, "cgroup") as made:
-        dealt: list[list[StubProcess]] = [[] for _ in range(4)]
+def small() -> list[str]:
+    """The lines, with their colours, of a node on which a pod has been killed and another one will be."""
+    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, node(Path(folder), "cgroup") as made:
         for tenant in TENANTS:
             namespace, _, name = tenant.name.partition("/")
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": tenant.owner, "controller": True}
-            metadata = {"ownerReferences": [owner]} if tenant.owner else {}
-            pod = made.pod(name, ("main", tenant.declared), namespace=namespace, metadata=metadata)
-            used = int(tenant.used * GIB)
-            pid = made.start(pod, used=used if tenant.card == 0 else 0).pid
-            if tenant.card:
-                dealt[tenant.card].append(StubProcess(pid=pid, used=used if tenant.tells else None, holds=used))
+            made.start(made.pod(name, ("main", tenant.declared), namespace=namespace), used=int(tenant.used * GIB))
         made.start(None, used=900 * MIB)
-        cards = (
-            StubGpu(
-                uuid=f"GPU-{number:08x}-1b7c-4a2e-9d3f-5e6a7b8c9d0e",
-                name="NVIDIA H100 80GB HBM3",
-                total=80 * GIB,
-                reserved=600 * MIB,
-                base=number * 300 * MIB,
-                processes=tuple(own),
-            )
-            for number, own in enumerate(dealt)
-        )
-        made.stub = replace(made.stub, gpus=tuple(cards))
+        card = replace(made.stub.gpus[0], name="NVIDIA H100 80GB HBM3", total=80 * GIB, reserved=600 * MIB)
+        made.stub = replace(made.stub, gpus=(card,))
         made.write()
-        yield made
-
-
-def frame() -> list[str]:
-    """The lines, with their colours, of the last frame of a real run."""
-    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, world(Path(folder)) as made:
         policy = made.root / "policy.toml"
         policy.write_text(_POLICY, encoding="utf-8")
-        with (
-            run(made, policy) as running,
-            session("--url", f"http://127.0.0.1:{running.port}", columns=COLUMNS, rows=ROWS) as shown,
-        ):
-            shown.wait(lambda screen: re.search(r"kill +done", screen.text) and "kill held: owner" in screen.text)
-            shown.rest(5.0)
-            return _last(shown)
+        with run(made, policy) as running, _shown(running.port, SMALL) as shown:
+            shown.wait(lambda screen: re.search(r"kill +done", screen.text) and "warn   done" in screen.text)
+            return _last(shown, SMALL)
 
 
-def _last(shown: Session) -> list[str]:
+def full() -> list[str]:
+    """The lines of a node with eight cards and a hundred pods."""
+    tenants = [replace(each, card=number % 8) for number, each in enumerate(islice(many(), 100))]
+    with (
+        tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
+        crowd(Path(folder), tenants, cards=8) as made,
+        daemon(made.root, made.stub_file, *made.arguments) as running,
+        _shown(running.port, FULL) as shown,
+    ):
+        shown.wait(lambda screen: "100 pods" in screen.text and re.search(r"warn +observed", screen.text))
+        return _last(shown, FULL)
+
+
+@contextmanager
+def _shown(port: int, size: tuple[int, int]) -> Iterator[Session]:
+    with session("--url", f"http://127.0.0.1:{port}", columns=size[0], rows=size[1]) as shown:
+        yield shown
+
+
+def _last(shown: Session, size: tuple[int, int]) -> list[str]:
     """The last whole frame: from one beginning of the screen to the next."""
     frames = shown.written.decode().split("\x1b[H")
-    return next(each for each in reversed(frames) if each.count("\n") == ROWS - 1).split("\r\n")
+    return next(each for each in reversed(frames) if each.count("\n") == size[1] - 1).split("\r\n")
 
 
-def svg(lines: list[str]) -> str:
+def svg(lines: list[str], columns: int = 80, theme: TerminalTheme = SVG_EXPORT_THEME) -> str:
     """The lines as a picture that needs nothing from anywhere."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor")
+        console = Console(record=True, width=columns, file=nowhere, force_terminal=True, color_system="truecolor")
         for line in lines:
             console.print(Text.from_ansi(line), no_wrap=True, overflow="crop", crop=True)
-        made = console.export_svg(title="gpu-watchdog top", unique_id="top")
+        made = console.export_svg(title="gpu-watchdog top", unique_id="top", theme=theme)
     made = (
         _FOREIGN.sub("", made)
         .replace("Fira Code, monospace", _FONT)
@@ -164,7 +146,9 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "top.svg").write_text(svg(frame()), encoding="utf-8")
+    for name, lines, (columns, _) in (("small", small(), SMALL), ("full", full(), FULL)):
+        for theme, colours in _THEMES.items():
+            (folder / f"top-{name}-{theme}.svg").write_text(svg(lines, columns, colours), encoding="utf-8")
     return 0
 
 

@@ -82,7 +82,7 @@ _ACCOUNTS: Final = (
 )
 # Where there is room for more columns, a name matters more than the last of them.
 _WIDE: Final = 120
-_WIDE_ACCOUNTS: Final = (_ACCOUNTS[0], replace(_ACCOUNTS[1], least=32), *_ACCOUNTS[2:])
+_WIDE_ACCOUNTS: Final = (_ACCOUNTS[0], replace(_ACCOUNTS[1], least=40), *_ACCOUNTS[2:])
 _PROCESSES: Final = (
     Column(title="PID", right=True),
     Column(title="NAME", least=12, is_name=True),

@@ -174,16 +174,21 @@ def _stop(status: Status) -> Row:
             ),
         }
         commands = [resume[reason] for reason in stopped_by]
-        return {"title": "Enforcement is stopped here", "lead": "To resume it:", "commands": commands}
+        return {
+            "title": "Enforcement is stopped here",
+            "link": "Resume enforcement",
+            "lead": "To resume it:",
+            "commands": commands,
+        }
     uses_api = status.health is None or status.health.api is not None
     by_api = [("From anywhere:", f"kubectl annotate node {node} {MODE}=observe --overwrite")] if uses_api else []
     lead = (
-        "After this no pod here is killed or evicted until you resume. Measuring goes on."
+        "This stops all kills and evictions here until you resume. Measuring goes on."
         if status.mode == "enforce"
         else "The policy only observes, so nothing is enforced here. This keeps it so under any policy."
     )
     commands = [*by_api, ("On this node or in the watchdog's pod:", f"gpu-watchdog stop{option}")]
-    return {"title": "Stop enforcement here", "lead": lead, "commands": commands}
+    return {"title": "Stop enforcement here", "link": "Stop enforcement", "lead": lead, "commands": commands}
 
 
 def _lasting(account: AccountStatus, seen: PageInput) -> str:
