@@ -1,5 +1,6 @@
 """`run` on a node with a shared MPS server: a client is drained before it gets a signal, or nobody gets any."""
 
+import json
 import os
 import signal
 import threading
@@ -268,3 +269,14 @@ def test_limits_of_clients_are_shown(bench: Bench) -> None:
         text = " ".join(gpu_watchdog("explain", "ns/hog", "--url", url, stub=bench.world.stub_file).stdout.split())
     assert hog["pinned"] == {"clients": 2, "most": 768 * MIB, "together": 1536 * MIB, "exceeds_declared": True}
     assert "Each of its 2 MPS clients may pin at most 768Mi, together 1.5Gi, more than the 1Gi declared" in text
+
+
+def test_scan_asks_who_can_be_drained(bench: Bench) -> None:
+    """`scan` withholds a kill of MPS clients only if a daemon could not drain them."""
+    bench.grow()
+    options = ("--policy", bench.policy(), "--pods", bench.world.pods_file, "--node", "n1")
+    for servers, withheld in ((bench.control.servers, None), ({}, "mps")):
+        bench.control.servers = servers
+        scanned = gpu_watchdog("scan", "--json", *options, stub=bench.world.stub_file).stdout
+        (entry,) = (each for each in json.loads(scanned)["plan"] if each["do"] == "kill")
+        assert entry["withheld_by"] == withheld

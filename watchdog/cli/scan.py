@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -14,7 +15,7 @@ from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, 
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Reason, Verdict
+from watchdog.core.assessment import NO_DRAINS, Attribution, KnownDrains, Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
@@ -25,6 +26,7 @@ from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api, with_gaps
 from watchdog.node.driver import released_reading
+from watchdog.node.mps_control import inspect_mps
 from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
@@ -83,6 +85,7 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     snapshot = scanner.snapshot(reading, now)
     inputs = sources.inputs(policy, now)
     attribution = attribute(snapshot, inputs.pods.pods)
+    inputs = replace(inputs, drains=_drains(policy, attribution))
     assessments = assess(attribution, snapshot, inputs)
     plan = decide(assessments, Ledger(), now, inputs)
     return CycleReport(
@@ -100,6 +103,15 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
         maintenance=maintenance,
         scan_s=now.boottime_s - begun.boottime_s,
     )
+
+
+def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:
+    """The MPS clients that control daemons can drain, if there are any and the policy drains them."""
+    listed = {use.key.pid: use.key for use in attribution.attributed if use.mps}
+    if policy.mps is None or not listed:
+        return NO_DRAINS
+    named = inspect_mps(policy.mps).clients
+    return KnownDrains(drainable=frozenset(key for pid, key in listed.items() if pid in named))
 
 
 def _blind(status: Status) -> str:

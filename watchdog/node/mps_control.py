@@ -266,13 +266,14 @@ class MpsInspection:
     """The control program (or why there is none), and the daemon of each pipe directory in which one may listen.
 
     `no_daemon` is what is wrong if there is no such directory. A daemon's state is the number of its clients, why it
-    can't be used, or None if it was not asked.
+    can't be used, or None if it was not asked. `clients` are the PIDs of all clients.
     """
 
     program: str = ""
     no_program: Problem | None = None
     no_daemon: Problem = field(default_factory=lambda: Problem(""))
     daemons: Mapping[str, int | MpsError | None] = field(default_factory=dict)
+    clients: frozenset[int] = frozenset()
 
 
 def inspect_mps(settings: Draining, trusted_uid: int = 0) -> MpsInspection:
@@ -284,11 +285,14 @@ def inspect_mps(settings: Draining, trusted_uid: int = 0) -> MpsInspection:
     except NoProgramError as error:
         no_program = error.problem
     daemons: dict[str, int | MpsError | None] = {}
+    clients: set[int] = set()
     for pipe in find_pipes(settings.pipe):
         try:
             check_pipe(pipe, trusted_uid)
             daemon = ControlDaemon(program, pipe, settings.timeout_s, trusted_uid)
-            daemons[pipe] = len(daemon.clients()) if program else None
+            named = daemon.clients() if program else None
+            daemons[pipe] = None if named is None else len(named)
+            clients.update(named or ())
         except NoPipeError:
             continue
         except NoProgramError as error:
@@ -300,6 +304,7 @@ def inspect_mps(settings: Draining, trusted_uid: int = 0) -> MpsInspection:
         no_program=no_program,
         no_daemon=no_daemon(settings.pipe),
         daemons=daemons,
+        clients=frozenset(clients),
     )
 
 
