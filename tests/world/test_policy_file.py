@@ -186,7 +186,7 @@ def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(world
         with policy.open("w", encoding="utf-8") as writer:
             writer.write(first)
             writer.flush()
-            time.sleep(3)
+            running.wait_passes(3)
             assert hog.is_alive
             writer.write(second.replace("spared", "ns"))
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
