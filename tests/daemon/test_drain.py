@@ -12,6 +12,7 @@ from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import OpenCycle
+from watchdog.core.policy import Protect
 from watchdog.daemon.drain import Drains
 from watchdog.node.driver import DriverReading
 
@@ -153,19 +154,74 @@ def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:
     assert (world.drained, len(world.tries)) == ([5], 1)
 
 
-def test_an_eviction_that_is_blocked_after_the_drain_is_tried_again_by_itself() -> None:
-    """Point 36: the pod uses less by then, so no cycle would come to it."""
+def asked() -> Shared:
+    """The world once its clients have been drained, have ended, and the eviction has been requested."""
     world = rehearsed(Shared())
     world.settle()
     world.settle()
-    world.used = {5: 1, 6: 1}
+    world.used = {}
     world.look(1)
     world.wake()
-    world.answer(EvictionAnswer.BLOCKED, "the budget", wait_s=5.0)
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, False]
+    return world
+
+
+@pytest.mark.parametrize("answer", [EvictionAnswer.BLOCKED, EvictionAnswer.LATER, EvictionAnswer.UNKNOWN])
+def test_a_drain_permits_one_attempt(answer: EvictionAnswer) -> None:
+    """Point 36: a drained program often starts again; a new decision drains its new client before the next attempt."""
+    world = asked()
+    world.used = {8: 4 * Gi}
+    world.name(8)
+    world.answer(answer, "the budget", wait_s=3.0)
+    for second in range(2, 10):
+        world.look(second)
+        world.wake()
+    assert (len(world.tries), world.results()) == (2, ["failed"])
+    assert "after its MPS clients were drained: the budget" in world.reason()
+    while len(world.tries) == 2 and world.second < 16:
+        world.look(world.second + 1)
+        world.wake()
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, False, True]
+    world.answer(EvictionAnswer.REHEARSED)
+    assert world.drained == [5, 6, 8]
+    assert len(world.tries) == 3
+
+
+def test_an_eviction_after_a_drain_whose_answer_was_lost_is_recognized() -> None:
+    """Law 2: if the pod list shows that the pod is being deleted, the eviction was carried out, and has not failed."""
+    world = asked()
+    world.used = {6: 1}  # its memory is still listed
+    world.answer(EvictionAnswer.UNKNOWN, "no answer", wait_s=3.0)
+    world.pods = (replace(world.pods[0], deletion_deadline_s=at(10).wall_s),)
     world.look(2)
-    assert world.cycle.next_wake_s == at(6).boottime_s
-    world.wake(6)
-    assert [attempt.is_dry_run for attempt in world.tries] == [True, False, False]
+    world.wake(10)
+    assert (len(world.tries), world.results()) == (2, [])
+    assert world.state.under_way is not None
+
+
+def test_the_attempt_after_a_drain_is_judged_by_that_moment() -> None:
+    """Points 22, 33: not by an old reading, and by the policy that is in force when the pod is evicted."""
+    world = asked()
+    assert world.tries[-1].is_fresh()
+    world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
+    world.look(2)
+    assert "the policy protects namespace ns" in str(world.tries[-1].objection(world.pods[0]))
+    world.second = 4
+    assert not world.tries[-1].is_fresh()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: bool) -> None:
+    """Law 11: the second client ends with the first; a reading shows neither, and the pod is evicted."""
+    world = rehearsed(Shared())
+    if ended:
+        world.used = {5: 4 * Gi}
+        world.name(5)
+    world.look(1)
+    world.settle()
+    world.look(2)
+    world.wake()
+    assert (world.drained, len(world.tries)) == (([5], 2) if ended else ([5, 6], 1))
 
 
 def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() -> None:

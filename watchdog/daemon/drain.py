@@ -164,7 +164,7 @@ def clients_seen(
             asked_s=asked.boottime_s,
             drainable=clients_ended(clients, step, victim, targets),
             others=clients_ended(others, step, victim, targets),
-            is_hidden=is_blind or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
+            is_hidden=is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
             has_mps=True,
             accepts_clients=accepts_clients,
         )
@@ -177,7 +177,8 @@ class Drain:
 
     A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals
     may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called right before
-    each request; `may_live` says whether a process may not have ended.
+    each request; `may_live` says whether a process may not have ended. `seen_s` is the CLOCK_BOOTTIME at which the last
+    conclusive reading was requested.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class Drain:
         self._asked: set[ProcessKey] = set()
         self._last_drained_s = -1.0
         self._progress_s = math.inf  # it has not begun
+        self.seen_s = seen.asked_s
         # When the last conclusive reading was requested; None: there is no MPS on the node.
         self._read_s = seen.asked_s if seen.has_mps else None
         self._is_confirmed = not self._waiting
@@ -260,6 +262,9 @@ class Drain:
         """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
         was_clear = self.is_clear
         self._accepts_clients = seen.accepts_clients
+        if not seen.is_hidden:  # a client that it does not show has ended, or is none any more
+            self.seen_s = seen.asked_s
+            self._waiting = [key for key in self._waiting if key in seen.drainable or key in seen.others]
         known = {*self._settled, *self._waiting, *([self._request.client.key] if self._request is not None else ())}
         self._waiting += sorted(key for key in seen.drainable - known if self._may_live(key))
         others = frozenset(key for key in seen.others - known if self._may_live(key))

@@ -8,14 +8,15 @@ attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once 
 `Ledger.note_failed` determines when the step may begin a new one.
 
 If the pod has clients of a shared MPS server, the first request is a dry run. After it the clients are drained, and
-then the eviction no longer depends on the pod's use: it is requested as soon as they are, and again by itself (ADR 16).
+then the eviction no longer depends on the pod's use: it is requested as soon as they are, and only once, since a
+program whose clients were drained often starts again (ADR 16).
 """
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from math import ceil
-from typing import Protocol
+from typing import Final, Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
 from watchdog.core.eviction import (
@@ -35,6 +36,8 @@ from watchdog.core.units import format_duration
 from watchdog.daemon.drain import Drain, Drains, SeeClients, SeenClients, no_clients
 from watchdog.daemon.kill import ActionRecord, reaction_s
 
+# How long a reading without MPS clients permits an eviction after a drain; as old as a last look may be.
+_PERMITS_S: Final = 2.0
 _ENDS = {
     EvictionAnswer.GONE: Result.GONE,
     EvictionAnswer.SPARED: Result.INTERRUPTED,
@@ -108,6 +111,8 @@ class Eviction:
         keys: Iterable[ProcessKey],
         objection: Callable[[Pod], str | None],
         is_fresh: Callable[[], bool],
+        *,
+        is_dry_run: bool,
     ) -> EvictionRequest:
         """The next attempt, with the account and the pod's processes as of the last look."""
         self.entry = entry
@@ -127,7 +132,7 @@ class Eviction:
             is_wanted=lambda: self._given_up is None and not self.is_over,
             is_fresh=is_fresh,
             deadline_s=pod.deletion_deadline_s,
-            is_dry_run=bool(entry.to_drain) and not self.has_drained,
+            is_dry_run=is_dry_run,
         )
         return self._request
 
@@ -172,19 +177,29 @@ class Eviction:
         if self._drain is not None:
             self._drain.see(seen)
 
-    def take_request(self, now: Now) -> EvictionRequest | None:
-        """The next attempt once all clients are drained; None if it is not its time, or another cycle makes it.
+    def take_request(self, clock: Callable[[], Now]) -> EvictionRequest | None:
+        """The attempt once all clients are drained; None if it is not its time.
 
-        It does not depend on the pod's use, which falls as its clients are drained.
+        It does not depend on the pod's use, which falls as its clients are drained, but on a recent reading without
+        clients.
         """
-        is_over_draining = self._drain is not None and self._drain.is_clear and self._given_up is None
-        pending = self.pending
-        is_retried = self.has_drained and pending is not None and pending.next_s is not None
-        is_due = pending is not None and pending.next_s is not None and now.boottime_s >= pending.next_s
-        if self._request is None or not (is_over_draining or (is_retried and is_due)):
+        drain, request = self._drain, self._request
+        if drain is None or request is None or not drain.is_clear or self._given_up is not None:
             return None
         self._drain = None
-        return self.next_request(self.entry, (), self._request.objection, lambda: True)
+        fresh_until_s = drain.seen_s + _PERMITS_S
+        is_fresh = (lambda: clock().boottime_s <= fresh_until_s) if self.has_drained else request.is_fresh
+        return self.next_request(self.entry, (), request.objection, is_fresh, is_dry_run=False)
+
+    def end_unanswered(self, now: Now) -> Outcome | None:
+        """End it once the pod list has had time to show whether an attempt after a drain was carried out."""
+        pending = self.pending
+        is_due = pending is not None and pending.next_s is not None and now.boottime_s >= pending.next_s
+        return self._fail_drained(pending.refused, now) if self.has_drained and pending and is_due else None
+
+    def _fail_drained(self, reason: str, now: Now) -> Outcome:
+        known = "it is not known whether the pod was evicted" if self._is_unsure else "the pod was not evicted"
+        return self._end(Result.FAILED, f"{known} after its MPS clients were drained: {reason}", now)
 
     def _note_drained(self, key: ProcessKey, now: Now) -> None:
         self._drained.append(key)
@@ -264,7 +279,9 @@ class Eviction:
         return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, first))
 
     def _wait(self, result: EvictionResult, now: Now) -> Outcome | None:
-        """Schedule another attempt after a failed one, or give up."""
+        """Schedule another attempt after a failed one, or give up; after a drain, only wait for what became of it."""
+        if self.has_drained and result.answer is not EvictionAnswer.UNKNOWN:
+            return self._fail_drained(result.reason, now)
         next_s = now.boottime_s + result.wait_s
         if self._tries >= MOST_TRIES or next_s > self.until_s:
             took = format_duration(round(now.boottime_s - self._began.boottime_s))
@@ -321,6 +338,7 @@ class Evictions:
         self._evictor = evictor
         self._drains = drains or Drains()
         self._clients_of: SeeClients = no_clients
+        self._inputs: Inputs | None = None  # of the last cycle
         self._record = record
         self._clock = clock
         self._all: dict[int, Eviction] = {}
@@ -382,7 +400,8 @@ class Evictions:
     def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
         """Process new results; an attempt to which there is an objection is called off, if that is still possible.
 
-        Objections to an eviction that waits for its next attempt are found by the cycle before that attempt.
+        Objections to an eviction that waits for its next attempt are found by the cycle before that attempt; one that
+        drains makes its attempt here.
         """
         for result in self._evictor.take() if self._evictor is not None else ():
             eviction = self._all.get(result.ticket)
@@ -401,8 +420,8 @@ class Evictions:
             elif now.boottime_s >= eviction.until_s:
                 reason = "given up: it could not be tried again in time"
                 self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
-            self._report(eviction, eviction.drain_on(now))
-            request = None if eviction.is_over else eviction.take_request(now)
+            self._report(eviction, eviction.drain_on(now) or eviction.end_unanswered(now))
+            request = None if eviction.is_over else eviction.take_request(self._clock)
             if request is not None and self._evictor is not None:
                 self._evictor.begin(request)
 
@@ -422,6 +441,7 @@ class Evictions:
         now: Now,
     ) -> None:
         """Process a cycle: end the evictions whose memory is free, and those that must not be tried again."""
+        self._inputs = inputs
         if not self._all:
             return
         by_account = {assessment.account: assessment for assessment in assessments}
@@ -453,13 +473,16 @@ class Evictions:
         def objection(pod: Pod) -> str | None:
             # The API does not report when the pod was first seen terminating.
             known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
-            return objection_to_evicting(known, entry.definition.grace_s, opened.inputs, self._clock())
+            # A drain takes long enough for the policy to change.
+            inputs = self._inputs or opened.inputs
+            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
 
         def is_fresh() -> bool:
             return self._clock().boottime_s <= fresh_until_s
 
         keys = _keys_of(entry.account.uid, opened.attribution)
-        self._evictor.begin(eviction.next_request(entry, keys, objection, is_fresh))
+        is_dry_run = bool(entry.to_drain)
+        self._evictor.begin(eviction.next_request(entry, keys, objection, is_fresh, is_dry_run=is_dry_run))
 
     def _pending_of(self, account: AccountKey) -> list[Eviction]:
         pending = (eviction for eviction in self._all.values() if eviction.pending is not None)
