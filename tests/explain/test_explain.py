@@ -29,7 +29,7 @@ def test_by_the_daemon_with_what_was_done_before(site: Site) -> None:
     killed = "It was killed at 08:00:31 UTC (container main): it used 12.4Gi of GPU memory"
     assert text.startswith(f"Pod a/trainer on node n1, 2027-01-15 08:00:00 UTC {killed}")
     assert text.index(killed) < text.index("uses 4Gi") < text.index("gpu-team@example.org")
-    assert text.index("gpu-team@example.org") < text.index("- 2027-01-15 08:00:31 UTC: ")
+    assert text.index("gpu-team@example.org") < text.index("TIME MESSAGE 2027-01-15 08:00:31 UTC ")
     assert "SIGTERM to 3 processes" not in text, "single signals and PIDs are nothing for an owner"
     assert "ended as done" not in text, "the explanation says it in full"
 

@@ -44,6 +44,7 @@ from watchdog.report.text import capital, clock_time, date_time, inert, rfc3339
 _LATELY: Final = "7 days"
 _LATELY_S: Final = 7 * 86400.0
 _MOST_LINES: Final = 10
+_TIME_WIDTH: Final = len("2026-01-02 14:05:10 UTC  ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,10 @@ class Explanation:
             yield from ("", *self.hints)
         if self.past:
             yield from ("", f"What was decided and done in the last {_LATELY}, from the journal:")
+            yield f"{'TIME':<{_TIME_WIDTH}}MESSAGE"
         for row in self.past:
-            line = f"- {date_time(row.wall_s)}: {inert(row.sentence, 4000)}"
-            yield from wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+            line = f"{date_time(row.wall_s):<{_TIME_WIDTH}}{inert(row.sentence, 4000)}"
+            yield from wrap(line, width, subsequent_indent=" " * _TIME_WIDTH, break_on_hyphens=False)
 
 
 def by_daemon(pod: str, status: Status, rows: Iterable[HistoryRow]) -> Explanation | None:
