@@ -156,5 +156,6 @@ FOCUSED: Final = {
     "cards": _focused("container", 2.0, BrakePlan()),
     "deletions": _focused("container", 0.0, BrakePlan()),
     "mps": _focused("container", 5.0, BrakePlan()),
+    "shared": _focused("pod", 5.0, BrakePlan()),
     "reboots": _focused("container", 0.0, BrakePlan(node=(3, 120.0))),
 }

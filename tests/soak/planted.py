@@ -448,5 +448,6 @@ FAULTS: Final = (
         "an MPS client by its own container alone",
         "point 36",
         (Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:"),),
+        seeds="shared",
     ),
 )

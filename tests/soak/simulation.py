@@ -247,6 +247,7 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "deletions": (pods.linger,),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
+    "shared": (servers.begin_or_end,),
 }
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (3.0, processes.release),

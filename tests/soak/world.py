@@ -30,7 +30,7 @@ class World:
         # The stored episodes of other faults go on as they did.
         has_control = focus == "mps" or focus not in ("fault", *FOCUSED)
         self.control = SimulatedControl(self.kernel, self.clock, seed) if has_control else None
-        self.kernel.joins = 0.7 if focus == "mps" else self.kernel.joins
+        self.kernel.joins = 0.7 if focus in ("mps", "shared") else self.kernel.joins
         self.policies = 0
         self.toggling: set[str] = set()  # pods whose tenants rewrite labels and annotations all the time
         plan = FOCUSED[focus] if focus in FOCUSED else generate(dice, 0)
