@@ -225,6 +225,21 @@ def test_a_client_that_needs_no_drain(rig: Rig) -> None:
     assert rig.drain(second) == [(Drained.DONE, "it is no longer an MPS client")]
 
 
+@pytest.mark.parametrize("silent", ["get_server_list", "get_client_list"])
+@pytest.mark.parametrize("answer", ["", "Server not responding\n"])
+def test_an_empty_list_is_no_proof(rig: Rig, silent: str, answer: str) -> None:
+    """A client that is in no list may still be one, unless its server lists others or has ended."""
+    with sleepers(1) as (server,):
+        rig.daemon.servers = {server.pid: [rig.keys[0].pid]}
+        rig.query()
+        (client,) = rig.control.drainable
+        rig.daemon.answers = {"terminate_client": answer, silent: ""}
+        assert [drained for drained, _ in rig.drain(client)] == [Drained.UNKNOWN]
+        server.kill()
+        server.wait()
+        assert rig.drain(client) == [(Drained.DONE, "its MPS server had ended by then")]
+
+
 def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
     """A drain returns at once, and another pipe's daemon is asked while the first one does not answer."""
     other = MpsDaemon(servers={SERVER + 5: [rig.keys[1].pid]})

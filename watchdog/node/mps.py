@@ -300,7 +300,7 @@ class MpsControl:
         drained, reason = Drained.DONE, "it had ended by then"
         try:
             if self._is_alive(client.key):
-                drained, reason = self._terminate(pipe.daemon, client)
+                drained, reason = self._terminate(pipe, client)
         except OSError as error:
             drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
         except (SilentError, InvalidAnswerError) as error:
@@ -309,18 +309,23 @@ class MpsControl:
             drained, reason = Drained.REFUSED, error.problem.cause
         return DrainResult(ticket=ticket, key=client.key, drained=drained, reason=reason)
 
-    @staticmethod
-    def _terminate(daemon: ControlDaemon, client: DrainableClient) -> tuple[Drained, str]:
+    def _terminate(self, pipe: _Pipe, client: DrainableClient) -> tuple[Drained, str]:
         """Drain a client whose identity has just been checked; if the daemon does not agree, see whether it is gone."""
-        answer = daemon.terminate(client.server_pid, client.key.pid)
+        answer = pipe.daemon.terminate(client.server_pid, client.key.pid)
         if answer == "0":
             return Drained.DONE, ""
-        server = daemon.clients().get(client.key.pid)
+        clients = pipe.daemon.clients()
+        server = clients.get(client.key.pid)
+        reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
         if server is None:
-            return Drained.DONE, "it is no longer an MPS client"
+            if client.server_pid in clients.values():
+                return Drained.DONE, "it is no longer an MPS client"
+            if any(key.pid == client.server_pid and not self._is_alive(key) for key in pipe.answers.servers):
+                return Drained.DONE, "its MPS server had ended by then"
+            # An empty list proves nothing: a daemon that is in trouble may answer nothing.
+            return Drained.UNKNOWN, f"{reason}, and lists no client of server {client.server_pid}"
         if server != client.server_pid:
             return Drained.REFUSED, f"it has become a client of another server, {server}"
-        reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
         return Drained.REFUSED if answer else Drained.UNKNOWN, reason
 
     def _key_of(self, pid: int) -> ProcessKey | None:
