@@ -66,6 +66,8 @@ class Shared(World):
     def settle(self, drained: Drained = Drained.DONE, reason: str = "") -> None:
         """Let the control daemon answer its last request, and the daemon wake up for it."""
         ticket, key = self.control.asked[-1]
+        if drained is Drained.DONE:
+            self.control.drainable = tuple(client for client in self.control.drainable if client.key != key)
         self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=reason))
         self.wake()
 

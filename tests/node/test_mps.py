@@ -136,6 +136,7 @@ def test_a_drain_takes_the_clients_work(rig: Rig) -> None:
         f"terminate_client {SERVER} {key.pid}" for key in sorted(rig.keys)
     ]
     assert (rig.bell.silence(), rig.daemon.most_at_once) == (True, 1)
+    assert rig.control.drainable == ()  # until the daemon lists them again, as clients once more
 
 
 def _answer(answer: str) -> Callable[[Rig], None]:

@@ -87,13 +87,17 @@ class PlanEntry:
         return frozenset(use.gpu for use in uses if is_whole or use.container == self.victim)
 
     def under_way(self, began: Now, release_timeout_s: float) -> UnderWay:
-        """The action in progress once it has begun, waited for until grace period and release timeout are over."""
+        """The action in progress once it has begun, waited for until grace period and release timeout are over.
+
+        How long draining MPS clients takes before that is not known.
+        """
+        until_s = began.boottime_s + self.definition.grace_s + release_timeout_s
         return UnderWay(
             step=self.definition.signature,
             victim=self.victim,
             whole_pod=self.definition.hits_whole_pod,
             cards=self.cards,
-            until_s=began.boottime_s + self.definition.grace_s + release_timeout_s,
+            until_s=None if self.to_drain else until_s,
         )
 
 

@@ -18,6 +18,7 @@ from watchdog.core.policy import Policy
 GIVE_UP_AFTER_S: Final = 60.0
 # An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.
 _MOST: Final = 256
+BUSY: Final = "the MPS control daemon had not answered another request yet"
 
 
 class Drainer(Protocol):
@@ -99,7 +100,7 @@ class Drains:
         if lost is not None and not accepts_clients:
             return f"MPS client {lost.pid} could no longer be drained"
         is_busy = any(client is not None and self.is_busy(client) for _, client in found[:1])
-        return "the MPS control daemon had not answered another request yet" if is_busy else None
+        return BUSY if is_busy else None
 
     def is_busy(self, client: DrainableClient) -> bool:
         """Whether another request to its control daemon has no answer yet."""
@@ -197,8 +198,9 @@ class Drain:
         self._may_live = may_live
         self._request: DrainRequest | None = None
         self._settled: set[ProcessKey] = set()
+        self._accepted: set[ProcessKey] = set()  # that can't be drained, and that the policy accepts are ended
         self._others: frozenset[ProcessKey] = frozenset()  # that the last reading showed and that can't be drained
-        self._asked: set[ProcessKey] = set()
+        self._requests = 0
         self._last_drained_s = -1.0
         self._progress_s = math.inf  # it has not begun
         self.seen_s = seen.asked_s
@@ -209,7 +211,7 @@ class Drain:
     @property
     def has_asked(self) -> bool:
         """Whether a client was or is being drained."""
-        return bool(self._asked)
+        return self._requests > 0
 
     @property
     def is_asking(self) -> bool:
@@ -240,17 +242,18 @@ class Drain:
                 continue
             client = self._drains.find(key)
             if client is None and self._accepts_clients:
-                self._settled.add(self._waiting.pop(0))
+                self._settled.add(key)
+                self._accepted.add(self._waiting.pop(0))
                 continue
             if client is None or self._drains.is_busy(client):
                 break
             self._waiting.pop(0)
-            self._asked.add(key)
+            self._requests += 1
             self._progress_s = now.boottime_s
             self._note(key, now)
             self._request = self._drains.ask(client)
             break
-        if not self._waiting and not self._asked and self._settled:
+        if not self._waiting and not self._requests and self._settled:
             self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
         return self._overdue(now)
 
@@ -262,10 +265,13 @@ class Drain:
         """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
         was_clear = self.is_clear
         self._accepts_clients = seen.accepts_clients
+        if not seen.accepts_clients:
+            self._accepted.clear()
         if not seen.is_hidden:  # a client that it does not show has ended, or is none any more
             self.seen_s = seen.asked_s
             self._waiting = [key for key in self._waiting if key in seen.drainable or key in seen.others]
-        known = {*self._settled, *self._waiting, *([self._request.client.key] if self._request is not None else ())}
+        # A client that has been drained is listed again only if its process has become a client once more.
+        known = {*self._accepted, *self._waiting, *([self._request.client.key] if self._request is not None else ())}
         self._waiting += sorted(key for key in seen.drainable - known if self._may_live(key))
         others = frozenset(key for key in seen.others - known if self._may_live(key))
         self._others = self._others | others if seen.is_hidden else others
@@ -294,11 +300,12 @@ class Drain:
                 what = f"it is not known whether MPS client {key.pid} was drained"
             return f"{what}: {result.reason}" if result.reason else what
         self._settled.add(key)
+        self._accepted |= set() if is_done else {key}
         return None
 
     def _overdue(self, now: Now) -> str | None:
         """Why this action must end, since it has waited too long."""
-        if len(self._asked) > _MOST:
+        if self._requests > _MOST:
             return "its pod kept starting MPS clients"
         if self.is_clear or now.boottime_s < self._progress_s + GIVE_UP_AFTER_S:
             return None

@@ -16,7 +16,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
-from watchdog.daemon.drain import Drain, Drains, SeeClients, SeenClients, no_clients
+from watchdog.daemon.drain import BUSY, Drain, Drains, SeeClients, SeenClients, no_clients
 from watchdog.node.process import Handle
 
 MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
@@ -233,7 +233,6 @@ class Kill:
             forks, are_all = self._find_forks()
             _close(forks.values())
             if not forks and are_all:
-                self._grace_ends_s = now.boottime_s
                 self._wait_for_memory(now)
                 return None
         self.next_wake_s = now.boottime_s + _POLL_MAX_S / 2
@@ -318,6 +317,7 @@ class Kill:
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
+        self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         self._record.end(self._number, self._result, self._reason, now)
         self.next_wake_s = float("inf")
 
@@ -463,8 +463,9 @@ class Kills:
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
         if not kill.send_first(ready, self._drains, seen):
+            is_busy = any(handle.alive() for handle in ready)
             _close(ready)
-            return withdraw(self._record, entry, number, "its processes had ended", self._clock())
+            return withdraw(self._record, entry, number, BUSY if is_busy else "its processes had ended", self._clock())
         self._under_way[entry.account] = kill
         failed = kill.advance(now)
         if failed is not None:

@@ -288,6 +288,8 @@ class MpsControl:
                 result = self._drain_one(pipe, ticket, rest[0])
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
+                if failed is None:
+                    self._drop(pipe, result.key)
                 self._finish([result])
         finally:  # there must always be a result, or the action would be awaited forever
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
@@ -308,6 +310,13 @@ class MpsControl:
         except MpsError as error:
             drained, reason = Drained.REFUSED, error.problem.cause
         return DrainResult(ticket=ticket, key=client.key, drained=drained, reason=reason)
+
+    def _drop(self, pipe: _Pipe, key: ProcessKey) -> None:
+        """Drop a client that has been drained, and query the daemon soon: its process may become a client again."""
+        with self._lock:
+            clients = tuple(client for client in pipe.answers.clients if client.key != key)
+            pipe.answers = replace(pipe.answers, clients=clients)
+            self._asked = frozenset()
 
     def _terminate(self, pipe: _Pipe, client: DrainableClient) -> tuple[Drained, str]:
         """Drain a client whose identity has just been checked; if the daemon does not agree, see whether it is gone."""

@@ -1,0 +1,162 @@
+"""Kills of real processes that are MPS clients: drained one by one, and signalled only then."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.daemon.rig import POLITE, Group, MemoryRecord, due
+from tests.daemon.test_drain import Control
+from tests.worlds import at, step
+from watchdog.core.assessment import MpsHazard, MpsRole
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DrainableClient, Drained, DrainResult
+from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.daemon.drain import BUSY, Drains, SeenClients
+from watchdog.daemon.kill import Kills
+
+
+class Node:
+    """A pod whose processes are clients of one server on the host."""
+
+    def __init__(self, group: Group, *, grace_s: float = 5.0, number: int = 2) -> None:
+        self.group, self.second = group, 0.0
+        self.processes = [group.start(POLITE) for _ in range(number)]
+        self.keys = [group.key(process) for process in self.processes]
+        self.control, self.record = Control(), MemoryRecord()
+        self.show(*self.keys)
+        self.drains = Drains(self.control)
+        self.kills = Kills(group, self.record, lambda: at(self.second), self.drains)
+        self.entry = self.of(*self.keys, grace_s=grace_s)
+        self.see(*self.keys)
+
+    def of(self, *keys: ProcessKey, grace_s: float = 5.0) -> PlanEntry:
+        """A kill of these clients."""
+        entry = due(step(grace_s=grace_s), *keys)
+        clients = tuple(MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key) for key in keys)
+        return replace(entry, assessment=replace(entry.assessment, to_drain=clients))
+
+    def show(self, *keys: ProcessKey) -> None:
+        """Let the control daemon list these clients."""
+        self.control.drainable = tuple(DrainableClient(key=key, server_pid=9, pipe="/pipe") for key in keys)
+
+    def see(self, *drainable: ProcessKey, others: tuple[ProcessKey, ...] = (), accepts: bool = False) -> None:
+        """A reading that shows these clients."""
+        seen = SeenClients(
+            asked_s=at(self.second).boottime_s,
+            drainable=frozenset(drainable),
+            others=frozenset(others),
+            has_mps=True,
+            accepts_clients=accepts,
+        )
+        self.kills.note_clients(lambda _: seen)
+
+    def begin(self, entry: PlanEntry | None = None) -> Outcome:
+        """Begin the kill."""
+        entry = entry or self.entry
+        intended = self.kills.intend(entry)
+        assert not isinstance(intended, Outcome)
+        return self.kills.begin(entry, intended.result(), 30.0, lambda _: None)
+
+    def answer(self, drained: Drained = Drained.DONE) -> None:
+        """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
+        ticket, key = self.control.asked[-1]
+        if drained is Drained.DONE:
+            self.show(*(client.key for client in self.control.drainable if client.key != key))
+        self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=""))
+
+    def advance(self, seconds: float = 0.3, objection: str | None = None) -> tuple[Outcome, ...]:
+        """Let time pass, and the kill go on."""
+        self.second += seconds
+        return self.kills.advance(self.now, lambda _: objection)
+
+    @property
+    def now(self) -> Now:
+        return at(self.second)
+
+    @property
+    def signals(self) -> list[str]:
+        """What was sent, in order."""
+        return [line[0] for line in self.record.lines if line[0] in ("DRAIN", "SIGTERM", "SIGKILL")]
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    """A container of real processes, ended afterwards."""
+    made = Group()
+    yield made
+    made.close()
+
+
+def drained(node: Node) -> Node:
+    """The node once all its clients were drained, and before a reading shows it."""
+    node.begin()
+    for _ in node.keys:
+        node.answer()
+        node.advance()
+    return node
+
+
+def test_each_client_is_drained_before_any_is_signalled(group: Group) -> None:
+    """Point 36: one request at a time, then a reading without other clients, then SIGTERM to all."""
+    node = drained(Node(group))
+    assert node.signals == ["DRAIN", "DRAIN"]
+    node.see()
+    node.advance()
+    assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
+
+
+def test_a_process_that_has_become_a_client_again_is_drained_again(group: Group) -> None:
+    """Point 36: after execve or a new CUDA context the same process is a client like any other."""
+    node = drained(Node(group, number=1))
+    node.show(*node.keys)
+    node.see(*node.keys)
+    node.advance()
+    assert node.signals == ["DRAIN", "DRAIN"]
+    node.answer()
+    node.advance()
+    node.see()
+    node.advance()
+    assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
+
+
+def test_a_reload_that_no_longer_accepts_the_risk(group: Group) -> None:
+    """Point 36: a client that could not be drained is then signalled no more."""
+    node = Node(group, number=1)
+    node.see(*node.keys, accepts=True)
+    node.begin()
+    node.answer(Drained.REFUSED)
+    node.advance()
+    node.see(others=tuple(node.keys))
+    node.advance()
+    assert node.signals == ["DRAIN"]
+    (outcome,) = node.advance(61.0)
+    assert (outcome.result, node.signals) == (Result.FAILED, ["DRAIN"])
+
+
+def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> None:
+    """Point 24: the account is free again after release_timeout, whatever the driver goes on listing."""
+    node = Node(group, number=1)
+    node.begin()
+    node.processes[0].kill()
+    node.processes[0].wait(5)
+    assert node.advance(objection="enforcement was turned off") == ()
+    node.second += 36.0
+    (outcome,) = node.kills.see(lambda _: True, (), node.now)
+    assert (outcome.release_s, len(node.kills)) == (None, 0)
+
+
+def test_a_second_pod_on_the_same_server_waits_for_its_turn(group: Group) -> None:
+    """Point 36: one call at a time for each control daemon; the second kill is withdrawn before it begins."""
+    node = Node(group)
+    first, second = (node.of(key) for key in node.keys)
+    node.begin(first)
+    outcome = node.begin(second)
+    assert (outcome.result, outcome.reason, node.signals) == (Result.WITHDRAWN, BUSY, ["DRAIN"])
+
+
+def test_how_long_a_drain_takes_is_not_known(group: Group) -> None:
+    """What waits for such a kill is not promised a time."""
+    node = Node(group)
+    assert node.entry.under_way(node.now, 30.0).until_s is None
+    assert due(step(grace_s=5.0), *node.keys).under_way(node.now, 30.0).until_s == at(35.0).boottime_s
