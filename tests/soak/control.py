@@ -95,4 +95,6 @@ class SimulatedControl:
             task.drained = True
             task.memory = dict.fromkeys(task.memory, Mi)
             self.replace(task)
+        if answer is Drained.DONE:
+            self._known = tuple(client for client in self._known if client.key != call.key)
         return DrainResult(ticket=call.ticket, key=call.key, drained=answer, reason="as the dice fell")
