@@ -2,18 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
-from tests.daemon.eviction_rig import World
+from tests.daemon.eviction_rig import World, planned
+from tests.daemon.rig import Direct
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.core.assessment import Inputs
+from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import OpenCycle
-from watchdog.core.policy import Protect
+from watchdog.core.policy import Brakes, JournalLimits, Protect, Window
 from watchdog.daemon.drain import Drains
+from watchdog.daemon.kill import ActionRecord
+from watchdog.daemon.sinks import restore
+from watchdog.journal.journal import Journal
+from watchdog.journal.lock import NodeLock
+from watchdog.journal.read import history
 from watchdog.node.driver import DriverReading
 
 
@@ -40,9 +48,9 @@ class Control:
 class Shared(World):
     """The pod's processes 5 and 6 are clients of a server on the host, and use 4Gi each; 1Gi is declared."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: ActionRecord | None = None) -> None:
         self.control = Control()
-        super().__init__(drains=Drains(self.control), used={5: 4 * Gi, 6: 4 * Gi})
+        super().__init__(drains=Drains(self.control), used={5: 4 * Gi, 6: 4 * Gi}, journal=journal)
         self.name(5, 6)
 
     def name(self, *pids: int) -> None:
@@ -212,6 +220,32 @@ def test_the_attempt_after_a_drain_is_judged_by_that_moment() -> None:
     assert not world.tries[-1].is_fresh()
 
 
+def test_a_reading_without_the_pod_does_not_show_that_its_clients_are_drained() -> None:
+    """Law 3: whose processes they are is not known while the pod is missing from the list; new ones may be there."""
+    world = rehearsed(Shared())
+    world.settle()
+    world.settle()
+    pods, world.pods = world.pods, ()
+    world.look(1, pods_stale=True)
+    world.wake()
+    assert len(world.tries) == 1
+    world.pods = pods
+    world.look(2)
+    world.wake()
+    assert len(world.tries) == 2
+
+
+def test_enforcement_turned_off_after_the_drain() -> None:
+    """Point 33: the attempt that a drain permits is not made, although nothing else is in its way."""
+    world = rehearsed(Shared())
+    world.settle()
+    world.settle()
+    world.look(1)
+    world.objection = "enforcement was turned off meanwhile"
+    world.wake()
+    assert (len(world.tries), world.results()) == (1, ["interrupted"])
+
+
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: bool) -> None:
     """Law 11: the second client ends with the first; a reading shows neither, and the pod is evicted."""
@@ -224,6 +258,27 @@ def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: 
     world.look(2)
     world.wake()
     assert (world.drained, len(world.tries)) == (([5], 2) if ended else ([5, 6], 1))
+
+
+@pytest.mark.parametrize("drained", [1, 2])
+def test_killed_between_the_drain_and_the_eviction(drained: int, tmp_path: Path) -> None:
+    """Points 31 and 36: after `kill -9`, the next daemon drains and evicts nothing because of it, and counts it."""
+    path = tmp_path / "journal.db"
+    first = rehearsed(Shared(Direct(Journal.open(path, JournalLimits(), "n1"))))
+    for _ in range(drained):
+        first.settle()
+    assert len(first.tries) == 1
+    lock, journal = NodeLock(path), Journal.open(path, JournalLimits(), "n1")
+    assert lock.acquire()
+    found = restore(journal, lock, at(1), None)
+    world = Shared(Direct(journal))
+    world.policy = replace(world.policy, brakes=Brakes(owner=Window(count=1, per_s=3600.0)))
+    world.cycle.take_over(found.unfinished, at(31).boottime_s, found.brakes)
+    withheld = [planned(world.look(second)).withheld_by for second in (2, 32)]
+    assert (withheld, world.tries, world.drained) == ([Brake.PENDING, Brake.OWNER], [], [])
+    told = [(row.event, row.result, row.reason) for row in history(path, None, 0.0)]
+    assert ("evict_ended", "interrupted", "the watchdog ended before it was over") in told
+    assert [event for event, *_ in told].count("released") == 1
 
 
 def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() -> None:
