@@ -145,7 +145,7 @@ def _off(*reasons: str) -> dict[str, Any]:
     [
         ({}, "ok", "", ("Stop enforcement here .* From anywhere: kubectl annotate node n1 gpu-memory-watchdog/mode="
                         "observe --overwrite On this node or in the watchdog's pod: gpu-watchdog stop")),
-        ({}, None, "/x y/stop", "Stop enforcement here .* pod: gpu-watchdog stop --stop-file '/x y/stop'"),
+        ({}, None, "/x y/stop", "((?!kubectl).)* pod: gpu-watchdog stop --stop-file '/x y/stop'"),
         ({"policy": policy(mode="observe"), "enforcing": False}, "ok", "", "Stop .* The policy only observes.* stop"),
         (_off("lock"), "ok", "", "Stop enforcement here .* gpu-watchdog stop"),
         (_off("node_annotation"), "ok", "", ("Enforcement is stopped here To resume it: The node's annotation turns it "
