@@ -1,6 +1,6 @@
 """Evictions of MPS clients, cycle by cycle: the dry run, the drain, the eviction, and what ends it in between."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,12 +33,18 @@ class Control:
     servers: frozenset[ProcessKey] = frozenset()
     asked: list[tuple[int, ProcessKey]] = field(default_factory=list)
     results: list[DrainResult] = field(default_factory=list)
+    queried: set[str] = field(default_factory=set)
+    may_send: Callable[[], bool] = lambda: False
 
     def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
         """Nothing changes but by the test."""
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+    def is_querying(self, pipe: str) -> bool:
+        return pipe in self.queried
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         self.asked += [(ticket, client.key) for client in clients]
+        self.may_send = may_send
 
     def take(self) -> tuple[DrainResult, ...]:
         results, self.results = tuple(self.results), []
@@ -157,8 +163,10 @@ def test_partly_drained_is_not_evicted(drained: Drained) -> None:
 def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:
     """Point 33: no other client is drained, and the pod is not evicted."""
     world = rehearsed(Shared())
+    assert world.control.may_send()
     world.objection = "enforcement was turned off meanwhile"
     world.wake()
+    assert not world.control.may_send()
     world.settle()
     assert world.results() == ["interrupted"]
     assert (world.drained, len(world.tries)) == ([5], 1)

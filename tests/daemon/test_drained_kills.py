@@ -1,5 +1,6 @@
 """Kills of real processes that are MPS clients: drained one by one, and signalled only then."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -51,12 +52,12 @@ class Node:
         )
         self.kills.note_clients(lambda _: seen)
 
-    def begin(self, entry: PlanEntry | None = None) -> Outcome:
+    def begin(self, entry: PlanEntry | None = None, fresh_until_s: float = math.inf) -> Outcome:
         """Begin the kill."""
         entry = entry or self.entry
         intended = self.kills.intend(entry)
         assert not isinstance(intended, Outcome)
-        return self.kills.begin(entry, intended.result(), 30.0, lambda _: None)
+        return self.kills.begin(entry, intended.result(), 30.0, lambda _: None, fresh_until_s)
 
     def answer(self, drained: Drained = Drained.DONE) -> None:
         """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
@@ -104,6 +105,23 @@ def test_each_client_is_drained_before_any_is_signalled(group: Group) -> None:
     node.see()
     node.advance()
     assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
+
+
+def test_a_drain_that_is_late_or_called_off_is_not_sent(group: Group) -> None:
+    """Points 22 and 33: a drain is the first signal, so it does not wait behind a query or for longer than a signal."""
+    node = Node(group)
+    node.control.queried = {"/pipe"}
+    assert (node.begin().reason, node.signals) == (BUSY, [])
+    node.control.queried = set()
+    node.begin(fresh_until_s=at(1).boottime_s)
+    assert node.control.may_send()
+    node.second = 1.1
+    assert not node.control.may_send()
+    node.answer()
+    node.advance()
+    assert node.control.may_send()  # only the first signal depends on the last look
+    node.advance(objection="enforcement was turned off meanwhile")
+    assert not node.control.may_send()
 
 
 def test_a_process_that_has_become_a_client_again_is_drained_again(group: Group) -> None:

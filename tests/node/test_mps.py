@@ -188,18 +188,21 @@ def test_a_drain_that_fails(rig: Rig, case: str) -> None:
 
 
 def test_one_call_at_a_time(rig: Rig) -> None:
-    """A drain that is requested while the daemon is being queried waits for the answer, on the same thread."""
+    """A drain behind a query waits for its answer, on the same thread, and is not sent if it is not wanted any more."""
     rig.query()
-    client, gate = rig.control.drainable[0], threading.Event()
+    client, gate, wanted = rig.control.drainable[0], threading.Event(), True
     rig.daemon.delay, asked = gate, len(rig.daemon.commands)
     rig.now_s += 30
     rig.control.refresh(dict.fromkeys(rig.keys, frozenset[str]()), at(rig.now_s))
     wait_until(lambda: len(rig.daemon.commands) > asked)
+    assert rig.control.is_querying(client.pipe)
     rig.control.drain(1, (client,))
+    rig.control.drain(2, (client,), lambda: wanted)
+    wanted = False
     assert [thread.name for thread in threading.enumerate()].count("mps") == 1
     gate.set()
     wait_until(lambda: not rig.is_busy)
-    assert [result.drained for result in rig.control.take()] == [Drained.DONE]
+    assert {result.ticket: result.drained for result in rig.control.take()} == {1: Drained.DONE, 2: Drained.REFUSED}
     assert rig.daemon.most_at_once == 1
 
 

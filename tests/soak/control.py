@@ -67,7 +67,10 @@ class SimulatedControl:
             if task.server is not None and task.key in clients and not task.drained and task.server.is_controlled
         )
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+    def is_querying(self, pipe: str) -> bool:
+        return False
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         """Take a request; it is answered after some time."""
         (client,) = clients
         task = self._kernel.tasks.get(client.key.pid)
@@ -75,6 +78,7 @@ class SimulatedControl:
         if task is not None:
             self.tell(task)
         (answer,) = self._dice.choices([*Drained], (8, 1, 1))
+        answer = answer if may_send() else Drained.REFUSED
         drains = answer is Drained.DONE or (answer is Drained.UNKNOWN and self._dice.random() < 0.5)
         due_s = self._clock.boottime_s + self._dice.choice(_LASTS_S)
         self._calls.append(_Call(ticket=ticket, task=task, key=client.key, due_s=due_s, answer=answer, drains=drains))

@@ -1,5 +1,6 @@
 """One life of the daemon: what `watchdog.daemon.main` does around the cycle, on the simulated node."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +47,12 @@ class WatchedKills(Kills):
     begins: Callable[[PlanEntry], None]
 
     def begin(
-        self, entry: PlanEntry, number: int, release_timeout_s: float, objection: Callable[[PlanEntry], str | None]
+        self,
+        entry: PlanEntry,
+        number: int,
+        release_timeout_s: float,
+        objection: Callable[[PlanEntry], str | None],
+        fresh_until_s: float = math.inf,
     ) -> Outcome:
         def noted(asked: PlanEntry) -> str | None:
             why = objection(asked)
@@ -54,7 +60,7 @@ class WatchedKills(Kills):
                 self.begins(asked)
             return why
 
-        return super().begin(entry, number, release_timeout_s, noted)
+        return super().begin(entry, number, release_timeout_s, noted, fresh_until_s)
 
 
 class Life:

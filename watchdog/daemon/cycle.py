@@ -302,7 +302,7 @@ class Cycle:
 
     def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome:
         timeout_s = inputs.policy.release_timeout_s
-        result = self._kills.begin(entry, number, timeout_s, last_look.objection)
+        result = self._kills.begin(entry, number, timeout_s, last_look.objection, last_look.fresh_until_s)
         if result.result is not Result.WITHDRAWN:  # an action that has begun counts, whatever its result
             under_way = entry.under_way(result.at, timeout_s)
             self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)

@@ -35,8 +35,11 @@ class Drainer(Protocol):
     def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
         """Ask for the clients again, if it is time; `clients` are those that the driver lists, with their GPUs."""
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
-        """Hand in a request; returns at once."""
+    def is_querying(self, pipe: str) -> bool:
+        """Whether the control daemon of a pipe is being asked for its clients, so that a request would wait."""
+
+    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
+        """Hand in a request; returns at once. `may_send` is called on another thread right before it is sent."""
 
     def take(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
@@ -47,13 +50,19 @@ class DrainRequest:
     """A request to drain one client, and its result once there is one."""
 
     client: DrainableClient
+    is_fresh: Callable[[], bool]
+    is_wanted: bool = True
     result: DrainResult | None = None
+
+    def may_send(self) -> bool:
+        """Whether it may still be sent."""
+        return self.is_wanted and self.is_fresh()
 
 
 class Drains:
     """The requests of all actions, at most one at a time for each pipe; remembers which clients are drained.
 
-    So a request never waits behind another one, and an action that is called off has none left to come.
+    So a request waits behind nothing, and is not sent once its action has ended or its last look is too old.
     """
 
     def __init__(self, drainer: Drainer | None = None) -> None:
@@ -104,14 +113,15 @@ class Drains:
 
     def is_busy(self, client: DrainableClient) -> bool:
         """Whether another request to its control daemon has no answer yet."""
-        return any(request.client.pipe == client.pipe for request in self._requests.values())
+        is_querying = self._drainer is not None and self._drainer.is_querying(client.pipe)
+        return is_querying or any(request.client.pipe == client.pipe for request in self._requests.values())
 
-    def ask(self, client: DrainableClient) -> DrainRequest:
+    def ask(self, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True) -> DrainRequest:
         """Ask for a client to be drained, whose control daemon is not busy."""
         assert self._drainer is not None
         self._tickets += 1
-        self._requests[self._tickets] = request = DrainRequest(client)
-        self._drainer.drain(self._tickets, (client,))
+        self._requests[self._tickets] = request = DrainRequest(client, is_fresh)
+        self._drainer.drain(self._tickets, (client,), request.may_send)
         return request
 
     def take(self) -> None:
@@ -178,8 +188,8 @@ class Drain:
 
     A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals
     may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called right before
-    each request; `may_live` says whether a process may not have ended. `seen_s` is the CLOCK_BOOTTIME at which the last
-    conclusive reading was requested.
+    each request; `may_live` says whether a process may not have ended, `is_fresh` whether the last look still counts.
+    `seen_s` is the CLOCK_BOOTTIME at which the last conclusive reading was requested.
     """
 
     def __init__(
@@ -190,12 +200,14 @@ class Drain:
         *,
         note: Callable[[ProcessKey, Now], None],
         may_live: Callable[[ProcessKey], bool] = lambda _: True,
+        is_fresh: Callable[[], bool] = lambda: True,
     ) -> None:
         self._drains = drains
         self._waiting = list(clients)
         self._accepts_clients = seen.accepts_clients
         self._note = note
         self._may_live = may_live
+        self._is_fresh = is_fresh
         self._request: DrainRequest | None = None
         self._settled: set[ProcessKey] = set()
         self._accepted: set[ProcessKey] = set()  # that can't be drained, and that the policy accepts are ended
@@ -251,11 +263,17 @@ class Drain:
             self._requests += 1
             self._progress_s = now.boottime_s
             self._note(key, now)
-            self._request = self._drains.ask(client)
+            self._request = self._drains.ask(client, self._is_fresh)
+            self._is_fresh = lambda: True  # of the last look, which counts for the first signal
             break
         if not self._waiting and not self._requests and self._settled:
             self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
         return self._overdue(now)
+
+    def cancel(self) -> None:
+        """Send no request that has not been sent yet."""
+        if self._request is not None:
+            self._request.is_wanted = False
 
     def postpone(self, now: Now) -> None:
         """Note that it may not go on for the moment."""

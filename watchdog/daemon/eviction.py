@@ -160,7 +160,8 @@ class Eviction:
             return self._wait(
                 EvictionResult(ticket=self.ticket, answer=EvictionAnswer.LATER, reason=why, wait_s=5.0), now
             )
-        self._drain = Drain(drains, clients, seen, note=self._note_drained)
+        is_fresh = request.is_fresh if request is not None else lambda: True
+        self._drain = Drain(drains, clients, seen, note=self._note_drained, is_fresh=is_fresh)
         return self.drain_on(now)
 
     def drain_on(self, now: Now) -> Outcome | None:
@@ -215,6 +216,8 @@ class Eviction:
             return None
         if self.is_awaited:
             self._given_up = self._given_up or (result, reason)
+            if self._drain is not None:
+                self._drain.cancel()
             return None
         return self._end(result, reason, now)
 
@@ -304,6 +307,8 @@ class Eviction:
         return self._finish(result, reason, now)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
+        if self._drain is not None:
+            self._drain.cancel()
         self.is_over, self.pending, self._drain = True, None, None
         return self._outcome(result, reason, now)
 

@@ -130,14 +130,23 @@ class Kill:
         self._not_before_s = start_s
         self.next_wake_s = start_s
 
-    def send_first(self, handles: list[Handle], drains: Drains, seen: SeenClients) -> bool:
+    def send_first(
+        self, handles: list[Handle], drains: Drains, seen: SeenClients, is_fresh: Callable[[], bool]
+    ) -> bool:
         """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
 
         The signal comes before any search for forks, during which the last look would age. If there are MPS clients,
         the first of them is drained instead. `seen` are those of the last full reading.
         """
         self._handles = {handle.key: handle for handle in handles}
-        self.drain = Drain(drains, self.entry.to_drain, seen, note=self._note_drained, may_live=self._may_live)
+        self.drain = Drain(
+            drains,
+            self.entry.to_drain,
+            seen,
+            note=self._note_drained,
+            may_live=self._may_live,
+            is_fresh=is_fresh,
+        )
         self.drain.advance(self._first_signal)
         if self.drain.is_clear:
             self._send(self._first_kind, handles, self._first_signal)
@@ -396,6 +405,7 @@ class Kill:
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         self._phase = _Phase.ENDED
+        self.drain.cancel()
         _close(self._handles.values())
         return self.outcome(result, reason, now)
 
@@ -440,11 +450,17 @@ class Kills:
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def begin(
-        self, entry: PlanEntry, number: int, release_timeout_s: float, objection: Callable[[PlanEntry], str | None]
+        self,
+        entry: PlanEntry,
+        number: int,
+        release_timeout_s: float,
+        objection: Callable[[PlanEntry], str | None],
+        fresh_until_s: float = math.inf,
     ) -> Outcome:
         """Begin a kill whose intention is on disk and that a last look has justified since then.
 
-        `objection`, called right before the first signal, gives a reason against it. The outcome is that right after
+        `objection`, called right before the first signal, gives a reason against it; a drain is not sent after
+        `fresh_until_s` (CLOCK_BOOTTIME), when the last look is too old. The outcome is that right after
         the signal (`done` means: begun), or the result if it could not begin.
         """
         try:
@@ -462,7 +478,7 @@ class Kills:
             return withdraw(self._record, entry, number, why, self._clock())
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
-        if not kill.send_first(ready, self._drains, seen):
+        if not kill.send_first(ready, self._drains, seen, lambda: self._clock().boottime_s <= fresh_until_s):
             is_busy = any(handle.alive() for handle in ready)
             _close(ready)
             return withdraw(self._record, entry, number, BUSY if is_busy else "its processes had ended", self._clock())

@@ -157,7 +157,8 @@ class Daemon:
         # While an action is in progress the driver is queried every second, however long the interval is.
         if self._sources.have_changed or self._cycle.is_acting:
             self._sampler.bring_forward(now)
-        self._drains.refresh(now)
+        if self._pending is None:  # a drain would wait for the answer, and the last look age
+            self._drains.refresh(now)
         restored = self._keeper.maintain(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
@@ -219,7 +220,8 @@ class Daemon:
         opened = self._cycle.open(reading, inputs, timed.asked, now)
         if not opened.snapshot.blind:
             self._drains.use(opened.attribution, len(opened.snapshot.gpus))
-            self._drains.refresh(now)
+            if not opened.only:
+                self._drains.refresh(now)
         if not opened.only:
             self._finish(opened, reading=reading)
             return

@@ -138,8 +138,18 @@ class MpsControl:
                 for limit in limits_of(key, gpus, self._own_limits.get(key), *servers.get(key, (0, {})))
             )
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
-        """Drain clients one after the other, up to the first that can't be drained; returns at once."""
+    def is_querying(self, pipe: str) -> bool:
+        """Whether the daemon of a pipe is being queried, so that a drain would wait."""
+        with self._lock:
+            return pipe in self._pipes and self._pipes[pipe].is_querying
+
+    def drain(
+        self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Drain clients one after the other, up to the first that can't be drained; returns at once.
+
+        `may_send` is called on another thread right before each request.
+        """
         for path in dict.fromkeys(client.pipe for client in clients):
             here = tuple(client for client in clients if client.pipe == path)
             with self._lock:
@@ -148,7 +158,7 @@ class MpsControl:
                 why = f"the control daemon of {path} is no longer known"
                 self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
             else:
-                self._queue(pipe, lambda pipe=pipe, here=here: self._drain(pipe, ticket, here), first=True)  # type: ignore[misc]
+                self._queue(pipe, lambda pipe=pipe, here=here: self._drain(pipe, ticket, here, may_send), first=True)  # type: ignore[misc]
 
     def take(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
@@ -280,12 +290,14 @@ class MpsControl:
             pipe.limits_due_s = now.boottime_s + _LIMITS_EVERY_S
         return limits
 
-    def _drain(self, pipe: _Pipe, ticket: int, clients: tuple[DrainableClient, ...]) -> None:
+    def _drain(
+        self, pipe: _Pipe, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
+    ) -> None:
         rest = deque(clients)
         failed: DrainResult | None = None
         try:
             while rest and failed is None:
-                result = self._drain_one(pipe, ticket, rest[0])
+                result = self._drain_one(pipe, ticket, rest[0], may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
                 if failed is None:
@@ -298,11 +310,15 @@ class MpsControl:
             results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
             self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
-    def _drain_one(self, pipe: _Pipe, ticket: int, client: DrainableClient) -> DrainResult:
+    def _drain_one(
+        self, pipe: _Pipe, ticket: int, client: DrainableClient, may_send: Callable[[], bool]
+    ) -> DrainResult:
         drained, reason = Drained.DONE, "it had ended by then"
         try:
             if self._is_alive(client.key):
-                drained, reason = self._terminate(pipe, client)
+                drained, reason = Drained.REFUSED, "it was called off, or its last look was too old, before it was sent"
+                if may_send():
+                    drained, reason = self._terminate(pipe, client)
         except OSError as error:
             drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
         except (SilentError, InvalidAnswerError) as error:
