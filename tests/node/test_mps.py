@@ -258,6 +258,13 @@ def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
     assert results == {rig.keys[0]: Drained.UNKNOWN, rig.keys[1]: Drained.DONE}
 
 
+def test_a_client_that_two_daemons_name(rig: Rig, tmp_path: Path) -> None:
+    """Point 36: whose client it is is not known, so that it can't be drained; others can."""
+    with MpsDaemon(servers={OTHER_SERVER: [rig.keys[0].pid]}).listen(tmp_path / "mps/nvidia.com/gpu.shared/pipe"):
+        rig.query()
+        assert [client.key for client in rig.control.drainable] == [rig.keys[1]]
+
+
 def test_back_off(rig: Rig) -> None:
     """A daemon that does not answer is reported, offers nobody, and is asked at ever longer intervals."""
     rig.query()

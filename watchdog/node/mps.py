@@ -1,7 +1,7 @@
 """MPS clients and the control daemons that can drain them: queried and drained on threads of their own."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,10 +104,11 @@ class MpsControl:
 
     @property
     def drainable(self) -> tuple[DrainableClient, ...]:
-        """The listed clients that a trusted daemon named when it was last queried."""
+        """The listed clients that one trusted daemon named when it was last queried; of two, one may be wrong."""
         with self._lock:
-            clients = (client for pipe in self._pipes.values() for client in pipe.answers.clients)
-            return tuple(client for client in clients if client.key in self._clients)
+            clients = [client for pipe in self._pipes.values() for client in pipe.answers.clients]
+            times = Counter(client.key for client in clients)
+            return tuple(client for client in clients if client.key in self._clients and times[client.key] == 1)
 
     @property
     def servers(self) -> frozenset[ProcessKey]:
