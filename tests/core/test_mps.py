@@ -257,9 +257,12 @@ def test_a_client_that_can_be_drained_is_no_hazard(
     assert drained_first(drains, **more) == expected  # type: ignore[arg-type]
 
 
-def test_a_client_of_a_server_in_its_pod_is_not_drained() -> None:
-    """Point 36: that server serves its pod alone, so its clients are ended like any other process."""
+@pytest.mark.parametrize("listed", [(), (1,)])
+def test_a_client_of_a_server_in_its_pod(listed: tuple[int, ...]) -> None:
+    """Point 36: it is ended like any other process, unless a trusted control daemon lists it: a name is no proof."""
     seen = snapshot([CLIENT, use(2, 1)], [server(2, "a/side")])
-    given = Inputs(policy=AT_ONCE, node=NODE, pods=PodList(pods=(HOG,)), drains=KnownDrains(drainable=keys(1)))
-    (assessment,) = assess(attribute(seen, (HOG,)), seen, given)
-    assert (assessment.mps, assessment.to_drain) == ((), ())
+    drains = KnownDrains(drainable=keys(*listed))
+    (assessment,) = assess(
+        attribute(seen, (HOG,)), seen, Inputs(policy=AT_ONCE, node=NODE, pods=PodList(pods=(HOG,)), drains=drains)
+    )
+    assert (assessment.mps, tuple(client.key for client in assessment.to_drain)) == ((), tuple(drains.drainable))

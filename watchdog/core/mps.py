@@ -3,8 +3,9 @@
 A client that is ended by a signal with work outstanding leaves its server, and that server's other clients, in an
 undefined state (https://docs.nvidia.com/deploy/mps/615/when-to-use-mps.html, client early termination). Which processes
 are clients is reported by the driver; which server a client has can only be learned from a control daemon. So a client
-counts as using a server outside its pod, unless its own pod has a server and it can have no other. Such a client is
-first drained by its control daemon, which ends its work on the GPU, if that is possible.
+counts as using a server outside its pod, unless its own pod has a server and it can have no other, and no trusted
+control daemon lists it. Such a client is first drained by its control daemon, which ends its work on the GPU, if that
+is possible.
 """
 
 from collections.abc import Iterable, Iterator
@@ -110,7 +111,8 @@ class Mps:
         """The uses that may be those of clients of a server outside their pod."""
         # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
         own = {use.gpu for use in uses if use.mps_server and not self._may_be_needed(use.gpu, pod)}
-        return [use for use in uses if self._is_foreign(use, own - self.shared)]
+        served = own - self.shared
+        return [use for use in uses if use.key in self.drainable or self._is_foreign(use, served)]
 
     def _may_be_needed(self, gpu: str, pod: Pod) -> bool:
         """Whether other pods may need a server of this pod on a GPU."""
