@@ -11,13 +11,13 @@ from tests.worlds import Gi, at, container, pod, rule, snapshot, step, use
 from tests.worlds import inputs as given
 from tests.worlds import policy as policy_of
 from watchdog.core.assess import Assessor, hidden_pods
-from watchdog.core.assessment import Inputs
+from watchdog.core.assessment import Inputs, KnownDrains
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
 from watchdog.core.ladder import Comparison, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger
-from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, Snapshot
+from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Match
 from watchdog.core.quiet import LONGEST_REST_S, Ticks, are_same, is_quiet, next_change_s, repeated
@@ -173,6 +173,7 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "maintenance": True,
         "enforcing": not base.enforcing,
         "policy_unsettled": True,
+        "drains": KnownDrains(servers=frozenset({ProcessKey(pid=9, start_ticks=0)})),
     }
     ignored: dict[str, Any] = {"overdue": frozenset({("uid", "id")}), "hidden": frozenset({"uid"})}
     assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()
