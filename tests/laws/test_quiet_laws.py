@@ -17,7 +17,7 @@ from watchdog.core.decide import decide
 from watchdog.core.errors import Problem
 from watchdog.core.ladder import Comparison, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger
-from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList, ProcessKey, Snapshot
+from watchdog.core.model import Gap, GapReason, Node, PinnedLimit, Place, PlaceKind, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Match
 from watchdog.core.quiet import LONGEST_REST_S, Ticks, are_same, is_quiet, next_change_s, repeated
@@ -133,6 +133,7 @@ def _is_quiet(seen: Snapshot = SEEN, **more: Any) -> bool:
     return is_quiet(*Cycles(replace(inputs, pods=replace(inputs.pods, gaps=gaps))).run(seen, 1.0))
 
 
+CLIENT: Final = ProcessKey(pid=9, start_ticks=0)
 GAP: Final = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
 
 
@@ -173,7 +174,8 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "maintenance": True,
         "enforcing": not base.enforcing,
         "policy_unsettled": True,
-        "drains": KnownDrains(servers=frozenset({ProcessKey(pid=9, start_ticks=0)})),
+        "drains": KnownDrains(servers=frozenset({CLIENT})),
+        "pinned": (PinnedLimit(key=CLIENT, gpu="GPU-0"),),
     }
     ignored: dict[str, Any] = {"overdue": frozenset({("uid", "id")}), "hidden": frozenset({"uid"})}
     assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()
