@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from tests.export.build import entry, killed, quiet
+from tests.export.build import killed, quiet
 from tests.export.notes import FRACTION, by
-from tests.export.occurrences import occurrences, told
+from tests.export.occurrences import killing, occurrences, told
 from watchdog.core.model import Owner
 from watchdog.core.policy import Allowance
 from watchdog.report import events as tiding_form
@@ -28,10 +28,10 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
     """Somebody with the page beside a terminal finds the same words in both."""
     block = re.findall(r"(?:^    .*\n)+", section("Read the Event"), re.MULTILINE)[0]
     shown = " ".join(textwrap.dedent(block).split())
-    plan, of = entry(), Owner(kind="StatefulSet", name="notebook")
+    plan, of = killing(), Owner(kind="StatefulSet", name="notebook")
     notebook = replace(plan.assessment.pod, namespace="team-a", name="notebook-0", owner=of)
-    killing = replace(plan, assessment=replace(plan.assessment, pod=notebook))
-    (told_of,) = told(quiet(31, began=(replace(killed(), entry=killing),)))
+    of_notebook = replace(plan, assessment=replace(plan.assessment, pod=notebook))
+    (told_of,) = told(quiet(31, began=(replace(killed(), entry=of_notebook),)))
     assert shown == told_of.note.replace("gpu-team@example.org", "#gpu-help")
 
 

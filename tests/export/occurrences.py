@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
+from tests.export.build import Story, entry, killed, outcome, policy, quiet, trainer, trainer_node
 from tests.worlds import MEMORY, container, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import CycleReport, PlanEntry, Result
@@ -30,14 +30,20 @@ def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
 
 @cache
 def warned() -> PlanEntry:
-    """The trainer's warning, which is due after 30 s of 12.4Gi."""
-    return entry(climbing(5), "warn")
+    """The trainer's warning when it is due, after 5 s of 12.4Gi."""
+    return entry(Story().run(12.4, 31, 26), "warn")
 
 
 @cache
 def evicting() -> PlanEntry:
-    """The trainer's eviction after 31 s of 12.4Gi."""
-    return entry(climbing(31, under=policy(EVICT)), "evict")
+    """The trainer's eviction when it is due, after 10 s of 12.4Gi."""
+    return entry(Story(under=policy(EVICT)).run(12.4, 31, 21), "evict")
+
+
+@cache
+def killing() -> PlanEntry:
+    """The trainer's kill when it is due, after 10 s of 12.4Gi."""
+    return entry(Story().run(12.4, 31, 21))
 
 
 def holding(*entries: PlanEntry, under: Policy | None = None, **more: object) -> CycleReport:
@@ -56,12 +62,13 @@ def misdeclaring(text: str = "900Gi", **more: Any) -> CycleReport:
 def occurrences() -> dict[str, PodEvent]:
     """The occurrence of each reason that docs/events.md shows."""
     blocked = outcome(evicting(), Result.BLOCKED, reason=BUDGET)
-    held = withheld(Brake.OWNER_BACKOFF, releases_in_s=250.0)
-    observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
+    held = replace(killing(), withheld_by=Brake.OWNER_BACKOFF, taken=False, is_new=True, releases_in_s=250.0)
+    would = outcome(killing(), Result.OBSERVED)
+    observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(would,))
     found = told(
         quiet(31, outcomes=(outcome(warned()),)),
-        quiet(32, began=(killed(),)),
-        quiet(33, outcomes=(killed(release_s=12.4),)),
+        quiet(32, began=(killed(entry=killing()),)),
+        quiet(33, outcomes=(killed(entry=killing(), release_s=12.4),)),
         quiet(34, began=(outcome(evicting(), number=2),)),
         quiet(35, outcomes=(blocked,)),
         holding(held),

@@ -316,7 +316,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protect:
-    """Pods that are measured but never signalled or evicted, in addition to those that are built in."""
+    """Pods that are measured and warned but never signalled or evicted, in addition to those that are built in."""
 
     namespaces: tuple[NamespacePattern, ...] = _default((), "All pods of these namespaces.")
     pods: tuple[PodPattern, ...] = _default((), "These pods; without a slash, in any namespace.")
@@ -497,7 +497,7 @@ class Policy:
     declarations: tuple[Declaration, ...] = _default((), "Where GPU memory is declared, tried in order.", "declaration")
     allowance: Allowance = _default(Allowance(), "Driver overhead.")
     rules: tuple[Rule, ...] = _default((), "The rules, tried in order.", "rule")
-    protect: Protect = _default(Protect(), "Pods that are measured but never signalled or evicted.")
+    protect: Protect = _default(Protect(), "Pods that are measured and warned but never signalled or evicted.")
     brakes: Brakes = _default(Brakes(), "The most kills and evictions.")
     pressure: Pressure = _default(Pressure(), "When a card is short of memory.")
     capacity: Capacity | None = _default(None, "Advertises GPU memory on the node.")
