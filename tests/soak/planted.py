@@ -423,7 +423,10 @@ FAULTS: Final = (
     Fault(
         "a refusal to drain that does not matter",
         "point 36",
-        (Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),),
+        (
+            Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),
+            Edit("daemon/drain.py", "known = {*self._accepted,", "known = {*self._settled,"),
+        ),
         seeds="mps",
     ),
     Fault(

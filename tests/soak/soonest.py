@@ -62,7 +62,7 @@ SOONEST: Final = {
     "a client of an MPS server outside its pod taken for any other process": ("fault/1", 692),
     "an MPS client by its own container alone": ("shared/3", 428),
     "a signal before all clients are drained": ("mps/0", 463),
-    "a refusal to drain that does not matter": ("mps/0", 1615),
+    "a refusal to drain that does not matter": ("mps/0", 1730),
     "a client that joined and is signalled undrained": ("mps/2", 30),
     "a client that is drained after enforcement was turned off": ("mps/3", 2337),
 }
