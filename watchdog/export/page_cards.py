@@ -78,7 +78,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cards:
+class CardSection:
     """The GPUs of a node: their total in a line, each by itself, and what the words below them mean."""
 
     total: str
@@ -96,7 +96,7 @@ class Cards:
         return len(self.cards) > _MANY_CARDS
 
 
-def cards(status: Status, *, names_all: bool) -> Cards:
+def cards(status: Status, *, names_all: bool) -> CardSection:
     """Every GPU of the node, in the order of the status, with its largest pods, or all of them, by name."""
     pods: defaultdict[str, defaultdict[str, Sum]] = defaultdict(lambda: defaultdict(Sum))
     for account in status.accounts:
@@ -118,7 +118,7 @@ def cards(status: Status, *, names_all: bool) -> Cards:
         for gpu in status.gpus
     )
     shown = {part.css for card in made if card.is_up for part in card.legend}
-    return Cards(
+    return CardSection(
         total=_total(status.gpus, models.pop() if len(models) == 1 else ""),
         cards=made,
         terms=tuple(text for css, text in _TERMS.items() if css in shown),
