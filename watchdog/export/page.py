@@ -159,6 +159,9 @@ def _said_once(rows: Iterable[Row]) -> Iterator[Row]:
         said.update(sentence for detail in sentences for sentence in detail)
 
 
+_WHERE_IT_RUNS: Final = "In the watchdog's pod, or on a node that has the command"
+
+
 def _stop(status: Status) -> Row:
     """How to stop enforcement on this node, or by what it is stopped and how to resume it: each with its command."""
     node, path = shlex.quote(inert(status.node)), status.health.stop_file if status.health is not None else None
@@ -169,7 +172,7 @@ def _stop(status: Status) -> Row:
         resume = {
             "node_annotation": ("The node's annotation turns it off.", f"kubectl annotate node {node} {MODE}-"),
             "stop_file": (
-                f"The file {inert(path or 'stop')} turns it off. On this node or in the watchdog's pod:",
+                f"The file {inert(path or 'stop')} turns it off. {_WHERE_IT_RUNS}:",
                 f"gpu-watchdog resume{option}",
             ),
         }
@@ -187,7 +190,10 @@ def _stop(status: Status) -> Row:
         if status.mode == "enforce"
         else "The policy only observes, so nothing is enforced here. This keeps it so under any policy."
     )
-    commands = [*by_api, ("On this node or in the watchdog's pod:", f"gpu-watchdog stop{option}")]
+    commands = [
+        *by_api,
+        (f"{_WHERE_IT_RUNS}:", f"gpu-watchdog stop{option}"),
+    ]
     return {"title": "Stop enforcement here", "link": "Stop enforcement", "lead": lead, "commands": commands}
 
 
