@@ -34,7 +34,7 @@ SOONEST: Final = {
     "a stale list acted on": ("fault/5", 1415),
     "SIGKILL before the grace is over": ("fault/0", 1311),
     "no last look": ("fault/2", 2687),
-    "a last look that forgets what was allowed before": ("fault/35", 1742),
+    "a last look that forgets what was allowed before": ("fault/24", 3400),
     "a last look before the commit instead of after it": ("fault/2", 491),
     "a last look that may be old": ("fault/0", 1647),
     "a recovery that resets nothing": ("fault/3", 1762),
