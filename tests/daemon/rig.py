@@ -94,6 +94,7 @@ class Group:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     searches: int = 0
     sees_all: bool = True
+    is_led: bool = False
 
     def start(self, code: str = POLITE) -> subprocess.Popen[bytes]:
         """Start one."""
@@ -115,6 +116,10 @@ class Group:
             if handle is not None:
                 found.append(handle)
         return found, self.sees_all
+
+    def leads_container(self, _pid: int) -> bool:
+        """Whether the end of one may end them all."""
+        return self.is_led
 
     def describe(self, pid: int) -> str:
         """The PID."""

@@ -8,12 +8,17 @@ import pytest
 
 from tests.daemon.rig import POLITE, Group, MemoryRecord, due
 from tests.daemon.test_drain import Control
-from tests.worlds import at, step
-from watchdog.core.assessment import MpsHazard, MpsRole
+from tests.worlds import Gi, at, container, inputs, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assess import assess
+from watchdog.core.assessment import KnownDrains, MpsHazard, MpsRole
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.drain import BUSY, Drains, SeenClients
+from watchdog.core.policy import Safety, Scope
+from watchdog.daemon.drain import BUSY, Drains, SeenClients, clients_seen
 from watchdog.daemon.kill import Kills
 
 
@@ -41,7 +46,9 @@ class Node:
         """Let the control daemon list these clients."""
         self.control.drainable = tuple(DrainableClient(key=key, server_pid=9, pipe="/pipe") for key in keys)
 
-    def see(self, *drainable: ProcessKey, others: tuple[ProcessKey, ...] = (), accepts: bool = False) -> None:
+    def see(
+        self, *drainable: ProcessKey, others: tuple[ProcessKey, ...] = (), accepts: bool = False, beside: bool = False
+    ) -> None:
         """A reading that shows these clients."""
         seen = SeenClients(
             asked_s=at(self.second).boottime_s,
@@ -49,6 +56,7 @@ class Node:
             others=frozenset(others),
             has_mps=True,
             accepts_clients=accepts,
+            has_others_beside=beside,
         )
         self.kills.note_clients(lambda _: seen)
 
@@ -173,8 +181,43 @@ def test_a_second_pod_on_the_same_server_waits_for_its_turn(group: Group) -> Non
     assert (outcome.result, outcome.reason, node.signals) == (Result.WITHDRAWN, BUSY, ["DRAIN"])
 
 
+@pytest.mark.parametrize(("is_led", "beside"), [(True, True), (True, False), (False, True)])
+def test_a_process_whose_end_would_end_other_clients(group: Group, is_led: bool, beside: bool) -> None:
+    """Point 36: the kernel ends a PID namespace with its first process, undrained clients of the container included."""
+    node = Node(group)
+    group.is_led = is_led
+    node.see(*node.keys, beside=beside)
+    outcome = node.begin(node.of(node.keys[0]))
+    assert outcome.result is (Result.WITHDRAWN if is_led and beside else Result.DONE)
+    assert node.signals == ([] if is_led and beside else ["DRAIN"])
+
+
 def test_how_long_a_drain_takes_is_not_known(group: Group) -> None:
     """What waits for such a kill is not promised a time."""
     node = Node(group)
     assert node.entry.under_way(node.now, 30.0).until_s is None
     assert due(step(grace_s=5.0), *node.keys).under_way(node.now, 30.0).until_s == at(35.0).boottime_s
+
+
+@pytest.mark.parametrize(
+    ("scope", "other", "accepts", "expected"),
+    [
+        ("process", "a/main", False, True),
+        ("process", "a/main", True, False),
+        ("process", "a/side", False, False),
+        ("container", "a/main", False, False),
+    ],
+)
+def test_who_is_beside_a_process(scope: Scope, other: str, accepts: bool, expected: bool) -> None:
+    """Only clients of the victim's container, and only where the policy does not accept that they are ended."""
+    hog = pod("a", container("main", declared="1Gi"), container("side", declared="1Gi"))
+    uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True), use(9, 1)]
+    seen = snapshot(uses, [process(1, "a/main"), process(2, other), process(9, None, mps_server=True)])
+    under = replace(policy(rule(step(scope=scope))), safety=Safety(signal_mps_clients=accepts))
+    keys = frozenset(ProcessKey(pid=pid, start_ticks=10 * pid) for pid in (1, 2))
+    given = replace(inputs(under, [hog]), drains=KnownDrains(drainable=keys))
+    attribution = attribute(seen, [hog])
+    assessments = assess(attribution, seen, given)
+    (entry,) = decide(assessments, Ledger(), seen.at, given).taken
+    found = clients_seen(assessments, attribution, under, seen.at, is_blind=False)(entry)
+    assert found.has_others_beside is expected

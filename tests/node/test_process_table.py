@@ -270,3 +270,16 @@ def test_hidden_by_hidepid(*, pidfds: bool) -> None:
     need_root()
     printed = run_python(HIDDEN.replace("{pidfds}", str(pidfds)), "unshare", "--mount")
     assert printed.startswith("unreadable gone [('procfs', 'it runs but the proc file system hides it; mount /proc ")
+
+
+def test_what_leads_a_container(tmp_path: Path) -> None:
+    """Point 36: if its parent is outside its container, its end may end the container; so if that is unknown."""
+    proc, parent = FakeProc(tmp_path), os.getpid()
+    with sleeper() as child:
+        proc.add(child.pid, POD, real_stat(child.pid))
+        table = ProcessTable(Procfs(tmp_path))
+        assert table.leads_container(child.pid)
+        for place, leads in (("0::/system.slice/containerd.service\n", True), (POD, False)):
+            proc.add(parent, place, real_stat(parent))
+            assert table.leads_container(child.pid) is leads
+        table.close()

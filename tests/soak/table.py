@@ -57,6 +57,10 @@ class SimulatedTable(ProcessTable):
         gap = Gap(reason=GapReason.CGROUP, what="processes", problem=Problem("unreadable"))
         return tuple(found), (gap,) if unreadable else ()
 
+    def leads_container(self, _pid: int) -> bool:
+        """The simulated kernel ends no process with another."""
+        return False
+
     def describe(self, pid: int) -> str:
         """The PID."""
         return str(pid)

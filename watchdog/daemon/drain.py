@@ -139,7 +139,8 @@ class SeenClients:
 
     `drainable` can be drained, `others` can't. `is_hidden`: more may run on a GPU that could not be listed. `has_mps`:
     there are MPS servers or clients on the node. `accepts_clients`: the policy accepts that clients that can't be
-    drained are ended.
+    drained are ended. `has_others_beside`: if only one process is to end, others of its container are clients or
+    servers that other pods need.
     """
 
     asked_s: float
@@ -148,6 +149,7 @@ class SeenClients:
     is_hidden: bool = False
     has_mps: bool = False
     accepts_clients: bool = False
+    has_others_beside: bool = False
 
 
 SeeClients = Callable[[PlanEntry], SeenClients]
@@ -171,6 +173,11 @@ def clients_seen(
         hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
         step, victim, targets = entry.definition, entry.victim, entry.targets
         others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT)
+        beside = (
+            hazard.key not in targets
+            for hazard in (*hazards, *(() if accepts_clients else clients))
+            if step.scope == "process" and hazard.container == victim
+        )
         return SeenClients(
             asked_s=asked.boottime_s,
             drainable=clients_ended(clients, step, victim, targets),
@@ -178,6 +185,7 @@ def clients_seen(
             is_hidden=is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
             has_mps=True,
             accepts_clients=accepts_clients,
+            has_others_beside=any(beside),
         )
 
     return see

@@ -79,6 +79,9 @@ class Processes(Protocol):
         Never PID 1, this daemon or the MPS server.
         """
 
+    def leads_container(self, pid: int) -> bool:
+        """Whether the end of a process may end the other processes of its container; True if unknown."""
+
     def describe(self, pid: int) -> str:
         """The name and user of a process, for people."""
 
@@ -472,6 +475,8 @@ class Kills:
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         seen = self._clients_of(entry)
         why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
+        if seen.has_others_beside and any(self._processes.leads_container(handle.key.pid) for handle in ready):
+            why = "its end would end its container, in which another process is an MPS client or server"
         why = (why or objection(entry)) if ready else "its processes had ended"
         if why is not None:
             _close(ready)

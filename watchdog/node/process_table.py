@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.model import Gap, GapReason, PlaceKind, Process
+from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.process import (
     NO_DESCRIPTOR,
     Handle,
@@ -157,6 +158,19 @@ class ProcessTable:
             if handle is not None:
                 handles.append(handle)
         return tuple(handles), failures.gaps()
+
+    def leads_container(self, pid: int) -> bool:
+        """Whether a process was started from outside its container, so that its end may end the container.
+
+        The kernel ends the processes of a PID namespace with its first one (pid_namespaces(7)), and containerd those
+        that are left without such a namespace. True if it can't be determined.
+        """
+        try:
+            parent = self._procfs.stat(pid).parent
+            places = [parse_cgroup(self._procfs.cgroup_text(each)) for each in (pid, parent)]
+        except OSError:
+            return True
+        return places[0].container != places[1].container
 
     def describe(self, pid: int) -> str:
         """PID, name and user of a process for logs, as far as they can be read.

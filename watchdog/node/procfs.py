@@ -25,11 +25,12 @@ _LONGEST_ENVIRON: Final = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """Fields of `/proc/PID/stat`: start in clock ticks since boot, state letter, whether it is exiting, name.
+    """Fields of `/proc/PID/stat`: parent, start in clock ticks since boot, state letter, whether it is exiting, name.
 
     The process itself sets `comm`, to any bytes but NUL; the kernel cuts it to 15.
     """
 
+    parent: int
     start_ticks: int
     state: str
     exiting: bool
@@ -56,6 +57,7 @@ def parse_stat(raw: bytes) -> Stat:
         raise ValueError(f"no process status: {raw[:80]!r}")
     state = fields[0].decode("latin-1")
     return Stat(
+        parent=int(fields[1]),
         start_ticks=int(fields[19]),
         state=state,
         exiting=state in "ZXx" or bool(int(fields[6]) & _PF_EXITING),

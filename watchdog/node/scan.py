@@ -119,6 +119,10 @@ class Scanner:
         self._gaps = tuple({*self._gaps, *gaps})
         return list(handles), not gaps
 
+    def leads_container(self, pid: int) -> bool:
+        """Whether the end of a process may end its container; see `ProcessTable`."""
+        return self._table.leads_container(pid)
+
     def describe(self, pid: int) -> str:
         """PID, name and user of a process, for logs."""
         return self._table.describe(pid)
