@@ -7,9 +7,11 @@ from typing import Any
 from tests.export.build import Story, killed, outcome, policy, quiet, trainer, withheld
 from tests.export.occurrences import BUDGET, holding, misdeclaring, told
 from tests.worlds import Gi, Mi, container, gpu, process, rule, snapshot, step, use
+from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
 from watchdog.core.model import ContainerKind, Pod, Snapshot
-from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.mps import DRAIN
+from watchdog.core.plan import CycleReport, PlanEntry, Result, Sent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
 from watchdog.kube.event_objects import PodEvent
 
@@ -64,6 +66,16 @@ def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> PodEvent:
     """What is told at the first signal."""
     entry, report = due(under, holder, seen)
     return told(replace(report, began=(killed(entry=entry),)))[0]
+
+
+def draining(under: Policy, holder: Pod) -> PodEvent:
+    """What is told when the first MPS client is drained, before any signal."""
+    entry, report = due(under, holder, on_cards(12.4))
+    (key,) = entry.targets
+    client = MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key)
+    entry = replace(entry, assessment=replace(entry.assessment, to_drain=(client,)))
+    sent = (Sent(signal=DRAIN, keys=frozenset({key}), after_s=0.0),)
+    return told(replace(report, began=(killed(entry=entry, sent=sent, signalled=()),)))[0]
 
 
 def by(declaration: Declaration, number: str, used: float = 30.0, **more: Any) -> PodEvent:
@@ -129,6 +141,7 @@ def _actions() -> Iterator[tuple[str, PodEvent]]:
         for grace in (10.0, 0.0):
             under = policy(rule(step("110%", scope=scope, grace_s=grace), name="r"))
             yield f"kill, scope {scope}, grace {grace:g}s", kill_of(under, holder, on_cards(12.4))
+    yield "kill, an MPS client", draining(policy(rule(step("110%"), name="r")), holder)
     pressing = policy(rule(step("100%", under_pressure=True), name="r"), declarations=(BURST,))
     bursting = replace(declaring(BURST, "8Gi"), annotations={"a.b/limit": "60Gi"})
     full = replace(on_cards(12.4), gpus=(gpu(0, used=79 * Gi),))

@@ -137,3 +137,11 @@ def test_what_is_cut_of_a_note_that_is_too_long() -> None:
     )
     assert "Killing 3 processes of container c" in note
     assert note.endswith("c.")
+
+
+def test_the_event_of_an_mps_client() -> None:
+    """Point 36: the owner learns that the work on the GPU ends at once, whatever the grace period."""
+    found = dict(table())["kill, an MPS client"]
+    assert found.reason == "GPUMemoryKilled"
+    assert "The MPS server is asked to end 1 client first" in found.note
+    assert "The grace period does not extend its work on the GPU." in found.note
