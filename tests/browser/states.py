@@ -24,7 +24,7 @@ _PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact =
 
 
 class Town:
-    """The tenants of the node, on so many cards of 80 GiB in all, and the daemon that watches them."""
+    """The tenants of the node, on this many cards of 80 GiB, and the daemon that watches them."""
 
     def __init__(self, world: Node, cards: int = 2) -> None:
         self.world, other, size = world, cards - 1, 80 // cards

@@ -27,7 +27,7 @@ def hundredths(amount: float) -> str:
 def test_the_committed_reference_is_what_the_schema_gives() -> None:
     """A key that is added, a range or a default that changes, changes the reference in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == policy_reference(), "write it anew with: python -m tools.policy_reference"
+    assert committed == policy_reference(), "regenerate it with: python -m tools.policy_reference"
 
 
 def test_the_tool_says_that_the_reference_is_up_to_date() -> None:

@@ -190,7 +190,7 @@ def _unready_lines(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_reason_for_not_being_ready_is_told(tmp_path: Path) -> None:
-    """Whoever asks /readyz why the daemon is not ready finds the very line in troubleshooting.md, with its remedy."""
+    """Each reason that /readyz gives is in troubleshooting.md word for word, with its remedy."""
     told = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(TROUBLES, "Not ready")]
     lines = list(_unready_lines(tmp_path))
     assert len(lines) >= 6

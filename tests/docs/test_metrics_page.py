@@ -22,7 +22,7 @@ _OTHERS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "up", "
 def test_the_committed_page_is_what_the_code_gives() -> None:
     """A family that is added or means something else changes the page in the same commit."""
     committed = REFERENCE.read_text(encoding="utf-8")
-    assert committed == metrics_reference(), "write it anew with: python -m tools.metrics_reference"
+    assert committed == metrics_reference(), "regenerate it with: python -m tools.metrics_reference"
     assert not re.findall(r"\{[a-z]+\}", committed.partition("\n## Questions\n")[0])
 
 

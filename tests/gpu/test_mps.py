@@ -62,7 +62,7 @@ class Progress:
 
 
 def wait_for(progress: Progress, more: int) -> None:
-    """Wait until a client has finished so many further batches."""
+    """Wait until a client has finished this many more batches."""
     until, deadline = progress.done + more, time.monotonic() + 60
     while progress.done < until:
         assert time.monotonic() < deadline, "the client's kernels do not run any more"

@@ -97,7 +97,7 @@ def rig(tmp_path: Path, program: Path) -> Iterator[Rig]:
 
 
 def test_who_can_be_drained(rig: Rig) -> None:
-    """Only processes that the driver lists as clients count, each with its server; whoever else a daemon names, not."""
+    """Only processes that the driver lists as clients count, each with its server; no other PID does."""
     rig.daemon.servers = {SERVER: [rig.keys[0].pid, os.getpid()], OTHER_SERVER: [rig.keys[1].pid]}
     assert (rig.control.drainable, rig.control.gaps) == ((), ())
     rig.query()

@@ -47,7 +47,7 @@ def test_every_link_of_a_release_has_its_address(tmp_path: Path, *, tagged: bool
 
 
 def test_chart_wheel_and_image_name_one_address() -> None:
-    """Whoever has one of them finds the project, its documentation and its changes."""
+    """Each of them leads to the project, its documentation and its changes."""
     chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert chart["home"] == project["urls"]["Homepage"] == PLACEHOLDER

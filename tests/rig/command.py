@@ -127,7 +127,7 @@ class Daemon(Endpoints):
         return False
 
     def wait_call(self, name: str, cards: int = 1) -> None:
-        """Wait until the daemon begins this call into the driver once more, for the last card of so many."""
+        """Wait until the daemon begins this call into the driver once more, for the last of this many cards."""
         assert self._calls is not None
         calls, target = self._calls, (self._called(self._calls, name) // cards + 1) * cards
         self.wait(lambda d: d._called(calls, name) >= target)

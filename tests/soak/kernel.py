@@ -84,7 +84,7 @@ class Kernel:
         self.last_ticks: dict[int, int] = {}
         self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
         self.servers: list[Task] = []  # of MPS; with the end of one all its clients are none any more
-        self.joins = 0.2  # the share of processes that become clients of a server for whoever comes
+        self.joins = 0.2  # the share of new processes that become clients of a shared server
         self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
         self._free: list[int] = list(range(FIRST_PID, FIRST_PID + PIDS))
 

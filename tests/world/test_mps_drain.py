@@ -1,4 +1,4 @@
-"""`run` on a node with a shared MPS server: a client is drained before it gets a signal, or nobody gets any."""
+"""`run` on a node with a shared MPS server: a client is drained before it gets a signal, or none is sent."""
 
 import json
 import os
@@ -182,7 +182,7 @@ def test_observing_drains_nobody(bench: Bench) -> None:
 
 
 def test_enforcement_turned_off_between_drain_and_signal(bench: Bench) -> None:
-    """Point 33: with the stop file, no other client is drained and nobody is signalled."""
+    """Point 33: with the stop file, no other client is drained and no process is signalled."""
     stop = threading.Event()
 
     def wait(_: int) -> None:
@@ -225,7 +225,7 @@ def test_killed_between_drain_and_signal(bench: Bench) -> None:
 
 
 def test_a_client_that_joins_during_the_drain_is_drained_too(bench: Bench) -> None:
-    """Point 36: programs replace a worker that ends; nobody is signalled before its successor is drained as well."""
+    """Point 36: a worker that ends is often replaced; nothing is signalled before its successor is drained too."""
     came, go_on = threading.Event(), threading.Event()
 
     def wait(_: int) -> None:

@@ -2,7 +2,7 @@
 
 from tools.dashboard.kinds import bars, table
 from tools.dashboard.panels import GREEN, ORANGE, RED, YELLOW, Panel, Query, Row, fixed, override
-from tools.dashboard.queries import DEED, OF_PODS, counted, metric
+from tools.dashboard.queries import ACTION_LABELS, OF_PODS, counted, metric
 
 # As the marks in the graphs have them; darker where it did not come about.
 _COLORS = {
@@ -40,7 +40,7 @@ def _table() -> Panel:
             "container": "Container",
             "rule": "Rule",
         },
-        Query(expr=f"max by ({DEED}) ({seen}) * 1000 >= $__from", instant=True, table=True),
+        Query(expr=f"max by ({ACTION_LABELS}) ({seen}) * 1000 >= $__from", instant=True, table=True),
         sort="When",
         none="no actions, or unknown",
         overrides=[

@@ -33,7 +33,7 @@ _COLUMNS: Final = {
     "Value #H": "Policy file",
     "Value #I": "Age of the loaded policy",
 }
-_NO_DEED: Final = "none in this time range, or unknown"
+_NO_ACTION: Final = "none in this time range, or unknown"
 
 
 def _words(values: dict[str, tuple[str, str]]) -> Json:
@@ -164,7 +164,7 @@ def _speed() -> list[Panel]:
             width=6,
             height=9,
             text="value_and_name",
-            none=_NO_DEED,
+            none=_NO_ACTION,
             steps=((None, GREEN), (5, YELLOW), (30, RED)),
         ),
         stat(
@@ -176,7 +176,7 @@ def _speed() -> list[Panel]:
             width=6,
             height=9,
             text="value_and_name",
-            none=_NO_DEED,
+            none=_NO_ACTION,
             steps=((None, GREEN), (15, YELLOW), (60, ORANGE)),
         ),
     ]

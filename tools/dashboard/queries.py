@@ -13,7 +13,7 @@ CARD: Final = "cluster, node, gpu"
 POD: Final = "cluster, node, namespace, pod"
 HOLDER: Final = "cluster, node, namespace, pod, container, gpu"
 ACCOUNT: Final = "cluster, node, namespace, pod, container, gpu, rule"
-DEED: Final = "cluster, node, namespace, pod, container, action, result, rule"
+ACTION_LABELS: Final = "cluster, node, namespace, pod, container, action, result, rule"
 
 
 def metric(name: str, where: str = ON_NODES, *more: str) -> str:

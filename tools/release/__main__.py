@@ -47,7 +47,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     own = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}.get(os.uname().machine, "")
     parser.add_argument("--source", type=Path, default=ROOT, help="the checkout (default: this one)")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "release", help="the folder to write anew")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "release", help="the folder to write; its old content is removed"
+    )
     parser.add_argument("--image", default=IMAGE, help="your registry's name for the image, without a tag")
     parser.add_argument("--url", default="", help="the repository's address, for links; empty: a placeholder")
     parser.add_argument("--base", default="", help="what the image is built on; `debootstrap` makes a small Debian")
