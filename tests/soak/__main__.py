@@ -52,9 +52,10 @@ def _prove(seeds: int, processes: int) -> int:
     print("\nplanted faults:")
     status = 0
     with ThreadPoolExecutor(processes) as pool:
-        for fault, (tried, found) in zip(FAULTS, pool.map(partial(prove, seeds=seeds), FAULTS), strict=True):
+        proofs = pool.map(partial(prove, seeds=seeds), FAULTS.values())
+        for name, (tried, found) in zip(FAULTS, proofs, strict=True):
             soonest = f" (soonest: {found[0][1]}, step {found[0][0]})" if found else ""
-            print(f"{len(found):>4} of {tried:<3} {fault.name}{soonest}", flush=True)
+            print(f"{len(found):>4} of {tried:<3} {name}{soonest}", flush=True)
             status = status if found else 1
     return status
 

@@ -5,452 +5,316 @@ from typing import Final
 from tests.soak.faults import Edit, Fault
 
 BRAKES: Final = "law 6"
-FAULTS: Final = (
-    Fault(
-        "a brake that forgets on restart",
-        BRAKES,
-        (Edit("journal/journal.py", "return self.kept.memory(now)", "return BrakeMemory()"),),
+FAULTS: Final = {
+    "the brakes are forgotten on restart": Fault(
+        BRAKES, ("fault/1", 100), Edit("journal/journal.py", "return self.kept.memory(now)", "return BrakeMemory()")
     ),
-    Fault(
-        "a ladder that counts gaps",
+    "time in inconclusive readings counts": Fault(
         "law 5",
-        (
-            Edit("core/ladder.py", "    if not is_blind and (stretches", "    if (stretches"),
-            Edit(
-                "core/ladder.py",
-                "return None if is_sure else before",
-                "return None if is_sure else replace(before, counted_s=before.counted_s + policy.interval_s)",
-            ),
+        ("fault/5", 366),
+        Edit("core/ladder.py", "    if not is_blind and (stretches", "    if (stretches"),
+        Edit(
+            "core/ladder.py",
+            "return None if is_sure else before",
+            "return None if is_sure else replace(before, counted_s=before.counted_s + policy.interval_s)",
         ),
     ),
-    Fault(
-        "a victim by PID alone",
+    "a victim is known by its PID alone": Fault(
         "law 4",
-        (Edit("node/scan.py", "first is None or first == process.key", "first is None or first.pid == process.pid"),),
+        ("fault/0", 6),
+        Edit("node/scan.py", "first is None or first == process.key", "first is None or first.pid == process.pid"),
     ),
-    Fault(
-        "a unit mixed up",
+    "a declaration is read in the wrong unit": Fault(
         "law 4",
-        (Edit("core/amount.py", "math.ceil(number * unit)", "math.ceil(number * (1 if unit == 2**20 else unit))"),),
+        ("fault/0", 882),
+        Edit("core/amount.py", "math.ceil(number * unit)", "math.ceil(number * (1 if unit == 2**20 else unit))"),
     ),
-    Fault(
-        "a protection looked up after the act",
+    "protection is not checked again before a kill": Fault(
         "law 4",
-        (
-            Edit("daemon/last_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
-            Edit("daemon/last_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
-            Edit("daemon/last_look.py", "    if is_same and pod in inputs.pods.pods:\n", "    if True:\n"),
-            Edit("daemon/sources.py", "return None if protected is None else", "return None if True else"),
-        ),
+        ("fault/1", 954),
+        Edit("daemon/last_look.py", "    if assessment.rule is not entry.rule:\n", "    if False:\n"),
+        Edit("daemon/last_look.py", "    if assessment.protected is not None:\n", "    if False:\n"),
+        Edit("daemon/last_look.py", "    if is_same and pod in inputs.pods.pods:\n", "    if True:\n"),
+        Edit("daemon/sources.py", "return None if protected is None else", "return None if True else"),
     ),
-    Fault(
-        "observe and enforce differing",
+    "observe mode makes other plans": Fault(
         "law 7",
-        (
-            Edit(
-                "daemon/cycle.py",
-                "self.ledger, asked, inputs)",
-                "self.ledger, asked, replace(inputs, pods_stale=not inputs.enforcing))",
-            ),
-        ),
+        ("fault/1", 20),
+        Edit("daemon/cycle.py", "asked, inputs)", "asked, replace(inputs, pods_stale=not inputs.enforcing))"),
     ),
-    Fault(
-        "an order of pods that matters",
+    "a plan depends on the order of pods": Fault(
         "law 2",
-        (
-            Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
-            Edit("core/decide.py", "return sorted(candidates, key=order_of)", "return list(candidates)"),
-        ),
+        ("fault/1", 22),
+        Edit("core/decide.py", "in sorted(others, key=urgency)", "in others"),
+        Edit("core/decide.py", "return sorted(candidates, key=order_of)", "return list(candidates)"),
     ),
-    Fault(
-        "a gap that counts in full",
+    "a gap between readings counts in full": Fault(
         "law 5",
-        (
-            Edit(
-                "core/ladder.py",
-                "min(alone.last.boottime_s - before.last.boottime_s, policy.interval_s)",
-                "(alone.last.boottime_s - before.last.boottime_s)",
-            ),
-        ),
+        ("fault/0", 1302),
+        Edit("core/ladder.py", ".last.boottime_s, policy.interval_s)", ".last.boottime_s, 1e9)"),
     ),
-    Fault(
-        "a rule that observes and acts",
+    "a rule that only observes acts": Fault(
         "law 7",
-        (
-            Edit("core/assessment.py", "return self.enforcing and not assessment.observes", "return self.enforcing"),
-            Edit("daemon/last_look.py", "    if assessment.observes:\n", "    if False:\n"),
-            Edit("daemon/sources.py", "or not enforces or observes(rule, now)", "or not enforces"),
-        ),
+        ("fault/0", 3296),
+        Edit("core/assessment.py", "return self.enforcing and not assessment.observes", "return self.enforcing"),
+        Edit("daemon/last_look.py", "    if assessment.observes:\n", "    if False:\n"),
+        Edit("daemon/sources.py", "or not enforces or observes(rule, now)", "or not enforces"),
     ),
-    Fault(
-        "a grace that goes on although force was withdrawn",
+    "a grace period goes on after enforcement was turned off": Fault(
         "point 20",
-        (Edit("daemon/kill.py", "kill.is_in_grace and (reason := objection", "False and (reason := objection"),),
+        ("fault/2", 113),
+        Edit("daemon/kill.py", "kill.is_in_grace and (reason := objection", "False and (reason := objection"),
     ),
-    Fault(
-        "half a policy that is loaded",
+    "a half-written policy is loaded": Fault(
+        "point 20", ("fault/0", 193), Edit("config/watch.py", "is_still and not _has_writer(self.path)", "is_still")
+    ),
+    "a first signal is sent while the policy is being written": Fault(
         "point 20",
-        (Edit("config/watch.py", "is_still and not _has_writer(self.path)", "is_still"),),
+        ("fault/0", 926),
+        Edit("daemon/enforcement.py", "if not (self.enforcing or self.suspended):", "if True:"),
     ),
-    Fault(
-        "a first signal while the policy is being written",
+    "a grace period ends while the policy is being written": Fault(
         "point 20",
-        (Edit("daemon/enforcement.py", "if not (self.enforcing or self.suspended):", "if True:"),),
+        ("fault/0", 1670),
+        Edit("daemon/kill.py", "                if policy_unsettled:\n", "                if False:\n"),
     ),
-    Fault(
-        "a grace that ends while the policy is being written",
+    "a grace period goes on after its pod has left the list": Fault(
         "point 20",
-        (Edit("daemon/kill.py", "                if policy_unsettled:\n", "                if False:\n"),),
+        ("process/2", 788),
+        Edit("daemon/sources.py", "if pod is None and inputs.pods.synced is not None:", "if False:"),
     ),
-    Fault(
-        "a grace that goes on although its pod has gone from the list",
-        "point 20",
-        (Edit("daemon/sources.py", "if pod is None and inputs.pods.synced is not None:", "if False:"),),
-        seeds="process",
-    ),
-    Fault(
-        "a half-open breaker that lets two through",
+    "a half-open breaker lets two actions through": Fault(
         BRAKES,
-        (
-            Edit(
-                "core/brakes.py",
-                "return max(half_open_s - now_s, last_s + breaker.hold_s - now_s, 0.0)",
-                "return max(half_open_s - now_s, 0.0)",
-            ),
-        ),
-        seeds="breaker",
+        ("breaker/0", 64),
+        Edit("core/brakes.py", "half_open_s - now_s, last_s + breaker.hold_s - now_s,", "half_open_s - now_s,"),
     ),
-    Fault(
-        "a breaker that never opens",
-        BRAKES,
-        (Edit("core/brakes.py", "if has_reached and not blind else", "if False else"),),
+    "the breaker never opens": Fault(
+        BRAKES, ("fault/32", 60), Edit("core/brakes.py", "if has_reached and not blind else", "if False else")
     ),
-    Fault(
-        "decoys that go before the account most bytes over",
+    "the account the fewest bytes over goes first": Fault(
         "point 25",
-        (Edit("core/gate.py", "return (-over, assessment.pod.priority or 0,", "return (over, 0,"),),
+        ("fault/1", 1607),
+        Edit("core/gate.py", "return (-over, assessment.pod.priority or 0,", "return (over, 0,"),
     ),
-    Fault(
-        "a journal that is lost under the daemon and gets nothing back",
+    "a journal lost under the daemon is not filled again": Fault(
+        BRAKES, ("fault/2", 3897), Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0")
+    ),
+    "a journal lost between two daemons is taken for a new node's": Fault(
+        BRAKES, ("fault/1", 100), Edit("daemon/sinks.py", "journal.presume(now)", "pass")
+    ),
+    "the brakes of a lost journal hold for half their time": Fault(
         BRAKES,
-        (Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0"),),
+        ("fault/1", 106),
+        Edit("core/brakes.py", "self.lost_s + whole_s - now_s", "self.lost_s + whole_s / 2 - now_s"),
     ),
-    Fault(
-        "a journal lost between two daemons that counts as a new node's",
+    "a window allows one action too many": Fault(
         BRAKES,
-        (Edit("daemon/sinks.py", "journal.presume(now)", "pass"),),
+        ("fault/0", 2462),
+        Edit("core/brakes.py", "if len(actions) >= window.count", "if len(actions) > window.count"),
+        Edit("core/brakes.py", "actions[-window.count].at_s", "actions[-window.count - 1].at_s"),
     ),
-    Fault(
-        "brakes that count as full for half their time",
+    "the back-off does not grow": Fault(
+        BRAKES, ("fault/17", 314), Edit("core/brakes.py", "wait_s *= backoff.factor", "wait_s *= 1")
+    ),
+    "the brakes are forgotten on reboot": Fault(
         BRAKES,
-        (Edit("core/brakes.py", "self.lost_s + whole_s - now_s", "self.lost_s + whole_s / 2 - now_s"),),
+        ("reboots/1", 140),
+        Edit("core/brakes.py", "return now.boottime_s - max(now.wall_s - then.wall_s, 0.0)", "return -1e9"),
     ),
-    Fault(
-        "a window off by one",
-        BRAKES,
-        (
-            Edit("core/brakes.py", "if len(actions) >= window.count", "if len(actions) > window.count"),
-            Edit("core/brakes.py", "actions[-window.count].at_s", "actions[-window.count - 1].at_s"),
-        ),
-    ),
-    Fault(
-        "a back-off that does not grow", BRAKES, (Edit("core/brakes.py", "wait_s *= backoff.factor", "wait_s *= 1"),)
-    ),
-    Fault(
-        "a brake that forgets on reboot",
-        BRAKES,
-        (Edit("core/brakes.py", "return now.boottime_s - max(now.wall_s - then.wall_s, 0.0)", "return -1e9"),),
-        seeds="reboots",
-    ),
-    Fault(
-        "unknown bytes that count",
+    "unknown bytes count": Fault(
         "law 4",
-        (Edit("core/assess.py", "sum(use.used or 0 for use in own if", "sum(use.used or 2**40 for use in own if"),),
+        ("fault/1", 710),
+        Edit("core/assess.py", "sum(use.used or 0 for use in own if", "sum(use.used or 2**40 for use in own if"),
     ),
-    Fault(
-        "a spoofed cgroup believed",
+    "a spoofed cgroup is believed": Fault(
         "law 4",
-        (Edit("core/attribute.py", "        if matching:\n            return Reason.SPOOFED\n", ""),),
+        ("fault/0", 1196),
+        Edit("core/attribute.py", "        if matching:\n            return Reason.SPOOFED\n", ""),
     ),
-    Fault(
-        "a stale list acted on",
-        "law 3",
-        (Edit("daemon/sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s"),),
+    "a stale pod list is acted on": Fault(
+        "law 3", ("fault/5", 1415), Edit("daemon/sources.py", "> policy.stale_after_s", "> 9 * policy.stale_after_s")
     ),
-    Fault(
-        "SIGKILL before the grace is over",
+    "SIGKILL is sent before the grace period is over": Fault(
         "point 23",
-        (
-            Edit(
-                "daemon/kill.py",
-                "start_s + self.entry.definition.grace_s\n",
-                "start_s + self.entry.definition.grace_s / 2\n",
-            ),
-        ),
+        ("fault/0", 1311),
+        Edit("daemon/kill.py", "self.entry.definition.grace_s\n", "self.entry.definition.grace_s / 2\n"),
     ),
-    Fault(
-        "no last look",
+    "the last look changes nothing": Fault(
         "law 4",
-        (Edit("daemon/last_look.py", "return update(entry, reassessed.get(entry.account), now)", "return entry"),),
+        ("fault/2", 2687),
+        Edit("daemon/last_look.py", "return update(entry, reassessed.get(entry.account), now)", "return entry"),
     ),
-    Fault(
-        "a last look that forgets what was allowed before",
+    "the last look forgets what was allowed before": Fault(
         "law 5",
-        (Edit("daemon/last_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),),
+        ("fault/24", 3400),
+        Edit("daemon/last_look.py", "if stretch is None or entry.definition.for_s <= 0:", "if True:"),
     ),
-    Fault(
-        "a last look before the commit instead of after it",
+    "the last look comes before the commit": Fault(
         "point 22",
-        (
-            Edit(
-                "daemon/last_look.py",
-                "if not self.opened.is_written and",
-                "if self._requests and not self.opened.is_written and",
-            ),
-            Edit(
-                "core/plan.py",
-                "is_on_disk = any(future.done() and future.exception() is None for future in futures)",
-                "is_on_disk = any(True for _ in futures)",
-            ),
-        ),
+        ("fault/2", 491),
+        Edit("daemon/last_look.py", "not self.opened.is_written", "self._requests and not self.opened.is_written"),
+        Edit("core/plan.py", "any(future.done() and future.exception() is None for", "any(True for"),
     ),
-    Fault(
-        "a last look that may be old",
+    "the last look may be old": Fault(
         "point 22",
-        (
-            Edit("daemon/last_look.py", "is_in_time = reading.took_s <= FRESH_S", "is_in_time = True"),
-            Edit("daemon/last_look.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
-        ),
+        ("fault/0", 1647),
+        Edit("daemon/last_look.py", "is_in_time = reading.took_s <= FRESH_S", "is_in_time = True"),
+        Edit("daemon/last_look.py", "FRESH_S: Final = 2.0", "FRESH_S: Final = 60.0"),
     ),
-    Fault(
-        "a recovery that resets nothing",
+    "a recovery resets nothing": Fault(
         "law 5",
-        (
-            Edit("core/ladder.py", "return None if is_sure else before", "return before"),
-            Edit("core/ledger.py", "0 <= gap_s < reset_after_s", "0 <= gap_s"),
-        ),
+        ("fault/3", 1762),
+        Edit("core/ladder.py", "return None if is_sure else before", "return before"),
+        Edit("core/ledger.py", "0 <= gap_s < reset_after_s", "0 <= gap_s"),
     ),
-    Fault(
-        "a deletion that shields for as long as its grace",
+    "a terminating pod is spared for its whole grace period": Fault(
         "law 1[01]",
-        (Edit("core/rules.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),),
-        seeds="deletions",
+        ("deletions/7", 682),
+        Edit("core/rules.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9"),
     ),
-    Fault(
-        "a reset triggered by a tenant",
+    "a tenant resets a ladder with a label": Fault(
         "law 11",
-        (
-            Edit(
-                "core/ladder.py",
-                "before, used = state.stretches.get(key), _compared",
-                "before, used = state.stretches.get(key) if is_current else None, _compared",
-            ),
-        ),
+        ("fault/3", 118),
+        Edit("core/ladder.py", "state.stretches.get(key), _", "state.stretches.get(key) if is_current else None, _"),
     ),
-    Fault(
-        "a reset triggered by a byte in an annotation",
+    "a tenant resets a ladder with one byte in an annotation": Fault(
         "law 11",
-        (
-            Edit(
-                "core/ladder.py",
-                "if before is None or not",
-                "if before is None or before.threshold_bytes != alone.threshold_bytes or not",
-            ),
+        ("fault/23", 1081),
+        Edit(
+            "core/ladder.py",
+            "before is None or not",
+            "before is None or before.threshold_bytes != alone.threshold_bytes or not",
         ),
     ),
-    Fault(
-        "a relabel that kills at once",
+    "a new label kills at once": Fault(
         "law 5",
-        (Edit("core/ladder.py", "for rule in policy.rules if rule.name in ran_under]", "for rule in policy.rules]"),),
+        ("fault/4", 1138),
+        Edit("core/ladder.py", "for rule in policy.rules if rule.name in ran_under]", "for rule in policy.rules]"),
     ),
-    Fault(
-        "enforcement that goes on with the ladders of observing",
+    "enforcement begins with the ladders of observe mode": Fault(
         "law 5",
-        (
-            Edit(
-                "core/ledger.py",
-                "key: AccountState(under_way=state.under_way, pending_eviction=state.pending_eviction)",
-                "key: replace(state, observed=frozenset())",
-            ),
-            Edit("core/ledger.py", "            if state.has_action\n        }", "        }"),
+        ("fault/0", 1562),
+        Edit(
+            "core/ledger.py",
+            "key: AccountState(under_way=state.under_way, pending_eviction=state.pending_eviction)",
+            "key: replace(state, observed=frozenset())",
         ),
+        Edit("core/ledger.py", "            if state.has_action\n        }", "        }"),
     ),
-    Fault(
-        "a grace period that ends with the first processes",
+    "a grace period ends with the first processes": Fault(
         "point 23",
-        (
-            Edit(
-                "daemon/kill.py",
-                "now.boottime_s < self._grace_ends_s:",
-                "now.boottime_s < self._grace_ends_s and self._close_ended():",
-            ),
-        ),
+        ("fault/2", 47),
+        Edit("daemon/kill.py", "< self._grace_ends_s:", "< self._grace_ends_s and self._close_ended():"),
     ),
-    Fault(
-        "an action that does not wait for the last one",
+    "an action does not wait for the previous one": Fault(
+        "point 24", ("fault/0", 538), Edit("core/gate.py", "None if escalates else self._busy_until_s(entry)", "None")
+    ),
+    "memory counts as free while it is listed": Fault(
         "point 24",
-        (Edit("core/gate.py", "None if escalates else self._busy_until_s(entry)", "None"),),
+        ("fault/0", 799),
+        Edit("daemon/kill.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),
     ),
-    Fault(
-        "memory taken for free while it is listed",
-        "point 24",
-        (Edit("daemon/kill.py", "if not any(still_listed(key) for key in self._handles):", "if True:"),),
-    ),
-    Fault(
-        "one out of reach and the others are signalled",
+    "the others are signalled although one is out of reach": Fault(
         "point 23",
-        (
-            Edit(
-                "daemon/kill.py",
-                "_close(handles)\n                denied",
-                "continue\n                denied",
-            ),
-        ),
+        ("fault/5", 356),
+        Edit("daemon/kill.py", "_close(handles)\n                denied", "continue\n                denied"),
     ),
-    Fault(
-        "an intention that is not committed",
+    "an intention is not committed": Fault(
         "point 31",
-        (
-            Edit(
-                "journal/journal.py",
-                "self._file.transaction(write)\n        self.kept.add",
-                'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self.kept.add',
-            ),
+        ("fault/0", 537),
+        Edit(
+            "journal/journal.py",
+            "self._file.transaction(write)\n        self.kept.add",
+            'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self.kept.add',
         ),
     ),
-    Fault(
-        "a mark of force below what is allowed",
+    "a kill's threshold is below what is allowed": Fault(
         "law 4",
-        (
-            Edit(
-                "core/policy.py",
-                "max(threshold_bytes, allowed) if do.enforces else threshold_bytes, LARGEST",
-                "threshold_bytes, LARGEST",
-            ),
+        ("fault/0", 3255),
+        Edit("core/policy.py", "max(threshold_bytes, allowed) if do.enforces else threshold_bytes", "threshold_bytes"),
+    ),
+    "the wrong container is killed": Fault(
+        "law 4", ("fault/1", 24), Edit("core/decide.py", "min(excess)[2]", "max(excess)[2]")
+    ),
+    "the default applies to a declaration that can't be determined": Fault(
+        "law 4",
+        ("fault/1", 1644),
+        Edit(
+            "core/declare.py",
+            "            if amount is not None:\n                return order, replace",
+            "            if amount is not None and amount.size is not None:\n                return order, replace",
         ),
     ),
-    Fault(
-        "the wrong container",
-        "law 4",
-        (Edit("core/decide.py", "min(excess)[2]", "max(excess)[2]"),),
+    "an annotation is judged by the cards that are left": Fault(
+        "law 4", ("cards/10", 663), Edit("core/declare.py", "(self.cards.complete or is_beyond_any):", "True:")
     ),
-    Fault(
-        "the default applied to what cannot be determined",
-        "law 4",
-        (
-            Edit(
-                "core/declare.py",
-                "            if amount is not None:\n                return order, replace(amount, count=_count",
-                "            if amount is not None and amount.size is not None:\n"
-                "                return order, replace(amount, count=_count",
-            ),
-        ),
+    "a container within its own declaration is killed": Fault(
+        "law 4", ("fault/1", 2652), Edit("core/decide.py", "share.container and used > own", "share.container and used")
     ),
-    Fault(
-        "an annotation judged by the cards that are left",
-        "law 4",
-        (Edit("core/declare.py", "(self.cards.complete or is_beyond_any):", "True:"),),
-        seeds="cards",
+    "a container that the pod list does not have yet counts at once": Fault(
+        "law 4", ("fault/6", 42), Edit("core/assess.py", "return not use.container and (", "return False and (")
     ),
-    Fault(
-        "a container within its own declaration that is a victim",
-        "law 4",
-        (Edit("core/decide.py", "share.container and used > own", "share.container and used"),),
+    "the phase is taken from an old pod list": Fault(
+        "law 4", ("fault/4", 2145), Edit("core/assess.py", "    if not account.is_behind:\n", "    if True:\n")
     ),
-    Fault(
-        "a container that the list does not have yet, counted at once",
-        "law 4",
-        (Edit("core/assess.py", "return not use.container and (", "return False and ("),),
-    ),
-    Fault(
-        "the phase of an old list",
-        "law 4",
-        (Edit("core/assess.py", "    if not account.is_behind:\n", "    if True:\n"),),
-    ),
-    Fault(
-        "a single process that gave enough back and is killed",
+    "a process that has given enough back is killed": Fault(
         "point 22",
-        (Edit("daemon/kill.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0"),),
-        seeds="process",
+        ("process/1", 1624),
+        Edit("daemon/kill.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0"),
     ),
-    Fault(
-        "unknown bytes that are lost",
+    "unknown bytes are lost": Fault(
         "law 1",
-        (
-            Edit(
-                "core/attribute.py",
-                "in sorted(snapshot.uses,",
-                "in sorted((use for use in snapshot.uses if use.used is not None),",
-            ),
+        ("fault/0", 6),
+        Edit(
+            "core/attribute.py",
+            "sorted(snapshot.uses,",
+            "sorted((use for use in snapshot.uses if use.used is not None),",
         ),
     ),
-    Fault(
-        "one action under way that holds up all others",
+    "one action holds up all others": Fault(
         "law 10",
-        (
-            Edit(
-                "core/gate.py",
-                "waits = [self._busy.get((uid, None)), self._busy.get((uid, entry.victim))]",
-                "waits = list(self._busy.values())",
-            ),
+        ("fault/4", 1842),
+        Edit(
+            "core/gate.py", "self._busy.get((uid, None)), self._busy.get((uid, entry.victim))", "*self._busy.values()"
         ),
     ),
-    Fault(
-        "a client of an MPS server that is ended with its neighbours",
+    "a client of an MPS server is killed with its neighbours": Fault(
         "point 36",
-        (
-            Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
-            Edit("daemon/last_look.py", "if updated.mps_hazard is not None:", "if False:"),
+        ("fault/1", 146),
+        Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
+        Edit("daemon/last_look.py", "if updated.mps_hazard is not None:", "if False:"),
+    ),
+    "a client of an MPS server outside its pod counts as any other process": Fault(
+        "point 36",
+        ("fault/1", 692),
+        Edit(
+            "core/mps.py",
+            "return use.gpu in self.shared if use.mps is None else use.mps and use.gpu not in served",
+            "return False",
         ),
     ),
-    Fault(
-        "a client of an MPS server outside its pod taken for any other process",
+    "a first signal is sent before all clients are drained": Fault(
         "point 36",
-        (
-            Edit(
-                "core/mps.py",
-                "return use.gpu in self.shared if use.mps is None else use.mps and use.gpu not in served",
-                "return False",
-            ),
-        ),
+        ("mps/0", 463),
+        Edit("daemon/kill.py", "if self.drain.is_clear and now.boottime_s >= self._not_before_s:", "if True:"),
     ),
-    Fault(
-        "a signal before all clients are drained",
+    "a refused drain is ignored": Fault(
         "point 36",
-        (Edit("daemon/kill.py", "if self.drain.is_clear and now.boottime_s >= self._not_before_s:", "if True:"),),
-        seeds="mps",
+        ("mps/0", 1730),
+        Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),
+        Edit("daemon/drain.py", "known = {*self._accepted,", "known = {*self._settled,"),
     ),
-    Fault(
-        "a refusal to drain that does not matter",
+    "a client that joined is signalled without a drain": Fault(
         "point 36",
-        (
-            Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),
-            Edit("daemon/drain.py", "known = {*self._accepted,", "known = {*self._settled,"),
-        ),
-        seeds="mps",
+        ("mps/2", 30),
+        Edit("daemon/kill.py", "return self.drain.is_clear and self.drain.has_read(", "return True or bool("),
     ),
-    Fault(
-        "a client that joined and is signalled undrained",
-        "point 36",
-        (Edit("daemon/kill.py", "return self.drain.is_clear and self.drain.has_read(", "return True or bool("),),
-        seeds="mps",
-    ),
-    Fault(
-        "a client that is drained after enforcement was turned off",
+    "a client is drained after enforcement was turned off": Fault(
         "point 20",
-        (
-            Edit(
-                "daemon/kill.py",
-                "return self._phase in (_Phase.DRAINING, _Phase.GRACE)",
-                "return self._phase is _Phase.GRACE",
-            ),
-        ),
-        seeds="mps",
+        ("mps/3", 2337),
+        Edit("daemon/kill.py", "self._phase in (_Phase.DRAINING, _Phase.GRACE)", "self._phase is _Phase.GRACE"),
     ),
-    Fault(
-        "an MPS client by its own container alone",
-        "point 36",
-        (Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:"),),
-        seeds="shared",
+    "only the container of an MPS client is checked": Fault(
+        "point 36", ("shared/3", 428), Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:")
     ),
-)
+}

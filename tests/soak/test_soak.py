@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 
 from tests.soak.coverage import INJECTED, SITUATIONS, missing
+from tests.soak.planted import FAULTS
 from tests.soak.run import Tally, episode, soak
-from tests.soak.soonest import SOONEST
 
 # One episode a seed, the longest.
-_EPISODES = sorted(dict(sorted(SOONEST.values())).items())
+_EPISODES = sorted(dict(sorted(fault.episode for fault in FAULTS.values())).items())
 
 
 @pytest.mark.slow
