@@ -2,23 +2,36 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.daemon.rig import POLITE, Group, MemoryRecord, due
 from tests.daemon.test_drain import Control
-from tests.worlds import Gi, at, container, inputs, pod, policy, process, rule, snapshot, step, use
+from tests.worlds import (
+    Gi,
+    at,
+    container,
+    container_id,
+    inputs,
+    pod,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.assess import assess
 from watchdog.core.assessment import KnownDrains, MpsHazard, MpsRole
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.core.policy import Safety, Scope
-from watchdog.daemon.drain import BUSY, Drains, SeenClients, clients_seen
+from watchdog.core.policy import Safety, Scope, Step
+from watchdog.daemon.drain import BUSY, Drains, SeeClients, SeenClients, clients_seen
 from watchdog.daemon.kill import Kills
 
 
@@ -211,13 +224,41 @@ def test_how_long_a_drain_takes_is_not_known(group: Group) -> None:
 def test_who_is_beside_a_process(scope: Scope, other: str, accepts: bool, expected: bool) -> None:
     """Only clients of the victim's container, and only where the policy does not accept that they are ended."""
     hog = pod("a", container("main", declared="1Gi"), container("side", declared="1Gi"))
-    uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True), use(9, 1)]
-    seen = snapshot(uses, [process(1, "a/main"), process(2, other), process(9, None, mps_server=True)])
-    under = replace(policy(rule(step(scope=scope))), safety=Safety(signal_mps_clients=accepts))
-    keys = frozenset(ProcessKey(pid=pid, start_ticks=10 * pid) for pid in (1, 2))
+    uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True)]
+    places = [process(1, "a/main"), process(2, other)]
+    planned = see_clients(step(scope=scope), hog, uses, places, accepts=accepts)
+    assert planned.clients_of(planned.entry).has_others_beside is expected
+
+
+@dataclass
+class Seen:
+    """A planned kill, and what a reading shows of its clients."""
+
+    entry: PlanEntry
+    clients_of: SeeClients
+
+
+def see_clients(due: Step, hog: Pod, uses: list[Use], places: list[Process], *, accepts: bool = False) -> Seen:
+    """What a reading plans and shows on a node with a server on the host."""
+    seen = snapshot([*uses, use(9, 1)], [*places, process(9, None, mps_server=True)])
+    under = replace(policy(rule(due)), safety=Safety(signal_mps_clients=accepts))
+    keys = frozenset(each.key for each in places if each.key is not None)
     given = replace(inputs(under, [hog]), drains=KnownDrains(drainable=keys))
     attribution = attribute(seen, [hog])
     assessments = assess(attribution, seen, given)
     (entry,) = decide(assessments, Ledger(), seen.at, given).taken
-    found = clients_seen(assessments, attribution, under, seen.at, is_blind=False)(entry)
-    assert found.has_others_beside is expected
+    return Seen(entry, clients_seen(assessments, attribution, seen, under, seen.at))
+
+
+@pytest.mark.parametrize(("do", "scope"), [("kill", "pod"), ("kill", "container"), ("evict", "container")])
+def test_a_container_that_was_started_again_since_the_last_look(do: str, scope: Scope) -> None:
+    """Point 22: a kill drains no client that its last look did not cover; an eviction ends the whole pod."""
+    main = container("main", declared="1Gi")
+    again = replace(main, ids=main.ids | {container_id("a/again")})
+    old, new = process(1, "a/main"), process(2, "a/again")
+    fork = process(3, "a/main")
+    due = step(do=do, scope=scope)
+    before = see_clients(due, pod("a", main), [use(1, 9 * Gi, mps=True)], [old])
+    uses = [use(each.pid, 9 * Gi, mps=True) for each in (old, new, fork)]
+    found = see_clients(due, pod("a", again), uses, [old, new, fork]).clients_of(before.entry)
+    assert {key.pid for key in found.drainable} == ({1, 2, 3} if do == "evict" else {1, 3})

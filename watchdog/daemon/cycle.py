@@ -80,7 +80,7 @@ class Cycle:
         assessments = self._assessor.assess(attribution, snapshot, inputs)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
-        clients_of = clients_seen(assessments, attribution, inputs.policy, asked, is_blind=snapshot.blind)
+        clients_of = clients_seen(assessments, attribution, snapshot, inputs.policy, asked)
         self._kills.note_clients(clients_of)
         self._evictions.note_clients(clients_of)
         if len(self._kills):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from watchdog.core.assessment import Assessment, Attribution, KnownDrains, MpsRole
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.assessment import Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
+from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.mps import DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Do, Policy
 
 # A request that has no answer by then, or a reading that does not come, ends the action.
 GIVE_UP_AFTER_S: Final = 60.0
@@ -161,18 +161,29 @@ def no_clients(_: PlanEntry) -> SeenClients:
 
 
 def clients_seen(
-    assessments: Iterable[Assessment], attribution: Attribution, policy: Policy, asked: Now, *, is_blind: bool
+    assessments: Iterable[Assessment], attribution: Attribution, snapshot: Snapshot, policy: Policy, asked: Now
 ) -> SeeClients:
-    """A function that gives the clients of an action by a reading."""
+    """A function that gives the clients of an action by a reading.
+
+    A kill ends the processes of the containers that its last look saw. If one of them has been started again since, the
+    clients of its new instance are left alone, while an eviction ends those too.
+    """
     accepts_clients = policy.safety.signal_mps_clients
 
     def see(entry: PlanEntry) -> SeenClients:
-        if not is_blind and not mps_gpus(attribution):
+        if not snapshot.blind and not mps_gpus(attribution):
             return SeenClients(asked_s=asked.boottime_s, accepts_clients=accepts_clients)
         pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
         hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
         step, victim, targets = entry.definition, entry.victim, entry.targets
-        others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT)
+        ids = frozenset[str]().union(*(container.ids for container in entry.assessment.pod.containers))
+
+        def is_covered(client: MpsHazard) -> bool:
+            process = snapshot.processes.get(client.key.pid) if client.key is not None else None
+            return step.do is Do.EVICT or (process is not None and process.place.container in ids)
+
+        clients = tuple(filter(is_covered, clients))
+        others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT and is_covered(hazard))
         beside = (
             hazard.key not in targets
             for hazard in (*hazards, *(() if accepts_clients else clients))
@@ -182,7 +193,7 @@ def clients_seen(
             asked_s=asked.boottime_s,
             drainable=clients_ended(clients, step, victim, targets),
             others=clients_ended(others, step, victim, targets),
-            is_hidden=is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
+            is_hidden=snapshot.blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
             has_mps=True,
             accepts_clients=accepts_clients,
             has_others_beside=any(beside),
