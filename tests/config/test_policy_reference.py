@@ -1,17 +1,13 @@
 """The policy reference says what the schema checks, and its numbers are right."""
 
 import re
-import subprocess
-import sys
 from textwrap import dedent
 from typing import Final
 
 import pytest
 
 from tests.worlds import parse_policy
-from tools import ROOT
 from tools.policy_reference import EXAMPLE, REFERENCE, policy_reference
-from watchdog.config.document import keys_of, walk
 from watchdog.config.load import PolicyError
 from watchdog.core.policy import Allowance
 from watchdog.core.units import format_bytes, parse_quantity
@@ -30,21 +26,6 @@ def test_the_committed_reference_is_what_the_schema_gives() -> None:
     assert committed == policy_reference(), "regenerate it with: python -m tools.policy_reference"
 
 
-def test_the_tool_says_that_the_reference_is_up_to_date() -> None:
-    """The tool runs as the documentation of the project says, from the root of a checkout."""
-    command = [sys.executable, "-m", "tools.policy_reference", "--check"]
-    assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 0
-
-
-def test_every_key_stands_in_the_reference() -> None:
-    """No key of any table is left out."""
-    text = policy_reference()
-    for location, table in walk():
-        keys = [key for key in keys_of(table) if location or f"[{key}]" not in text]
-        for key in keys:
-            assert f"\n| `{key}` | " in text, (location, key)
-
-
 def test_the_worked_example_is_a_policy_without_warnings() -> None:
     """What an operator copies from the page is valid as it stands, and enforces."""
     policy = parse_policy(dedent(EXAMPLE), "example")
@@ -53,7 +34,7 @@ def test_the_worked_example_is_a_policy_without_warnings() -> None:
 
 
 def test_the_numbers_of_the_worked_example() -> None:
-    """Allowed and marks in the text are what the code makes of the declaration: 8Gi, two processes, one GPU."""
+    """The amounts in the text are what the code makes of the declaration: 8Gi, two processes, one GPU."""
     policy = parse_policy(dedent(EXAMPLE), "example")
     allowed = policy.allowance.allowed(8 * GI, 2)
     text = policy_reference()

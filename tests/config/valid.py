@@ -43,7 +43,7 @@ VALUES: Final[dict[str, list[Any]]] = {
     "amount": ["cards", "40Gi"],
     "reserve": ["0", "1Gi"],
     "observe": [True, False],
-    "contact": ["", "GPU-Team, Zimmer 5, \u00e4\u4e2d\U0001f600"],
+    "contact": ["", "GPU-Team, Zimmer 5, \u00e4\u4e2d\U0001f600", 'A "quoted" \\ name'],
     "max_age": ["30d", "1h"],
     "max_size": ["256Mi", "1Ti"],
     "foreign_pid_namespace": [True, False],

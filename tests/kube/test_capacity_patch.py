@@ -19,29 +19,21 @@ def answer(status: int, body: bytes = b"{}", **headers: str) -> ApiResponse:
     return ApiResponse(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
+def _patch(seen: object, op: str, path: str = ENTRY, **value: object) -> list[dict[str, object]]:
+    return [{"op": "test", "path": path, "value": seen}, {"op": op, "path": path, **value}]
+
+
 @pytest.mark.parametrize(
     ("change", "patch"),
     [
-        ({}, [{"op": "test", "path": ENTRY, "value": "0"}, {"op": "add", "path": ENTRY, "value": str(80 * GI)}]),
-        (
-            {"written": None},
-            [{"op": "test", "path": ENTRY, "value": None}, {"op": "add", "path": ENTRY, "value": str(80 * GI)}],
-        ),
+        ({}, _patch("0", "add", value=str(80 * GI))),
+        ({"written": None}, _patch(None, "add", value=str(80 * GI))),
         (
             {"written": None, "bare": True},
-            [
-                {"op": "test", "path": "/status/capacity", "value": None},
-                {"op": "add", "path": "/status/capacity", "value": {"example.com/gpu-memory": str(80 * GI)}},
-            ],
+            _patch(None, "add", "/status/capacity", value={"example.com/gpu-memory": str(80 * GI)}),
         ),
-        ({"amount": None}, [{"op": "test", "path": ENTRY, "value": "0"}, {"op": "remove", "path": ENTRY}]),
-        (
-            {"resource": "a~b.c/d", "amount": 0},
-            [
-                {"op": "test", "path": "/status/capacity/a~0b.c~1d", "value": "0"},
-                {"op": "add", "path": "/status/capacity/a~0b.c~1d", "value": "0"},
-            ],
-        ),
+        ({"amount": None}, _patch("0", "remove")),
+        ({"resource": "a~b.c/d", "amount": 0}, _patch("0", "add", "/status/capacity/a~0b.c~1d", value="0")),
     ],
 )
 def test_a_patch_tests_what_was_seen(change: dict[str, object], patch: list[dict[str, object]]) -> None:
@@ -85,51 +77,44 @@ def test_a_change_is_not_repeated_before_the_watch_shows_it() -> None:
     assert not pace.awaits_echo(replace(CHANGE, written="7"), 1.0)
 
 
-def reverted(pace: CapacityPace, second: float, change: CapacityChange = CHANGE) -> str | None:
-    """Make a change, and revert it some seconds later; the message, if there is one."""
-    pace.made(change, second)
-    return pace.consider(change, second + 8)
+def made_again(
+    pace: CapacityPace, second: float, made: CapacityChange, then: CapacityChange | None = None, later_s: float = 8
+) -> str | None:
+    """Make a change, and consider the next one (the same unless given) some seconds later; the message, if any."""
+    pace.made(made, second)
+    return pace.consider(then or made, second + later_s)
 
 
 def test_a_contested_change_backs_off() -> None:
     """A device plugin with the same resource writes every 10 s: after a few times it is reported, and waits grow."""
     pace = CapacityPace()
     assert pace.consider(CHANGE, 0.0) is None
-    said = [reverted(pace, 10.0 * number) for number in range(PATIENCE)]
+    said = [made_again(pace, 10.0 * number, CHANGE) for number in range(PATIENCE)]
     assert said[:-1] == [None] * (PATIENCE - 1)
     assert said[-1] is not None
     assert "does not stay at 80Gi" in said[-1]
     waits = []
     for number in range(200):
         begun = 1000.0 + 10 * number
-        reverted(pace, begun)
+        made_again(pace, begun, CHANGE)
         waits.append(pace.not_before_s - begun - 8)
     assert max(waits) <= 600
     assert max(waits[20:]) > 120  # full jitter: some of them are short, and some are not
     assert sum(waits[20:]) / 180 > 120
 
 
-def test_a_lasting_change_or_another_object_is_no_contest() -> None:
-    """The keeper exists for kubelets that restart every other hour and for nodes that are recreated."""
-    pace = CapacityPace()
-    pace.consider(CHANGE, 0.0)
-    for hour in range(20):
-        pace.made(CHANGE, 3600.0 * hour)
-        assert pace.consider(CHANGE, 3600.0 * hour + 1800) is None
-    for number in range(20):
-        change = replace(CHANGE, uid=f"u{number}")
-        assert pace.consider(change, 1e6 + number) is None
-        pace.made(change, 1e6 + number)
-    assert pace.not_before_s == 0.0
-
-
-def test_another_amount_is_no_contest() -> None:
-    """Cards that come and go change the amount to advertise: nothing has been reverted."""
+def test_a_lasting_change_another_object_or_another_amount_is_no_contest() -> None:
+    """Kubelets restart every other hour, nodes are recreated, and cards come and go: nothing has been reverted."""
     pace = CapacityPace()
     pace.consider(CHANGE, 0.0)
     for number in range(20):
-        pace.made(replace(CHANGE, amount=number), 10.0 * number)
-        assert pace.consider(replace(CHANGE, amount=number + 1), 10.0 * number + 8) is None
+        assert made_again(pace, 3600.0 * number, CHANGE, later_s=1800) is None
+    for number in range(20):
+        made, then = (replace(CHANGE, uid=f"u{number + more}") for more in (0, 1))
+        assert made_again(pace, 1e6 + 10 * number, made, then) is None
+    for number in range(20):
+        made, then = (replace(CHANGE, amount=number + more) for more in (0, 1))
+        assert made_again(pace, 2e6 + 10 * number, made, then) is None
     assert pace.not_before_s == 0.0
 
 
@@ -138,7 +123,7 @@ def test_another_amount_is_no_contest() -> None:
     [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)],
 )
 def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: float) -> None:
-    """A server that may be back at any moment is tried within 30 s, one that refuses less often, both with jitter."""
+    """A server that may be back soon is tried within 30 s, one that refuses less often; Retry-After comes on top."""
     pace = CapacityPace()
     waits = []
     for number in range(100):
@@ -150,11 +135,7 @@ def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: f
     pace.made(CHANGE, 0.0)
     pace.failed(answered, 0.0)
     assert pace.not_before_s <= 2
-
-
-def test_retry_after_is_respected() -> None:
-    """Retry-After is added to the jitter: many other clients got the same one."""
-    pace = CapacityPace()
+    pace.made(CHANGE, 0.0)
     pace.failed(answer(429, Retry_After="7"), 0.0)
     assert 7 <= pace.not_before_s <= 9
 

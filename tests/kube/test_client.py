@@ -13,6 +13,7 @@ from kubernetes.config import ConfigException
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
+from tests.node.support import wait_until
 from watchdog.kube.client import Api
 from watchdog.kube.failure import ApiConfigError, ApiError, configuration_problem
 
@@ -52,16 +53,12 @@ def test_an_unusable_kubeconfig(tmp_path: Path, name: str) -> None:
 
 
 def test_a_missing_kubeconfig(tmp_path: Path) -> None:
-    """A missing file and a folder have their own messages."""
+    """A missing file and a folder have their own messages, and so has a file that the kubeconfig refers to."""
     remedy = "; name the right file with --kubeconfig, and let this account read it"
     path = tmp_path / "config"
     assert _problem(path) == f"the kubeconfig {path} can't be read: No such file or directory{remedy}"
     assert _problem(tmp_path) == f"the kubeconfig {tmp_path} can't be read: Is a directory{remedy}"
-
-
-def test_a_missing_authority_file(tmp_path: Path) -> None:
-    """The error names the missing file that the kubeconfig refers to."""
-    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=tmp_path / "ca.crt", token="t")
+    config = write_kubeconfig(path, server="https://127.0.0.1:1", ca=tmp_path / "ca.crt", token="t")
     assert f"is not usable: File does not exist: {tmp_path / 'ca.crt'}; correct it" in _problem(config)
 
 
@@ -71,36 +68,36 @@ def test_an_address_without_a_scheme(tmp_path: Path) -> None:
     assert "is not usable: its server '10.0.0.1:6443' does not begin with https://; " in _problem(config)
 
 
+def _changed(tmp_path: Path, **changes: object) -> Path:
+    """A kubeconfig with another `proxy-url` of its cluster, or another user."""
+    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
+    document = yaml.safe_load(config.read_text())
+    document["clusters"][0]["cluster"]["proxy-url"] = changes.get("proxy")
+    document["users"][0]["user"] = changes.get("user", {"token": "t"})
+    config.write_text(yaml.safe_dump(document))
+    return config
+
+
 @pytest.mark.filterwarnings("ignore::urllib3.exceptions.DependencyWarning")
 @pytest.mark.parametrize(
     "proxy", ["proxy.local:3128", "ftp://me:secret@proxy:1", "http://me:secret@[::1", "socks5://p:1"]
 )
 def test_an_invalid_proxy(tmp_path: Path, proxy: str) -> None:
     """The library's exception would end the thread that watches the pods, and put the password into the log."""
-    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
-    document = yaml.safe_load(config.read_text())
-    document["clusters"][0]["cluster"]["proxy-url"] = proxy
-    config.write_text(yaml.safe_dump(document))
-    said = _problem(config)
+    said = _problem(_changed(tmp_path, proxy=proxy))
     assert said.startswith("the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
     assert "secret" not in said
 
 
 def test_the_end_does_not_wait_for_a_plugin(tmp_path: Path) -> None:
     """An `exec` plugin that hangs delays only its own thread: the daemon still ends within a second."""
-    config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token="t")
-    document = yaml.safe_load(config.read_text())
     begun = tmp_path / "begun"
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh"}
-    plugin["args"] = ["-c", f"touch {begun}; exec sleep 4"]  # type: ignore[assignment]
-    document["users"][0]["user"] = {"exec": plugin}
-    config.write_text(yaml.safe_dump(document))
-    api = Api(config)
+    script = ["-c", f"touch {begun}; exec sleep 4"]
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": script}
+    api = Api(_changed(tmp_path, user={"exec": plugin}))
     asking = threading.Thread(target=_ask_in_vain, args=(api,), daemon=True)
     asking.start()
-    deadline_s = time.monotonic() + 20
-    while not begun.exists() and time.monotonic() < deadline_s:
-        time.sleep(0.01)
+    wait_until(begun.exists)
     began_s = time.monotonic()
     api.close()
     assert time.monotonic() - began_s < 1.0
@@ -154,29 +151,17 @@ def test_a_fixed_configuration_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            ConfigException("Service host/port is not set."),
-            "this is not a pod; give --kubeconfig FILE, or run in a pod",
-        ),
-        (ConfigException("Service token file does not exist."), "this pod has no token of a service account ("),
-        (
-            ConfigException("Token file exists but empty."),
-            "/token is empty; delete this pod, so that it gets a new one",
-        ),
-        (
-            ConfigException("Service certification file does not exist."),
-            "ca.crt) is missing or empty; check the Conf",
-        ),
-        (
-            ConfigException("Cert file exists but empty."),
-            "ca.crt) is missing or empty; check the ConfigMap kube-root",
-        ),
+        ("Service host/port is not set.", "this is not a pod; give --kubeconfig FILE, or run in a pod"),
+        ("Service token file does not exist.", "this pod has no token of a service account ("),
+        ("Token file exists but empty.", "/token is empty; delete this pod, so that it gets a new one"),
+        ("Service certification file does not exist.", "ca.crt) is missing or empty; check the ConfigMap kube-root"),
+        ("Cert file exists but empty.", "ca.crt) is missing or empty; check the ConfigMap kube-root"),
         (PermissionError(13, "Permission denied", "/token"), "/token can't be read: Permission denied; run as a user"),
-        (ConfigException("of another version"), "the service account of this pod can't be used: of another version; "),
+        ("of another version", "the service account of this pod can't be used: of another version; "),
     ],
 )
-def test_problems_of_a_service_account(error: Exception, said: str) -> None:
+def test_problems_of_a_service_account(error: Exception | str, said: str) -> None:
     """Each of the library's errors about a pod's service account has its own message and remedy."""
-    problem = configuration_problem(error, None)
+    problem = configuration_problem(ConfigException(error) if isinstance(error, str) else error, None)
     assert said in str(problem)
     assert problem.remedy

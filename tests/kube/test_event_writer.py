@@ -3,50 +3,18 @@
 What it does with a real API server is in tests/cluster.
 """
 
-import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.kube.pod_events import pod_event
 from tests.node.support import wait_until
+from tests.ports import free_port
 from watchdog.kube.client import Api
 from watchdog.kube.events import MOST_WAITING, EventWriter
-
-
-@contextmanager
-def silence() -> Iterator[str]:
-    """The address of a server that accepts connections and stays silent."""
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@contextmanager
-def hanging_up() -> Iterator[tuple[str, list[float]]]:
-    """A server that closes every connection at once, and when it did so."""
-    taken: list[float] = []
-
-    def serve(server: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # it was shut down
-            while True:
-                server.accept()[0].close()
-                taken.append(time.monotonic())
-
-    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        threading.Thread(target=serve, args=(server,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", taken
-        server.shutdown(socket.SHUT_RDWR)
-
-
-def refusal() -> str:
-    """The address of a port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def writer(folder: Path, server: str) -> EventWriter:
@@ -56,8 +24,8 @@ def writer(folder: Path, server: str) -> EventWriter:
 
 def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
     """Whatever the API does, a cycle hands its Events over and continues; excess ones are counted, not kept."""
-    with silence() as server:
-        events = writer(tmp_path, server)
+    with faulty.server(None) as port:
+        events = writer(tmp_path, f"http://127.0.0.1:{port}")
         began = time.monotonic()
         for number in range(5 * MOST_WAITING):
             events.offer((pod_event(number, uid=str(number)),))
@@ -72,8 +40,14 @@ def test_a_dead_network_costs_the_loop_nothing(tmp_path: Path) -> None:
 
 def test_an_api_that_hangs_up_is_tried_with_pauses(tmp_path: Path) -> None:
     """Events are kept, the log gives the reason once, and attempts are few: the pauses grow."""
-    with hanging_up() as (server, taken):
-        events = writer(tmp_path, server)
+    taken = []
+
+    def hang_up(connection: socket.socket) -> None:
+        taken.append(connection)
+        connection.close()
+
+    with faulty.server(hang_up) as port:
+        events = writer(tmp_path, f"http://127.0.0.1:{port}")
         events.offer(pod_event(number) for number in range(50))
         wait_until(lambda: events.messages.take() != ())
         time.sleep(2.0)
@@ -98,19 +72,12 @@ def test_the_end_interrupts_a_pause(tmp_path: Path) -> None:
         assert events.counts()["dropped"] == 1
 
 
-def test_no_event_no_thread(tmp_path: Path) -> None:
-    """A daemon without Events has no thread and no connection, and its end waits for nothing."""
+def test_a_thread_is_there_only_between_the_first_event_and_the_end(tmp_path: Path) -> None:
+    """Without Events there is no thread and no connection; after the end they are counted as dropped."""
     before = set(threading.enumerate())
-    events = writer(tmp_path, refusal())
+    events = writer(tmp_path, f"http://127.0.0.1:{free_port()}")
     events.offer(())
     assert set(threading.enumerate()) <= before
-    events.stop(0.3)
-
-
-def test_after_its_end_nothing_is_accepted(tmp_path: Path) -> None:
-    """Events after the end are counted as dropped: no thread starts again."""
-    before = set(threading.enumerate())
-    events = writer(tmp_path, refusal())
     events.stop(0.3)
     events.offer((pod_event(),))
     assert events.counts()["dropped"] == 1

@@ -1,6 +1,7 @@
-"""What each response of the API server to an eviction means: bodies as kube-apiserver 1.34 returns them."""
+"""What each response of the API server to an eviction means, as kube-apiserver 1.34 returns them; and their threads."""
 
 import json
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,76 +9,90 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import pod_object
+from tests.node.support import wait_until
 from tests.worlds import inherent_objection
+from watchdog.clock import Bell
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest
 from watchdog.kube.client import Api, ApiResponse
-from watchdog.kube.evict import FIRST_WAIT_S, LEAST_WAIT_S, LONGEST_WAIT_S, evict, path_of, read_pod, read_response
+from watchdog.kube.evict import (
+    FIRST_WAIT_S,
+    LEAST_WAIT_S,
+    LONGEST_WAIT_S,
+    MOST_AT_ONCE,
+    ApiEvictor,
+    evict,
+    path_of,
+    read_pod,
+    read_response,
+)
 
-HEAD = b'{"kind":"Status","apiVersion":"v1","metadata":{},'
-FAILED = HEAD + b'"status":"Failure",'
-CREATED = HEAD + b'"status":"Success","code":201}\n'
-WRONG_UID = FAILED + (
-    b'"message":"Operation cannot be fulfilled on Pod \\"p\\": the UID in the precondition (u) does not match the UID '
-    b'in record (v). The object might have been deleted and then recreated","reason":"Conflict",'
-    b'"details":{"name":"p","kind":"Pod"},"code":409}\n'
+CREATED = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}\n'
+
+
+def refusal(code: int, message: str, reason: str = "", **details: Any) -> bytes:
+    """The Status in a refusing response; its details name the pod unless others are given."""
+    kind = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code}
+    details = details or {"name": "p", "kind": "pods"}
+    return json.dumps({**kind, "message": message, "reason": reason, "details": details}).encode()
+
+
+def budget(message: str, **details: Any) -> bytes:
+    """A refusal because of a disruption budget."""
+    details["causes"] = [{"reason": "DisruptionBudget", "message": message}]
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return refusal(429, text, "TooManyRequests", **details)
+
+
+CONFLICT = 'Operation cannot be fulfilled on pods "p": '
+WRONG_UID = refusal(
+    409,
+    f"{CONFLICT}the UID in the precondition (u) does not match the UID in record (v). The object might have been "
+    "deleted and then recreated",
+    "Conflict",
 )
-STORE_UID = FAILED + (
-    b'"message":"Operation cannot be fulfilled on pods \\"p\\": StorageError: invalid object, Code: 4, Key: '
-    b"/registry/pods/a/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in "
-    b'object meta: v","reason":"Conflict","details":{"name":"p","kind":"pods"},"code":409}\n'
+STORE_UID = refusal(
+    409,
+    f"{CONFLICT}StorageError: invalid object, Code: 4, Key: /registry/pods/a/p, ResourceVersion: 0, "
+    "AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in object meta: v",
+    "Conflict",
 )
-MODIFIED = FAILED + (
-    b'"message":"Operation cannot be fulfilled on pods \\"p\\": the object has been modified; please apply your '
-    b'changes to the latest version and try again","reason":"Conflict",'
-    b'"details":{"name":"p","kind":"pods"},"code":409}\n'
+MODIFIED = refusal(
+    409,
+    f"{CONFLICT}the object has been modified; please apply your changes to the latest version and try again",
+    "Conflict",
 )
-NO_POD = FAILED + (
-    b'"message":"pods \\"p\\" not found","reason":"NotFound","details":{"name":"p","kind":"pods"},"code":404}\n'
+NO_POD = refusal(404, 'pods "p" not found', "NotFound")
+NO_BUDGET = refusal(
+    404, 'poddisruptionbudgets.policy "b" not found', "NotFound", name="b", group="policy", kind="poddisruptionbudgets"
 )
-NO_BUDGET = FAILED + (
-    b'"message":"poddisruptionbudgets.policy \\"b\\" not found","reason":"NotFound",'
-    b'"details":{"name":"b","group":"policy","kind":"poddisruptionbudgets"},"code":404}\n'
+NO_SUCH_API = refusal(404, "the server could not find the requested resource", "NotFound", group="")
+BUDGET = budget("The disruption budget web needs 2 healthy pods and has 2 currently")
+UNSEEN_BUDGET = budget("The disruption budget new is still being processed by the server.", retryAfterSeconds=10)
+TWO_BUDGETS = refusal(
+    500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 )
-NO_SUCH_API = FAILED + (
-    b'"message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}\n'
+FULL_BUDGET = refusal(
+    403,
+    'poddisruptionbudget.policy "new" is forbidden: DisruptedPods map too big - too many evictions not confirmed by '
+    "PDB controller",
+    "Forbidden",
+    name="new",
+    kind="poddisruptionbudget",
 )
-BUDGET = FAILED + (
-    b'"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","reason":"TooManyRequests",'
-    b'"details":{"causes":[{"reason":"DisruptionBudget",'
-    b'"message":"The disruption budget web needs 2 healthy pods and has 2 currently"}]},"code":429}\n'
-)
-UNSEEN_BUDGET = FAILED + (
-    b'"message":"Cannot evict pod as it would violate the pod\'s disruption budget.","reason":"TooManyRequests",'
-    b'"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget new is still being processed '
-    b'by the server."}],"retryAfterSeconds":10},"code":429}\n'
+CONFLICTS = refusal(
+    504, 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts', "Timeout", retryAfterSeconds=10
 )
 THROTTLED = b"Too many requests, please try again later.\n"
-TWO_BUDGETS = FAILED + (
-    b'"message":"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",'
-    b'"code":500}\n'
+NO_RIGHT = refusal(
+    403,
+    'pods "p" is forbidden: User "w" cannot create resource "pods/eviction" in API group "" in the namespace "a"',
+    "Forbidden",
 )
-FULL_BUDGET = FAILED + (
-    b'"message":"poddisruptionbudget.policy \\"new\\" is forbidden: DisruptedPods map too big - too many '
-    b'evictions not confirmed by PDB controller","reason":"Forbidden",'
-    b'"details":{"name":"new","group":"policy","kind":"poddisruptionbudget"},"code":403}\n'
+WEBHOOK = refusal(403, 'admission webhook "guard.example.org" denied the request: not on Fridays')
+DENIED = refusal(
+    422, "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'guard' with binding 'guard' denied request: no", "Invalid"
 )
-NO_RIGHT = FAILED + (
-    b'"message":"pods \\"p\\" is forbidden: User \\"w\\" cannot create resource \\"pods/eviction\\" in API group '
-    b'\\"\\" in the namespace \\"a\\"","reason":"Forbidden","details":{"name":"p","kind":"pods"},"code":403}\n'
-)
-WEBHOOK = FAILED + (
-    b'"message":"admission webhook \\"guard.example.org\\" denied the request: not on Fridays","code":403}\n'
-)
-DENIED = FAILED + (
-    b'"message":"pods \\"p\\" is forbidden: ValidatingAdmissionPolicy \'guard\' with binding \'guard\' denied request: '
-    b'no",'
-    b'"reason":"Invalid","details":{"name":"p","kind":"pods"},"code":422}\n'
-)
-EXPIRED = FAILED + b'"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
-CONFLICTS = FAILED + (
-    b'"message":"Timeout: couldn\'t update PodDisruptionBudget \\"web\\" due to conflicts","reason":"Timeout",'
-    b'"details":{"retryAfterSeconds":10},"code":504}\n'
-)
+EXPIRED = refusal(401, "Unauthorized", "Unauthorized")
 
 
 def attempt(**more: Any) -> EvictionRequest:
@@ -99,20 +114,8 @@ def attempt(**more: Any) -> EvictionRequest:
         (409, WRONG_UID, {}, EvictionAnswer.GONE, "another pod has its name now"),
         (409, STORE_UID, {}, EvictionAnswer.GONE, "another pod has its name now"),
         (409, MODIFIED, {}, EvictionAnswer.LATER, "the object has been modified"),
-        (
-            429,
-            BUDGET,
-            {},
-            EvictionAnswer.BLOCKED,
-            "the disruption budget web needs 2 healthy pods and has 2 currently; it succeeds",
-        ),
-        (
-            429,
-            UNSEEN_BUDGET,
-            {"Retry-After": "10"},
-            EvictionAnswer.LATER,
-            "the disruption budget new is still being processed",
-        ),
+        (429, BUDGET, {}, EvictionAnswer.BLOCKED, "web needs 2 healthy pods and has 2 currently; it succeeds"),
+        (429, UNSEEN_BUDGET, {"Retry-After": "10"}, EvictionAnswer.LATER, "new is still being processed"),
         (429, THROTTLED, {"Retry-After": "1"}, EvictionAnswer.LATER, "it throttles this account"),
         (429, THROTTLED, {}, EvictionAnswer.LATER, "it throttles this account"),
         (500, TWO_BUDGETS, {}, EvictionAnswer.BLOCKED, "more than one PodDisruptionBudget"),
@@ -151,10 +154,28 @@ def test_missing_rights_are_no_matter_for_the_owner(status: int, body: bytes, *,
     assert reply.for_owner == (FORBIDDEN if is_ours else "")
 
 
-@pytest.mark.parametrize(("status", "body"), [(404, NO_POD), (409, WRONG_UID)])
-def test_gone_after_a_lost_answer_is_evicted(status: int, body: bytes) -> None:
-    """An earlier attempt may have been carried out: then it was, and its memory is awaited."""
-    reply = read_response(attempt(is_unsure=True), ApiResponse(status, body, {}))
+def found(**more: Any) -> bytes:
+    """A pod as the API returns it."""
+    return json.dumps(pod_object("p", "u", **more)).encode()
+
+
+MIRROR = {"annotations": {"kubernetes.io/config.mirror": "h"}}
+TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+OF_DAEMONSET = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
+
+
+@pytest.mark.parametrize(
+    ("read", "status", "body"),
+    [
+        (read_response, 404, NO_POD),
+        (read_response, 409, WRONG_UID),
+        (read_pod, 200, found(metadata=TERMINATING)),
+        (read_pod, 200, found(metadata={"uid": "v"})),
+    ],
+)
+def test_gone_after_a_lost_answer_is_evicted(read: Any, status: int, body: bytes) -> None:
+    """If the pod is gone, being deleted or replaced, the earlier attempt was carried out, and its memory is awaited."""
+    reply = read(attempt(is_unsure=True), ApiResponse(status, body, {}))
     assert reply.answer is EvictionAnswer.ACCEPTED
     assert reply.reason.startswith("the API server's answer was lost, and ")
 
@@ -182,16 +203,6 @@ def test_a_requested_pause_is_kept(status: int, body: bytes, headers: dict[str, 
     """Retry-After, in the header or in the Status, is added to the jitter, up to five minutes."""
     reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert least_s + LEAST_WAIT_S <= reply.wait_s <= least_s + FIRST_WAIT_S
-
-
-def found(**more: Any) -> bytes:
-    """A pod as the API returns it."""
-    return json.dumps(pod_object("p", "u", **more)).encode()
-
-
-MIRROR = {"annotations": {"kubernetes.io/config.mirror": "h"}}
-TERMINATING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-OF_DAEMONSET = {"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}
 
 
 def test_a_known_deletion_can_be_shortened() -> None:
@@ -238,17 +249,6 @@ def test_what_the_fresh_pod_means(status: int, body: bytes, answer: EvictionAnsw
     assert reply is None or reason in reply.reason
 
 
-@pytest.mark.parametrize(
-    ("body", "answer"),
-    [(found(metadata=TERMINATING), EvictionAnswer.ACCEPTED), (found(metadata={"uid": "v"}), EvictionAnswer.ACCEPTED)],
-)
-def test_the_fresh_pod_after_a_lost_response(body: bytes, answer: EvictionAnswer) -> None:
-    """If it is being deleted or replaced, the earlier attempt was carried out."""
-    reply = read_pod(attempt(is_unsure=True), ApiResponse(200, body, {}))
-    assert reply is not None
-    assert reply.answer is answer
-
-
 def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
     """A kubeconfig may be missing for a moment while it is replaced: nothing was requested."""
     reply = evict(Api(tmp_path / "config"), attempt())
@@ -269,3 +269,39 @@ def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
 def test_a_name_leads_nowhere_else(name: str, path: str) -> None:
     """Names come from outside: none of them addresses another object."""
     assert path_of(attempt(name=name)) == path
+
+
+class Hanging(Api):
+    """An API server that answers nothing until it is released."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(config)
+        self.go = threading.Event()
+
+    def call(self, *_: object, **__: object) -> ApiResponse:
+        self.go.wait(10)
+        return ApiResponse(404, b"", {})
+
+
+def _threads() -> int:
+    return sum(each.name == "api-evict" for each in threading.enumerate())
+
+
+def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
+    """Law 10: an API server that hangs costs a bounded number of threads, and no attempt is lost."""
+    api, bell = Hanging(tmp_path / "config"), Bell()
+    evictor = ApiEvictor(api, bell)
+    for ticket in range(MOST_AT_ONCE + 2):
+        evictor.begin(attempt(ticket=ticket))
+    assert _threads() == MOST_AT_ONCE
+    api.go.set()
+    replied: list[int] = []
+
+    def has_every_reply() -> bool:
+        replied.extend(each.ticket for each in evictor.take())
+        return len(replied) >= MOST_AT_ONCE + 2
+
+    wait_until(has_every_reply)
+    assert sorted(replied) == list(range(MOST_AT_ONCE + 2))
+    wait_until(lambda: _threads() == 0)
+    bell.close()

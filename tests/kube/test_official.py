@@ -30,12 +30,3 @@ def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
         "print(used.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError is real)\n"
     )
     assert run(code).split() == ["True", "ApiClient", "True"]
-
-
-def test_the_whole_client_can_be_imported_afterwards() -> None:
-    """Other code in the process, a plug-in or a test, can use the client's other parts as usual."""
-    code = (
-        "import watchdog.kube.official, kubernetes.watch, kubernetes.client as client, pydantic\n"
-        "print(kubernetes.watch.Watch, isinstance(client.ApiClient(), client.ApiClient), pydantic.BaseModel)"
-    )
-    assert "kubernetes.watch.watch.Watch'> True" in run(code)

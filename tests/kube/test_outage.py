@@ -10,21 +10,15 @@ from watchdog.kube.client import FIRST_S, LONGEST_S, RequestBackoff
 from watchdog.kube.reflector import PATIENCE_S, Outage
 
 
-def test_a_short_interruption() -> None:
-    """An interruption of a few seconds is never due to be reported."""
+def test_an_interruption() -> None:
+    """It is due to be reported some seconds after the first failure, with the latest problem; not once it is over."""
     outage = Outage()
     outage.failed(100.0, Problem("refused"), was_accepted=False)
     assert outage.due_in_s(101.0) == PATIENCE_S - 1
-    outage.accepted()
-    assert (outage.is_over, outage.due_in_s(999.0)) == (True, math.inf)
-
-
-def test_a_long_one() -> None:
-    """It counts from the first failure, with the latest problem."""
-    outage = Outage()
-    outage.failed(100.0, Problem("refused"), was_accepted=False)
     outage.failed(104.0, Problem("silent"), was_accepted=False)
     assert (outage.due_in_s(105.0), outage.problem) == (0.0, Problem("silent"))
+    outage.accepted()
+    assert (outage.is_over, outage.due_in_s(999.0)) == (True, math.inf)
 
 
 def test_watches_that_end_at_once() -> None:

@@ -1,14 +1,29 @@
-"""The pods in a store, change after change."""
+"""The pods in a store, change after change, and the lines of a watch that bring the changes."""
 
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kube.objects import list_of
-from tests.kube.watch_lines import line, pod, unreadable
+from tests.kube.watch_lines import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
 from watchdog.kube.informers import gather_pods, pod_store
+from watchdog.kube.reflector import Reflector
 from watchdog.kube.store import BrokenStreamError, Store, read_event, read_list
+from watchdog.kube.watch import EndedByServerError, StreamReader
+
+Step = tuple[str, str, str]  # type, name, UID
+GARBAGE = [
+    b"<html>\n",
+    b"{}\n",
+    b'{"type":"ADDED","object":{"metadata":{}}}\n',
+    b"\xff\n",
+    b'{"type":"DELETED","object":1}\n',
+]
 
 
 def store_of(*items: dict[str, Any]) -> Store[Pod]:
@@ -19,35 +34,27 @@ def store_of(*items: dict[str, Any]) -> Store[Pod]:
 
 
 def fill(store: Store[Pod], *items: dict[str, Any]) -> bool:
+    """Fill it with a list of these; whether anything changed."""
     text = list_of(*items, kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"')
     return store.fill(read_list(text, "PodList")[0])
 
 
 def take(store: Store[Pod], kind: str, item: dict[str, Any]) -> bool:
+    """Apply one event; whether anything changed."""
     return store.take(read_event(line(kind, item)))
 
 
 def pods(store: Store[Pod]) -> dict[str, str]:
     """UIDs by name."""
-    return {each.title: each.uid for each in gather_pods(store)[0]}
+    return {each.name: each.uid for each in gather_pods(store)[0]}
 
 
 def gaps(store: Store[Pod]) -> list[str]:
+    """What is named in gaps."""
     return [gap.what for gap in gather_pods(store)[1]]
 
 
-def test_changes_of_a_pod() -> None:
-    """A pod that comes, changes and goes; each call reports whether anything has changed."""
-    store = store_of(pod("x", "1"))
-    assert take(store, "ADDED", pod("y", "2"))
-    assert take(store, "MODIFIED", pod("y", "2", metadata={"labels": {"tier": "dev"}}))
-    assert [dict(each.labels) for each in gather_pods(store)[0]] == [{"app": "trainer"}, {"tier": "dev"}]
-    assert take(store, "DELETED", pod("x", "1"))
-    assert not take(store, "DELETED", pod("x", "1"))
-    assert pods(store) == {"a/y": "2"}
-
-
-def test_unchanged_pods_stay_the_same_objects() -> None:
+def test_each_change_says_whether_it_changed_anything() -> None:
     """An unchanged pod is the identical object after other events, irrelevant changes, and a new list."""
     store = store_of(pod("x", "1"), pod("y", "2"))
     x, y = gather_pods(store)[0]
@@ -57,78 +64,33 @@ def test_unchanged_pods_stay_the_same_objects() -> None:
     assert not fill(store, pod("x", "1"), pod("y", "2"), pod("z", "3"))
     assert fill(store, pod("x", "1", metadata={"labels": {}}), pod("y", "2"))
     assert gather_pods(store)[0][1] is y
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_recreated_pod(late: bool) -> None:
-    """A new pod replaces the one with its name; a late deletion of the former one removes nothing."""
-    store = store_of(pod("x", "1"))
-    if not late:
-        take(store, "DELETED", pod("x", "1"))
-    take(store, "ADDED", pod("x", "2"))
-    if late:
-        assert not take(store, "DELETED", pod("x", "1"))
-    assert pods(store) == {"a/x": "2"}
-
-
-def test_two_pods_with_one_uid() -> None:
-    """The first pod keeps its UID; the other one is left out and named in a gap until the first is gone."""
-    store = store_of(pod("x", "1"))
-    take(store, "ADDED", pod("y", "1"))
-    assert pods(store) == {"a/x": "1"}
-    assert gaps(store) == ["pod a/y"]
-    take(store, "DELETED", pod("x", "1"))
-    assert pods(store) == {"a/y": "1"}
-    assert gaps(store) == []
-
-
-def test_a_pod_that_becomes_unreadable() -> None:
-    """Its former version is dropped with a gap, the others stay, and a later good event restores it."""
-    store = store_of(pod("x", "1"), pod("y", "2"))
-    assert take(store, "MODIFIED", unreadable("x", "1"))
-    assert pods(store) == {"a/y": "2"}
-    assert gaps(store) == ["pod a/x"]
-    assert not take(store, "MODIFIED", unreadable("x", "1"))
-    assert take(store, "MODIFIED", pod("y", "2", metadata={"labels": {}}))
-    assert take(store, "MODIFIED", pod("x", "1"))
-    assert pods(store) == {"a/x": "1", "a/y": "2"}
-    assert gaps(store) == []
-
-
-def test_the_deletion_of_a_pod_that_can_not_be_read() -> None:
-    """A deletion only needs the name, whether the pod could be read before or not."""
-    store = store_of(pod("x", "1"), unreadable("y", "2"))
-    assert take(store, "DELETED", unreadable("x", "1"))
-    assert take(store, "DELETED", unreadable("y", "2"))
-    assert (pods(store), gaps(store)) == ({}, [])
+    assert [take(store, "MODIFIED", unreadable("x", "1")) for _ in range(2)] == [True, False]
+    assert [take(store, "DELETED", pod("x", "1")) for _ in range(2)] == [True, False]
 
 
 def test_a_change_identified_by_its_uid() -> None:
     """If the name can't be read, the UID identifies the pod that is unreadable or gone."""
     store = store_of(pod("x", "1"), pod("y", "2"))
     take(store, "MODIFIED", {"metadata": {"name": 7, "uid": "1"}})
-    assert (pods(store), gaps(store)) == ({"a/y": "2"}, ["pod a/x"])
+    assert (pods(store), gaps(store)) == ({"y": "2"}, ["pod a/x"])
     take(store, "DELETED", {"metadata": {"uid": "2"}})
     assert pods(store) == {}
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-@pytest.mark.parametrize(
-    "item", [{}, {"metadata": {"name": "x"}}, {"metadata": {"namespace": "a"}}, {"metadata": {"uid": "9"}}]
-)
+@pytest.mark.parametrize("item", [{}, *({"metadata": {key: "9"}} for key in ("name", "namespace", "uid"))])
 def test_a_change_of_an_unknown_object(kind: str, item: dict[str, Any]) -> None:
     """An event without a name or a known UID could be about any pod: nothing after it can be trusted."""
     store = store_of(pod("x", "1"))
     with pytest.raises(BrokenStreamError, match="does not name its object"):
         take(store, kind, item)
-    assert pods(store) == {"a/x": "1"}
+    assert pods(store) == {"x": "1"}
 
 
 def test_a_list_with_unreadable_pods() -> None:
     """One bad pod in a list affects no other; one without a name has a gap until the next list."""
     store = store_of(pod("x", "1"), unreadable("y", "2"), {"spec": 7})
-    assert pods(store) == {"a/x": "1"}
-    assert gaps(store) == ["pod a/y", "pod without a name"]
+    assert (pods(store), gaps(store)) == ({"x": "1"}, ["pod a/y", "pod without a name"])
     assert fill(store, pod("x", "1"), pod("y", "2"))
     assert gaps(store) == []
 
@@ -136,6 +98,106 @@ def test_a_list_with_unreadable_pods() -> None:
 def test_pods_of_other_nodes() -> None:
     """A pod of another node is ignored if the server sends it, and removed if it was known."""
     store = store_of(pod("x", "1", spec={"nodeName": "n2"}), pod("y", "2"))
-    assert pods(store) == {"a/y": "2"}
+    assert pods(store) == {"y": "2"}
     assert take(store, "MODIFIED", pod("y", "2", spec={"nodeName": "n2"}))
     assert pods(store) == {}
+
+
+def fresh() -> tuple[Store[Pod], Reflector, StreamReader[Pod]]:
+    """A watch that has just begun, of a node without pods."""
+    store, reflector = pod_store("n1"), Reflector({}, heartbeat=True)
+    reflector.listed("1")
+    return store, reflector, StreamReader(store, reflector)
+
+
+def expected(steps: Sequence[Step]) -> tuple[dict[str, str], list[str]]:
+    """The pods and gaps after these steps, by a plain model: a name has one pod, and the first one keeps its UID."""
+    known: dict[str, tuple[str, bool]] = {}
+    for kind, name, uid in steps:
+        if kind in ("ADDED", "MODIFIED", "SPOILED"):
+            known[name] = (uid, kind != "SPOILED")
+        elif kind in ("DELETED", "SPOILED AND DELETED") and known.get(name, ("", True))[0] == uid:
+            del known[name]
+    found: dict[str, str] = {}
+    for name, (uid, readable) in known.items():
+        if readable and uid not in found.values():
+            found[name] = uid
+    return found, sorted(f"pod a/{name}" for name in known.keys() - found.keys())
+
+
+def written(step: Step, version: int) -> bytes:
+    """The line of a watch that tells of this step."""
+    kind, name, uid = step
+    if kind == "BOOKMARK":
+        return bookmark(str(version))
+    if kind.startswith("SPOILED"):
+        return line("DELETED" if "DELETED" in kind else "MODIFIED", unreadable(name, uid, str(version)))
+    return line(kind, pod(name, uid, str(version)))
+
+
+KINDS = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "SPOILED", "SPOILED AND DELETED"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from("xyz"), st.sampled_from("123")), max_size=20)
+
+
+@given(STEPS, st.sampled_from([b"", *GARBAGE]), st.data())
+def test_lines_before_garbage_count_and_none_after_it(before: list[Step], odd: bytes, data: st.DataObject) -> None:
+    """However the bytes are split, pods, gaps and version are those of the last line that could be read."""
+    store, reflector, reader = fresh()
+    lines = [written(step, 10 + number) for number, step in enumerate(before)]
+    whole = b"".join(lines) + (odd + written(("ADDED", "z", "9"), 99) if odd else b"")
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    broken = False
+    for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        try:
+            reader.take(whole[start:stop])
+        except BrokenStreamError:
+            broken = True
+            break
+    assert broken is bool(odd)
+    assert (pods(store), sorted(gaps(store))) == expected(before)
+    assert reflector.version == (str(9 + len(before)) if before else "1")
+    assert reader.bookmarked is any(kind == "BOOKMARK" for kind, _, _ in before)
+
+
+@given(st.lists(st.binary() | st.sampled_from([written(("ADDED", "x", "1"), 5), bookmark("6"), error(410), *GARBAGE])))
+def test_any_bytes(chunks: list[bytes]) -> None:
+    """Any bytes lead to no other exception, and to no pod but the one that was written."""
+    store, _, reader = fresh()
+    with contextlib.suppress(BrokenStreamError, EndedByServerError):
+        for chunk in chunks:
+            reader.take(chunk)
+    assert pods(store) in ({}, {"x": "1"})
+
+
+@given(st.data())
+def test_an_event_with_any_bytes_in_it(data: st.DataObject) -> None:
+    """An event with some bytes replaced never affects another pod."""
+    store, _, reader = fresh()
+    reader.take(written(("ADDED", "y", "2"), 5))
+    text = written(("ADDED", "x", "1"), 6)
+    start = data.draw(st.integers(0, len(text) - 2))
+    odd = data.draw(st.binary(min_size=1, max_size=6))
+    with contextlib.suppress(BrokenStreamError, EndedByServerError):
+        reader.take((text[:start] + odd + text[start + len(odd) :]).rstrip(b"\n") + b"\n")
+    assert pods(store).get("y", "2") == "2"
+
+
+def test_what_a_chunk_has_brought() -> None:
+    """A bookmark is heard and changes nothing; neither does an event that changes nothing that is read."""
+    _, _, reader = fresh()
+    half, rest = written(("ADDED", "x", "1"), 6)[:50], written(("ADDED", "x", "1"), 6)[50:]
+    brought = []
+    for chunk in (bookmark("5"), half, rest, written(("MODIFIED", "x", "1"), 7), half):
+        reader.take(chunk)
+        brought.append((reader.heard, reader.changed))
+    assert brought == [(True, False), (False, False), (True, True), (True, False), (False, False)]
+
+
+def test_an_error_ends_it() -> None:
+    """The server's error is raised as the response that it would have been; what came before it counts."""
+    store, _, reader = fresh()
+    with pytest.raises(EndedByServerError, match="Expired it is") as raised:
+        reader.take(written(("ADDED", "x", "1"), 6) + error(410, "Expired"))
+    assert raised.value.response.status == 410
+    assert (reader.heard, reader.changed) == (True, True)
+    assert pods(store) == {"x": "1"}

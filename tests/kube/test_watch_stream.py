@@ -1,6 +1,7 @@
 """Bytes of a LIST and a WATCH, split into lines and parsed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -35,13 +36,9 @@ def test_a_line_that_is_too_long(cut: int) -> None:
     text = b"one\n" + b"x" * 1000
     lines = LineSplitter(longest=100)
     found: list[bytes] = []
-
-    def feed() -> None:
-        for start in range(0, len(text), cut):
-            found.extend(lines.feed(text[start : start + cut]))
-
+    pieces = (text[start : start + cut] for start in range(0, len(text), cut))
     with pytest.raises(BrokenStreamError, match="longer"):
-        feed()
+        found.extend(each for piece in pieces for each in lines.feed(piece))
     assert found == [b"one"]
 
 
@@ -50,15 +47,13 @@ def test_empty_lines_are_ignored() -> None:
     assert list(LineSplitter().feed(b"\n\r\n  \nx\n")) == [b"x"]
 
 
+X = Identity(namespace="a", name="x", uid="1")
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "identity"),
     [
-        (line("ADDED", pod("x", "1", "5")), EventKind.ADDED, Identity(namespace="a", name="x", uid="1", version="5")),
-        (
-            line("DELETED", pod("x", "1", "6")),
-            EventKind.DELETED,
-            Identity(namespace="a", name="x", uid="1", version="6"),
-        ),
+        (line("DELETED", pod("x", "1", "6")), EventKind.DELETED, replace(X, version="6")),
         (bookmark("77"), EventKind.BOOKMARK, Identity(version="77")),
         (error(410, "Expired"), EventKind.ERROR, Identity()),
         (b'{"type":"MODIFIED","object":{}}', EventKind.MODIFIED, Identity()),
