@@ -6,13 +6,13 @@ from typing import Final
 
 from tests.soak.driver import Told
 from tests.soak.kernel import Task
-from tests.soak.policies import StepPlan
 from tests.soak.standing import Standing
 from tests.soak.timers import Timers
 from tests.soak.truth import Key, TrueUse
 from tests.soak.violation import fail
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Result
+from watchdog.core.policy import Step
 
 ENDED: Final = "point 24, the next action waits until the last one has ended"
 
@@ -27,7 +27,7 @@ class TrackedAction:
     number: int
     key: Key
     owner: tuple[str, str, str]
-    step: StepPlan
+    step: Step
     threshold_bytes: int
     names: frozenset[str]
     boxes: frozenset[str]
@@ -68,7 +68,7 @@ class ActionBook:
         self._lingering.clear()
         self._seen_alive.clear()
         for action in self.open.values():
-            action.ends_s = now.boottime_s + self._standing.plan.release_timeout_s
+            action.ends_s = now.boottime_s + self._standing.policy.release_timeout_s
 
     def forget(self) -> None:
         """The journal was lost while no daemon ran: nobody knows any more what is in progress."""
@@ -145,8 +145,8 @@ class ActionBook:
         fact = reading.facts.get(action.key) if reading is not None else None
         if fact is None:
             return False
-        names = [step.name for step in fact.rule.steps]
-        own = names.index(action.step.name) if action.step.name in names else len(names)
+        names = [step.signature for step in fact.rule.steps]
+        own = names.index(action.step.signature) if action.step.signature in names else len(names)
         return any(step.do == "kill" and self._timers.due(fact, step) for step in fact.rule.steps[own + 1 :])
 
     def ended(self, number: int, result: Result, now: Now) -> None:

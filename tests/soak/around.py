@@ -14,7 +14,7 @@ from tests.soak.cluster import Cluster
 from tests.soak.control import SimulatedControl
 from tests.soak.driver import SimulatedDriver
 from tests.soak.kernel import Kernel
-from tests.soak.policies import PolicyPlan
+from watchdog.core.policy import Policy
 
 BOTH: Final = "removed with its lock"  # a loss that leaves a new node
 _NO_LIMIT: Final = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -46,7 +46,7 @@ class Around:
     `slow_s` is how long the driver takes to answer, `stall_s` how long the disk takes for a commit, `stirs` how often
     the daemon was disturbed.
 
-    `plan` is the policy as its operator means it. `swaps` counts how often it came as a ConfigMap does; `half` is what
+    `policy` is what the operator means. `swaps` counts how often it came as a ConfigMap does; `half` is what
     the file says while `writer` writes it in place.
     """
 
@@ -55,7 +55,7 @@ class Around:
     kernel: Kernel
     cluster: Cluster
     journal: Path
-    plan: PolicyPlan
+    policy: Policy
     policy_file: Path
     book: Book
     stir: Callable[[str], None]
@@ -68,13 +68,13 @@ class Around:
     loss: str = ""
     stirs: int = 0
     swaps: int = 0
-    half: PolicyPlan | None = None
+    half: Policy | None = None
     writer: TextIO | None = None
 
     @property
-    def on_disk(self) -> PolicyPlan:
+    def on_disk(self) -> Policy:
         """What whoever reads the policy file now takes for the policy."""
-        return self.half or self.plan
+        return self.half or self.policy
 
     def pass_by(self, seconds: float) -> None:
         """Let time pass for everybody."""

@@ -9,7 +9,6 @@ from tests.soak.actionbook import ENDED, ActionBook, TrackedAction
 from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Listed, Told
-from tests.soak.policies import PolicyPlan, StepPlan
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
 from tests.soak.standing import Reading, Standing
 from tests.soak.timers import Timers
@@ -24,11 +23,13 @@ from tests.soak.truth import (
     lags,
     protected,
     tenants_uses,
+    threshold_bytes,
     victim_container,
 )
 from tests.soak.violation import fail
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.policy import Policy, Step, Threshold
 
 _KEPT_S: Final = 600.0  # a container that is not in the list and was not seen for so long is forgotten
 _SETTLES_S: Final = 15.0  # after the end of an action on a pod: until then the daemon may still have its doubts
@@ -44,8 +45,8 @@ OBSERVES: Final = "law 7, what observes does nothing"
 class Book:
     """Knows the truth, remembers everything, and fails at the first step that should not have been taken."""
 
-    def __init__(self, plan: PolicyPlan) -> None:
-        self.standing = Standing(plan)
+    def __init__(self, policy: Policy) -> None:
+        self.standing = Standing(policy)
         self.seen, self.tail = self.standing.seen, self.standing.tail
         self.timers = Timers()
         self.brakes = BrakeBook()
@@ -85,7 +86,7 @@ class Book:
         for number, action in {**self._withdrawn, **self._intended}.items():
             if number in counted:
                 self.brakes.begun.append(Begun(action.owner, action.dated, action.dated.boottime_s))
-                action.ends_s = now.boottime_s + self.standing.plan.release_timeout_s
+                action.ends_s = now.boottime_s + self.standing.policy.release_timeout_s
                 self.actions.open[number] = action
         self._intended.clear()
         self._withdrawn.clear()
@@ -106,7 +107,7 @@ class Book:
         here.synced = synced
         is_of_this_boot = synced is not None and synced.boot_id == now.boot_id
         age_s = now.boottime_s - (synced.boottime_s if synced is not None else 0.0)
-        here.stale = not is_of_this_boot or age_s > here.plan.stale_after_s
+        here.stale = not is_of_this_boot or age_s > here.policy.stale_after_s
 
     def enforcement(self, *, enforcing: bool) -> None:
         """Whether force may be used from now on."""
@@ -120,13 +121,13 @@ class Book:
         if self.standing.waiting_s is None:
             self.standing.waiting_s = now.boottime_s
 
-    def policy(self, plan: PolicyPlan, half: PolicyPlan | None, *, starts: bool) -> None:
+    def policy(self, policy: Policy, half: Policy | None, *, starts: bool) -> None:
         """The daemon goes by this policy from now on; only at its start may it be `half` of one."""
-        if plan is half and not starts:
+        if policy is half and not starts:
             fail(WRITTEN, "half a policy is loaded")
         self.seen["policy written slowly"] += not starts and self.standing.waiting_s is not None
-        self.standing.plan, self.standing.is_half, self.standing.waiting_s = plan, plan is half, None
-        self.seen["started by half a policy"] += plan is half
+        self.standing.policy, self.standing.is_half, self.standing.waiting_s = policy, policy is half, None
+        self.seen["started by half a policy"] += policy is half
 
     def read(self, told: Told, asked: Now, overdue: frozenset[tuple[str, str]], *, written: bool) -> None:
         """A reading has been taken as far as its plan; nothing has been done about it yet.
@@ -144,11 +145,11 @@ class Book:
         sight = self._sight(told)
         self._note_unlisted(uses, told, asked)
         bright = bright and not any(lags(use, uid, sight) for uid, each in uses.items() for use in each)
-        facts = facts_of(uses, here.tenants, here.plan, sight, bright=bright)
+        facts = facts_of(uses, here.tenants, here.policy, sight, bright=bright)
         here.reading = Reading(told, asked, facts, bright)
-        self.timers.read(facts, uses, here.tenants, here.plan, asked, stale=here.stale, bright=bright)
+        self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
-        opened = self.brakes.look(facts, self.timers, here.plan, asked, sure=sure, enforcing=here.enforcing)
+        opened = self.brakes.look(facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing)
         self.seen["breaker opened"] += opened
         self.seen["bright reading"] += bright
         self._is_written = self._is_written and written
@@ -217,21 +218,14 @@ class Book:
             number=number,
             key=(account.uid, account.container, account.gpu),
             owner=(pod.namespace, pod.workload.kind, pod.workload.name),
-            step=StepPlan(
-                kind="amount",
-                number=entry.threshold_bytes,
-                for_s=0.0,
-                do="kill",
-                scope=meant.scope,
-                grace_s=meant.grace_s,
-            ),
+            step=replace(meant, above=Threshold(amount=entry.threshold_bytes), for_s=0.0),
             threshold_bytes=entry.threshold_bytes,
             names=frozenset(box.name for box in boxes),
             boxes=frozenset[str]().union(*(box.ids for box in boxes)),
             targets=frozenset(keys),
             dated=dated,
             began=now,
-            ends_s=now.boottime_s + meant.grace_s + here.plan.release_timeout_s,
+            ends_s=now.boottime_s + meant.grace_s + here.policy.release_timeout_s,
             life=here.life,
         )
         self._check_its_turn(self._intended[number])
@@ -249,14 +243,14 @@ class Book:
             fact
             for fact in here.reading.facts.values()
             if fact.key[0] not in busy
-            and counts(fact, here.plan, asked)
+            and counts(fact, here.policy, asked)
             and is_ready(fact, self.timers)
             and victim_container(fact)
             and not here.is_withheld_for_mps(fact)
         ]
         before = len(self.brakes.begun)
         self.brakes.begun += [Begun(each.owner, each.dated, each.dated.boottime_s) for each in others]
-        self.brakes.in_its_turn(chosen, here.reading.facts, ready, self.timers, here.plan.brakes, asked)
+        self.brakes.in_its_turn(chosen, here.reading.facts, ready, self.timers, here.policy.brakes, asked)
         del self.brakes.begun[before:]
 
     @property
@@ -310,16 +304,16 @@ class Book:
                 other.key[0] == fact.key[0] and (victim in other.names or step.scope == "pod")
             ):
                 fail(ENDED, f"{fact.key}: action {other.number} on {other.key} has not ended")
-        self.brakes.begin(fact.tenant.workload, here.plan.brakes, action.dated, now)
+        self.brakes.begin(fact.tenant.workload, here.policy.brakes, action.dated, now)
         boxes = [box for box in fact.tenant.boxes if step.scope == "pod" or box.name == victim]
         self.actions.open[number] = replace(
             action,
             step=step,
-            threshold_bytes=step.threshold_bytes(fact.allowed or 0),
+            threshold_bytes=threshold_bytes(step, fact.allowed or 0),
             names=frozenset(box.name for box in boxes),
             boxes=frozenset(box.cid for box in boxes if box.known),
             began=now,
-            ends_s=now.boottime_s + step.grace_s + here.plan.release_timeout_s,
+            ends_s=now.boottime_s + step.grace_s + here.policy.release_timeout_s,
             chosen=_chosen(fact, victim, entry.targets) if step.scope == "process" else None,
         )
         self.begun_now.add(fact.key)
@@ -353,20 +347,20 @@ class Book:
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
         uses = tenants_uses(lines, here.answers, here.tenants)
-        return facts_of(uses, here.tenants, here.plan, self._sight(reading.told), bright=False)
+        return facts_of(uses, here.tenants, here.policy, self._sight(reading.told), bright=False)
 
-    def _judge(self, fact: Fact, step: StepPlan, now: Now) -> None:
+    def _judge(self, fact: Fact, step: Step, now: Now) -> None:
         here, key = self.standing, fact.key
         if fact.rule.mode == "observe":
             fail(OBSERVES, f"rule {fact.rule.name} only observes")
         if step.do != "kill" or fact.allowed is None:
             fail(LAW4, f"{key} is killed by {step}, allowed {fact.allowed}")
-        if fact.used <= step.threshold_bytes(fact.allowed):
+        if fact.used <= threshold_bytes(step, fact.allowed):
             fail(
                 LAW4,
-                f"{key} uses {fact.used}, its mark is {step.threshold_bytes(fact.allowed)}, allowed {fact.allowed}",
+                f"{key} uses {fact.used}, its mark is {threshold_bytes(step, fact.allowed)}, allowed {fact.allowed}",
             )
-        if protected(fact.tenant, here.plan, now):
+        if protected(fact.tenant, here.policy, now):
             fail(LAW4, f"pod {key[0]} is protected")
         if not self.timers.due(fact, step, looked=True):
             fail(LAW5, f"{key} by {step} of {fact.rule.name}: {self.timers.ladders.get(key)}")

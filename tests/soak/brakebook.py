@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tests.soak.actionbook import TrackedAction
 from tests.soak.clock import QUANTUM_S
-from tests.soak.policies import BrakePlan, PolicyPlan
 from tests.soak.timers import Timers
-from tests.soak.truth import Fact, Key, protected
+from tests.soak.truth import Fact, Key, protected, threshold_bytes
 from tests.soak.violation import fail
 from watchdog.core.model import Now
+from watchdog.core.policy import Brakes, Policy
 
 LAW = "law 6, the brakes hold over any history"
 FIRST = "point 25, the account most bytes over goes first where a brake lets only some through"
@@ -63,14 +64,14 @@ class BrakeBook:
         """Nobody can say any more whether the breaker is open: what was said of it may not have reached the disk."""
         self._doubt(now.boottime_s)
 
-    def begin(self, owner: Workload, brakes: BrakePlan, intended: Now, now: Now) -> None:
+    def begin(self, owner: Workload, brakes: Brakes, intended: Now, now: Now) -> None:
         """An action begins: no brake may forbid it. The journal has it from when it was intended."""
         allowed, law, why = self.verdict(owner, brakes, now.boottime_s)
         if not allowed:
             fail(law, why)
         self.begun.append(Begun(owner, intended, now.boottime_s))
 
-    def is_free(self, owner: Workload, brakes: BrakePlan, now_s: float) -> bool:
+    def is_free(self, owner: Workload, brakes: Brakes, now_s: float) -> bool:
         """Whether one more action on a pod of this owner is allowed now, whatever else counts."""
         known = len(self.begun)
         self.begun += self.perhaps
@@ -78,7 +79,7 @@ class BrakeBook:
         del self.begun[known:]
         return is_allowed
 
-    def verdict(self, owner: Workload, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
+    def verdict(self, owner: Workload, brakes: Brakes, now_s: float) -> tuple[bool, str, str]:
         """Whether one more action on a pod of this owner is allowed now; else the law and what forbids it."""
         windows = (
             ("owner", brakes.owner, owner),
@@ -88,18 +89,14 @@ class BrakeBook:
         for name, window, whom in windows:
             if window is None:
                 continue
-            count, per_s = window
-            if self._lost is not None and now_s < self._lost_s + per_s:
-                return (
-                    False,
-                    LAW,
-                    f"the journal was lost {now_s - self._lost_s} s ago, {per_s} s is the window of {name}",
-                )
-            recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + per_s > now_s)
-            if recent >= count:
-                return False, LAW, f"{recent} actions within {per_s} s for {name} {whom}, {count} allowed"
-        if self._lost is not None and brakes.backoff is not None and now_s < self._lost_s + brakes.backoff[2]:
-            return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {brakes.backoff} is the back-off"
+            if self._lost is not None and now_s < self._lost_s + window.per_s:
+                return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {name}: {window}"
+            recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + window.per_s > now_s)
+            if recent >= window.count:
+                return False, LAW, f"{recent} actions for {name} {whom} within {window}"
+        backoff = brakes.owner_backoff
+        if self._lost is not None and backoff is not None and now_s < self._lost_s + backoff.max_s:
+            return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {backoff}"
         wait_s = self._backoff_s(owner, brakes)
         last_s = max((e.at_s for e in self.begun if e.owner == owner), default=None)
         if last_s is not None and wait_s is not None and now_s < last_s + wait_s:
@@ -112,7 +109,7 @@ class BrakeBook:
         facts: Mapping[Key, Fact],
         ready: Iterable[Fact],
         timers: Timers,
-        brakes: BrakePlan,
+        brakes: Brakes,
         asked: Now,
     ) -> None:
         """An action is about to begin: no account that is ready and more bytes over may lose its place by that.
@@ -138,21 +135,21 @@ class BrakeBook:
         """How many actions had begun by a moment since the breaker opened; 0 where it is closed."""
         return 0 if self.opened_s is None else sum(self.opened_s < each.at_s < at_s for each in self.begun)
 
-    def _backoff_s(self, owner: Workload, brakes: BrakePlan) -> float | None:
+    def _backoff_s(self, owner: Workload, brakes: Brakes) -> float | None:
         """How long the owner has to wait after its last action."""
-        if brakes.backoff is None:
+        backoff = brakes.owner_backoff
+        if backoff is None:
             return None
-        first_s, factor, max_s = brakes.backoff
         moments = [e.at_s for e in self.begun if e.owner == owner]
         row = 0
         for index, moment in enumerate(moments):
-            row = 1 if index == 0 or moment - moments[index - 1] > 2 * max_s else row + 1
-        return float(min(first_s * factor ** max(row - 1, 0), max_s)) if row else None
+            row = 1 if index == 0 or moment - moments[index - 1] > 2 * backoff.max_s else row + 1
+        return min(backoff.first_s * backoff.factor ** max(row - 1, 0), backoff.max_s) if row else None
 
-    def _breaker(self, brakes: BrakePlan, now_s: float) -> tuple[bool, str, str]:
+    def _breaker(self, brakes: Brakes, now_s: float) -> tuple[bool, str, str]:
         if brakes.breaker is None or self.opened_s is None:
             return True, "", ""
-        hold_s = brakes.breaker[2]
+        hold_s = brakes.breaker.hold_s
         if now_s < self.opened_s + hold_s:
             return False, LAW, f"the breaker is open since {now_s - self.opened_s} s, {hold_s} s to hold"
         last_s = max((e.at_s for e in self.begun), default=self.opened_s)
@@ -161,37 +158,36 @@ class BrakeBook:
         return True, "", ""
 
     def look(
-        self, facts: Mapping[Key, Fact], timers: Timers, plan: PolicyPlan, now: Now, *, sure: bool, enforcing: bool
+        self, facts: Mapping[Key, Fact], timers: Timers, policy: Policy, now: Now, *, sure: bool, enforcing: bool
     ) -> bool:
         """See by a reading whether the breaker opens, or closes; whether it has just opened.
 
         `sure`: the reading hid nothing. What can't be known is taken for the state that allows more.
         """
-        breaker, now_s = plan.brakes.breaker, now.boottime_s
+        breaker, now_s = policy.brakes.breaker, now.boottime_s
         if breaker is None:
             self.opened_s = self._unknown_s = None
             return False
-        percent, at_least, hold_s = breaker
-        crowd = [fact for fact in facts.values() if counts(fact, plan, now)]
+        crowd = [fact for fact in facts.values() if counts(fact, policy, now)]
         base = {fact.tenant.workload for fact in crowd}
         perhaps = {fact.tenant.workload for fact in facts.values() if _perhaps_due(fact, timers)}
-        may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, percent, at_least))
+        may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
             due = {fact.tenant.workload for fact in crowd if _surely_due(fact, timers)}
-            if sure and enforcing and _crowded(due, base, percent, at_least):
+            if sure and enforcing and _crowded(due, base, breaker.offenders, breaker.of_at_least):
                 self.opened_s = now_s
             elif may_open:
                 self._unknown_s = now_s
             return self.opened_s is not None
         if self._unknown_s is not None and may_open:
             self._unknown_s = now_s
-        elif now_s >= since_s + hold_s:
-            self._look_whether_closed(crowd, max(now_s - hold_s, since_s), percent, now_s, sure=sure)
+        elif now_s >= since_s + breaker.hold_s:
+            self._look_whether_closed(crowd, max(now_s - breaker.hold_s, since_s), breaker.offenders, now_s, sure=sure)
         return False
 
     def _look_whether_closed(
-        self, crowd: list[Fact], lately_s: float, percent: int, now_s: float, *, sure: bool
+        self, crowd: list[Fact], lately_s: float, share: Fraction, now_s: float, *, sure: bool
     ) -> None:
         """It closes once the share of the owners above a mark, or acted on lately, has fallen, however few they are."""
         base = {fact.tenant.workload for fact in crowd}
@@ -201,21 +197,21 @@ class BrakeBook:
         is_close = any(abs(each.at_s - lately_s) <= 2 * QUANTUM_S for each in self.begun)
         if not sure or is_close:
             self._doubt(now_s)
-        elif not _crowded(above | lately, base | lately, percent, 0):
+        elif not _crowded(above | lately, base | lately, share, 0):
             self.opened_s = self._unknown_s = None
 
     def _doubt(self, since_s: float | None) -> None:
         self.opened_s, self._unknown_s = None, since_s
 
 
-def counts(fact: Fact, plan: PolicyPlan, now: Now) -> bool:
+def counts(fact: Fact, policy: Policy, now: Now) -> bool:
     has_force = any(step.do != "warn" for step in fact.rule.steps)
     is_known = fact.allowed is not None and (fact.is_known or fact.used > fact.allowed)
-    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, plan, now)
+    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, policy, now)
 
 
 def _above(fact: Fact) -> bool:
-    return any(step.do != "warn" and fact.used > step.threshold_bytes(fact.allowed or 0) for step in fact.rule.steps)
+    return any(step.do != "warn" and fact.used > threshold_bytes(step, fact.allowed or 0) for step in fact.rule.steps)
 
 
 def _over(fact: Fact) -> int:
@@ -240,5 +236,5 @@ def _perhaps_due(fact: Fact, timers: Timers) -> bool:
     return any(step.do != "warn" and timers.due(fact, step) for step in fact.rule.steps)
 
 
-def _crowded(offenders: set[Workload], owners: set[Workload], percent: int, at_least: int) -> bool:
-    return bool(offenders) and len(owners) >= at_least and len(offenders) * 100 >= len(owners) * percent
+def _crowded(offenders: set[Workload], owners: set[Workload], share: Fraction, at_least: int) -> bool:
+    return bool(offenders) and len(owners) >= at_least and len(offenders) >= len(owners) * share

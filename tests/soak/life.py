@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -15,7 +16,6 @@ from tests.soak.fittings import NODE, OWN, Record, SimSources, counted
 from tests.soak.kernel import Task
 from tests.soak.laws import conserves, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
-from tests.soak.policies import PolicyPlan
 from tests.soak.table import SimulatedTable
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Inputs
@@ -69,8 +69,8 @@ class Life:
     def __init__(self, around: Around) -> None:
         self._around = around
         self._book = around.book
-        self._plan = around.on_disk
-        self._policy: Policy = self._plan.compiled()
+        self._asked_for = around.on_disk
+        self._policy = deepcopy(self._asked_for)
         self._policy_file = PolicyFile(around.policy_file)
         self._policy_file.begin(around.clock.now())
         self._swaps = around.swaps
@@ -92,7 +92,7 @@ class Life:
         evictions = Evictions(None, self._record, around.clock.now)
         self.cycle = Cycle(self._scanner, self._actions, evictions, self._record, around.clock.now)
         self._enforcement = Enforcement(enforcing=False, suspended=())
-        self._book.policy(self._plan, around.half, starts=True)
+        self._book.policy(self._asked_for, around.half, starts=True)
         self._book.standing.answers = self._table.answers
         self._book.standing.recycled = around.kernel.recycled
         self._book.enforcement(enforcing=False)
@@ -126,13 +126,12 @@ class Life:
             self._tend(now)
         self._judge()
 
-    def _go_by(self, plan: PolicyPlan) -> None:
+    def _go_by(self, policy: Policy) -> None:
         self._book.actions.before_reload()
-        self._book.timers.reload(self._plan, plan)
-        self._book.policy(plan, self._around.half, starts=False)
-        self._plan, policy = plan, plan.compiled()
-        self.cycle.ledger = self.cycle.ledger.reloaded(self._policy, policy)
-        self._policy = policy
+        self._book.timers.reload(self._asked_for, policy)
+        self._book.policy(policy, self._around.half, starts=False)
+        before, self._asked_for, self._policy = self._policy, policy, deepcopy(policy)
+        self.cycle.ledger = self.cycle.ledger.reloaded(before, self._policy)
 
     def _tend(self, now: Now) -> None:
         journal = self._record.journal
@@ -185,7 +184,7 @@ class Life:
         if self._decides and not decided:
             self.cycle.ledger = self.cycle.ledger.reset()
         is_whole = not self._book.standing.is_half
-        enforcing = self._plan.mode == "enforce" and has_journal and not stop.exists() and is_whole
+        enforcing = self._policy.mode == "enforce" and has_journal and not stop.exists() and is_whole
         self._book.enforcement(enforcing=enforcing)
 
     def advance(self) -> None:

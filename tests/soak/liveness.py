@@ -24,7 +24,7 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
     if reading is None or not here.enforcing or here.stale or not written:
         return
     is_bright = reading.bright and (reading.second is None or reading.second.is_bright)
-    if here.waiting_s is not None or not is_bright or here.plan.brakes.breaker is not None:
+    if here.waiting_s is not None or not is_bright or here.policy.brakes.breaker is not None:
         return
     # Who was let through and needed no action in the end took a place under the brakes: for this cycle, and not for
     # ever.
@@ -50,15 +50,15 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     if ladder is None or ladder.failed or fact.allowed is None or fact.rule.mode == "observe":
         return False
     # A pod whose grace is over only now was protected still when the reading was asked for.
-    is_spared = protected(fact.tenant, here.plan, now, _SETTLES_S)
+    is_spared = protected(fact.tenant, here.policy, now, _SETTLES_S)
     if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant:
         return False
     due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact, step)]
     if not due or any(step.do != "kill" for step in steps[due[0] :]):
         return False
-    settles_s = max(reset_after_s(here.plan), _SETTLES_S)
+    settles_s = max(reset_after_s(here.policy), _SETTLES_S)
     is_settled = now.boottime_s - book.actions.closed_s.get(uid, -settles_s) > settles_s
-    is_settled = is_settled and now.boottime_s - here.opened_s > here.plan.release_timeout_s
+    is_settled = is_settled and now.boottime_s - here.opened_s > here.policy.release_timeout_s
     is_acted_on = any(action.key[0] == uid for action in book.actions.open.values() if action.key not in book.begun_now)
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
     victim = victim_container(fact)
@@ -68,4 +68,4 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):
         return False
-    return book.brakes.is_free(fact.tenant.workload, here.plan.brakes, now.boottime_s)
+    return book.brakes.is_free(fact.tenant.workload, here.policy.brakes, now.boottime_s)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Told
 from tests.soak.kernel import Task
-from tests.soak.policies import PolicyPlan
 from tests.soak.truth import may_serve_others, true_to_claim
+from watchdog.core.policy import Policy
 
 
-def is_needed(told: Told, uid: str, tenants: Mapping[str, Tenant], plan: PolicyPlan) -> bool:
+def is_needed(told: Told, uid: str, tenants: Mapping[str, Tenant], policy: Policy) -> bool:
     """Whether a process of the pod may be a client of a server that is not its own, or a server that others have.
 
     A server that honestly runs in a pod that serves nobody else is its clients' own, where no other one is listed.
@@ -25,7 +25,7 @@ def is_needed(told: Told, uid: str, tenants: Mapping[str, Tenant], plan: PolicyP
     open_gpus = {gpu for gpu, task in servers if not _serves_its_pod(task, tenants)}
     open_gpus |= {gpu for gpu, _ in clients - own}
     mine = {gpu for gpu, pod in own if pod == uid and serves}
-    if not plan.signal_mps_clients:
+    if not policy.safety.signal_mps_clients:
         mine |= {gpu for gpu, pod in clients if pod == uid}
     return not mine.isdisjoint(open_gpus)
 

@@ -252,16 +252,17 @@ def change(world: World) -> None:
 
 def allow_more(world: World) -> None:
     """A pod that is about to be acted on takes more memory, and is allowed all but a byte of what it uses then."""
-    dice, plan, uids = world.dice, world.around.plan, [uid for uid in world.book.meant if uid in world.cluster.tenants]
+    allowance = world.around.policy.allowance
+    uids = [uid for uid in world.book.meant if uid in world.cluster.tenants]
     if not uids:
         return
-    tenant = world.cluster.tenants[dice.choice(uids)]
+    tenant = world.cluster.tenants[world.dice.choice(uids)]
     tasks = [task for task in world.kernel.living() if task.pod == tenant.uid]
     for task in tasks:
         task.memory = {card: min(held + Gi, world.cards.sizes[card]) for card, held in task.memory.items()}
-    contexts = min(sum(len(task.memory) for task in tasks), plan.max_contexts)
-    allowed = sum(sum(task.memory.values()) for task in tasks) - 1 - plan.per_context * contexts
-    declared = max(allowed, 0) * 100 // (100 + plan.percent)
+    contexts = min(sum(len(task.memory) for task in tasks), allowance.max_contexts)
+    allowed = sum(sum(task.memory.values()) for task in tasks) - 1 - allowance.per_context * contexts
+    declared = max(allowed, 0) // (1 + allowance.percent)
     if tenant.kind == "note":
         world.cluster.change(tenant.uid, notes=declared)
     elif tenant.kind == "bytes":

@@ -67,7 +67,7 @@ class SignalBook:
     def _demand_no_work(self, task: Task) -> None:
         """No process that the last reading showed as a client gets any signal as long as others would break by it."""
         here, reading = self._standing, self._standing.reading
-        if reading is None or here.plan.signal_mps_clients or not task.is_served_from_outside:
+        if reading is None or here.policy.safety.signal_mps_clients or not task.is_served_from_outside:
             here.seen["drained client signalled"] += task.drained
             return
         if any(line.task is task and line.mps for line in reading.told.lines):
@@ -93,7 +93,7 @@ class SignalBook:
         """
         here, reading = self._standing, self._standing.reading
         told = None if reading is None else reading.second or reading.told
-        for line in () if told is None or here.plan.signal_mps_clients else told.lines:
+        for line in () if told is None or here.policy.safety.signal_mps_clients else told.lines:
             task = line.task
             is_meant = task is not None and task.lives and task.pod == action.key[0] and task.container in action.boxes
             # One whose cgroup text lies is not found in the container, and so not signalled.
@@ -133,7 +133,7 @@ class SignalBook:
             return  # it was over before anything could be withdrawn: what is left is completed
         tenant = here.tenants.get(action.key[0])
         # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
-        if not here.enforcing or tenant is None or protected(tenant, here.plan, now):
+        if not here.enforcing or tenant is None or protected(tenant, here.policy, now):
             fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
         if action.step.scope == "process":
             self._demand_need(action)

@@ -11,8 +11,8 @@ from tests.soak.clock import whole
 from tests.soak.driver import Card
 from tests.soak.generation import FOCUSED, generate, mutate
 from tests.soak.kernel import Task
-from tests.soak.policies import BrakePlan
 from tests.soak.world import World
+from watchdog.core.policy import Brakes, Protect
 from watchdog.daemon.enforcement import stop_file
 
 
@@ -61,7 +61,7 @@ class Simulation(World):
 
 
 def _pass(sim: World) -> None:
-    interval_s = sim.around.plan.interval_s
+    interval_s = sim.around.policy.interval_s
     sim.pass_by(sim.dice.choice([interval_s, interval_s, interval_s, interval_s / 2, 0.25, 2 * interval_s]))
     pods.toggle(sim)
     life = sim.alive()
@@ -81,14 +81,11 @@ def _wake(sim: World) -> None:
 
 
 def _reload(sim: World) -> None:
-    sim.policies += 1
-    whole_new = sim.dice.random() < 0.15
-    number = sim.policies
-    plan = generate(sim.dice, number) if whole_new else mutate(sim.dice, sim.around.plan, number)
+    policy = generate(sim.dice) if sim.dice.random() < 0.15 else mutate(sim.dice, sim.around.policy)
     _end_writing(sim)
-    sim.around.plan = plan
+    sim.around.policy = policy
     sim.around.swaps += 1
-    sim.say(f"policy changed: {plan.mode}")
+    sim.say(f"policy changed: {policy.mode}")
 
 
 def _write_policy(sim: World) -> None:
@@ -98,16 +95,15 @@ def _write_policy(sim: World) -> None:
         if sim.life is not None and not sim.life.has_seen_swaps:
             return
         around.writer = around.policy_file.open("a", encoding="utf-8")
-        none_spared = {"spared_namespace": None, "annotation": "", "priority_at_least": 2**31 - 1}
-        around.half = replace(around.plan, mode="enforce", brakes=BrakePlan(), **none_spared)  # type: ignore[arg-type]
+        none_spared = Protect(priority_at_least=2**31 - 1)
+        around.half = replace(around.policy, mode="enforce", brakes=Brakes(), protect=none_spared)
     around.writer.write("#\n")
     around.writer.flush()
     sim.say("policy is being written")
     if sim.dice.random() < 0.2:
-        sim.policies += 1
-        around.plan = mutate(sim.dice, around.plan, sim.policies)
+        around.policy = mutate(sim.dice, around.policy)
         _end_writing(sim)
-        sim.say(f"policy written: {around.plan.mode}")
+        sim.say(f"policy written: {around.policy.mode}")
 
 
 def _end_writing(sim: World) -> None:

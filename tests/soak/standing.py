@@ -10,9 +10,9 @@ from typing import Final
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Told
 from tests.soak.neighbours import is_needed
-from tests.soak.policies import PolicyPlan
 from tests.soak.truth import Fact, Key
 from watchdog.core.model import Now, Process
+from watchdog.core.policy import Policy
 
 HELD_S: Final = 55.0  # of the 60 s, since an earlier change may not have been loaded yet
 
@@ -39,7 +39,7 @@ class Standing:
     its journal: it waits then for what an earlier one has left, once and as long as for any release.
     """
 
-    plan: PolicyPlan
+    policy: Policy
     enforcing: bool = False
     stale: bool = True
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
@@ -64,4 +64,4 @@ class Standing:
         """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
         looks = () if reading is None else (reading.told, *([reading.second] if reading.second is not None else []))
-        return any(is_needed(told, fact.key[0], self.tenants, self.plan) for told in looks)
+        return any(is_needed(told, fact.key[0], self.tenants, self.policy) for told in looks)

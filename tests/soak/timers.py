@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.soak.policies import PolicyPlan, RulePlan, StepPlan
-from tests.soak.truth import Fact, Key, TrueUse
+from tests.soak.truth import Fact, Key, TrueUse, threshold_bytes
 from watchdog.core.model import Now
+from watchdog.core.policy import Policy, Rule, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,28 +19,28 @@ class Read:
     at_s: float
     used: int
     allowed: int | None
-    rule: RulePlan | None
+    rule: Rule | None
     is_sure: bool
     is_stale: bool
 
-    def counts(self, rule: RulePlan, step: StepPlan) -> bool:
+    def counts(self, rule: Rule, step: Step) -> bool:
         """Whether it is above a step's threshold, and above some of the rule in force if that is another rule."""
         if (
             self.is_stale
             or self.rule is None
             or self.allowed is None
-            or self.used <= step.threshold_bytes(self.allowed)
+            or self.used <= threshold_bytes(step, self.allowed)
         ):
             return False
         if self.rule.name == rule.name:
             return True
         is_told = self.rule.mode != "observe" or rule.mode == "observe"
-        return is_told and any(self.used > each.threshold_bytes(self.allowed) for each in self.rule.steps)
+        return is_told and any(self.used > threshold_bytes(each, self.allowed) for each in self.rule.steps)
 
-    def ends(self, rule: RulePlan, step: StepPlan) -> bool:
+    def ends(self, rule: Rule, step: Step) -> bool:
         """Whether the account was surely at or below the threshold of a step of the rule in force."""
         is_own = self.rule is not None and self.rule.name == rule.name and self.allowed is not None
-        return is_own and self.is_sure and self.used <= step.threshold_bytes(self.allowed or 0)
+        return is_own and self.is_sure and self.used <= threshold_bytes(step, self.allowed or 0)
 
 
 @dataclass(slots=True)
@@ -54,13 +54,13 @@ class Ladder:
     """
 
     reads: list[Read] = field(default_factory=list)
-    rules: dict[str, tuple[RulePlan, float]] = field(default_factory=dict)
+    rules: dict[str, tuple[Rule, float]] = field(default_factory=dict)
     known_s: dict[str, float] = field(default_factory=dict)
     acted: bool = False
     failed: bool = False
     forced_s: float = float("-inf")
 
-    def backwards(self, rule: RulePlan, step: StepPlan) -> Iterator[Read]:
+    def backwards(self, rule: Rule, step: Step) -> Iterator[Read]:
         """The readings that a step can have counted, the last one first."""
         since_s = self.rules[rule.name][1] if rule.name in self.rules else float("inf")
         since_s = since_s if step.do == "warn" else max(since_s, self.forced_s)
@@ -87,7 +87,7 @@ class Ladder:
     def _lowest(self, read: Read) -> int:
         allowed = [each.allowed for each in (*self.reads, read) if each.allowed is not None]
         steps = [step for rule, _ in self.rules.values() for step in rule.steps]
-        return min((step.threshold_bytes(min(allowed)) for step in steps), default=-1) if allowed else -1
+        return min((threshold_bytes(step, min(allowed)) for step in steps), default=-1) if allowed else -1
 
 
 class Timers:
@@ -95,13 +95,13 @@ class Timers:
 
     def __init__(self) -> None:
         self.ladders: dict[Key, Ladder] = {}
-        self._plan: PolicyPlan | None = None
+        self._policy: Policy | None = None
 
     def begin_anew(self) -> None:
         """Nothing is remembered: the daemon has started, or enforcement begins."""
         self.ladders.clear()
 
-    def reload(self, before: PolicyPlan, after: PolicyPlan) -> None:
+    def reload(self, before: Policy, after: Policy) -> None:
         """Another policy: all starts over unless it differs in brakes, protection and the times that are no step's."""
         if _counted_by(before) != _counted_by(after):
             self.begin_anew()
@@ -121,36 +121,36 @@ class Timers:
         if key in self.ladders:
             self.ladders[key].failed = True
 
-    def due(self, fact: Fact, step: StepPlan, *, looked: bool = False) -> bool:
+    def due(self, fact: Fact, step: Step, *, looked: bool = False) -> bool:
         """Whether the time of a step can have passed: in the longest run of readings that may have been one stretch.
 
         `looked` says that the fact is from the last look: one more reading, which adds no time of its own.
         """
-        ladder, plan = self.ladders.get(fact.key), self._plan
-        if ladder is None or plan is None:
+        ladder, policy = self.ladders.get(fact.key), self._policy
+        if ladder is None or policy is None:
             return False
         counted_s, later_s, seen_s = 0.0, None, None
         least, top, has_counted = float("inf"), 0, looked
         if looked:
-            least, top = fact.used, step.threshold_bytes(fact.allowed or 0)
+            least, top = fact.used, threshold_bytes(step, fact.allowed or 0)
         for read in ladder.backwards(fact.rule, step):
             counts = read.counts(fact.rule, step)
             if counts:
-                top = max(top, step.threshold_bytes(read.allowed or 0))
+                top = max(top, threshold_bytes(step, read.allowed or 0))
             if counts or (read.is_sure and not read.is_stale):
                 least = min(least, read.used)
             if least <= top or read.ends(fact.rule, step):
                 break
-            if seen_s is not None and seen_s - read.at_s >= reset_after_s(plan):
+            if seen_s is not None and seen_s - read.at_s >= reset_after_s(policy):
                 break
             if not read.is_stale and read.used > top:
                 seen_s = read.at_s
             if counts:
-                counted_s += 0.0 if later_s is None else min(later_s - read.at_s, plan.interval_s)
+                counted_s += 0.0 if later_s is None else min(later_s - read.at_s, policy.interval_s)
                 later_s, has_counted = read.at_s, True
         return has_counted and counted_s >= step.for_s
 
-    def surely_due(self, fact: Fact, step: StepPlan) -> bool:
+    def surely_due(self, fact: Fact, step: Step) -> bool:
         """Whether the time of a step has passed in readings that hid nothing, whatever was before them."""
         return self._sure_since_s(fact, step) is not None
 
@@ -161,24 +161,24 @@ class Timers:
         since = (self._sure_since_s(fact, step) for step in fact.rule.steps if step.do != "warn")
         return earliest_s, min((each for each in since if each is not None), default=float("inf"))
 
-    def _sure_since_s(self, fact: Fact, step: StepPlan) -> float | None:
-        ladder, plan = self.ladders.get(fact.key), self._plan
-        if ladder is None or plan is None:
+    def _sure_since_s(self, fact: Fact, step: Step) -> float | None:
+        ladder, policy = self.ladders.get(fact.key), self._policy
+        if ladder is None or policy is None:
             return None
         least, top, run, is_running = float("inf"), 0, list[float](), True
         known_s = ladder.known_s.get(fact.rule.name, float("inf"))
         for read in ladder.backwards(fact.rule, step):
             if read.ends(fact.rule, step):
                 break
-            threshold_bytes = step.threshold_bytes(read.allowed or 0)
-            top, least = max(top, threshold_bytes), min(least, read.used) if read.used > threshold_bytes else least
+            bound = threshold_bytes(step, read.allowed or 0)
+            top, least = max(top, bound), min(least, read.used) if read.used > bound else least
             is_running = is_running and read.at_s >= known_s and read.is_sure and read.counts(fact.rule, step)
             if is_running:
                 run.append(read.at_s)
         gaps = [later - earlier for later, earlier in pairwise(run)]
-        if least <= top or not run or any(gap >= reset_after_s(plan) for gap in gaps):
+        if least <= top or not run or any(gap >= reset_after_s(policy) for gap in gaps):
             return None
-        return run[-1] if sum(min(gap, plan.interval_s) for gap in gaps) >= step.for_s else None
+        return run[-1] if sum(min(gap, policy.interval_s) for gap in gaps) >= step.for_s else None
 
     def is_rewritten(self, key: Key) -> bool:
         """Whether a tenant has changed the rule or the amount of an account since it was calm."""
@@ -191,14 +191,14 @@ class Timers:
         facts: Mapping[Key, Fact],
         uses: Mapping[str, list[TrueUse]],
         tenants: Mapping[str, object],
-        plan: PolicyPlan,
+        policy: Policy,
         now: Now,
         *,
         stale: bool,
         bright: bool,
     ) -> None:
         """Take one reading in. An account that is not formed, while its pod is there, is read by what the pod uses."""
-        self._plan = plan
+        self._policy = policy
         self.ladders = {key: ladder for key, ladder in self.ladders.items() if key[0] in tenants}
         for key in {**self.ladders, **facts}:
             fact = facts.get(key)
@@ -210,9 +210,9 @@ class Timers:
             self.ladders.setdefault(key, Ladder()).add(read)
 
 
-def reset_after_s(plan: PolicyPlan) -> float:
+def reset_after_s(policy: Policy) -> float:
     """After how long without a reading that says something every stretch has ended."""
-    return max(3 * plan.interval_s, 10.0)
+    return max(3 * policy.interval_s, 10.0)
 
 
 def _used(key: Key, uses: Mapping[str, list[TrueUse]]) -> int:
@@ -221,6 +221,6 @@ def _used(key: Key, uses: Mapping[str, list[TrueUse]]) -> int:
     return sum(use.used or 0 for use in own)
 
 
-def _counted_by(plan: PolicyPlan) -> tuple[object, ...]:
+def _counted_by(policy: Policy) -> tuple[object, ...]:
     """All of a policy that time above a threshold depends on."""
-    return plan.mode, plan.interval_s, plan.percent, plan.per_context, plan.max_contexts, plan.rules
+    return policy.mode, policy.interval_s, policy.allowance, policy.rules

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from tests.soak.cluster import REPLICAS, Box, Tenant
 from tests.soak.driver import Listed, Told
 from tests.soak.kernel import Task, true_claim
-from tests.soak.policies import PolicyPlan, RulePlan
 from watchdog.core.model import ContainerKind, Now, PlaceKind, Process
+from watchdog.core.policy import Policy, Rule, Step
 
 Key = tuple[str, str | None, str | None]  # pod UID, container, GPU
 
@@ -32,7 +32,7 @@ class Fact:
 
     key: Key
     tenant: Tenant
-    rule: RulePlan
+    rule: Rule
     declared: int | None
     allowed: int | None
     used: int
@@ -74,10 +74,21 @@ def is_masked(lines: Iterable[Listed], answers: Mapping[int, Process]) -> bool:
     return any(one is None or one.place.kind is PlaceKind.UNREADABLE for one in said)
 
 
-def rule_for(tenant: Tenant, plan: PolicyPlan) -> RulePlan | None:
+def threshold_bytes(step: Step, allowed: int) -> int:
+    """Bytes above which a step counts."""
+    above = step.above
+    if above.share is not None:
+        bound = allowed * above.share // 1
+    else:
+        bound = allowed + above.plus if above.plus is not None else above.amount or 0
+    return bound if step.do == "warn" else max(bound, allowed)
+
+
+def rule_for(tenant: Tenant, policy: Policy) -> Rule | None:
     """The first rule that is for a pod."""
-    for rule in plan.rules:
-        if rule.namespace in (None, tenant.namespace) and rule.tier in (None, tenant.tier):
+    for rule in policy.rules:
+        namespaces, labels = rule.match.namespaces or (tenant.namespace,), rule.match.labels
+        if tenant.namespace in namespaces and labels.get("tier", tenant.tier) == tenant.tier:
             return rule
     return None
 
@@ -108,19 +119,19 @@ class UnknownError(Exception):
 
 
 def facts_of(
-    uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], plan: PolicyPlan, sight: Sight, *, bright: bool
+    uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], policy: Policy, sight: Sight, *, bright: bool
 ) -> dict[Key, Fact]:
     """Every account of every pod that has a rule."""
     found: dict[Key, Fact] = {}
     for uid, tenant in tenants.items():
-        rule = rule_for(tenant, plan)
+        rule = rule_for(tenant, policy)
         if rule is None:
             continue
         own = uses.get(uid, [])
         if not own and not _has_any(tenant):
             continue  # it neither uses GPU memory nor declares it
         for key in _keys(tenant, rule, own):
-            found[key] = _fact(key, tenant, rule, own, plan, sight, bright=bright)
+            found[key] = _fact(key, tenant, rule, own, policy, sight, bright=bright)
     return found
 
 
@@ -128,7 +139,7 @@ def _has_any(tenant: Tenant) -> bool:
     return tenant.notes is not None or (tenant.kind != "note" and any(box.declares is not None for box in tenant.boxes))
 
 
-def _keys(tenant: Tenant, rule: RulePlan, uses: list[TrueUse]) -> list[Key]:
+def _keys(tenant: Tenant, rule: Rule, uses: list[TrueUse]) -> list[Key]:
     declaring = {box.name for box in tenant.boxes if tenant.kind != "note" and box.declares is not None}
     by_gpu = {box.name for box in tenant.boxes if tenant.kind == "gpu_mib" and (box.declares or 0) >= 0}
     by_gpu &= declaring
@@ -147,19 +158,20 @@ def _keys(tenant: Tenant, rule: RulePlan, uses: list[TrueUse]) -> list[Key]:
 def _fact(
     key: Key,
     tenant: Tenant,
-    rule: RulePlan,
+    rule: Rule,
     uses: list[TrueUse],
-    plan: PolicyPlan,
+    policy: Policy,
     sight: Sight,
     *,
     bright: bool,
 ) -> Fact:
     uid, name, gpu = key
+    allowance = policy.allowance
     own = tuple(use for use in uses if name in (None, use.container) and gpu in (None, use.gpu))
     late = [use for use in own if lags(use, uid, sight)] if name is None else []
-    contexts = min(len({(use.task.key, use.gpu) for use in own}), plan.max_contexts)
+    contexts = min(len({(use.task.key, use.gpu) for use in own}), allowance.max_contexts)
     if gpu is None and not sight.lit:
-        contexts = plan.max_contexts  # a card that drops out takes them out of sight, not out of the world
+        contexts = allowance.max_contexts  # a card that drops out takes them out of sight, not out of the world
     found: list[tuple[int, int]] = []
     is_open = False
     for phase in phases(tenant) if any(not use.container for use in uses) else [current(tenant)]:
@@ -171,7 +183,7 @@ def _fact(
         is_open = is_open or declared is None
         if declared is not None:
             is_forbidden = declared == 0 and is_default
-            more = 0 if is_forbidden else declared * plan.percent // 100 + plan.per_context * contexts
+            more = 0 if is_forbidden else declared * allowance.percent // 1 + allowance.per_context * contexts
             found.append((declared + more, declared))
     allowed, declared = max(found, default=(None, None)) if not is_open else (None, None)
     return Fact(
@@ -217,7 +229,7 @@ def current(tenant: Tenant) -> list[Box]:
 
 
 def _declared(
-    tenant: Tenant, rule: RulePlan, name: str | None, phase: list[Box], uses: list[TrueUse], sight: Sight
+    tenant: Tenant, rule: Rule, name: str | None, phase: list[Box], uses: list[TrueUse], sight: Sight
 ) -> tuple[int | None, bool]:
     """What an account declares in a phase, in bytes, and whether that is a default; None: nothing that holds."""
     if name == "":
@@ -268,17 +280,17 @@ def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
     return -(-number * sum(sizes) // (REPLICAS * len(sizes)))
 
 
-def protected(tenant: Tenant, plan: PolicyPlan, now: Now, ago_s: float = 0.0) -> bool:
+def protected(tenant: Tenant, policy: Policy, now: Now, ago_s: float = 0.0) -> bool:
     """Whether a pod must never be acted on at this moment, or at one so many seconds before it."""
     priority = tenant.priority or 0
     return (
         tenant.namespace == "kube-system"
         or tenant.uid == WATCHDOG
         or tenant.static
-        or priority >= min(2_000_000_000, plan.priority_at_least)
+        or priority >= min(2_000_000_000, policy.protect.priority_at_least)
         or _may_take_its_time(tenant, now.wall_s - ago_s, now.boottime_s - ago_s)
-        or tenant.namespace == plan.spared_namespace
-        or (plan.annotation != "" and tenant.spared)
+        or tenant.namespace in policy.protect.namespaces
+        or (policy.protect.annotation != "" and tenant.spared)
     )
 
 

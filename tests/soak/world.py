@@ -31,17 +31,16 @@ class World:
         has_control = focus == "mps" or focus not in ("fault", *FOCUSED)
         self.control = SimulatedControl(self.kernel, self.clock, seed) if has_control else None
         self.kernel.joins = 0.7 if focus in ("mps", "shared") else self.kernel.joins
-        self.policies = 0
         self.toggling: set[str] = set()  # pods whose tenants rewrite labels and annotations all the time
-        plan = FOCUSED[focus] if focus in FOCUSED else generate(dice, 0)
-        self.book = Book(plan)
+        policy = FOCUSED[focus] if focus in FOCUSED else generate(dice)
+        self.book = Book(policy)
         self.around = Around(
             dice=dice,
             clock=self.clock,
             kernel=self.kernel,
             cluster=self.cluster,
             journal=folder / "journal.db",
-            plan=plan,
+            policy=policy,
             policy_file=folder / "policy.toml",
             book=self.book,
             stir=self.stir,
