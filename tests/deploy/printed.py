@@ -64,7 +64,7 @@ def rendered(command: str, folder: Path, platform: str) -> Objects:
 
 
 def _there(word: str, folder: Path) -> str:
-    """A file of the reader's own is in his folder, those of the chart in the checkout."""
+    """A file of the reader's own is in their folder, those of the chart in the checkout."""
     name = word.removeprefix("policy=")
     return word.removesuffix(name) + str(folder / name) if (folder / name).is_file() else word
 

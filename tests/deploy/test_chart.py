@@ -1,18 +1,13 @@
-"""The chart and the Kustomize folder, rendered by the real programs: the same objects, and the rights of the policy."""
+"""The chart, rendered by the real helm: the rights of its policy, its security, and where the driver comes from."""
 
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.deploy.test_refused import refused
-from tools import ROOT, chart, kustomize
-from tools.programs import helm, programs
-from tools.rights import POLICY
-from watchdog import __version__
+from tests.deploy.chart import pod, template
+from tools import ROOT, kustomize
 from watchdog.config.load import load_policy
 from watchdog.kube.rights import ServiceAccount, render
 
@@ -34,11 +29,6 @@ POLICIES: Final = {
 }
 
 
-def rights(objects: Mapping[str, kustomize.Object]) -> dict[str, Any]:
-    kinds = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-    return {key: each.content for key, each in objects.items() if each.content["kind"] in kinds}
-
-
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
     """Whatever the policy: the roles and what ties them down are those that `gpu-watchdog rights` prints for it."""
@@ -46,70 +36,30 @@ def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
     file.write_text(POLICIES[name], encoding="utf-8")
     printed = render(load_policy(file), ServiceAccount())
     expected = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(printed)}
-    assert rights(kustomize.whole(POLICIES[name])) == expected
+    kinds = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    found: dict[str, Any] = {key: each.content for key, each in kustomize.whole(POLICIES[name]).items()}
+    assert {key: each for key, each in found.items() if each["kind"] in kinds} == expected
 
 
 def test_the_account_and_the_namespace_are_the_release_s() -> None:
     """In another namespace, under another account, everything refers to those."""
-    command = [str(helm()), "template", "r", str(chart.CHART), "--namespace=other", "--set=serviceAccount.name=guard"]
-    flags = ["--set-file=policy=/dev/stdin"]
-    said = subprocess.run([*command, *flags], input=POLICIES["all"], check=True, capture_output=True, text=True).stdout
+    said = template("--set=serviceAccount.name=guard", policy=POLICIES["all"])
     assert "gpu-memory-watchdog:" not in said.replace("gpu-memory-watchdog:0", "")
     found = list(yaml.safe_load_all(said))
-    assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"other"}
-    subjects = [(each["metadata"], each["subjects"]) for each in found if "subjects" in each]
-    for metadata, who in subjects:
+    assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"gpus"}
+    for each in found:
         # What uninstalling withdraws with has an account of its own.
-        name = "guard-withdraw" if "helm.sh/hook" in str(metadata.get("annotations")) else "guard"
-        assert who == [{"kind": "ServiceAccount", "namespace": "other", "name": name}]
-    assert said.count("'system:serviceaccount:other:guard'") == 2
-
-
-@pytest.mark.parametrize("overlay", kustomize.policies())
-def test_kustomize_and_helm_come_to_the_same(overlay: str) -> None:
-    """Each overlay, built by the real kubectl, has the very objects that the chart renders with its policy."""
-    folder = kustomize.KUSTOMIZE / "overlays" / overlay
-    built = subprocess.run(
-        [str(programs() / "kubectl"), "kustomize", str(folder)], check=True, capture_output=True, text=True
-    )
-    found = {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(built.stdout)}
-    expected = {key: each.content for key, each in kustomize.whole(kustomize.policies()[overlay]).items()}
-    assert found == expected
-
-
-def test_what_is_generated_is_up_to_date() -> None:
-    """Nobody edits by hand what the tools write, and what they write has been written."""
-    written = {
-        str(path.relative_to(kustomize.KUSTOMIZE)): path for path in kustomize.KUSTOMIZE.rglob("*") if path.is_file()
-    }
-    assert {name: path.read_text(encoding="utf-8") for name, path in written.items()} == kustomize.files()
-    files = chart.CHART / "files"
-    there = {str(path.relative_to(files)): path for path in files.rglob("*") if path.is_file()}
-    assert {name: path.read_text(encoding="utf-8") for name, path in there.items()} == chart.files()
-
-
-def test_the_chart_is_of_this_version_and_ships_the_policy_that_observes() -> None:
-    """The image is the one of this checkout, and nobody enforces by installing the chart as it is."""
-    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert (about["version"], about["appVersion"]) == (__version__, __version__)
-    found = kustomize.rendered("")
-    assert found["configmap-gpu-watchdog-policy"].content["data"] == {"policy.toml": POLICY.read_text(encoding="utf-8")}
-    container = found["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]["containers"][0]
-    assert container["image"] == f"gpu-memory-watchdog:{__version__}"
+        name = "guard-withdraw" if "helm.sh/hook" in str(each["metadata"].get("annotations")) else "guard"
+        subject = {"kind": "ServiceAccount", "namespace": "gpus", "name": name}
+        assert each.get("subjects", [subject]) == [subject]
+    assert said.count("'system:serviceaccount:gpus:guard'") == 2
 
 
 def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
-    """Hence what docs/capacity.md and docs/upgrade.md say: neither the pod's right nor the hook is there any more."""
-    command = [str(helm()), "template", "r", str(chart.CHART), "--set-file=policy=/dev/stdin"]
-    counts = {}
-    for name in ("observe", "capacity"):
-        given = kustomize.policies()[name]
-        said = subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
-        counts[name] = (said.count("nodes/status"), said.count("helm.sh/hook: post-delete"))
-    assert counts["observe"] == (0, 0)
-    assert min(counts["capacity"]) > 0
-    for page, words in (("capacity", "The third command does not work with Helm"), ("upgrade", "drops `[capacity]`")):
-        assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    """Neither the pod's right nor the hook is there any more (docs/capacity.md and docs/upgrade.md say so)."""
+    said = {name: template(policy=kustomize.policies()[name]) for name in ("observe", "capacity")}
+    words = ("nodes/status", "helm.sh/hook: post-delete")
+    assert [[word in text for word in words] for text in said.values()] == [[False, False], [True, True]]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +73,7 @@ def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
 )
 def test_security(flags: list[str], added: set[str] | None) -> None:
     """minimal: nothing but KILL, and for MIG the variable and its capability together; privileged: on request alone."""
-    spec = kustomize.rendered("", *flags)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    spec = pod(*flags)
     assert spec["hostPID"] is True
     assert not {"hostNetwork", "hostIPC"} & spec.keys()
     context = spec["containers"][0]["securityContext"]
@@ -144,18 +94,16 @@ def test_security(flags: list[str], added: set[str] | None) -> None:
 
 @pytest.mark.parametrize("security", ["minimal", "privileged"])
 def test_a_label_of_selinux(security: str) -> None:
-    """Asked for, it is the container's; nothing else can be set under its name, and without it there is none."""
+    """If asked for, it is the container's; otherwise there is none."""
     for flags, expected in ((["--set=seLinuxOptions.type=spc_t"], {"type": "spc_t"}), ([], None)):
-        found = kustomize.rendered("", f"--set=security={security}", *flags)["daemonset-gpu-watchdog"].content
-        context = found["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+        context = pod(f"--set=security={security}", *flags)["containers"][0]["securityContext"]
         assert context.get("seLinuxOptions") == expected
-    assert "'typ' not allowed" in refused("--set=seLinuxOptions.typ=spc_t")
 
 
 def test_the_driver_from_a_folder_of_the_node() -> None:
     """As on GKE: the libraries are mounted where the image's loader looks, and no runtime class is asked for."""
     flags = ["--set=driver.hostPath=/home/kubernetes/bin/nvidia", "--set=driver.runtimeClassName="]
-    spec = kustomize.rendered("", *flags)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    spec = pod(*flags)
     assert {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True} in spec["containers"][0][
         "volumeMounts"
     ]
@@ -165,10 +113,9 @@ def test_the_driver_from_a_folder_of_the_node() -> None:
 
 
 def test_the_driver_s_library_alone() -> None:
-    """One file of the node, where the image's loader looks; together with the folder it is refused by name."""
+    """One file of the node is mounted where the image's loader looks."""
     library = "--set=driver.library=/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-    spec = kustomize.rendered("", library)["daemonset-gpu-watchdog"].content["spec"]["template"]["spec"]
+    spec = pod(library)
     place = "/usr/local/nvidia/lib64/libnvidia-ml.so.1"
     assert {"name": "library", "mountPath": place, "readOnly": True} in spec["containers"][0]["volumeMounts"]
     assert spec["volumes"][-1]["hostPath"] == {"path": library.rpartition("=")[2], "type": "File"}
-    assert "driver.hostPath and driver.library exclude each other" in refused(library, "--set=driver.hostPath=/d")

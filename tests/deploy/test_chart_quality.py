@@ -1,4 +1,4 @@
-"""What the chart tells: its lint, its page of values, and the notes after an installation."""
+"""What the chart prints: its lint, and the notes after an installation."""
 
 import re
 import shutil
@@ -10,12 +10,13 @@ import click
 import pytest
 import yaml
 
-from tests.node.support import cannot_run
+from tests.deploy.chart import template
 from tools import kustomize
 from tools.chart import CHART
-from tools.chart_reference import REFERENCE, chart_reference, values
-from tools.programs import NoProgramsError, helm
+from tools.programs import helm
 from watchdog.cli.main import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _RULE: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "kill"\n'
 _UNBRAKED: Final = f'mode = "enforce"\n{_RULE}'
@@ -29,45 +30,26 @@ data:
 """
 
 
-@pytest.fixture
-def program() -> Path:
-    """The real helm."""
-    try:
-        return helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
-
-
-def test_the_page_of_the_values_is_up_to_date() -> None:
-    """docs/chart.md has every value with its default and meaning, as values.yaml says it."""
-    assert REFERENCE.read_text(encoding="utf-8") == chart_reference()
-    assert len(list(values())) > 40
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("platform", [None, *kustomize.PLATFORMS])
-def test_the_chart_passes_lint(program: Path, platform: str | None) -> None:
+def test_the_chart_passes_lint(platform: str | None) -> None:
     """Helm finds nothing to warn of, with no values and with those of each platform."""
     flags = [] if platform is None else [f"--values={kustomize.PLATFORMS[platform]}"]
-    done = subprocess.run([program, "lint", "--strict", CHART, *flags], capture_output=True, text=True, check=False)
+    done = subprocess.run([helm(), "lint", "--strict", CHART, *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "[WARNING]" not in done.stdout
 
 
-def _notes(program: Path, folder: Path, policy: str, *flags: str) -> str:
+def _notes(folder: Path, policy: str, *flags: str) -> str:
     """The notes as helm renders them: helm itself shows them at an installation alone, which takes a cluster."""
     copy = folder / "chart"
     shutil.copytree(CHART, copy, dirs_exist_ok=True)
     text = (copy / "templates" / "NOTES.txt").read_text(encoding="utf-8")
     (copy / "templates" / "notes.yaml").write_text(_OBJECT % text, encoding="utf-8")
-    command: list[str | Path] = [program, "template", "w", copy, "--namespace=gpus", "--set-file=policy=/dev/stdin"]
-    shown = [*command, "--show-only=templates/notes.yaml", *flags]
-    done = subprocess.run(shown, input=policy, capture_output=True, text=True, check=True)
-    said: str = yaml.safe_load(done.stdout)["data"]["notes"]
-    return said
+    said = template("--show-only=templates/notes.yaml", *flags, policy=policy, chart=copy)
+    notes: str = yaml.safe_load(said)["data"]["notes"]
+    return notes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "flags", "there", "missing"),
     [
@@ -85,18 +67,17 @@ def _notes(program: Path, folder: Path, policy: str, *flags: str) -> str:
     ],
 )
 def test_the_notes_say_what_was_installed(
-    program: Path, tmp_path: Path, policy: str, flags: tuple[str, ...], there: tuple[str, ...], missing: tuple[str, ...]
+    tmp_path: Path, policy: str, flags: tuple[str, ...], there: tuple[str, ...], missing: tuple[str, ...]
 ) -> None:
-    """Mode, rules and what is unusual; nobody learns by a kill that the policy enforces."""
-    said = _notes(program, tmp_path, policy, *flags)
+    """Mode, rules and what is unusual; no kill comes as the first sign that the policy enforces."""
+    said = _notes(tmp_path, policy, *flags)
     assert all(words in said for words in there), said
     assert not [words for words in missing if words in said], said
 
 
-@pytest.mark.slow
-def test_the_commands_of_the_notes_are_right(program: Path, tmp_path: Path) -> None:
+def test_the_commands_of_the_notes_are_right(tmp_path: Path) -> None:
     """Each is for the release's namespace, and one that the program understands."""
-    said = _notes(program, tmp_path, "")
+    said = _notes(tmp_path, "")
     assert set(re.findall(r"-n (\S+)", said)) == {"gpus"}
     called = re.findall(r"gpu-watchdog ([a-z]+.*)$", said, re.MULTILINE)
     assert {"doctor", "scan", "history", "stop"} <= {each.split()[0] for each in called}

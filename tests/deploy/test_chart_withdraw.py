@@ -1,60 +1,33 @@
 """What uninstalling withdraws with: where its Job may run, on which nodes it works, and when there is none."""
 
 import json
-import subprocess
 from typing import Any, Final
 
 import pytest
-import yaml
 
-from tests.node.support import cannot_run
-from tools import chart
-from tools.programs import NoProgramsError, helm
+from tests.deploy.chart import objects, of_kind, pod, refused
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _POLICY: Final = '[capacity]\nresource = "example.com/vram"\n'
-_POOLS: Final = {
-    "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]},
-                {
-                    "matchExpressions": [
-                        {"key": "gpu", "operator": "Exists"},
-                        {"key": "virtual", "operator": "DoesNotExist"},
-                        {"key": "cards", "operator": "NotIn", "values": ["0"]},
-                    ]
-                },
-            ]
-        }
-    }
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    try:
-        helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
-
-
-def rendered(*flags: str) -> list[dict[str, Any]]:
-    """Every object of the chart, with a policy that has [capacity]."""
-    said = subprocess.run(
-        [str(helm()), "template", "r", str(chart.CHART), "--set-file=policy=/dev/stdin", *flags],
-        input=_POLICY,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return list(yaml.safe_load_all(said))
+_POOL: Final = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
+_POOLS: Final = (
+    {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]},
+    {
+        "matchExpressions": [
+            {"key": "gpu", "operator": "Exists"},
+            {"key": "virtual", "operator": "DoesNotExist"},
+            {"key": "cards", "operator": "NotIn", "values": ["0"]},
+        ]
+    },
+)
+_MANY: Final = {"matchExpressions": [{"key": "cards", "operator": "Gt", "values": ["3"]}]}
+_NAMED: Final = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-a"]}]}
 
 
 def hook(*flags: str) -> list[dict[str, Any]]:
-    """Every object of the hook."""
-    return [each for each in rendered(*flags) if each["metadata"]["name"].endswith("-withdraw")]
+    """Every object of the hook, under a policy with [capacity]."""
+    return [each for each in objects(*flags, policy=_POLICY) if each["metadata"]["name"].endswith("-withdraw")]
 
 
 def terms(*each: object) -> str:
@@ -65,7 +38,7 @@ def terms(*each: object) -> str:
 
 def job(*flags: str) -> dict[str, Any]:
     """The pod of the hook's Job."""
-    (found,) = [each for each in hook(*flags) if each["kind"] == "Job"]
+    (found,) = of_kind(hook(*flags), "Job")
     spec: dict[str, Any] = found["spec"]["template"]["spec"]
     return spec
 
@@ -89,7 +62,7 @@ def selectors(*flags: str) -> list[str]:
         (["--set=nodeSelector.pool=mig"], ["nvidia.com/gpu.present=true,pool=mig"]),
         (["--set=excludeNodeLabels.pool=mig"], ["nvidia.com/gpu.present=true,pool notin (mig)"]),
         (
-            [f"--set-json=affinity={json.dumps(_POOLS)}", "--set=excludeNodeLabels.own=1"],
+            [terms(*_POOLS), "--set-string=excludeNodeLabels.own=1"],
             [
                 "nvidia.com/gpu.present=true,pool in (a,b),own notin (1)",
                 "nvidia.com/gpu.present=true,gpu,!virtual,cards notin (0),own notin (1)",
@@ -100,13 +73,7 @@ def selectors(*flags: str) -> list[str]:
 )
 def test_it_works_on_the_nodes_of_the_release(flags: list[str], expected: list[str]) -> None:
     """Another release's nodes keep theirs: the selectors say what nodeSelector and affinity say."""
-    strings = [each.replace("--set=excludeNodeLabels.own", "--set-string=excludeNodeLabels.own") for each in flags]
-    assert selectors(*strings) == expected
-
-
-_POOL: Final = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
-_MANY: Final = {"matchExpressions": [{"key": "cards", "operator": "Gt", "values": ["3"]}]}
-_NAMED: Final = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-a"]}]}
+    assert selectors(*flags) == expected
 
 
 @pytest.mark.parametrize("flag", ["--set-json=nodeSelector=null", "--set=nodeSelector.pool=a"])
@@ -120,11 +87,9 @@ _NAMED: Final = {"matchFields": [{"key": "metadata.name", "operator": "In", "val
         (({},), "all its node terms are empty, and an empty term matches no node"),
     ],
 )
-def test_nodes_that_labels_cannot_say_are_refused(given: tuple[object, ...], said: str, flag: str) -> None:
+def test_nodes_that_no_label_selector_can_name_are_refused(given: tuple[object, ...], said: str, flag: str) -> None:
     """It would take the entry from other releases' nodes: refused at once, with the remedy, which then helps."""
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        hook(terms(*given), flag)
-    assert said in caught.value.stderr
+    assert said in refused(terms(*given), flag, policy=_POLICY)
     assert hook(terms(*given), flag, "--set=withdraw.onUninstall=false") == []
     assert hook(terms(*given), flag, "--set=rbac.create=false") == []
 
@@ -150,9 +115,8 @@ def test_null_is_as_good_as_nothing(affinity: object, exclude: dict[str, str]) -
     """A values file unsets by null what another one set: at any level of the affinity it is as if nothing was there."""
     flags = (f"--set-json=affinity={json.dumps(affinity)}", f"--set-json=excludeNodeLabels={json.dumps(exclude)}")
     assert selectors(*flags) == ["nvidia.com/gpu.present=true" + ",own notin (yes)" * len(exclude)]
-    (found,) = [each for each in rendered(*flags) if each["kind"] == "DaemonSet"]
     if exclude:
-        required = found["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        required = pod(*flags, policy=_POLICY)["affinity"]["nodeAffinity"]
         expression = {"key": "own", "operator": "NotIn", "values": ["yes"]}
         assert required["requiredDuringSchedulingIgnoredDuringExecution"] == {
             "nodeSelectorTerms": [{"matchExpressions": [expression]}]
@@ -171,7 +135,7 @@ def test_it_runs_where_no_node_with_gpus_is() -> None:
     assert "affinity" not in job("--set-json=nodeSelector=null")
 
 
-def test_whoever_gives_the_rights_himself_has_no_hook() -> None:
+def test_no_hook_without_its_rights() -> None:
     """It would bring a role and admission policies of its own, which rbac.create=false says not to."""
     assert len(hook()) == 6
     assert hook("--set=rbac.create=false") == []

@@ -1,13 +1,10 @@
 """Names that an operator gives: whatever they are, the objects still belong together, and Kubernetes takes them."""
 
-import subprocess
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import yaml
 
-from tools.chart import CHART
-from tools.programs import helm
+from tests.deploy.chart import objects, of_kind
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
@@ -15,17 +12,6 @@ _CAPACITY: Final = 'mode = "observe"\n[capacity]\nresource = "example.com/vram"\
 _ALL: Final = "networkPolicy.create=true,resourceQuota.create=true,prometheus.podMonitor.create=true"
 _LONG: Final = f"{'a' * 61}-b-c"
 _CUT: Final = f"{'a' * 61}-b"
-
-
-def rendered(*flags: str, release: str = "r", policy: str = _CAPACITY) -> list[dict[str, Any]]:
-    """All objects of a release, the hooks among them."""
-    command = [str(helm()), "template", release, str(CHART), "--namespace=gpus", "--set-file=policy=/dev/stdin"]
-    done = subprocess.run([*command, *flags], input=policy, check=True, capture_output=True, text=True, timeout=60)
-    return [each for each in yaml.safe_load_all(done.stdout) if each is not None]
-
-
-def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [each for each in objects if each["kind"] == kind]
 
 
 @pytest.mark.parametrize(
@@ -44,48 +30,48 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 )
 def test_names_follow_the_overrides(release: str, values: str, name: str, label: str) -> None:
     """Helm's usual rules, and everything that refers to an object or to the pods by a label follows."""
-    objects = rendered(f"--set={_ALL}", f"--set-string={values}", release=release)
-    (daemonset,) = of_kind(objects, "DaemonSet")
+    found = objects(f"--set={_ALL}", f"--set-string={values}", policy=_CAPACITY, release=release)
+    (daemonset,) = of_kind(found, "DaemonSet")
     assert daemonset["metadata"]["name"] == name
     labels = daemonset["spec"]["template"]["metadata"]["labels"]
     assert labels == {"app.kubernetes.io/name": label}
-    (network, monitor) = (of_kind(objects, kind)[0]["spec"] for kind in ("NetworkPolicy", "PodMonitor"))
+    (network, monitor) = (of_kind(found, kind)[0]["spec"] for kind in ("NetworkPolicy", "PodMonitor"))
     selectors = (daemonset["spec"]["selector"], network["podSelector"], monitor["selector"])
     assert all(each == {"matchLabels": labels} for each in selectors)
     # The pods of the Jobs are not the daemon's.
-    jobs = of_kind(objects, "Job")
+    jobs = of_kind(found, "Job")
     assert len(jobs) == 2
     assert all(job["spec"]["template"]["metadata"]["labels"] != labels for job in jobs)
     # The name of a Job is also a label of its pods, of at most 63 characters.
     assert all(len(job["metadata"]["name"]) <= 63 for job in jobs)
-    maps = {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap")}
+    maps = {each["metadata"]["name"] for each in of_kind(found, "ConfigMap")}
     for each in (daemonset, *jobs):
         for volume in each["spec"]["template"]["spec"].get("volumes", ()):
             assert "configMap" not in volume or volume["configMap"]["name"] in maps
-    accounts = {each["metadata"]["name"] for each in of_kind(objects, "ServiceAccount")}
+    accounts = {each["metadata"]["name"] for each in of_kind(found, "ServiceAccount")}
     assert daemonset["spec"]["template"]["spec"]["serviceAccountName"] == name
     assert {
-        subject["name"] for each in of_kind(objects, "ClusterRoleBinding") for subject in each["subjects"]
+        subject["name"] for each in of_kind(found, "ClusterRoleBinding") for subject in each["subjects"]
     } == accounts
     # Another release of other names, in the same namespace, shares no object with this one.
-    other = rendered(f"--set={_ALL}", "--set=fullnameOverride=other,nameOverride=other", release="other")
-    mine, theirs = ({(each["kind"], each["metadata"]["name"]) for each in found} for found in (objects, other))
+    other = objects(
+        f"--set={_ALL}", "--set=fullnameOverride=other,nameOverride=other", policy=_CAPACITY, release="other"
+    )
+    mine, theirs = ({(each["kind"], each["metadata"]["name"]) for each in release_} for release_ in (found, other))
     assert not mine & theirs
 
 
 def test_the_policy_of_an_existing_config_map() -> None:
     """It is mounted under the name that the daemon reads, checked before the installation, and no other is made."""
     flags = ("--set=existingConfigMap.name=mine,existingConfigMap.key=gpu.toml",)
-    objects = rendered(*flags)
-    assert not of_kind(objects, "ConfigMap")
-    check = next(each for each in of_kind(objects, "Job") if each["metadata"]["name"].endswith("-policy-check"))
+    found = objects(*flags, policy=_CAPACITY)
+    assert not of_kind(found, "ConfigMap")
+    check = next(each for each in of_kind(found, "Job") if each["metadata"]["name"].endswith("-policy-check"))
     expected = {"name": "mine", "items": [{"key": "gpu.toml", "path": "policy.toml"}]}
-    for each in (of_kind(objects, "DaemonSet")[0], check):
+    for each in (of_kind(found, "DaemonSet")[0], check):
         (volume,) = (one for one in each["spec"]["template"]["spec"]["volumes"] if one["name"] == "policy")
         assert volume["configMap"] == expected
     # Without a cluster the rights are those of `policy`.
-    roles = {each["metadata"]["name"] for each in of_kind(objects, "ClusterRole")}
+    roles = {each["metadata"]["name"] for each in of_kind(found, "ClusterRole")}
     assert "gpu-watchdog-capacity" in roles
-    assert "gpu-watchdog-capacity" not in {
-        each["metadata"]["name"] for each in of_kind(rendered(*flags, policy=""), "ClusterRole")
-    }
+    assert "gpu-watchdog-capacity" not in {each["metadata"]["name"] for each in of_kind(objects(*flags), "ClusterRole")}

@@ -8,11 +8,9 @@ from typing import Any, Final
 import pytest
 
 from tests.deploy.printed import Objects, blocks, daemonset, rendered
-from tests.node.support import cannot_run
 from tools import ROOT, kustomize
-from tools.programs import NoProgramsError, helm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _PAGE: Final = ROOT / "docs" / "security.md"
 _MIG: Final = {"example.com/gpu-watchdog": "mig"}
@@ -26,14 +24,6 @@ _LABELS: Final = (
     {"eks.amazonaws.com/instance-gpu-manufacturer": "nvidia"},
     {"karpenter.k8s.aws/instance-gpu-manufacturer": "nvidia"},
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    try:
-        helm()
-    except NoProgramsError as error:
-        cannot_run(str(error))
 
 
 def _releases(folder: Path, platform: str, more: str = "") -> tuple[Objects, Objects]:
@@ -57,12 +47,11 @@ def _matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 def _runs_on(objects: Objects, labels: Mapping[str, str]) -> bool:
     spec = daemonset(objects)["spec"]["template"]["spec"]
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+    if not (spec.get("nodeSelector") or {}).items() <= labels.items():
         return False
-    affinity = spec.get("affinity")
-    if affinity is None:
+    if "affinity" not in spec:
         return True
-    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     return any(all(_matches(each, labels) for each in term["matchExpressions"]) for term in terms)
 
 

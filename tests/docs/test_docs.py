@@ -13,6 +13,7 @@ import pytest
 
 from tests.export.build import climbing
 from tests.worlds import at, parse_policy
+from tools.chart_reference import REFERENCE, chart_reference
 from tools.readme import DEMO, README, with_demo
 from watchdog.cli.main import main
 from watchdog.core.assessment import Reason, Verdict
@@ -263,3 +264,8 @@ def test_the_demo_is_shown() -> None:
     )
     assert len(shown) >= 5
     assert {line.strip() for line in shown} <= {line.strip() for line in demo.splitlines()}
+
+
+def test_the_values_of_the_chart_are_documented() -> None:
+    """docs/chart.md has every value with its default and meaning, as values.yaml has them."""
+    assert REFERENCE.read_text(encoding="utf-8") == chart_reference(), "python -m tools.chart_reference"

@@ -1,4 +1,4 @@
-"""Odd values: the chart refuses each by its name, or renders objects that Kubernetes accepts and that mean the same."""
+"""Values of the chart: each is refused by its place, or gives valid objects with the same meaning."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.test_refused import refused
+from tests.deploy.chart import DAEMONSET, daemonset, pod, refused
 from tools import kustomize
 from tools.programs import kubectl_validate
 
@@ -16,7 +16,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _CLIENT: Final = {"nvidia.com/gpu.deploy.client": "true"}
 _PEER: Final[dict[str, Any]] = {"namespaceSelector": {}}
+_ENFORCE: Final = 'mode = "enforce"\n'
 REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    # Misspelt keys.
+    ({"securty": "minimal"}, "'securty' not allowed"),
+    ({"namespace": {"create": True}}, "'namespace' not allowed"),
+    ({"seLinuxOptions": {"typ": "spc_t"}}, "'typ' not allowed"),
+    ({"tolerations": [{"operater": "Exists"}]}, "'operater' not allowed"),
+    ({"resources": {"limit": {"memory": "1Gi"}}}, "'limit' not allowed"),
+    # Values of the wrong kind, or outside of what there is.
+    ({"security": "none"}, "at '/security': value must be one of"),
+    ({"driver": {"mig": "perhaps"}}, "at '/driver/mig': got string, want boolean"),
+    ({"mps": {"pipes": ""}}, "at '/mps/pipes'"),
+    ({"mps": {"driverRoot": "/run/../driver"}}, "at '/mps/driverRoot'"),
+    ({"image": {"digest": "abc"}}, "at '/image/digest'"),
+    ({"journal": {"path": "relative"}}, "at '/journal/path'"),
+    ({"journal": {"path": "/etc"}}, "at '/journal/path'"),
+    ({"journal": {"path": "/var/lib"}}, "at '/journal/path'"),
+    ({"journal": {"path": "/var/lib/../gpu-watchdog"}}, "at '/journal/path'"),
+    ({"maxUnavailable": "some"}, "at '/maxUnavailable'"),
+    ({"maxUnavailable": "0%"}, "at '/maxUnavailable'"),
+    ({"maxUnavailable": "101%"}, "at '/maxUnavailable'"),
+    ({"maxUnavailable": 0}, "at '/maxUnavailable'"),
+    ({"listen": "127.0.0.1"}, "at '/listen': value must be one of"),
+    ({"driver": {"library": "/run/x.so", "hostPath": "/d"}}, "driver.hostPath and driver.library exclude each other"),
     # An ingress rule without peers lets everyone in.
     ({"networkPolicy": {"create": True, "from": []}}, "at '/networkPolicy/from"),
     ({"networkPolicy": {"create": True, "from": [{}]}}, "at '/networkPolicy/from/0"),
@@ -88,9 +111,14 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
 
 
 @pytest.mark.parametrize(("values", "named"), REFUSED, ids=[json.dumps(values) for values, _ in REFUSED])
-def test_an_odd_value_is_refused_by_name(values: dict[str, Any], named: str, tmp_path: Path) -> None:
-    """A value that would render a broken object, or one that opens more than was asked for, is refused by its place."""
+def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str, tmp_path: Path) -> None:
+    """A misspelt key, or a value that would render a broken object or open more than was asked for, is named."""
     assert named in refused(_file(values, tmp_path))
+
+
+def test_a_policy_that_is_no_toml_is_refused() -> None:
+    """It would end the daemon at its start; helm reports it with the line."""
+    assert "policy: this is not TOML: toml: line 2" in refused(policy="mode = 'observe'\nx = =\n")
 
 
 TAKEN: Final[tuple[dict[str, Any], ...]] = (
@@ -129,21 +157,19 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
 def test_what_is_taken_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
     """Every accepted value arrives as it was given, in objects that pass the validation of Kubernetes itself."""
     objects = kustomize.rendered("", _file(values, tmp_path))
-    (daemonset,) = (each.content for each in objects.values() if each.content["kind"] == "DaemonSet")
     manifests = tmp_path / "manifests.yaml"
     manifests.write_text("---\n".join(each.text for each in objects.values()), encoding="utf-8")
     done = subprocess.run([kubectl_validate(), manifests], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    template = daemonset["spec"]["template"]
+    (found,) = (each.content for each in objects.values() if each.content["kind"] == "DaemonSet")
+    template = found["spec"]["template"]
     spec = template["spec"]
-    for name, value in (("runtimeClassName", values.get("driver", {}).get("runtimeClassName")),):
-        assert value is None or spec[name] == value
+    name = values.get("driver", {}).get("runtimeClassName")
+    assert name is None or spec["runtimeClassName"] == name
     assert spec["priorityClassName"] == values.get("priorityClassName", "system-node-critical")
     assert values.get("podLabels", {}).items() <= template["metadata"]["labels"].items()
     assert values.get("podAnnotations", {}).items() <= template["metadata"].get("annotations", {}).items()
-    wanted = (
-        {**values.get("nodeSelector", {}), **_CLIENT} if "gpuOperator" in values else values.get("nodeSelector", {})
-    )
+    wanted = {**values.get("nodeSelector", {}), **(_CLIENT if "gpuOperator" in values else {})}
     assert wanted.items() <= spec["nodeSelector"].items()
     given = values.get("env", [])
     assert [each for each in spec["containers"][0]["env"] if each in given] == given
@@ -152,7 +178,7 @@ def test_what_is_taken_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
 def test_no_object_says_a_key_twice(tmp_path: Path) -> None:
     """No key appears twice: podAnnotations take precedence over the annotations of the chart."""
     values = {"prometheus": {"annotations": True}, "podAnnotations": {"prometheus.io/scrape": "false"}}
-    text = kustomize.rendered("", _file(values, tmp_path))["daemonset-gpu-watchdog"].text
+    text = kustomize.rendered("", _file(values, tmp_path))[DAEMONSET].text
     assert text.count("prometheus.io/scrape") == 1
     annotations = yaml.safe_load(text)["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/scrape"] == "false"
@@ -162,3 +188,44 @@ def _file(values: dict[str, Any], folder: Path) -> str:
     path = folder / "values.json"
     path.write_text(json.dumps(values), encoding="utf-8")
     return f"--values={path}"
+
+
+def test_enforcing_needs_a_journal_that_stays() -> None:
+    """An emptyDir is gone with the pod, and the brakes would forget: refused for a policy that enforces."""
+    assert 'the brakes of a policy with mode = "enforce"' in refused("--set=journal.type=emptyDir", policy=_ENFORCE)
+    assert {"name": "state", "emptyDir": {}} in pod("--set=journal.type=emptyDir")["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_kept"),
+    [
+        ({"value": "/var/lib/gpu-watchdog/other.db"}, True),
+        ({"value": "/tmp/journal.db"}, False),  # an emptyDir
+        ({"value": "/var/lib/gpu-watchdog/../../../tmp/journal.db"}, False),
+        ({"value": "/var/lib/gpu-watchdog-2/journal.db"}, False),
+        ({"value": "journal.db"}, False),
+        ({"valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}, False),
+    ],
+)
+def test_enforcing_keeps_the_journal_on_its_volume(variable: dict[str, Any], *, is_kept: bool) -> None:
+    """No variable takes the journal to a place that is gone with the pod, under a policy that enforces."""
+    env = f"--set-json=env={json.dumps([{'name': 'GPU_WATCHDOG_JOURNAL', **variable}])}"
+    assert pod(env)
+    if is_kept:
+        assert pod(env, policy=_ENFORCE)
+    else:
+        assert "env: GPU_WATCHDOG_JOURNAL is not below /var/lib/gpu-watchdog" in refused(env, policy=_ENFORCE)
+
+
+@pytest.mark.parametrize("path", ["/var/lib/gpu-watchdog", "/gpu-watchdog", "/mnt/disk-1/gpu-watchdog-mig"])
+def test_the_journal_has_a_folder_of_its_own(path: str) -> None:
+    """Any disk of the node, and none of its folders that something else uses."""
+    (state,) = (each for each in pod(f"--set=journal.path={path}")["volumes"] if each["name"] == "state")
+    assert state["hostPath"] == {"path": path, "type": "DirectoryOrCreate"}
+
+
+@pytest.mark.parametrize("count", ["1", "50", "1%", "99%", "100%"])
+def test_as_many_nodes_as_kubernetes_takes(count: str) -> None:
+    """Both kinds, up to all nodes; never none, with which no update would go on."""
+    rolling = daemonset(f"--set=maxUnavailable={count}")["updateStrategy"]["rollingUpdate"]
+    assert rolling == {"maxSurge": 0, "maxUnavailable": int(count) if count.isdigit() else count}

@@ -1,0 +1,80 @@
+"""Kustomize's folder comes to the same objects as the chart: overlays, platforms, options, and any mix of them."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.chart import DAEMONSET, built, kustomized, whole
+from tools import chart, kustomize
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    """The files in Kustomize's folder and in the chart's are those that the tools write."""
+    for folder, expected in ((kustomize.KUSTOMIZE, kustomize.files()), (chart.CHART / "files", chart.files())):
+        found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+        assert {str(name): path.read_text(encoding="utf-8") for name, path in found.items()} == expected
+
+
+@pytest.mark.parametrize("overlay", kustomize.policies())
+def test_an_overlay(overlay: str) -> None:
+    """Each overlay has the very objects that the chart renders with its policy."""
+    assert built(kustomize.KUSTOMIZE / "overlays" / overlay) == whole(kustomize.policies()[overlay])
+
+
+@pytest.mark.parametrize("overlay", kustomize.policies())
+@pytest.mark.parametrize("platform", kustomize.PLATFORMS)
+def test_an_overlay_for_a_platform(platform: str, overlay: str, tmp_path: Path) -> None:
+    """An overlay of one's own, as the pages print it: the objects of the chart with that policy and those values."""
+    images = [{"name": "gpu-memory-watchdog", "newName": "registry.example/gpu-memory-watchdog", "newTag": "1.2"}]
+    found = kustomized(tmp_path, f"platforms/{platform}", overlay=overlay, images=images)
+    image = ("--set=image.repository=registry.example/gpu-memory-watchdog", "--set-string=image.tag=1.2")
+    values = f"--values={kustomize.PLATFORMS[platform]}"
+    assert found == whole(kustomize.policies()[overlay], values, *image)
+
+
+@pytest.mark.parametrize("option", kustomize.OPTIONS)
+def test_an_option(option: str, tmp_path: Path) -> None:
+    """PodMonitor, rules, dashboard, NetworkPolicy, SCC: what the chart adds by a value Kustomize has as a component."""
+    policy = kustomize.policies()["enforce"]
+    found, without = kustomized(tmp_path, f"options/{option}"), whole(policy)
+    assert found == whole(policy, f"--set={kustomize.OPTIONS[option]}=true") != without
+    # Some only change the DaemonSet.
+    assert len(found) == len(without) + (option not in {"gpu-operator-client", "mps"})
+
+
+@pytest.mark.parametrize("platform", kustomize.PLATFORMS)
+def test_mounts_of_a_platform_and_of_mps_add_up(platform: str, tmp_path: Path) -> None:
+    """A platform's component and the one for MPS can be used together, in any order."""
+    flags = (f"--values={kustomize.PLATFORMS[platform]}", "--set=mps.mounts=true")
+    expected = whole(kustomize.policies()["enforce"], *flags)[DAEMONSET]
+    for components in ((f"platforms/{platform}", "options/mps"), ("options/mps", f"platforms/{platform}")):
+        found = kustomized(tmp_path, *components)[DAEMONSET]
+        assert _sorted(found["spec"]["template"]) == _sorted(expected["spec"]["template"])
+
+
+def _sorted(pods: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same pod template with what it mounts in one order."""
+    for items in (pods["spec"]["volumes"], pods["spec"]["containers"][0]["volumeMounts"]):
+        items.sort(key=lambda item: str(item["name"]))
+    return pods
+
+
+def test_every_switch_of_the_chart_is_in_kustomize_too() -> None:
+    """Each switch for a further object, a mount, or other nodes is an option or a platform's."""
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+    names = {"create", "scc", "client", "mounts"}
+    switches = {path for path, value in _leaves("", values) if value is False and path.rpartition(".")[2] in names}
+    assert switches == {*kustomize.OPTIONS.values(), "resourceQuota.create"}  # the last is in platforms/gke
+
+
+def _leaves(path: str, content: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _leaves(f"{path}{key}.", value)
+        else:
+            yield f"{path}{key}", value
