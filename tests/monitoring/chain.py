@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -18,47 +19,27 @@ from tests.monitoring.asking import wait_for
 from tests.monitoring.notifying import ALERTS, RECORDING, example, hurried, with_waits
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.monitoring.scraping import plain_job, without_api
-from tests.monitoring.webhook import Told, Webhook
+from tests.monitoring.webhook import Notified, Webhook
 from tests.rig import Daemon, Node, Pod, Tenant, node
-from tests.rig.command import daemon
 from tests.stub import GIB
+from tests.world.policies import WARN_AT_ONCE, write_policy
+from tests.world.test_kill import run
 
 NAMESPACE: Final = "team-a-dev"
-# A warning from 100 % on, a kill from 150 % on, and nothing that the driver takes on top.
-_POLICY: Final = """
-mode = "enforce"
-[[declaration]]
-resource = "veriff.com/gpu-memory"
-unit = "1"
-[allowance]
-per_context = "0"
-percent = "0%"
-[[rule]]
-name = "shared"
-match = { namespaces = ["team-*"] }
-[[rule.step]]
-above = "100%"
-for = "1s"
-do = "warn"
-[[rule.step]]
-above = "150%"
-for = "1s"
-do = "kill"
-scope = "container"
-grace = "5s"
-"""
+OVER: Final = GIB * 3 // 2  # is only warned of: the pod declares 1Gi, and may use 1.27Gi
+_KILL: Final = 'above = "150%"\nfor = "1s"\ndo = "kill"\nscope = "container"\ngrace = "5s"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often is scraped and evaluated, how long Alertmanager waits (None: as in the example), and rules wait."""
+    """How often Prometheus scrapes and evaluates; how long Alertmanager (None: as in the example) and rules wait."""
 
     scrape: str = "200ms"
     evaluate: str = "200ms"
     wait: str | None = "1s"
     waits: Mapping[str, str] = field(default_factory=dict)
-    times: int = 1  # the rules' times are so many times as short
-    resend: str = "1s"  # how often Prometheus tells the same again
+    times: int = 1  # by how much all times in the rules are divided
+    resend: str = "1s"  # how often Prometheus sends the same alert again
 
 
 _LIFE_S: Final = 300.0  # of a process of tests/rig
@@ -66,8 +47,7 @@ _LIFE_S: Final = 300.0  # of a process of tests/rig
 # with less.
 AS_SHIPPED: Final = Pace(scrape="15s", evaluate="30s", wait=None, resend="1m")
 QUICK: Final = Pace(waits={"GPUMemoryOverLimit": "1s"})
-# GPUMemoryOverLimit waits 10 s, so that a kill that takes its time on a busy machine comes first, and is over again
-# within the 20 s for which a kill is told.
+# GPUMemoryOverLimit waits 10 s, so that a slow kill comes first; the alert of a kill ends after 20 s.
 FAST: Final = Pace(times=30)
 
 
@@ -102,23 +82,22 @@ class Chain:
         return tenant
 
     def allocate(self, tenant: Tenant, used: int) -> float:
-        """Let a process use so much from now on: when that was (Unix seconds)."""
+        """Let a process use this much from now on: when that was (Unix seconds)."""
         self.world.use(tenant, used)
         return time.time()
 
-    def wait_told(self, name: str, pod: Pod, *, status: str = "firing", limit_s: float = 60.0) -> Told:
-        """Wait until the webhook was told of an alert about a pod."""
-        return self.webhook.wait_until(lambda: self.told(name, pod, status=status), limit_s)[0]
+    def wait_notified(self, name: str, pod: Pod, *, status: str = "firing", limit_s: float = 60.0) -> Notified:
+        """Wait until the webhook gets an alert about a pod."""
+        return self.webhook.wait_until(lambda: self.notified(name, pod, status=status), limit_s)[0]
 
-    def told(self, name: str, pod: Pod, *, status: str = "firing") -> list[Told]:
-        """What the webhook was told about a pod under one name."""
-        return [each for each in self.webhook.told(name, status=status) if each.labels["pod"] == pod.name]
+    def notified(self, name: str, pod: Pod, *, status: str = "firing") -> list[Notified]:
+        """What the webhook got about a pod under one name."""
+        return [each for each in self.webhook.got(name, status=status) if each.labels["pod"] == pod.name]
 
-    def is_silenced(self, name: str, pod: Pod) -> bool | None:
-        """Whether Alertmanager has an alert about a pod and keeps it to itself; None: it has none."""
+    def wait_silenced(self, name: str, pod: Pod) -> None:
+        """Wait until Alertmanager inhibits an alert about a pod."""
         labels = {"alertname": name, "pod": pod.name}
-        found = [each for each in self.alertmanager.alerts() if labels.items() <= each["labels"].items()]
-        return any(each["status"]["inhibitedBy"] for each in found) if found else None
+        wait_for(lambda: self.alertmanager.is_silenced(labels), lambda: str(self.alertmanager.alerts()), 60)
 
     def first(self, selector: str, at_least: float = -1.0) -> float:
         """When the first sample of a selector was taken whose value is at least this (Unix seconds)."""
@@ -133,10 +112,7 @@ def chain(folder: Path, pace: Pace = QUICK) -> Iterator[Chain]:
     root.mkdir()
     with node(root) as world, Webhook() as webhook, contextlib.ExitStack() as stack:
         world.write()
-        policy = world.root / "policy.toml"
-        policy.write_text(_POLICY, encoding="utf-8")
-        arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
-        dog = stack.enter_context(daemon(world.root, world.stub_file, *arguments))
+        dog = stack.enter_context(run(world, write_policy(world.root, WARN_AT_ONCE, _KILL)))
         notified = example(webhook.url, wait=pace.wait)
         alertmanager = stack.enter_context(Alertmanager(folder / "alertmanager", notified))
         config = _configuration(folder, pace, dog, alertmanager)
@@ -160,37 +136,34 @@ def _configuration(folder: Path, pace: Pace, dog: Daemon, alertmanager: Alertman
     )
 
 
-def go_over(run: Chain, name: str, *, limit_s: float = 60.0) -> tuple[Pod, Tenant, Told, list[Link]]:
-    """Let a pod use 120 % of what it declares until the webhook is told, and give what was told and the links.
+def go_over(running: Chain, name: str, *, limit_s: float = 60.0) -> tuple[Pod, Tenant, Notified, list[Link]]:
+    """Let a pod go over its limit until the webhook gets the alert: the alert, and how long each link took.
 
     Where that may take longer than a process of the tests lives, another takes its place meanwhile.
     """
-    pod, tenant = run.tenant(name)
-    began = run.allocate(tenant, GIB * 6 // 5)
+    pod, tenant = running.tenant(name)
+    began = running.allocate(tenant, OVER)
     if limit_s > _LIFE_S:
         time.sleep(_LIFE_S / 2)
         tenant.used = 0
-        run.start(pod, GIB * 6 // 5)
-    told = run.wait_told("GPUMemoryOverLimit", pod, limit_s=limit_s)
-    scraped = run.first(f'gpu_watchdog_account_over_limit{{pod="{name}"}}', 1.0)
-    pending = run.first(f'ALERTS{{alertname="GPUMemoryOverLimit", pod="{name}"}}')
-    fired = _seconds(told.starts_at)
-    marks = [began, scraped, pending, fired, told.at]
+        running.start(pod, OVER)
+    over = running.wait_notified("GPUMemoryOverLimit", pod, limit_s=limit_s)
+    scraped = running.first(f'gpu_watchdog_account_over_limit{{pod="{name}"}}', 1.0)
+    pending = running.first(f'ALERTS{{alertname="GPUMemoryOverLimit", pod="{name}"}}')
     names = ("allocation to scrape", "scrape to rule", "for", "rule to notification")
-    return pod, tenant, told, _links(marks, names)
+    return pod, tenant, over, _links(names, began, scraped, pending, _seconds(over.starts_at), over.at)
 
 
-def go_killed(run: Chain, name: str, *, limit_s: float = 60.0) -> tuple[Pod, Told, list[Link]]:
-    """Let a pod use twice what it declares until the webhook is told of its end."""
-    pod, tenant = run.tenant(name)
-    began = run.allocate(tenant, 2 * GIB)
-    told = run.wait_told("GPUMemoryPodKilled", pod, limit_s=limit_s)
+def go_killed(running: Chain, name: str, *, limit_s: float = 60.0) -> tuple[Pod, Notified, list[Link]]:
+    """Let a pod be killed until the webhook gets the alert."""
+    pod, tenant = running.tenant(name)
+    began = running.allocate(tenant, 3 * GIB)
+    killed = running.wait_notified("GPUMemoryPodKilled", pod, limit_s=limit_s)
     signalled = tenant.terms[0] + time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    scraped = run.first(f'gpu_watchdog_pod_last_action_timestamp_seconds{{pod="{name}", action="kill", result="done"}}')
-    fired = _seconds(told.starts_at)
-    marks = [began, signalled, scraped, fired, told.at]
+    action = f'gpu_watchdog_pod_last_action_timestamp_seconds{{pod="{name}", action="kill", result="done"}}'
     names = ("allocation to signal", "signal to scrape", "scrape to rule", "rule to notification")
-    return pod, told, _links(marks, names)
+    links = _links(names, began, signalled, running.first(action), _seconds(killed.starts_at), killed.at)
+    return pod, killed, links
 
 
 def table(title: str, links: list[Link]) -> str:
@@ -199,14 +172,10 @@ def table(title: str, links: list[Link]) -> str:
     return "\n".join([title, *lines, f"  {'all':<24}{sum(each.took_s for each in links):8.2f} s"])
 
 
-def settled(run: Chain, name: str, pod: Pod) -> None:
-    """Wait until Alertmanager keeps an alert about a pod to itself."""
-    wait_for(lambda: run.is_silenced(name, pod), lambda: str(run.alertmanager.alerts()), 60)
-
-
-def _links(marks: list[float], names: tuple[str, ...]) -> list[Link]:
-    pairs = zip(names, marks, marks[1:], strict=False)
-    return [Link(name=name, took_s=after - before) for name, before, after in pairs]
+def _links(names: tuple[str, ...], *moments: float) -> list[Link]:
+    return [
+        Link(name=name, took_s=after - before) for name, (before, after) in zip(names, pairwise(moments), strict=True)
+    ]
 
 
 def _seconds(moment: str) -> float:
@@ -215,9 +184,9 @@ def _seconds(moment: str) -> float:
 
 def main() -> int:
     """Both ways at the pace that ships."""
-    with tempfile.TemporaryDirectory(prefix="chain-") as folder, chain(Path(folder), AS_SHIPPED) as run:
-        print(table("killed, at the pace that ships", go_killed(run, "trainer", limit_s=300)[2]), flush=True)
-        print(table("over its limit, at the pace that ships", go_over(run, "notebook", limit_s=600)[3]), flush=True)
+    with tempfile.TemporaryDirectory(prefix="chain-") as folder, chain(Path(folder), AS_SHIPPED) as running:
+        print(table("killed, at the pace that ships", go_killed(running, "trainer", limit_s=300)[2]), flush=True)
+        print(table("over its limit, at the pace that ships", go_over(running, "notebook", limit_s=600)[3]), flush=True)
     return 0
 
 

@@ -12,7 +12,6 @@ from tests.monitoring.asking import query_json, wait_for
 from tests.monitoring.served import Config, Served
 
 INTERVAL: Final = "200ms"
-_LIMIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +22,6 @@ class Sample:
     value: float
     at: float
 
-    @property
-    def name(self) -> str:
-        """The metric's name; empty where the query dropped it."""
-        return self.labels.get("__name__", "")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
@@ -35,27 +29,6 @@ class Series:
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """An alert that is pending or firing."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    state: str
-    active_at: str
-    value: float
-
-    @property
-    def name(self) -> str:
-        """Its alertname."""
-        return self.labels["alertname"]
-
-
-def static(address: str, *, job: str = "test", labels: Mapping[str, str] | None = None, **more: Any) -> Config:
-    """A scrape_config for one address `HOST:PORT`; `more` are its other keys."""
-    return {"job_name": job, "static_configs": [{"targets": [address], "labels": dict(labels or {})}], **more}
 
 
 def configuration(
@@ -84,8 +57,8 @@ def configuration(
 class Prometheus(Served):
     """A context manager: it is ready inside, and gone after it. See `configuration` for what it takes."""
 
-    def __init__(self, folder: Path, config: Config | str, *, flags: Sequence[str] = (), resend: str = "1s") -> None:
-        """`folder` gets configuration, log and data; `config` is a configuration or its text."""
+    def __init__(self, folder: Path, config: Config, *, resend: str = "1s") -> None:
+        """`folder` gets configuration, log and data."""
         own = (
             f"--storage.tsdb.path={folder / 'data'}",
             "--web.enable-lifecycle",
@@ -93,7 +66,7 @@ class Prometheus(Served):
             # Resent each second, as often as rules are evaluated here: the default, 1m, is for evaluations each minute.
             f"--rules.alert.resend-delay={resend}",
         )
-        super().__init__("prometheus", folder, config, *own, *flags)
+        super().__init__("prometheus", folder, config, *own)
 
     def api(self, path: str, **parameters: str | float) -> Any:
         """The `data` of /api/v1/PATH. Raises RefusedError, with what is wrong with a query."""
@@ -117,32 +90,11 @@ class Prometheus(Served):
 
     def query_range(self, expr: str, *, start: float, end: float, step_s: float) -> list[Series]:
         """What an expression gives from `start` to `end` (Unix seconds) in steps."""
-        data = self.api("query_range", query=expr, start=start, end=end, step=step_s)
-        return [
-            Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
-            for each in data["result"]
-        ]
+        return _series(self.api("query_range", query=expr, start=start, end=end, step=step_s))
 
-    def samples(self, selector: str, *, window: str = "10m") -> list[Series]:
-        """The series of a selector with the samples that were really taken lately, by their own times."""
-        return [
-            Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
-            for each in self.api("query", query=f"{selector}[{window}]")["result"]
-        ]
-
-    def alerts(self, name: str | None = None, *, state: str | None = None) -> list[Alert]:
-        """The alerts that are pending or firing, of one alertname or all, in one state or both."""
-        found = [
-            Alert(
-                labels=each["labels"],
-                annotations=each["annotations"],
-                state=each["state"],
-                active_at=each["activeAt"],
-                value=float(each["value"]),
-            )
-            for each in self.api("alerts")["alerts"]
-        ]
-        return [each for each in found if name in (None, each.name) and state in (None, each.state)]
+    def samples(self, selector: str) -> list[Series]:
+        """The series of a selector with the samples of the last 10 minutes, by their own times."""
+        return _series(self.api("query", query=f"{selector}[10m]"))
 
     def rules(self) -> list[dict[str, Any]]:
         """Every rule that it has loaded, with its `health` and `lastError`."""
@@ -153,13 +105,9 @@ class Prometheus(Served):
         found: list[dict[str, Any]] = self.api("targets")["activeTargets"]
         return found
 
-    def wait_for(self, expr: str, limit_s: float = _LIMIT_S) -> list[Sample]:
+    def wait_for(self, expr: str, limit_s: float = 60.0) -> list[Sample]:
         """Wait until an expression gives something."""
         return wait_for(lambda: self.query(expr), lambda: f"{expr}\n{self.trouble()}", limit_s)
-
-    def wait_for_alert(self, name: str, *, state: str = "firing", limit_s: float = _LIMIT_S) -> list[Alert]:
-        """Wait until an alert is in a state."""
-        return wait_for(lambda: self.alerts(name, state=state), lambda: f"{name}: {self.alerts()}", limit_s)
 
     def trouble(self) -> str:
         """What does not work, for a failing test: targets that are down, rules with errors, the end of the log."""
@@ -168,11 +116,15 @@ class Prometheus(Served):
         return "\n".join([*down, *bad, self.server.tail()])
 
 
+def _series(data: Any) -> list[Series]:
+    return [
+        Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
+        for each in data["result"]
+    ]
+
+
 @contextlib.contextmanager
 def prometheus(folder: Path, *scrapes: Config, **more: Any) -> Iterator[Prometheus]:
     """A running Prometheus with these scrape_configs; `more` is as in `configuration`."""
     with Prometheus(folder, configuration(*scrapes, **more)) as running:
         yield running
-
-
-__all__ = ["INTERVAL", "Alert", "Config", "Prometheus", "Sample", "Series", "configuration", "prometheus", "static"]

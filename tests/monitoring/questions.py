@@ -17,8 +17,8 @@ from typing import Any, Final
 import pynvml
 import yaml
 
-from tests.monitoring.prometheus import Config, Prometheus
-from tests.monitoring.scraping import JOB, plain_job, without_api
+from tests.monitoring.prometheus import Prometheus
+from tests.monitoring.scraping import JOB, Config, plain_job, without_api
 from tests.monitoring.shared_node import SharedNode, shared_node
 from tests.node.support import ENDS_WITH_US, REPOSITORY, wait_until
 from tests.ports import free_port

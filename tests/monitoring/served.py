@@ -16,8 +16,8 @@ Config = dict[str, Any]
 class Served:
     """A context manager: the program is ready inside, and gone after it."""
 
-    def __init__(self, name: str, folder: Path, config: Config | str, *flags: str) -> None:
-        """`folder` gets configuration, log and data; `config` is a configuration or its text."""
+    def __init__(self, name: str, folder: Path, config: Config, *flags: str) -> None:
+        """`folder` gets configuration, log and data."""
         self.port = free_port()
         self.folder = folder
         self.file = folder / f"{name}.yaml"
@@ -49,12 +49,10 @@ class Served:
         """The same, as a URL."""
         return f"http://{self.address}"
 
-    def reload(self, config: Config | str | None = None) -> None:
-        """Read the configuration again, or another one. Raises RefusedError where it has a mistake."""
-        if config is not None:
-            self._write(config)
+    def reload(self, config: Config) -> None:
+        """Read another configuration. Raises RefusedError where it has a mistake."""
+        self._write(config)
         ask(self.port, "POST", "/-/reload")
 
-    def _write(self, config: Config | str) -> None:
-        text = config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False)
-        self.file.write_text(text, encoding="utf-8")
+    def _write(self, config: Config) -> None:
+        self.file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")

@@ -1,5 +1,6 @@
-"""The example for Alertmanager: it is valid, tells the right people, and what is silenced by what, in a running one."""
+"""The example for Alertmanager: it is valid, who gets which alert, and which alert silences which, in a running one."""
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,8 +18,8 @@ _SEVERITIES: Final = {(each["alert"], each["labels"]["severity"]) for each in al
 _TENANT: Final = {"namespace": "team-a-dev", "pod": "trainer", "node": "n1"}
 _NODE: Final = {"node": "n1"}
 _CARD: Final = {"node": "n1", "gpu": "GPU-1"}
-# Who is told of which alert: every one of deploy/prometheus/alerts.yaml, with each severity that it has.
-_TOLD: Final[tuple[tuple[str, str, Labels, str], ...]] = (
+# Which receiver gets which alert: every one of deploy/prometheus/alerts.yaml, with each severity that it has.
+_ROUTED: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUMemoryOverLimit", "warning", _TENANT, "team-a"),
     ("GPUMemoryPodKilled", "warning", _TENANT, "team-a"),
     ("GPUMemoryPodEvicted", "warning", _TENANT, "team-a"),
@@ -54,7 +55,19 @@ def _alert(name: str, severity: str = "warning", **labels: str) -> Labels:
     return {"alertname": name, "severity": severity, **labels}
 
 
-# What silences what, and what is different of an alert that it does not silence.
+_ROUTES: Final[tuple[tuple[Labels, str], ...]] = (
+    *((_alert(name, severity, **labels), receiver) for name, severity, labels, receiver in _ROUTED),
+    # A namespace that no team has is the platform's.
+    ({**_OVER, "namespace": "team-a"}, "team-a"),
+    ({**_OVER, "namespace": "team-b"}, "team-b"),
+    ({**_OVER, "namespace": "team-abc"}, "platform"),
+    ({**_OVER, "namespace": "jupyter"}, "platform"),
+    ({**_OVER, "namespace": ""}, "platform"),
+    # The example's routes take this project's alerts alone.
+    (_alert("KubeNodeNotReady", "critical", namespace="team-a"), "platform"),
+    (_alert("GPUTemperature", "critical"), "platform"),
+)
+# Which alert silences which, and what is different about one that it does not silence.
 _SILENCES: Final[tuple[tuple[Labels, Labels, Labels], ...]] = (
     (_alert("GPUMemoryPodKilled", **_TENANT, container="main"), _OVER, {"pod": "other"}),
     (_alert("GPUMemoryPodKilled", **_TENANT), _OVER, {"namespace": "team-b"}),
@@ -82,57 +95,44 @@ _KEPT: Final[tuple[tuple[Labels, Labels], ...]] = (
     (_alert("GPUMemoryPodKilled", **_TENANT), _alert("GPUMemoryActionFailing", "critical", **_TENANT)),
     (_alert("GPUMemoryPodKilled", **_TENANT), _alert("GPUMemoryPodEvicted", **_TENANT)),
     ({**_DOWN, **_NODE}, _DOWN),
-    # The alert that always fires, so that its absence tells that alerting is broken.
+    # The alert that always fires, so that its absence shows that alerting is broken.
     ({"alertname": "Watchdog", "severity": "none"}, {**_DOWN, **_NODE}),
 )
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[Webhook]:
+def receiver() -> Iterator[Webhook]:
     """A receiver for the module."""
-    with Webhook() as receiver:
-        yield receiver
+    with Webhook() as listening:
+        yield listening
 
 
 @pytest.fixture(scope="module")
-def alertmanager(told: Webhook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
+def alertmanager(receiver: Webhook, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     """An Alertmanager with the example."""
-    with Alertmanager(tmp_path_factory.mktemp("alertmanager"), example(told.url, wait="1s")) as running:
+    with Alertmanager(tmp_path_factory.mktemp("alertmanager"), example(receiver.url, wait="1s")) as running:
         yield running
 
 
 def test_the_example_is_valid() -> None:
-    """What ships is taken by amtool as it is, and has no receiver that nobody is sent to."""
-    said = amtool("check-config", EXAMPLE).stdout
-    assert "SUCCESS" in said
+    """What ships is accepted by amtool as it is, and has no receiver without a route."""
+    assert "SUCCESS" in amtool("check-config", EXAMPLE)
     receivers = {each["name"] for each in example("http://127.0.0.1")["receivers"]}
-    assert receivers == {receiver for _, _, _, receiver in _TOLD} | {"team-b"}
+    assert receivers == {receiver for _, _, _, receiver in _ROUTED} | {"team-b"}
 
 
 def test_the_table_has_every_alert() -> None:
-    """Whoever adds an alert, or another severity of one, decides here who is told."""
-    assert {(name, severity) for name, severity, _, _ in _TOLD} == _SEVERITIES
-
-
-@pytest.mark.parametrize(("name", "severity", "labels", "receiver"), _TOLD)
-def test_an_alert_goes_to(name: str, severity: str, labels: Labels, receiver: str) -> None:
-    """By the tree of routes, as amtool walks it."""
-    assert _receiver(_alert(name, severity, **labels)) == receiver
+    """An alert that is added, or another severity of one, needs a decision here about who gets it."""
+    assert {(name, severity) for name, severity, _, _ in _ROUTED} == _SEVERITIES
 
 
 @pytest.mark.parametrize(
-    ("namespace", "receiver"),
-    [("team-a", "team-a"), ("team-b", "team-b"), ("team-abc", "platform"), ("jupyter", "platform"), ("", "platform")],
+    ("labels", "receiver"), _ROUTES, ids=lambda each: each if isinstance(each, str) else each.get("alertname")
 )
-def test_a_tenants_alert_goes_by_the_pods_namespace(namespace: str, receiver: str) -> None:
-    """A namespace that no team has is the platform's, so that no alert is lost."""
-    assert _receiver({**_OVER, "namespace": namespace}) == receiver
-
-
-def test_alerts_of_others_are_left_to_the_root() -> None:
-    """The example's routes take this project's alerts alone."""
-    assert _receiver({"alertname": "KubeNodeNotReady", "severity": "critical", "namespace": "team-a"}) == "platform"
-    assert _receiver({"alertname": "GPUTemperature", "severity": "critical"}) == "platform"
+def test_an_alert_goes_to(labels: Labels, receiver: str) -> None:
+    """As amtool walks the tree of routes: tenants' alerts by namespace, the rest to the platform; none is lost."""
+    pairs = [f"{name}={value}" for name, value in labels.items() if value]
+    assert amtool("config", "routes", "test", f"--config.file={EXAMPLE}", *pairs).strip() == receiver
 
 
 @pytest.mark.parametrize(("source", "target", "other"), _SILENCES)
@@ -140,46 +140,46 @@ def test_an_alert_silences(alertmanager: Alertmanager, source: Labels, target: L
     """The one is silenced by the other, and the same with one label different, or of another cluster, is not."""
     spared = {name: value for name, value in {**target, **other}.items() if value}
     abroad = {**target, "cluster": "c2"}
-    alertmanager.send(source, target, spared, abroad)
-    try:
+    with _firing(alertmanager, source, target, spared, abroad):
         wait_for(lambda: _is_silenced(alertmanager, target), lambda: str(alertmanager.alerts()), 20)
         assert not [each for each in (spared, abroad, source) if _is_silenced(alertmanager, each)]
-    finally:
-        alertmanager.send(source, target, spared, abroad, resolved=True)
-        wait_for(lambda: not alertmanager.alerts(), lambda: str(alertmanager.alerts()), 20)
 
 
 @pytest.mark.parametrize(("source", "target"), _KEPT)
 def test_an_alert_does_not_silence(alertmanager: Alertmanager, source: Labels, target: Labels) -> None:
-    """What says something of its own is told."""
-    alertmanager.send(source)
-    wait_for(lambda: len(alertmanager.alerts()) == 1, lambda: str(alertmanager.alerts()), 20)
-    alertmanager.send(target)
-    try:
-        wait_for(lambda: len(alertmanager.alerts()) == 2, lambda: str(alertmanager.alerts()), 20)
+    """An alert with information of its own is sent."""
+    with _firing(alertmanager, source), _firing(alertmanager, target):
         assert not _is_silenced(alertmanager, target)
-    finally:
-        alertmanager.send(source, target, resolved=True)
-        wait_for(lambda: not alertmanager.alerts(), lambda: str(alertmanager.alerts()), 20)
 
 
-def test_of_two_alerts_one_is_told(alertmanager: Alertmanager, told: Webhook) -> None:
+def test_of_two_alerts_one_is_sent(alertmanager: Alertmanager, receiver: Webhook) -> None:
     """A pod that is over its limit and was killed: the team gets one message, the kill's, at its own address."""
     pod = {"namespace": "team-b-prod", "pod": "notebook", "node": "n1"}
     killed, over = _alert("GPUMemoryPodKilled", **pod), _alert("GPUMemoryOverLimit", **pod)
     alertmanager.send(killed, over)
-    arrived = told.wait_until(lambda: [each for each in told.told() if each.labels.get("pod") == "notebook"])
+    arrived = receiver.wait_until(lambda: [each for each in receiver.got() if each.labels.get("pod") == "notebook"])
     assert [(each.name, each.receiver, each.path) for each in arrived] == [("GPUMemoryPodKilled", "team-b", "/team-b")]
     alertmanager.send(killed, resolved=True)
-    later = told.wait_until(lambda: [each for each in told.told("GPUMemoryOverLimit") if each.labels == over])
+    later = receiver.wait_until(lambda: [each for each in receiver.got("GPUMemoryOverLimit") if each.labels == over])
     assert later[0].at > arrived[0].at
 
 
-def _receiver(labels: Labels) -> str:
-    pairs = [f"{name}={value}" for name, value in labels.items() if value]
-    return amtool("config", "routes", "test", f"--config.file={EXAMPLE}", *pairs).stdout.strip()
+@contextlib.contextmanager
+def _firing(running: Alertmanager, *alerts: Labels) -> Iterator[None]:
+    """Let alerts fire, from when Alertmanager has all of them to when it has none."""
+
+    def there() -> list[bool]:
+        known = [each["labels"] for each in running.alerts()]
+        return [each in known for each in alerts]
+
+    running.send(*alerts)
+    try:
+        wait_for(lambda: all(there()), lambda: str(running.alerts()), 20)
+        yield
+    finally:
+        running.send(*alerts, resolved=True)
+        wait_for(lambda: not any(there()), lambda: str(running.alerts()), 20)
 
 
 def _is_silenced(running: Alertmanager, labels: Labels) -> bool:
-    (found,) = [each for each in running.alerts() if each["labels"] == labels] or [{"status": {"inhibitedBy": []}}]
-    return bool(found["status"]["inhibitedBy"])
+    return any(each["status"]["inhibitedBy"] for each in running.alerts() if each["labels"] == labels)

@@ -5,17 +5,17 @@ from typing import Final
 
 import pytest
 
-from tests.monitoring.chain import FAST, NAMESPACE, QUICK, Chain, chain, go_killed, go_over, settled, table
+from tests.monitoring.chain import FAST, NAMESPACE, OVER, QUICK, Chain, chain, go_killed, go_over, table
 from tests.monitoring.notifying import told_for_s
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
-# At least so much of the time for which a kill is told passes at the fast pace between two messages.
+# Two thirds of the time for which the alert of a kill fires, at the fast pace.
 _A_WHILE_S: Final = told_for_s("GPUMemoryPodKilled") / FAST.times * 2 / 3
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     """The chain with the alerts of deploy/, but for the five minutes that GPUMemoryOverLimit waits."""
     with chain(tmp_path_factory.mktemp("chain"), QUICK) as running:
         yield running
@@ -23,56 +23,55 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
 
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
-    """The chain with all times of the alerts thirty times as short, so that a kill is old news after 20 s."""
+    """The chain with all times of the alerts divided by thirty, so that the alert of a kill ends after 20 s."""
     with chain(tmp_path_factory.mktemp("fast"), FAST) as running:
         yield running
 
 
-def test_over_its_limit(run: Chain) -> None:
-    """The team of the pod's namespace is told, with the pod's own labels, and told again when it is over."""
-    pod, tenant, told, links = go_over(run, "notebook")
+def test_over_its_limit(quick: Chain) -> None:
+    """The team of the pod's namespace gets the alert, with the pod's own labels, and its end."""
+    pod, tenant, over, links = go_over(quick, "notebook")
     print(table("\nover its limit, quick", links))
-    assert told.path == "/team-a"
-    assert {"namespace": NAMESPACE, "pod": "notebook", "node": "n1", "rule": "shared", "cluster": "c1"}.items() <= (
-        told.labels.items()
-    )
-    assert not [label for label in told.labels if label.startswith(("exported_", "watchdog_"))]
-    assert f"{NAMESPACE}/notebook" in told.annotations["summary"]
-    assert told.annotations["runbook_url"].endswith("#gpumemoryoverlimit")
-    run.allocate(tenant, GIB // 2)
-    resolved = run.wait_told("GPUMemoryOverLimit", pod, status="resolved")
-    assert resolved.labels == told.labels
+    assert over.path == "/team-a"
+    own = {"namespace": NAMESPACE, "pod": "notebook", "node": "n1", "rule": "shared", "cluster": "c1"}
+    assert own.items() <= over.labels.items()
+    assert not [label for label in over.labels if label.startswith(("exported_", "watchdog_"))]
+    assert f"{NAMESPACE}/notebook" in over.annotations["summary"]
+    assert over.annotations["runbook_url"].endswith("#gpumemoryoverlimit")
+    quick.allocate(tenant, GIB // 2)
+    assert quick.wait_notified("GPUMemoryOverLimit", pod, status="resolved").labels == over.labels
 
 
-def test_killed(run: Chain) -> None:
-    """A kill is told to the same team, and the alert about the limit is told no more, though the pod is over again."""
-    pod, told, links = go_killed(run, "trainer")
+def test_killed(quick: Chain) -> None:
+    """The same team gets the kill's alert, and none about the limit, though the pod is over again."""
+    pod, killed, links = go_killed(quick, "trainer")
     print(table("\nkilled, quick", links))
     assert all(each.took_s > 0 for each in links)
-    assert told.path == "/team-a"
-    assert {"namespace": NAMESPACE, "pod": "trainer", "container": "main", "node": "n1"}.items() <= told.labels.items()
-    before = run.told("GPUMemoryOverLimit", pod)
-    run.start(pod, GIB * 6 // 5)
-    settled(run, "GPUMemoryOverLimit", pod)
-    assert run.told("GPUMemoryOverLimit", pod) == before
-    assert run.is_silenced("GPUMemoryPodKilled", pod) is False
+    assert killed.path == "/team-a"
+    own = {"namespace": NAMESPACE, "pod": "trainer", "container": "main", "node": "n1"}
+    assert own.items() <= killed.labels.items()
+    before = quick.notified("GPUMemoryOverLimit", pod)
+    quick.start(pod, OVER)
+    quick.wait_silenced("GPUMemoryOverLimit", pod)
+    assert quick.notified("GPUMemoryOverLimit", pod) == before
+    assert quick.alertmanager.is_silenced({"alertname": "GPUMemoryPodKilled", "pod": pod.name}) is False
 
 
-def test_told_over_its_limit_then_killed(fast: Chain) -> None:
-    """Each alert that was told is told as resolved: the kill's once it is old news, and then the one it silenced."""
+def test_over_its_limit_then_killed(fast: Chain) -> None:
+    """Each alert that was sent is resolved: the kill's after a while, and then the one that it silenced."""
     pod, tenant, over, _ = go_over(fast, "batch")
-    fast.allocate(tenant, 2 * GIB)
-    killed = fast.wait_told("GPUMemoryPodKilled", pod)
+    fast.allocate(tenant, 3 * GIB)
+    killed = fast.wait_notified("GPUMemoryPodKilled", pod)
     assert killed.at > over.at
-    ended = fast.wait_told("GPUMemoryPodKilled", pod, status="resolved")
-    assert fast.wait_told("GPUMemoryOverLimit", pod, status="resolved").labels == over.labels
+    ended = fast.wait_notified("GPUMemoryPodKilled", pod, status="resolved")
+    assert fast.wait_notified("GPUMemoryOverLimit", pod, status="resolved").labels == over.labels
     assert ended.at - killed.at > _A_WHILE_S
 
 
-def test_over_again_is_told_once_the_kill_is_old_news(fast: Chain) -> None:
-    """Who goes on offending after the kill is silent for a while, not for good."""
+def test_over_again_some_time_after_the_kill(fast: Chain) -> None:
+    """A pod that goes on offending after the kill is silenced for a while, not for good."""
     pod, killed, _ = go_killed(fast, "loop")
-    fast.start(pod, GIB * 6 // 5)
-    settled(fast, "GPUMemoryOverLimit", pod)
-    again = fast.wait_told("GPUMemoryOverLimit", pod)
+    fast.start(pod, OVER)
+    fast.wait_silenced("GPUMemoryOverLimit", pod)
+    again = fast.wait_notified("GPUMemoryOverLimit", pod)
     assert again.at - killed.at > _A_WHILE_S

@@ -1,8 +1,7 @@
-"""What was told of a pod that was killed then is told as over: Alertmanager drops that while another alert silences it.
+"""A pod goes over its limit, then it is killed: the first alert is resolved too, though the second silences it.
 
-Prometheus tells the end of an alert again and again, but for 15 minutes alone. That is fixed in Prometheus, so a test
-can't have it in a sixtieth of the time with the real one: here the test tells a real Alertmanager what Prometheus would
-tell it. `python -m tests.monitoring.resolved` does it with the real one in 13 minutes.
+Prometheus repeats the end of an alert for 15 minutes and no longer. That is fixed in Prometheus, so it can't be had in
+a sixtieth of the time with the real one: here the test sends a real Alertmanager what Prometheus would send.
 """
 
 import re
@@ -28,7 +27,7 @@ _KILLS: Final = ("GPUMemoryPodKilled", "GPUMemoryPodEvicted")
 
 
 def _silencing() -> set[str]:
-    """The alerts that silence GPUMemoryOverLimit of a pod for a fixed time: nothing that is seen later ends them."""
+    """The alerts that silence GPUMemoryOverLimit of a pod for a fixed time: nothing that happens later ends them."""
     rule = next(each for each in example("http://127.0.0.1")["inhibit_rules"] if "pod" in each["equal"])
     (matcher,) = rule["source_matchers"]
     pattern = re.findall(r'alertname =~ "(.+)"', matcher)[0]
@@ -37,28 +36,28 @@ def _silencing() -> set[str]:
 
 
 def test_the_table_has_every_alert_that_silences_for_a_time() -> None:
-    """Whoever adds another one has to think of what it silences."""
+    """One that is added needs a decision about what it silences."""
     assert _silencing() == set(_KILLS)
 
 
 @pytest.mark.parametrize("name", _KILLS)
-def test_the_end_is_still_told_when_nothing_silences_it_any_more(name: str) -> None:
-    """The time for which an action is told, with all that may come on top, is less than Prometheus tells an end.
+def test_the_end_is_still_sent_when_nothing_silences_it_any_more(name: str) -> None:
+    """An action's alert fires for less time, with all that may come on top, than Prometheus repeats an end.
 
-    The action counts from when its memory was seen free, which may be after the pod has come below its limit. That it
-    is told no more is seen an evaluation later. The end is told each minute, at the evaluation after that.
+    The action counts from when its memory was seen free, which may be after the pod has come below its limit. Its own
+    end comes an evaluation later. The other end is sent each minute, at the evaluation after that.
     """
-    deed_s = step("100%", 0, "kill").grace_s + Policy(sha256="", source="").release_timeout_s
-    assert told_for_s(name) + deed_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S
+    action_s = step("100%", 0, "kill").grace_s + Policy(sha256="", source="").release_timeout_s
+    assert told_for_s(name) + action_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _KILLS)
-def test_what_was_told_is_told_as_resolved(name: str, tmp_path: Path) -> None:
-    """A real Alertmanager is told, sixty times as fast, what Prometheus tells of a pod over its limit, then killed.
+def test_what_was_sent_is_resolved(name: str, tmp_path: Path) -> None:
+    """A real Alertmanager gets, sixty times as fast, what Prometheus sends about a pod over its limit, then killed.
 
-    It looks five times a second, so nothing waits in its group until it is silenced no more. With what ships that is so
-    where an empty group was dropped, each 30 s: a new one looks at an old alert at once (aggrGroup.insert in dispatch).
+    It flushes five times a second, so nothing waits in its group until it is silenced no more. With what ships that is
+    so where an empty group was dropped, each 30 s: a new one sends an old alert at once (aggrGroup.insert in dispatch).
     """
     pod = {"namespace": "team-a-dev", "pod": "trainer", "node": "n1", "severity": "warning"}
     over, action = {"alertname": "GPUMemoryOverLimit", **pod}, {"alertname": name, **pod}
@@ -68,14 +67,14 @@ def test_what_was_told_is_told_as_resolved(name: str, tmp_path: Path) -> None:
         running.send(action)
         webhook.wait_for(name)
         began = time.monotonic()
-        deed_ends_s = (told_for_s(name) + EVALUATION_S) / FASTER
+        action_ends_s = (told_for_s(name) + EVALUATION_S) / FASTER
         for second in range(RETENTION_S // FASTER + 2):
-            if second >= deed_ends_s:
+            if second >= action_ends_s:
                 running.send(action, resolved=True)
             if second < RETENTION_S / FASTER:
                 running.send(over, resolved=True)
             time.sleep(max(0.0, began + second + RESEND_S / FASTER - time.monotonic()))
-            if webhook.told("GPUMemoryOverLimit", status="resolved"):
+            if webhook.got("GPUMemoryOverLimit", status="resolved"):
                 break
         ended = webhook.wait_for(name, status="resolved", limit_s=10)
         assert webhook.wait_for("GPUMemoryOverLimit", status="resolved", limit_s=10).labels == over
