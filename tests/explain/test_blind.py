@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.explain.site import Site, write
-from tests.export.build import Story, quiet, trainer_node
-from tests.export.test_page import busy
+from tests.export.build import Story, busy, quiet, trainer_node
 from tests.worlds import at, gpu, snapshot
 from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.errors import Problem

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing
-from tests.export.test_page import busy
+from tests.export.build import Story, busy, climbing
 from tests.worlds import at
 from watchdog.cli.explain import explain_pod
 from watchdog.core.model import Now

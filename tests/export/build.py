@@ -1,22 +1,22 @@
 """Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one cycle."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, process, rule, snapshot, step, use
+from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
-from watchdog.core.brakes import Brake
+from watchdog.core.brakes import Begun, Brake
 from watchdog.core.decide import decide
-from watchdog.core.ledger import Ledger
-from watchdog.core.model import Node, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
+from watchdog.core.ledger import Ledger, UnderWay
+from watchdog.core.model import Node, Now, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result, Sent
-from watchdog.core.policy import Allowance, Events, Policy
+from watchdog.core.policy import Allowance, Brakes, Breaker, Events, Policy
 from watchdog.export.log import Log
 from watchdog.journal.journal import Journal
 from watchdog.report.changes import Changes
@@ -130,6 +130,49 @@ def climbing(until: int = 31, **story: object) -> CycleReport:
     return Story(**story).run(12.4, until)  # type: ignore[arg-type]
 
 
+def crowd(*used: float, declared: str = "1Gi", **story: object) -> CycleReport:
+    """A cycle over pods ns/pod-u0, ns/pod-u1 and so on, which use so many GiB each."""
+    numbers = range(len(used))
+    pods = tuple(pod(f"u{n}", container("main", declared, of=f"u{n}")) for n in numbers)
+    seen = snapshot(
+        [use(100 + n, int(used[n] * Gi)) for n in numbers], [process(100 + n, f"u{n}/main") for n in numbers]
+    )
+    return Story(pods=pods, **story).see(seen)  # type: ignore[arg-type]
+
+
+def acting(report: CycleReport, under_way: UnderWay) -> CycleReport:
+    """The report, with this action in progress on its one account."""
+    ledger = report.plan.ledger
+    ((key, state),) = ledger.accounts.items()
+    ledger = replace(ledger, accounts={key: replace(state, under_way=under_way)})
+    return replace(report, plan=replace(report.plan, ledger=ledger))
+
+
+def busy(second: float, until_s: float, **more: object) -> CycleReport:
+    """A cycle in which a kill of a/trainer is in progress, whose memory is waited for until so many seconds."""
+    report = climbing(int(second))
+    under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s, **more)  # type: ignore[arg-type]
+    return acting(replace(report, plan=replace(report.plan, entries=())), under_way)
+
+
+def with_breaker(second: float, opened: float | None) -> CycleReport:
+    """A quiet cycle with a breaker that was opened at this second and holds for ten minutes."""
+    report = quiet(second, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
+    begun = Begun(at(opened).boottime_s) if opened is not None else None
+    ledger = replace(report.plan.ledger, brakes=replace(report.plan.ledger.brakes, opened=begun))
+    return replace(report, plan=replace(report.plan, ledger=ledger))
+
+
+class Clock:
+    """A clock that stands until a test moves it."""
+
+    def __init__(self, second: float = 0.0) -> None:
+        self.second = second
+
+    def __call__(self) -> Now:
+        return at(self.second)
+
+
 def entry(report: CycleReport | None = None, do: str = "kill", **more: object) -> PlanEntry:
     """The first plan entry that does this; after 31 s of 12.4Gi where no report is given."""
     entries = (report or climbing()).plan.entries
@@ -161,11 +204,6 @@ def hostile_pod(uid: str = "evil", namespace: str = "a\x1b[2J\n", name: str = "p
 def place_of(uid: str, name: str) -> Place:
     """Where a process of this container stands."""
     return Place(kind=PlaceKind.POD, pod=uid, container=container_id(f"{uid}/{name}"))
-
-
-def texts(reports: Iterable[CycleReport]) -> list[str]:
-    """Every plan entry's pod and rule, for comparisons at a glance."""
-    return [f"{each.assessment.pod.title} {each.rule.name}" for report in reports for each in report.plan.entries]
 
 
 def status_document(report: CycleReport, health: HealthStatus | None = None) -> dict[str, Any]:

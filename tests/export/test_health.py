@@ -1,12 +1,11 @@
-"""How the watchdog tells of itself: as of the moment of the answer, and in a few KiB for ever."""
+"""The health of the watchdog itself: as of the moment of the answer, and in a few KiB for ever."""
 
 import json
 import sys
 
 import pytest
 
-from tests.export.build import quiet, trainer_node
-from tests.export.test_http import Clock
+from tests.export.build import Clock, quiet, trainer_node
 from tests.worlds import BOOT, at
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList
@@ -15,16 +14,6 @@ from watchdog.export.metrics import Metrics
 from watchdog.report.health import Durations, api_state
 from watchdog.report.status import encode
 from watchdog.report.text import rfc3339
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def endpoints(clock: Clock) -> Endpoints:
-    return Endpoints(Metrics(), 1.0, clock)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +27,7 @@ def endpoints(clock: Clock) -> Endpoints:
         ([float(number) for number in range(1, 601)], 600.0, 594.0),
     ],
 )
-def test_the_spans_of_the_last_passes(spans: list[float], last: float | None, p99: float | None) -> None:
+def test_the_durations_of_the_last_cycles(spans: list[float], last: float | None, p99: float | None) -> None:
     """99 of 100 of the last 600, by nearest rank; what lies further back has no say."""
     durations = Durations()
     for span in spans:
@@ -46,7 +35,7 @@ def test_the_spans_of_the_last_passes(spans: list[float], last: float | None, p9
     assert (durations.count, durations.last, durations.p99) == (len(spans), last, p99)
 
 
-def test_the_spans_take_no_room() -> None:
+def test_the_durations_take_no_room() -> None:
     """A daemon that runs for a year keeps as many numbers as one that runs for ten minutes."""
     durations = Durations()
     for _ in range(5000):
@@ -54,7 +43,7 @@ def test_the_spans_take_no_room() -> None:
     assert sys.getsizeof(durations._last) < 6000
 
 
-def test_before_the_first_pass_nothing_of_it_is_known(endpoints: Endpoints, clock: Clock) -> None:
+def test_before_the_first_cycle_nothing_of_it_is_known(endpoints: Endpoints, clock: Clock) -> None:
     """A daemon that has just begun says so, and invents no numbers."""
     clock.second = 2
     row = encode(endpoints.health_status())
@@ -64,7 +53,7 @@ def test_before_the_first_pass_nothing_of_it_is_known(endpoints: Endpoints, cloc
     assert (row["cycles"], row["journal"], row["policy_ok"]) == (0, "ok", True)
 
 
-def test_while_a_pass_hangs_the_answer_says_how_long(endpoints: Endpoints, clock: Clock) -> None:
+def test_while_a_cycle_hangs_the_answer_says_how_long(endpoints: Endpoints, clock: Clock) -> None:
     """The health is of the moment of the answer: a hanging loop is seen to grow old."""
     endpoints.publish(quiet())
     clock.second = 45
@@ -74,26 +63,26 @@ def test_while_a_pass_hangs_the_answer_says_how_long(endpoints: Endpoints, clock
 
 
 @pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])
-def test_since_when_no_pass_has_ended(ended: float | None, now: float, since: float | None) -> None:
+def test_since_when_no_cycle_has_ended(
+    endpoints: Endpoints, clock: Clock, ended: float | None, now: float, since: float | None
+) -> None:
     """While the loop turns there is no such moment; then it is the end of the last cycle, or the daemon's start."""
-    seconds = [0.0]
-    endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
     if ended is not None:
-        seconds[0] = ended
+        clock.second = ended
         endpoints.publish(quiet())
-    seconds[0] = now
+    clock.second = now
     row = encode(endpoints.health_status())
     assert row["hangs_since"] == (rfc3339(at(since).wall_s) if since is not None else None)
 
 
 def test_where_it_looks_for_the_stop_file(endpoints: Endpoints) -> None:
-    """The path of a daemon; of what is no daemon, none."""
+    """The path of a daemon; a command that is none has none."""
     assert encode(endpoints.health_status())["stop_file"] is None
     assert encode(Endpoints(Metrics(), 1.0, stop_file="/j/stop").health_status())["stop_file"] == "/j/stop"
 
 
 def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
-    """The first blind pass counts, not the latest; once it sees again the next time starts over."""
+    """The first blind cycle counts, not the latest; once it sees again the next time starts over."""
     blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]
     seen = []
     for report in (quiet(4), *blind[:2], quiet(8), blind[2]):
@@ -103,13 +92,13 @@ def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
 
 
 def test_maintenance_is_not_blindness(endpoints: Endpoints) -> None:
-    """Whoever let NVML go knows why nothing is seen."""
+    """Whoever released NVML knows why nothing is seen."""
     endpoints.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
     assert endpoints.health_status().blind_since is None
 
 
-def test_what_the_api_server_tells() -> None:
-    """`ok`, or the first thing that is missing; null where nobody asks it."""
+def test_the_state_of_the_api_server() -> None:
+    """`ok`, or the first thing that is missing; null where it is not asked."""
     missing = Gap(reason=GapReason.NODE, what="node n1", problem=Problem("no right to read it", "grant get on nodes"))
     other = Gap(reason=GapReason.CGROUP, what="process 5", problem=Problem("unreadable"))
     assert api_state(PodList()) == "ok"
@@ -118,8 +107,8 @@ def test_what_the_api_server_tells() -> None:
     assert api_state(PodList(gaps=(missing,), by_file=True)) is None
 
 
-def test_journal_and_policy_are_told(endpoints: Endpoints) -> None:
-    """What is wrong with either stands there until it is mended, and what was done before a journal broke stays."""
+def test_the_health_has_journal_and_policy(endpoints: Endpoints) -> None:
+    """What is wrong with either is there until it is fixed, and what was done before a journal broke stays."""
     endpoints.set_journal("can't write the journal: no space left", None)
     endpoints.policy_error = "policy.toml:3: rule[0].step[0].for: not a duration"
     row = encode(endpoints.health_status())
@@ -145,7 +134,7 @@ def test_hostile_texts_are_inert() -> None:
 
 
 def test_uptime_is_of_the_clock_that_does_not_jump() -> None:
-    """A wall clock that is set back makes nobody younger."""
+    """A wall clock that is set back shortens no uptime."""
     moments = iter([Now(boottime_s=10, wall_s=5000, boot_id=BOOT), *[Now(boottime_s=70, wall_s=0, boot_id=BOOT)] * 9])
     standing = Endpoints(Metrics(), 1.0, lambda: next(moments)).health_status()
     assert (float(standing.started_at), standing.uptime_s) == (5000, 60)

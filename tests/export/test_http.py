@@ -19,26 +19,16 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from tests.export.build import climbing, policy, quiet
+from tests.export.build import Clock, climbing, policy, quiet
 from tests.export.test_status import EXPECTED
 from tests.node.support import ENDS_WITH_US, wait_until
-from tests.worlds import BOOT, gpu, snapshot
+from tests.worlds import gpu, snapshot
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.model import Gap, GapReason
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.options import ListenError, parse_listen
-
-
-class Clock:
-    """A clock that stands until it is told to go on; not patched in, handed in."""
-
-    def __init__(self) -> None:
-        self.second = 0.0
-
-    def __call__(self) -> Now:
-        return Now(boottime_s=1000 + self.second, wall_s=0.0, boot_id=BOOT)
 
 
 @dataclass
@@ -81,9 +71,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    clock = Clock()
-    endpoints = Endpoints(Metrics(), 1.0, clock)
+def site(endpoints: Endpoints, clock: Clock) -> Iterator[Site]:
     server = HttpServer("127.0.0.1:0", endpoints)
     server.start()
     yield Site(endpoints=endpoints, clock=clock, port=server.port)

@@ -1,14 +1,14 @@
 """The status page's cards and its table of accounts: who uses what, and what is not known of it."""
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from tests.export.build import Story, climbing, policy, quiet, trainer_node
+from tests.export.build import Story, climbing, crowd, policy, quiet, trainer_node
 from tests.export.page_reader import read
-from tests.worlds import Gi, Mi, container, gpu, pod, process, snapshot, use
+from tests.worlds import Gi, container, gpu, pod, process, snapshot, use
+from watchdog.core.policy import NO_ALLOWANCE
 
 
 def test_a_card_is_told_by_who_uses_it() -> None:
@@ -48,18 +48,13 @@ def test_what_is_not_known_of_a_card_is_told_so(card: object, uses: list[object]
 
 def test_a_full_card_names_the_largest_and_sums_up_the_rest() -> None:
     """Four by name where there are few cards, two where there are many; of the others, how many are over."""
-    pods = tuple(pod(f"u{n}", container("main", "2Gi" if n > 6 else "1Gi", of=f"u{n}")) for n in range(9))
-    uses = [use(100 + n, 1800 * Mi + n) for n in range(9)]
-    processes = [process(100 + n, f"u{n}/main") for n in range(9)]
-    few, many = [gpu(used=18 * Gi)], [gpu(n, used=18 * Gi) for n in range(9)]
-    told = read(Story(pods=pods, under=policy(allowance=NONE)).see(snapshot(uses, processes, few))).text("gpus")
-    assert "1.8Gi ns/pod-u6 over" in told
-    assert "8.8Gi 5 more pods (3 over)" in told
-    told = read(Story(pods=pods, under=policy(allowance=NONE)).see(snapshot(uses, processes, many))).text("gpus")
-    assert "12.3Gi 7 more pods (5 over)" in told
-
-
-NONE = replace(policy().allowance, per_context=0, percent=Fraction(0))
+    few = crowd(*[1.75] * 6, *[1.5] * 3, declared="1.6Gi", under=policy(allowance=NO_ALLOWANCE))
+    assert "1.8Gi ns/pod-u0 over" in read(few).text("gpus")
+    assert "8Gi 5 more pods (2 over)" in read(few).text("gpus")
+    many = Story(pods=few.pods.pods, under=few.policy).see(
+        replace(few.snapshot, gpus=tuple(gpu(n, used=18 * Gi) for n in range(9)))
+    )
+    assert "11.5Gi 7 more pods (4 over)" in read(many).text("gpus")
 
 
 def test_mig_instances_and_maintenance() -> None:

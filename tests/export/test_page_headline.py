@@ -5,15 +5,12 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
+from tests.export.build import Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node, with_breaker
 from tests.export.page_reader import WELL, action, seen
-from tests.export.test_page import busy
-from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
-from watchdog.core.brakes import Begun
+from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
 from watchdog.core.plan import CycleReport
-from watchdog.core.policy import Brakes, Breaker
 from watchdog.export.page_headline import Headline, headline
 from watchdog.report.progress import Level
 from watchdog.report.status import HealthStatus, Moment
@@ -28,20 +25,6 @@ BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 def said(report: CycleReport | None, **more: object) -> Headline:
     """The headline of a report."""
     return headline(seen(report, **more))
-
-
-def crowd(*gibibytes: int) -> CycleReport:
-    """A cycle over as many pods, of 1Gi declared each."""
-    pods = tuple(pod(f"u{n}", container("main", "1Gi", of=f"u{n}")) for n in range(len(gibibytes)))
-    uses = [use(100 + n, size * Gi) for n, size in enumerate(gibibytes)]
-    return Story(pods=pods).see(snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(len(gibibytes))]))
-
-
-def open_breaker(second: float) -> CycleReport:
-    """A cycle while the breaker is open since 08:00:10, for ten minutes."""
-    report = quiet(second, policy=policy(brakes=Brakes(breaker=Breaker(hold_s=600))))
-    brakes = replace(report.plan.ledger.brakes, opened=Begun(at(10).boottime_s))
-    return replace(report, plan=replace(report.plan, ledger=replace(report.plan.ledger, brakes=brakes)))
 
 
 def early(uptime_s: float, *, turns: bool) -> HealthStatus:
@@ -75,10 +58,6 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
         (quiet(40), {"recent": (action(result="failed", do="evict"), action()), "now_s": at(40).wall_s}, "watch",
          ("Enforcing. a/trainer: eviction failed, started 40s ago (2 in the last 15 minutes). "
           "All pods are within limits.")),
-        *((quiet(40), {"recent": (action(result=result, do="evict"),), "now_s": at(40).wall_s}, "watch",
-           f"Enforcing. a/trainer: eviction {ended}, started 40s ago. All pods are within limits.")
-          for result, ended in (("blocked", "is blocked"), ("gone", "was no longer needed"),
-                                ("interrupted", "was interrupted"), (None, "is in progress"))),
         (quiet(40), {"recent": (action(),), "now_s": at(1000).wall_s}, "good",
          "Enforcing. All pods are within limits."),
         (quiet(40), {"recent": (action(do="warn"), action(result="observed")), "now_s": at(40).wall_s}, "good",
@@ -108,13 +87,13 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
 def test_one_sentence_says_how_things_are(
     report: CycleReport | None, more: dict[str, object], level: str, state: str
 ) -> None:
-    """In every state the reader learns first whether force is used, and who is hit next; the colour goes along."""
+    """In every state the reader learns first whether anything is enforced, and which pod is next; and the colour."""
     found = said(report, **more)
     assert (found.state, found.level) == (state, Level(level))
 
 
 def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
-    """Who was paged for a watchdog that does not enforce reads what to do, in the next line."""
+    """Whoever was paged for a watchdog that does not enforce reads what to do, in the next line."""
     assert said(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
     blind = said(BLIND)
     assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
@@ -135,26 +114,24 @@ def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
     assert found.rest == "1 pod over its limit: a/trainer, would kill in 1s."
 
 
-def test_the_breaker_is_told_beside_it() -> None:
-    """An open breaker is no state of its own: it is why nobody is hit although many are over."""
-    assert said(open_breaker(70)).rest == (
+def test_an_open_breaker_is_reported_beside_it() -> None:
+    """An open breaker is no state of its own: it is why no action is taken although many are over."""
+    assert said(with_breaker(70, 10)).rest == (
         "The breaker has been open since 08:00:10 UTC, because so many workloads were over their limits at once: "
         "no pod is killed or evicted until 08:10:10 UTC, then one workload at a time."
     )
-    assert said(open_breaker(700)).rest.endswith("at once: one workload at a time is killed or evicted.")
-    assert said(open_breaker(70)).level is Level.WATCH
+    assert said(with_breaker(700, 10)).rest.endswith("at once: one workload at a time is killed or evicted.")
+    assert said(with_breaker(70, 10)).level is Level.WATCH
 
 
-def test_a_pod_that_is_told_of_already_is_not_told_twice() -> None:
+def test_a_pod_that_is_named_already_is_not_named_twice() -> None:
     """A kill lately of a pod that is over again adds nothing to the first sentence."""
     found = said(climbing(9), recent=(action(),))
     assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer, kill in 1s.", "")
 
 
-def test_who_is_near_a_mark_is_not_called_over() -> None:
-    """A warning can have a mark below what is allowed."""
-    from tests.worlds import rule, step
-
+def test_a_pod_above_a_lower_threshold_is_not_called_over() -> None:
+    """A warning can have a threshold below what is allowed."""
     early_warning = policy(rule(step("50%", 30, "warn"), step("110%", 10), name="notebooks"))
     found = said(Story(under=early_warning).run(8.0, 9))
     assert found.state == "Enforcing. 1 pod above a threshold: a/trainer, warning in 21s."

@@ -3,9 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from tests.export.build import Story, climbing, policy, quiet, trainer_node
+from tests.export.build import Story, busy, climbing, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, Read, read
-from tests.export.test_page import busy
 from tests.worlds import Gi, at, container, gpu, pod, process, snapshot, use
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason

@@ -5,10 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.export.build import AT_ONCE, KILL, WARN, Story, climbing, policy, quiet, trainer_node
+from tests.export.build import AT_ONCE, KILL, WARN, Story, climbing, crowd, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, action
-from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
-from watchdog.core.plan import CycleReport
+from tests.worlds import at, rule
 from watchdog.core.policy import Do
 from watchdog.report.progress import Level, by_urgency, planned_short, under_way_short
 from watchdog.report.sentences.action import result_short
@@ -86,16 +85,9 @@ def test_a_lesser_step_is_not_announced_once_a_kill_is_due() -> None:
     assert progress.level is Level.BAD
 
 
-def node(*gibibytes: float) -> CycleReport:
-    """Pods of 8Gi each that use so much."""
-    pods = tuple(pod(f"u{n}", container("main", "8Gi", of=f"u{n}")) for n in range(len(gibibytes)))
-    uses = [use(100 + n, int(size * Gi)) for n, size in enumerate(gibibytes)]
-    return Story(pods=pods).see(snapshot(uses, [process(100 + n, f"u{n}/main") for n in range(len(gibibytes))]))
-
-
 def test_the_most_urgent_account_comes_first() -> None:
     """A kill before a warning, and then by the share of the limit in use; what is over before what is within."""
-    status = status_of(node(3, 20, 6, 9))
+    status = status_of(crowd(3, 20, 6, 9, declared="8Gi"))
     assert [each.account.uid for each in by_urgency(status)] == ["u1", "u3", "u2", "u0"]
     assert [each.needs_attention for each in by_urgency(status)] == [True, True, False, False]
 
@@ -107,6 +99,17 @@ def test_a_calm_account_has_no_step() -> None:
         assert (progress.steps, progress.gravest, progress.level) == ((), None, Level.GOOD)
 
 
-def test_a_result_of_a_later_version_is_named_in_general_words() -> None:
-    """What this version does not know has ended, at least."""
-    assert result_short(action(result="tired")) == "kill ended"
+@pytest.mark.parametrize(
+    ("do", "result", "short"),
+    [
+        ("kill", None, "kill is in progress"), ("kill", "done", "was killed"), ("kill", "failed", "kill failed"),
+        ("kill", "interrupted", "kill was interrupted"), ("kill", "gone", "kill was no longer needed"),
+        ("kill", "observed", "would have been killed"), ("evict", "done", "was evicted"),
+        ("evict", "blocked", "eviction is blocked"), ("warn", "done", "was warned"),
+        ("warn", "observed", "would have been warned"), ("kill", "withdrawn", "kill was withdrawn"),
+        ("kill", "of a later version", "kill ended"),
+    ],
+)  # fmt: skip
+def test_the_result_of_a_recent_action_in_a_few_words(do: str, result: str | None, short: str) -> None:
+    """Each result, also one that this version does not know."""
+    assert result_short(action(do=do, result=result)) == short

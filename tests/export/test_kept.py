@@ -1,0 +1,205 @@
+"""The page, the status and the metrics are made once a second at most, however many ask, and never hide a change."""
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.registry import Collector
+
+from tests.export.build import Clock, climbing, policy, quiet
+from tests.export.samples import Found, samples, value
+from watchdog.export.endpoints import Endpoints, SecondCache, TooManyError
+from watchdog.export.metrics import Metrics
+from watchdog.export.page_headline import PageQuery
+from watchdog.export.web import respond
+
+
+class Making(Collector):
+    """Counts how often something is made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self) -> bytes:
+        self.made += 1
+        return bytes([self.made])
+
+    def collect(self) -> Iterator[Metric]:
+        """Count a collection of all metrics."""
+        self.made += 1
+        return iter(())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(9.0)
+
+
+@pytest.fixture
+def events() -> dict[str, int]:
+    return {"written": 1}
+
+
+@pytest.fixture
+def endpoints(clock: Clock, events: dict[str, int]) -> Endpoints:
+    """Endpoints after one cycle, at which 1 Event had been written."""
+    made = Endpoints(Metrics(lambda: events, clock), 1.0, clock)
+    made.publish(climbing(9))
+    return made
+
+
+def html(endpoints: Endpoints, **query: Any) -> bytes:
+    """The page that a reader gets."""
+    return gzip.decompress(endpoints.page(PageQuery(**query)).packed)
+
+
+def status(endpoints: Endpoints) -> dict[str, Any]:
+    """The status that a reader gets."""
+    document: dict[str, Any] = json.loads(gzip.decompress(endpoints.status() or b""))
+    return document
+
+
+def scraped(endpoints: Endpoints) -> Found:
+    """Every sample that a scrape of this moment gets."""
+    return samples(parse_text(gzip.decompress(endpoints.exposition(openmetrics=False)).decode()))
+
+
+def test_within_a_second_it_is_made_once() -> None:
+    """A hundred readers cost what one does; another key, another state and another second are made again."""
+    making, now = Making(), [0.0]
+    kept: SecondCache[bool, bytes] = SecondCache(lambda: now[0])
+    found = {kept.get(False, 1, making) for _ in range(100)}
+    assert (making.made, len(found)) == (1, 1)
+    assert kept.get(True, 1, making) not in found
+    now[0] = 0.99
+    kept.get(False, 1, making)
+    assert making.made == 2
+    kept.get(False, 2, making)
+    assert making.made == 3
+    now[0] = 2.0
+    kept.get(False, 2, making)
+    assert making.made == 4
+
+
+def test_many_at_once_wait_for_one() -> None:
+    """Readers on several threads get the same value, made once."""
+    making, found = Making(), list[bytes]()
+    kept: SecondCache[bool, bytes] = SecondCache(lambda: 0.0)
+
+    def make() -> bytes:
+        time.sleep(0.02)  # so long that all of them have come
+        return making()
+
+    threads = [threading.Thread(target=lambda: found.append(kept.get(False, 1, make))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (making.made, len(found), len(set(found))) == (1, 16, 1)
+
+
+def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clock: Clock) -> None:
+    """A client that asks for ever other filters has four made a second, and none kept longer; nobody else waits."""
+    for second in (9.0, 10.5):
+        clock.second = second
+        for number in range(4):
+            assert f'"<bdi>{number}</bdi>"'.encode() in html(endpoints, pod=str(number))
+        with pytest.raises(TooManyError, match="more than 4 different filters"):
+            html(endpoints, pod="other")
+        kept = endpoints.page(PageQuery(pod="0"))
+        assert endpoints.page(PageQuery(pod="0")) is kept
+        assert all(html(endpoints, is_still=still, shows_all=all_) for still in (True, False) for all_ in (True, False))
+    head, _ = respond(endpoints, b"GET /?pod=other HTTP/1.1\r\nHost: n\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After: 1\r\n" in head
+    assert b"Refresh: 2\r\n" in head, "a reader's page comes back by itself"
+
+
+def test_within_a_second_everybody_gets_the_same_bytes(endpoints: Endpoints, clock: Clock) -> None:
+    """The page, the status, and the metrics in each format are made once; the next second or cycle has its own."""
+    making = Making()
+    endpoints.metrics.registry.register(making)
+    making.made = 0
+    first = (
+        endpoints.page(PageQuery()),
+        endpoints.status(),
+        *(endpoints.exposition(openmetrics=o) for o in (False, True)),
+    )
+    clock.second = 9.99
+    for _ in range(100):
+        again = (
+            endpoints.page(PageQuery()),
+            endpoints.status(),
+            *(endpoints.exposition(openmetrics=o) for o in (False, True)),
+        )
+        assert all(one is other for one, other in zip(first, again, strict=True))
+    assert making.made == 2
+    assert html(endpoints, is_still=True) != html(endpoints), "a reader who has paused has a page of their own"
+    clock.second = 10.5
+    assert b"kill now" in html(endpoints), "the time left goes on between two cycles"
+    endpoints.publish(climbing(10))
+    assert endpoints.exposition(openmetrics=False) != first[2]
+
+
+def test_what_changes_in_a_cycle_is_there_at_once(endpoints: Endpoints) -> None:
+    """Neither a later cycle, nor that the daemon is not ready, nor a broken journal or policy waits for the second."""
+    for report, page, verdict, over in (
+        (None, b"1 pod over its limit", "over", 1),
+        (quiet(), b"All pods are within limits", "within", 0),
+    ):
+        if report is not None:
+            endpoints.publish(report)
+        assert page in html(endpoints)
+        assert status(endpoints)["accounts"][0]["verdict"] == verdict
+        assert value(scraped(endpoints), "accounts", verdict="over") == over
+    endpoints.unready = ("no lock",)
+    assert status(endpoints)["health"]["unready"] == ["no lock"]
+    endpoints.set_journal("the disk is full", None)
+    assert status(endpoints)["health"]["journal"] == "the disk is full"
+    endpoints.policy_error = "no such key"
+    assert status(endpoints)["health"]["policy_error"] == "no such key"
+    endpoints.metrics.policy_reload(ok=False, wall_s=5.0)
+    assert value(scraped(endpoints), "policy_last_reload_successful") == 0
+    endpoints.metrics.policy_reload(ok=True, wall_s=6.0, policy=policy())
+    assert value(scraped(endpoints), "policy_last_reload_successful") == 1
+
+
+def test_between_cycles_nothing_is_older_than_a_second(
+    endpoints: Endpoints, clock: Clock, events: dict[str, int]
+) -> None:
+    """With a long interval, or while a cycle hangs: the counts of Events, the health, and that a cycle is too old."""
+    assert value(scraped(endpoints), "gpu_up", gpu="GPU-0") == 1
+    events["written"], clock.second = 2, 10.0
+    assert value(scraped(endpoints), "events_total", result="written") == 2
+    clock.second = 69.0
+    assert value(scraped(endpoints), "gpu_up", gpu="GPU-0") == 0
+    assert (status(endpoints)["health"]["uptime_s"], status(endpoints)["health"]["ready"]) == (60, False)
+
+
+def test_before_the_first_cycle_there_is_no_status(clock: Clock) -> None:
+    """Nothing is known yet, and the page says that it starts."""
+    endpoints = Endpoints(Metrics(), 1.0, clock)
+    assert endpoints.status() is None
+    assert b"Starting" in html(endpoints)
+
+
+def test_what_is_kept_is_small(endpoints: Endpoints) -> None:
+    """It is kept packed: it takes a fraction of its length in the daemon's memory."""
+    for packed in (endpoints.page(PageQuery()).packed, endpoints.status() or b""):
+        assert len(packed) < len(gzip.decompress(packed)) / 2
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/status"])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_all_clients_are_sent_the_same_bytes(endpoints: Endpoints, path: str, encoding: str) -> None:
+    """A hundred clients of one cycle hold one body, not a hundred, and nothing is compressed or unpacked for each."""
+    request = f"GET {path} HTTP/1.1\r\nHost: n\r\nAccept-Encoding: {encoding}\r\n\r\n".encode()
+    head, body = respond(endpoints, request)
+    assert (b"gzip" in head.partition(b"Content-Encoding")[2], len(body) > 1000) == (encoding == "gzip", True)
+    assert all(respond(endpoints, request)[1] is body for _ in range(3))
