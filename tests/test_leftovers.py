@@ -13,7 +13,7 @@ import pytest
 
 from tests.leftovers import OF_A_NODE, claimed
 from tests.node.support import REPOSITORY, cannot_run, need_root, sleeper
-from tests.rig.cgroups import Cgroups, Version, mounts
+from tests.rig.cgroups import mounts
 
 # A run that is killed while it has its folder, and notes a cgroup.
 _KILLED: Final = """
@@ -61,73 +61,7 @@ def test_the_folder_of_a_run_that_was_killed_goes_with_the_next(tmp_path: Path, 
     assert list(tmp_path.glob("*/in-use-*")) == []
 
 
-def test_a_worker_of_xdist_has_a_part_of_a_folder(tmp_path: Path) -> None:
-    """The folder of the run counts as in use as long as one of its workers lives."""
-    killed, alive = (run(tmp_path / "pytest-1" / f"popen-gw{number}") for number in range(2))
-    killed.communicate("kill\n", timeout=60)
-    with next_run(tmp_path):
-        assert (tmp_path / "pytest-1").exists()
-    alive.communicate("kill\n", timeout=60)
-    with next_run(tmp_path):
-        assert not (tmp_path / "pytest-1").exists()
-
-
 # A worker that makes what workers share, where none has made it yet, and says who made it.
-_WORKER: Final = """
-    import sys, time
-    from pathlib import Path
-    from tests.leftovers import claimed
-    from tests.shared import once
-    def make(folder):
-        time.sleep(0.2)
-        Path(folder, "by").write_text(sys.argv[1])
-    with claimed(Path(sys.argv[1])):
-        print(once("it", make), flush=True)
-        sys.stdin.readline()
-"""
-
-
-def test_what_workers_share_is_made_once_and_goes_with_the_last_of_them(tmp_path: Path) -> None:
-    """One image serves all workers of a run, no other run sees it, and nothing of it stays on the disk."""
-    folders = [tmp_path / "pytest-1" / "popen-gw0", tmp_path / "pytest-1" / "popen-gw1", tmp_path / "pytest-2"]
-    pipe = subprocess.PIPE
-    workers = []
-    for folder in folders:
-        folder.mkdir(parents=True)
-        command = [sys.executable, "-c", textwrap.dedent(_WORKER), str(folder)]
-        workers.append(subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True))
-    first, second, other = (Path(worker.stdout.readline().strip()) for worker in workers if worker.stdout is not None)
-    assert first == second == tmp_path / "pytest-1" / "shared" / "it"
-    assert (first / "by").read_text(encoding="utf-8") in map(str, folders[:2])
-    assert (other / "by").read_text(encoding="utf-8") == str(folders[2])
-    workers[0].communicate("\n", timeout=60)
-    assert first.exists()
-    for worker in workers[1:]:
-        worker.communicate("\n", timeout=60)
-    assert list(tmp_path.glob("*/shared")) == []
-
-
-@pytest.mark.node
-def test_a_cgroup_that_tests_share_goes_with_the_last_of_them() -> None:
-    """Tests that run at the same time leave no `kubepods` behind, and never remove one that the machine has."""
-    need_root()
-    version: Version = "cgroup" if mounts("cgroup") else "cgroup2"
-    first, second, name = Cgroups(version), Cgroups(version), f"tests-{uuid.uuid4().hex[:8]}"
-    (folder, *_) = first.make(f"{name}/kubepods/a")
-    second.make(f"{name}/kubepods/b")
-    first.remove()
-    assert [each.name for each in folder.parent.iterdir() if each.is_dir()] == ["b"]
-    second.remove()
-    assert not folder.parents[1].exists()
-    folder.parents[1].mkdir()
-    try:
-        first.make(f"{name}/kubepods/a")
-        first.remove()
-        assert [each for each in folder.parents[1].iterdir() if each.is_dir()] == []
-    finally:
-        folder.parents[1].rmdir()
-
-
 @pytest.mark.node
 def test_its_cgroups_go_with_it(tmp_path: Path) -> None:
     """A node's with all that is below it, which no note tells; another one only where nobody is in it."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.node.support import REPOSITORY
-from tests.unrun import summary
 
 _TEST = """
 import pytest
@@ -21,20 +20,6 @@ def test_it(number: int) -> None:
 def test_else() -> None:
     pass
 """
-
-
-def test_each_reason_stands_once_with_its_folders() -> None:
-    """Whoever lacks one thing sees it in one line, however many tests need it, and what is not tested for it."""
-    told = [
-        ("tests/image/test_image.py::test_a", ("support.py", 22, "Skipped: needs root")),
-        ("tests/node/test_members.py::test_a[x]", ("support.py", 22, "Skipped: needs root")),
-        ("tests/node/test_members.py::test_b", ("support.py", 22, "Skipped: needs root")),
-        ("tests/cluster/test_a.py", ("x.py", 1, "Skipped: there is no `go`:\n install it")),
-    ]
-    assert list(summary(told)) == [
-        "    3  needs root (tests/node 2, tests/image 1)",
-        "    1  there is no `go`: install it (tests/cluster 1)",
-    ]
 
 
 @pytest.mark.slow

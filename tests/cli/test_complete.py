@@ -12,9 +12,9 @@ import pytest
 from tests.cli.build import serving
 from tests.cli.session import session
 from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, record, trainer
+from tests.ports import free_port
 from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use
-from watchdog.cli.main import main
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
@@ -88,24 +88,14 @@ def test_commands_options_values_and_files(line: str, expected: list[str]) -> No
     assert bash(line) == expected
 
 
-def test_every_command_has_its_name() -> None:
-    """Every command is offered."""
-    assert set(bash("gpu-watchdog ")) == {name for name, command in main.commands.items() if not command.hidden}
-
-
 def test_pods_of_the_daemon() -> None:
-    """`explain` completes the pods of the daemon that is named; an address with its colons is one word."""
+    """`explain` completes the pods of the daemon that is named; a hostile name is no word for a shell, and left out."""
     with serving(two_pods()) as url:
+        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_URL=url) == ["a/trainer", "a/trial"]
         assert bash(f"gpu-watchdog explain --url {url} a/tr") == ["a/trainer", "a/trial"]
         assert bash(f"gpu-watchdog explain --listen {url.removeprefix('http://')} a/tri") == ["a/trial"]
         assert bash("gpu-watchdog explain a/trai", GPU_WATCHDOG_URL=url) == ["a/trainer"]
         assert bash("gpu-watchdog explain b/", GPU_WATCHDOG_URL=url) == [""]
-
-
-def test_hostile_names_are_not_for_a_shell() -> None:
-    """A name that no pod of Kubernetes can have is not offered: a shell would take it apart, or worse."""
-    with serving(two_pods()) as url:
-        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_URL=url) == ["a/trainer", "a/trial"]
 
 
 @pytest.mark.parametrize(
@@ -118,48 +108,22 @@ def test_zsh_and_fish(shell: str, expected: str) -> None:
         assert asked(shell, ["explain"], "a/tr", GPU_WATCHDOG_URL=url) == expected
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shells_get_their_script(shell: str) -> None:
-    """The command prints the function of each shell, by which that asks it."""
-    own = environment(_GPU_WATCHDOG_COMPLETE=f"{shell}_source")
-    done = subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60, env=own)
-    assert "_gpu_watchdog_completion" in done.stdout
-    assert f"_GPU_WATCHDOG_COMPLETE={shell}_complete" in done.stdout
-
-
-def test_the_script_of_bash_is_adapted() -> None:
-    """Our change to the library's function for bash is in it; a new version of the library may need another one."""
-    own = environment(_GPU_WATCHDOG_COMPLETE="bash_source")
-    done = subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60, env=own)
-    assert 'COMP_LINE="${COMP_LINE:0:$COMP_POINT}"' in done.stdout
-
-
 def test_pods_of_a_journal(tmp_path: Path) -> None:
     """`history --pod` completes the pods that the journal has, which may be gone, and those of the daemon."""
     path = tmp_path / "journal.db"
     journal = Journal.open(path, JournalLimits(), "n1", {})
     record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
     journal.close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        away = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        line = f"gpu-watchdog history --journal {path} --pod a/"
-        assert bash(line, GPU_WATCHDOG_LISTEN=away.removeprefix("http://")) == ["a/trainer"]
+    line = f"gpu-watchdog history --journal {path} --pod a/"
+    assert bash(line, GPU_WATCHDOG_LISTEN=f"127.0.0.1:{free_port()}") == ["a/trainer"]
     with serving(two_pods()) as url:
         assert bash(line, GPU_WATCHDOG_LISTEN=url.removeprefix("http://")) == ["a/trainer", "a/trial"]
 
 
 def test_silence_where_nothing_answers(tmp_path: Path) -> None:
-    """Without a daemon and without a journal nothing is offered and nothing is said, at once."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        listen = f"127.0.0.1:{probe.getsockname()[1]}"
-        assert bash("gpu-watchdog explain ", GPU_WATCHDOG_LISTEN=listen) == [""]
-        assert bash(f"gpu-watchdog history --journal {tmp_path}/none --pod ", GPU_WATCHDOG_LISTEN=listen) == [""]
-
-
-def test_a_daemon_that_hangs_is_not_waited_for() -> None:
-    """Whoever pressed the Tab key gets the line back after a moment, also where nothing answers."""
+    """Without a journal and without a daemon, or with one that hangs, nothing is offered or said after a moment."""
+    away = f"127.0.0.1:{free_port()}"
+    assert bash(f"gpu-watchdog history --journal {tmp_path}/none --pod ", GPU_WATCHDOG_LISTEN=away) == [""]
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began_s = time.monotonic()
         assert bash("gpu-watchdog explain ", GPU_WATCHDOG_URL=f"http://127.0.0.1:{silent.getsockname()[1]}") == [""]

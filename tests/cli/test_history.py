@@ -1,4 +1,4 @@
-"""The command `history`: on a terminal, in a pipe, and where there is nothing to tell."""
+"""The command `history`: on a terminal, in a pipe, and where there is nothing to report."""
 
 import fcntl
 import json
@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from tests.rig.command import COMMAND
 from tests.worlds import at
 from watchdog import clock
+from watchdog.cli.client import inside
 from watchdog.cli.history import timeline
 from watchdog.cli.main import main
 from watchdog.core.policy import JournalLimits
@@ -34,14 +35,6 @@ TIME      EVENT    MESSAGE
 Saturday 2027-01-16, times in UTC
 TIME      EVENT    MESSAGE
 08:00:00  started  it has begun
-"""
-NARROW = """\
-Friday 2027-01-15, times in UTC
-TIME      EVENT
-08:00:00  warned
-          Pod ns/hog uses 9Gi of GPU memory, 709% of the
-          1.3Gi allowed (1Gi declared by
-          veriff.com/gpu-memory).
 """
 
 
@@ -66,13 +59,8 @@ ROWS = (row("warned", LONG, 0), row("stopped", "it has stopped", 2), row("starte
 
 
 def test_a_timeline() -> None:
-    """A heading a day, the time, the event, and the sentence beside it, in lines that fit."""
+    """One heading per day, then the time, the event, and the sentence beside it, in lines that fit."""
     assert timeline(ROWS, 80) == WIDE
-
-
-def test_a_narrow_timeline() -> None:
-    """Where there is no room beside the event the sentence stands below it."""
-    assert timeline(ROWS[:1], 60) == NARROW
 
 
 @pytest.mark.parametrize("width", [1, 20, 79, 80, 200])
@@ -84,7 +72,7 @@ def test_lines_fit_and_nothing_is_lost(width: int) -> None:
 
 
 def test_a_timeline_in_colour() -> None:
-    """Force and what is withheld stand out; the colour takes no room, and a sentence can bring none of its own."""
+    """Enforcement and what is withheld stand out; colour takes no room, and a sentence can bring none of its own."""
     plain = timeline(ROWS, 100)
     coloured = timeline((*ROWS[:1], replace(ROWS[1], sentence="\x1b[31mred")), 100, colour=True)
     assert "\x1b[33mwarned\x1b[0m   Pod" in coloured
@@ -120,18 +108,12 @@ def test_on_a_terminal(journal: Path) -> None:
     assert max(map(len, text.splitlines())) <= 84
 
 
-def test_in_a_pipe_it_is_a_line_each(journal: Path) -> None:
-    """What other programs read: the moment, the event and the whole sentence on one line, and no colour."""
+def test_for_other_programs(journal: Path) -> None:
+    """In a pipe one line has the moment, the event and the whole sentence; as JSON, the columns of the journal."""
     done = CliRunner().invoke(main, ["history", "--journal", str(journal)])
-    assert [line.split(" ", 1)[1] for line in done.stdout.splitlines()] == [
-        "started: gpu-watchdog has begun",
-        f"warning: \\x1b[2J{LONG}",
-    ]
     assert (done.exit_code, done.stderr) == (0, "")
-
-
-def test_as_json(journal: Path) -> None:
-    """The columns of the journal and the moment, as they are."""
+    lines = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
+    assert lines == ["started: gpu-watchdog has begun", f"warning: \\x1b[2J{LONG}"]
     done = CliRunner().invoke(main, ["history", "--json", "--journal", str(journal)])
     rows = history(journal, None, 0)
     assert [set(each) for each in json.loads(done.stdout)] == [{"at", *HistoryRow.__slots__}] * 2
@@ -142,14 +124,10 @@ def test_where_there_is_nothing(journal: Path, tmp_path: Path) -> None:
     """Nothing in that time is said, with how far it looked; a missing or foreign journal is exit 1 with the remedy."""
     done = CliRunner().invoke(main, ["history", "--journal", str(journal), "--pod", "a/b", "--since", "90m"])
     assert (done.exit_code, done.stdout) == (0, "")
-    assert (
-        done.stderr
-        == "Nothing was decided or done about pod a/b in the last 90m; a longer --since looks further back.\n"
-    )
+    assert "about pod a/b in the last 90m" in done.stderr
     done = CliRunner().invoke(main, ["history", "--pod", "a/b", "--journal", str(tmp_path / "nowhere.db")])
     assert (done.exit_code, f"there is no journal {tmp_path / 'nowhere.db'}" in done.stderr) == (1, True)
-    assert "this does not show whether a watchdog runs on the node" in done.stderr
-    assert "exec POD -- gpu-watchdog history --pod a/b\n" in done.stderr
+    assert inside("history", "--pod", "a/b") in done.stderr
     text = tmp_path / "policy.toml"
     text.write_text('mode = "observe"\n', encoding="utf-8")
     done = CliRunner().invoke(main, ["history", "--journal", str(text)])

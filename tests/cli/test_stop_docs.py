@@ -67,10 +67,3 @@ def test_who_was_stopped_before_stays_stopped(section: str, tmp_path: Path) -> N
     told = (tmp_path / "told").read_text(encoding="utf-8")
     assert told == "annotate node/n1 node/n3 node/n10 gpu-memory-watchdog/mode-\n"
     assert section.index("> stopped-before.txt") < section.index("annotate nodes --all")
-
-
-@pytest.mark.parametrize("page", ["docs/operations.md", "docs/rollout.md", "docs/runbooks.md"])
-def test_an_edit_of_the_policy_is_said_to_be_undone(page: str) -> None:
-    """Wherever the policy is edited in the cluster to stop it, the page says what enforces again behind one's back."""
-    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
-    assert re.search(r"next `helm upgrade`(?: or|,) rollback,? or (?:GitOps|the next) sync", text), page

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from watchdog.cli.tables import Column, cut, fits, printed, table, text, wrapped
+from watchdog.cli.tables import Column, cut, printed, table, text, wrapped
 
 TWO = (
     Column(title="N", right=True),
@@ -84,12 +84,6 @@ def test_columns_do_not_jump_when_rows_are_scrolled() -> None:
 def test_what_is_cut_at_its_end_has_a_mark() -> None:
     """Half of a number must not seem to be another."""
     assert [cut(text("12345"), width).plain for width in (5, 4, 1, 0)] == ["12345", "123~", "~", "~"]
-
-
-def test_whether_rows_fit() -> None:
-    """They do with every column whole."""
-    rows = [("123456", "aaaa", "bb")]
-    assert [fits(TWO, rows, width) for width in (16, 15)] == [True, False]
 
 
 @given(names, names, st.integers(min_value=24, max_value=120))

@@ -11,7 +11,6 @@ import pytest
 from tests.cli.build import serving
 from tests.docs.test_docs import ROOT
 from tests.export.build import Story, climbing, entry, trainer_node
-from tests.pictures.top import svg
 from tests.rig.command import COMMAND
 from tests.worlds import at
 from watchdog.cli.top_view import HELP
@@ -50,16 +49,11 @@ def shell(line: str, **more: str) -> str:
     ],
 )
 def test_one_liners_of_top(line: str, expected: str) -> None:
-    """Each prints what the page says that it prints."""
+    """Each prints what the page says that it prints, and still runs where a number is unknown."""
     with serving(climbing()) as url:
         assert shell(line, GPU_WATCHDOG_URL=url).replace("true", "null").replace("false", "null") == expected
-
-
-def test_unknown_amounts_break_none_of_them() -> None:
-    """Where a number is not known they still run."""
     with serving(Story().see(trainer_node(None))) as url:
-        for line in LINES[:4]:
-            shell(line, GPU_WATCHDOG_URL=url)
+        shell(line, GPU_WATCHDOG_URL=url)
 
 
 def test_the_one_liner_of_history(tmp_path: Path) -> None:
@@ -87,10 +81,3 @@ def test_pictures_need_nothing_from_elsewhere(picture: Path) -> None:
     """No font and no image comes from another place: a reader's browser asks nobody."""
     text = picture.read_text(encoding="utf-8")
     assert not re.findall(r"@import|@font-face|(?:href|src)=.?(?:https?:)?//|url\((?!#)", text)
-
-
-def test_what_a_picture_shows_is_text() -> None:
-    """Names of pods are no markup of the picture."""
-    made = svg(["\x1b[31m<script>x</script>\x1b[0m &amp;", 'a"b'])
-    assert "<script>" not in made
-    assert "&lt;script&gt;" in made

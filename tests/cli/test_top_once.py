@@ -2,17 +2,17 @@
 
 import json
 import os
-import socket
 import subprocess
-from dataclasses import replace
 
 import pytest
 
-from tests.cli.build import account, climbing, hostile_pod, node, quiet, serving, status
-from tests.cli.demo.showing import open_terminal
+from tests.cli.build import account, climbing, node, quiet, serving, status
+from tests.cli.session import session
 from tests.export.build import Story, trainer_node
+from tests.ports import free_port
 from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use
+from watchdog.cli.client import inside
 from watchdog.cli.main import main
 from watchdog.cli.rows import ASCII, BLOCKS, Choice
 from watchdog.cli.top import status_text
@@ -40,9 +40,11 @@ def rows(text: str, title: str) -> list[dict[str, str]]:
 
 
 def test_in_a_pipe() -> None:
-    """A pipe gets one picture without control codes, and exit code 0, with `--once` and without it."""
+    """A pipe gets one picture without control codes, with `--once` and without it; --json, the daemon's document."""
     with serving(climbing()) as url:
         asked, plain = top("--once", "--url", url), top("--url", url)
+        document = json.loads(top("--json", "--url", url).stdout)
+    assert (document["node"], document["accounts"][0]["pod"]) == ("n1", "trainer")
     assert (asked.returncode, asked.stderr) == (0, "")
     assert (plain.returncode, plain.stdout.split("\n\n")[1:]) == (0, asked.stdout.split("\n\n")[1:])
     assert asked.stdout.replace("\n", "").isprintable()
@@ -86,24 +88,12 @@ def test_what_is_wrong_comes_first() -> None:
     assert told[1:3] == ["! Unknown: GPU-0: " + "first " * 100, "! Unknown: GPU-1: second"]
 
 
-def test_the_document() -> None:
-    """--json prints what the daemon says, as it says it."""
-    with serving(climbing()) as url:
-        done = top("--json", "--url", url)
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["node"], found["accounts"][0]["pod"]) == (0, "n1", "trainer")
-
-
 @pytest.mark.parametrize("how", ["--once", "--json"])
 def test_the_daemon_is_away(how: str) -> None:
-    """Exit code 1, with the address, the reason and what helps."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        done = top(how, "--url", f"http://127.0.0.1:{probe.getsockname()[1]}")
+    """Exit code 1, with the reason and what helps."""
+    done = top(how, "--url", f"http://127.0.0.1:{free_port()}")
     assert (done.returncode, done.stdout) == (1, "")
-    assert all(word in done.stderr for word in ("Connection refused", "gpu-watchdog run", "--url", "port-forward"))
-    assert "this does not show whether a watchdog runs on the node" in done.stderr
-    assert f"exec POD -- gpu-watchdog top {how}\n" in done.stderr
+    assert all(each in done.stderr for each in ("Connection refused", "port-forward", inside("top", how)))
 
 
 def test_the_address() -> None:
@@ -118,24 +108,6 @@ def test_the_address() -> None:
     assert top("--interval", "often").returncode == 2
 
 
-def test_another_program_answers() -> None:
-    """What is no status of a gpu-watchdog is an error in a sentence."""
-    with serving(replace(climbing(), node=replace(climbing().node, name="n1"))) as url:
-        done = top("--once", "--url", f"{url}/metrics")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-
-
-def test_hostile_names_in_a_pipe() -> None:
-    """A pipe, too, gets names without their control codes, and one row for each."""
-    pod = hostile_pod(uid="u1")
-    seen = snapshot([use(1, Gi)], [process(1, "u1/c\x07\r", name="\x1b[2J\nns/other  -")])
-    with serving(Story(pods=(pod,)).see(seen)) as url:
-        told = top("--once", "--url", url).stdout
-    assert told.replace("\n", "").isprintable()
-    assert not any(line.startswith("ns/other") for line in told.splitlines())
-
-
 def test_an_encoding_that_lacks_characters() -> None:
     """Output of another encoding than UTF-8 has bars and names without what it lacks, rather than a traceback."""
     seen = snapshot([use(101, Gi), use(102, None)], [process(101, "u1/main", name="訓練"), process(102, "u1/main")])
@@ -148,29 +120,17 @@ def test_an_encoding_that_lacks_characters() -> None:
 
 
 def test_a_terminal_that_cannot_be_drawn_on() -> None:
-    """TERM=dumb, or none: one picture without control codes, and a sentence that says why."""
+    """TERM=dumb, or none: one picture without control codes, and the reason."""
     with serving(climbing()) as url:
         for term in ("dumb", ""):
-            master, slave = open_terminal(80, 24)
-            done = subprocess.run(
-                [COMMAND, "top", "--url", url],
-                stdin=slave,
-                stdout=slave,
-                stderr=subprocess.PIPE,
-                check=False,
-                timeout=60,
-                env={**os.environ, "TERM": term},
-            )
-            told = os.read(master, 65536).decode()
-            os.close(slave)
-            os.close(master)
-            assert done.returncode == 0
-            assert b"TERM does not name a terminal that supports the live view" in done.stderr
-            assert "a/trainer" in told
-            assert "\x1b" not in told
+            with session("--url", url, TERM=term) as shown:
+                assert shown.end() == 0
+            assert "TERM does not name a terminal" in shown.screen.usual
+            assert "a/trainer" in shown.screen.usual
+            assert b"\x1b" not in shown.written
 
 
 @pytest.mark.parametrize("name", ["scan", "top", "history", "explain", "replay", "recommend", "check", "doctor"])
-def test_every_command_that_tells_something_tells_it_as_json(name: str) -> None:
+def test_every_report_is_there_as_json(name: str) -> None:
     """What a person can read a script can read."""
     assert "--json" in {word for option in main.commands[name].params for word in option.opts}

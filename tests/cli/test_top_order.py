@@ -55,13 +55,6 @@ def test_reversed(sort: str) -> None:
     assert backwards == [*reversed(known), *forwards[len(known) :]]
 
 
-def test_what_does_not_apply_stays_at_the_end() -> None:
-    """A pod without a limit has no percentage, so it is neither the first nor the last of those that have one."""
-    for backwards in (False, True):
-        assert names(chosen(kinds(), Choice(sort="percent", backwards=backwards)))[-2:] == ["free", "-"]
-        assert names(chosen(kinds(), Choice(sort="time", backwards=backwards)))[-4:-1] == ["free", "blind", "calm"]
-
-
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [

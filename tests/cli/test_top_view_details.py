@@ -1,4 +1,4 @@
-"""The live picture: what it tells below its tables: the selected pod, recent actions, what is wrong, the keys."""
+"""The live picture around its tables: the selected pod, recent actions, what is wrong, the keys."""
 
 import io
 import re
@@ -15,7 +15,7 @@ from watchdog.report.status import GapStatus
 
 
 def test_the_selected_pod() -> None:
-    """Below the table stands all about the selected pod: what it declares, the next step whole, its processes."""
+    """Below the table are the selected pod's declaration, its next step in full and its processes."""
     selection = Selection(place=1, key=("uid-b", None, None))
     held = step(scope="container", above="110%", withheld_by="protected", held_because="it is a system pod")
     shown = drawn(frame(node(account("a"), (account("b", protected="it is a system pod"), held)), 120, 30, selection))
@@ -37,7 +37,7 @@ def test_its_processes() -> None:
 
 
 def test_what_was_done() -> None:
-    """The last actions stand there with their result, newest first."""
+    """The last actions are listed with their result, newest first."""
     action = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
             "rule": "notebooks", "threshold": "above 110%"}  # fmt: skip
     recent = [
@@ -54,7 +54,7 @@ def test_what_was_done() -> None:
 
 
 def test_problems_are_told_as_far_as_there_is_room() -> None:
-    """The first problem always stands there, with a mark where it is cut; how many more there are is said."""
+    """The first problem is always shown, with a mark where it is cut, and the number of further ones."""
     gaps = (GapStatus(what="second", why="why"), GapStatus(what="third", why="because"))
     some = status(quiet(), maintenance="a new driver and " + "words and more words " * 20)
     lines = drawn(frame(replace(some, gaps=gaps), 80, 24))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -92,7 +92,7 @@ def showing(folder: Path, *before: str, code: str = CODE, watched: bool = True) 
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         cwd=REPOSITORY,
-        env=_environment(folder, {}),
+        env=_environment(folder),
     )
     try:
         yield Showing(process, watched)
@@ -108,7 +108,7 @@ def open_terminal(columns: int, rows: int) -> tuple[int, int]:
     return master, slave
 
 
-def on_terminal(folder: Path, environment: Mapping[str, str]) -> tuple[str, int]:
+def on_terminal(folder: Path) -> tuple[str, int]:
     """Run the whole demo on a terminal of 80 by 24; its output and exit code."""
     master, slave = open_terminal(80, 24)
     process = subprocess.Popen(
@@ -117,7 +117,7 @@ def on_terminal(folder: Path, environment: Mapping[str, str]) -> tuple[str, int]
         stdout=slave,
         stderr=slave,
         cwd=REPOSITORY,
-        env=_environment(folder, environment),
+        env=_environment(folder),
     )
     os.close(slave)
     written, deadline_s = b"", time.monotonic() + _LONGEST_S
@@ -128,6 +128,6 @@ def on_terminal(folder: Path, environment: Mapping[str, str]) -> tuple[str, int]
     return written.decode().replace("\r\n", "\n"), process.wait(timeout=10)
 
 
-def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
-    return {**kept, "TERM": "xterm-256color", "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **more}
+    return {**kept, "TERM": "xterm-256color", "TMPDIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}

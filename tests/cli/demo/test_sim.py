@@ -3,19 +3,15 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.node.support import run_python, sleeper, wait_until
 from watchdog import clock
 from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, SimPod, SimProcess, UsageCurve, pod_list
-from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs, is_alive, key_of
+from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs, is_alive
 from watchdog.config.load import load_policy
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Place, PlaceKind, ProcessKey
@@ -62,16 +58,6 @@ def test_curve(second: float, gib: float) -> None:
     assert UsageCurve(((1, 1), (3, 3), (4, 0))).at(second) == gib * GI
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 80)), min_size=1, max_size=6, unique_by=lambda p: p[0]))
-def test_curve_stays_between_its_points(points: list[tuple[float, float]]) -> None:
-    """A curve gives whole pages at any moment, never below its lowest point or above its highest."""
-    curve = UsageCurve(tuple(sorted(points)))
-    for second in range(-10, 120, 7):
-        held = curve.at(second)
-        assert held % (2 * 2**20) == 0
-        assert min(gib for _, gib in points) * GI - 2 * 2**20 <= held <= max(gib for _, gib in points) * GI
-
-
 def test_node_is_real(running: RunningPod) -> None:
     """A pod's processes are real: named, forks of their leader, in their own session."""
     for process, key in zip(POD.processes, running.keys, strict=True):
@@ -98,22 +84,6 @@ def test_node_kills_stopped_processes() -> None:
         keys = node.start(POD).keys
         os.kill(keys[1].pid, signal.SIGSTOP)
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
-
-
-def test_node_dies_with_its_owner() -> None:
-    """After a SIGKILL of the process that started them, all processes exit by themselves."""
-    code = (
-        "import sys, time; from watchdog.cli.demo.sim import SimNode; from tests.cli.demo.test_sim import POD\n"
-        "with SimNode() as node:\n"
-        "    print(*(key.pid for key in node.start(POD).keys), flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
-        assert owner.stdout is not None
-        keys = [key_of(int(pid)) for pid in owner.stdout.readline().split()]
-        assert len(keys) == 3
-        owner.kill()
-    wait_until(lambda: not any(is_alive(key) for key in keys))
 
 
 def test_pod_that_can_not_start() -> None:
@@ -151,14 +121,6 @@ def test_driver(running: RunningPod) -> None:
         assert reading.gpus[0].used == GI + 2 * GI * len(holders)
     assert driver.read(frozenset({"GPU-2"})).gpus == ()
     assert driver.read(frozenset({"GPU-1"})).uses == reading.uses
-
-
-def test_driver_knows_a_recycled_pid(running: RunningPod) -> None:
-    """The memory of a process that has exited is free, even if another process has its PID by then."""
-    driver = SimDriver(CARD, lambda: 0.0)
-    key = running.keys[0]
-    driver.allocate(ProcessKey(pid=key.pid, start_ticks=key.start_ticks - 1), LEVEL)
-    assert driver.read().uses == ()
 
 
 def test_procfs(running: RunningPod) -> None:

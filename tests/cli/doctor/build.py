@@ -71,6 +71,11 @@ def spoilt(part: str, **changes: Any) -> Facts:
     return replace(GOOD, **{part: replace(getattr(GOOD, part), **changes)})
 
 
+def environment(**changes: Any) -> Facts:
+    """The good node with another environment of its processes."""
+    return spoilt("processes", environment=replace(GOOD.processes.environment, **changes))
+
+
 def given(facts: Facts, **options: Any) -> Facts:
     """The same with other options."""
     return replace(facts, options=replace(facts.options, **options))

@@ -8,7 +8,6 @@ import pytest
 from tests.cli.doctor.api_rows import (
     BY_NODE,
     GOOD_API,
-    HOST,
     NO_LIST,
     NOW_S,
     REFUSED,
@@ -51,45 +50,19 @@ def _one(facts: Facts) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("facts", "name", "sentence"),
+    ("facts", "name"),
     [
-        (api(ended="unreachable", problem=REFUSED, offset_s=None), "api", f"{HOST}: Connection refused"),
-        (
-            peer(-3 * DAY_S, -2 * DAY_S, 0.3),
-            "api_certificate",
-            f"the certificate of {HOST} expired 2d ago, at 2027-01-13 08:00:00 UTC",
-        ),
-        (
-            peer(-9 * DAY_S, -2 * DAY_S, -3 * DAY_S),
-            "api_certificate",
-            (
-                f"this node's clock is 3d ahead of that of {HOST}, so its certificate, which is valid until "
-                "2027-01-13 08:00:00 UTC, counts as expired"
-            ),
-        ),
-        (
-            shown("token", ends_s=NOW_S - 3600),
-            "api_credentials",
-            "the token of system:serviceaccount:gpu:watchdog expired 1h ago by the API server's clock",
-        ),
-        (
-            shown("token", ends_s=NOW_S + 3600),
-            "api_credentials",
-            ("the API server rejects the token of system:serviceaccount:gpu:watchdog (401), though it has not expired"),
-        ),
-        (
-            shown("certificate"),
-            "api_credentials",
-            "the API server rejects the client certificate (401)",
-        ),
-        (api(ended="anonymous"), "api_credentials", "the API server treats this account as anonymous: "),
+        (api(ended="unreachable", problem=REFUSED, offset_s=None), "api"),
+        (peer(-3 * DAY_S, -2 * DAY_S, 0.3), "api_certificate"),
+        (shown("token", ends_s=NOW_S - 3600), "api_credentials"),
+        (shown("certificate"), "api_credentials"),
+        (api(ended="anonymous"), "api_credentials"),
     ],
 )
-def test_one_cause_is_one_finding(facts: Facts, name: str, sentence: str) -> None:
+def test_one_cause_is_one_finding(facts: Facts, name: str) -> None:
     """If the API can't be queried, that is the only finding; pods, rights and the node are not mentioned."""
     finding = _one(facts)
-    assert (finding.name, finding.what[: len(sentence)]) == (name, sentence)
-    assert (finding.state, Purpose.OBSERVE in finding.purposes) == (FindingState.MISSING, True)
+    assert (finding.name, finding.state, Purpose.OBSERVE in finding.purposes) == (name, FindingState.MISSING, True)
     names = {each.name for each in diagnose(facts).findings}
     assert not names & {"pods", "pods_readable", "node_object", "namespaces", "node_name"}
 
@@ -189,11 +162,3 @@ def test_what_was_learned_in_time_is_reported() -> None:
     assert found["api"].endswith("within 20s; the last one was for the pods of this node")
     assert {"api_config", "api_credentials", "api_clock", "right_pods"} <= found.keys()
     assert "pods" not in found
-
-
-def test_a_good_api_counts_what_it_found() -> None:
-    """Findings that are ok have names and numbers."""
-    whats = {each.name: each.what for each in diagnose(GOOD_API).findings}
-    assert whats["api"] == f"{HOST} responds: Kubernetes v1.34.4"
-    assert whats["pods"] == "pods on node n1, according to the API: 1"
-    assert whats["own_pod"] == "this pod, ns/pod-a, is in the list"
