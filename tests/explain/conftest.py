@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.explain.site import Site
-from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
-from watchdog.export.metrics import Metrics
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    endpoints = Endpoints(Metrics(), 1.0)
-    server = HttpServer("127.0.0.1:0", endpoints)
+    made = Site(journal=tmp_path / "journal.db")
+    server = HttpServer("127.0.0.1:0", made.endpoints)
     server.start()
-    yield Site(endpoints=endpoints, url=f"http://127.0.0.1:{server.port}", journal=tmp_path / "journal.db")
+    made.url = f"http://127.0.0.1:{server.port}"
+    yield made
     server.close()

@@ -1,29 +1,33 @@
-"""A daemon's endpoints, its journal, and who asks why."""
+"""A daemon's endpoints and its journal, and `explain` with these."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.export.build import climbing, entry, killed, record
 from tests.worlds import at
+from watchdog import clock
 from watchdog.cli.explain import Explanation, explain_pod
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.export.endpoints import Endpoints
+from watchdog.export.metrics import Metrics
 from watchdog.journal.journal import Journal
 
 NOW_S = at(40).wall_s
 KEYS = tuple(ProcessKey(pid=pid, start_ticks=pid * 10) for pid in (101, 102, 103))
-STOPPED = "enforcement was turned off meanwhile"
 
 
 @dataclass
 class Site:
-    """A daemon's endpoints, its journal, and who asks."""
+    """A daemon's endpoints and its journal; its clock is the machine's until `second` is set."""
 
-    endpoints: Endpoints
-    url: str
     journal: Path
+    url: str = ""
+    second: float | None = None
+
+    def __post_init__(self) -> None:
+        self.endpoints = Endpoints(Metrics(), 1.0, lambda: clock.now() if self.second is None else at(self.second))
 
     def explain(self, pod: str = "a/trainer", url: str | None = "") -> Explanation:
         """Ask this daemon, another address, or (None) the journal alone."""

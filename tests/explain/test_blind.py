@@ -1,19 +1,18 @@
-"""`explain` by a daemon that can't see its node: that comes first, with why and since when."""
+"""`explain` by a daemon that can't see its node, or whose loop hangs: that comes first, with why and since when."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests.explain.site import Site, write
-from tests.export.build import Story, busy, quiet, trainer_node
+from tests.explain.site import NOW_S, Site, write
+from tests.export.build import Story, busy, climbing, quiet, trainer_node
 from tests.worlds import at, gpu, snapshot
+from watchdog.cli.client import to_run_inside
 from watchdog.cli.explain import UnexplainedError, explain_pod
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Snapshot
 from watchdog.core.plan import CycleReport
-from watchdog.report.sentences.node import out_of_sight
-from watchdog.report.status_build import status_of
 
 NO_DRIVER = "nvmlInit: Driver Not Loaded (code 9); load the NVIDIA kernel module on the host"
 LOST = "nvmlDeviceGetHandleByUUID: GPU is lost (code 15); it fell off the bus: drain and reboot the node"
@@ -48,18 +47,14 @@ def blind(site: Site, *snapshots: Snapshot) -> None:
 
 
 CASES = [
-    (
-        no_driver,
-        ("NVML has not answered since 08:00:05 UTC: the GPUs of this node and the pods using them are unknown"),
-        NO_DRIVER,
-    ),
-    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC: its use by pod is unknown", LOST),
+    (no_driver, "NVML has not answered since 08:00:05 UTC", NO_DRIVER),
+    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC", LOST),
     (unlisted, "The list of processes on GPU-0 is incomplete, since 08:00:05 UTC", HANGS),
 ]
 
 
 @pytest.mark.parametrize(("made", "says", "why"), CASES)
-def test_a_pod_that_is_not_seen_is_not_said_to_use_nothing(
+def test_a_pod_that_is_not_seen_may_still_use_memory(
     site: Site, made: Callable[[float], Snapshot], says: str, why: str
 ) -> None:
     """Of a pod that the daemon does not know: what it can't see, why and since when, before where the pod may be."""
@@ -75,7 +70,7 @@ def test_a_pod_that_is_not_seen_is_not_said_to_use_nothing(
 
 
 @pytest.mark.parametrize(("made", "says", "why"), CASES[:2])
-def test_what_is_not_seen_comes_before_how_the_pod_stands(
+def test_what_is_not_seen_comes_before_the_pod_itself(
     site: Site, made: Callable[[float], Snapshot], says: str, why: str
 ) -> None:
     """Of a pod that the daemon knows too, and the reason stands there once."""
@@ -96,7 +91,7 @@ def test_a_card_that_the_pod_does_not_use_is_not_its_concern(site: Site) -> None
 
 
 def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
-    """And what goes missing later has its own beginning."""
+    """A later failure has its own beginning."""
     blind(site, no_driver(5))
     site.endpoints.publish(quiet(8))
     assert "not answered" not in site.text()
@@ -104,37 +99,50 @@ def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
     assert "NVML has not answered since 08:00:09 UTC" in site.text()
 
 
-def test_what_has_begun_needs_no_driver() -> None:
-    """A kill in its grace goes on while NVML does not answer: nobody is told that it does not."""
-    text = " ".join(out_of_sight(status_of(replace(busy(31, 65), snapshot=no_driver(31)))))
-    assert "in progress: a/trainer" in text
-
-
-def test_before_the_first_pass_nothing_is_known_yet(site: Site) -> None:
-    """A daemon that has only begun is no daemon that is away: it says how long ago, and what it means if that lasts."""
+def test_before_the_first_cycle_nothing_is_known_yet(site: Site) -> None:
+    """A daemon that has just started is not one that is away."""
     with pytest.raises(UnexplainedError) as error:
         site.explain()
-    first, second, third, *_ = str(error.value).split("\n  ")
+    first, second, *_ = str(error.value).split("\n  ")
     assert first == "nothing is known about pod a/trainer"
     assert f"{site.url}/api/status has no data yet" in second
-    assert "more than 10s" in third
 
 
-def test_maintenance_is_said_of_a_pod_that_is_not_known(site: Site) -> None:
-    """While NVML is let go nobody's memory is known, and that is no sign that there is none."""
-    report: CycleReport = quiet(snapshot=snapshot(blind=True), maintenance="the node is being upgraded")
-    site.endpoints.publish(report)
-    with pytest.raises(
-        UnexplainedError, match=r"under maintenance \(the node is being upgraded\): their use is unknown"
-    ):
+def test_maintenance_explains_why_a_pod_is_not_known(site: Site) -> None:
+    """While NVML is closed no pod's memory is known, and that is no sign that there is none."""
+    site.endpoints.publish(quiet(snapshot=snapshot(blind=True), maintenance="the node is being upgraded"))
+    with pytest.raises(UnexplainedError, match=r"\(the node is being upgraded\): their use is unknown"):
         site.explain("a/other")
 
 
-def test_asked_from_afar_the_journal_here_is_no_evidence(site: Site) -> None:
+def test_with_a_url_the_journal_here_is_no_evidence(site: Site) -> None:
     """With --url the journal is another node's: that there is none here does not mean that no daemon has run."""
     site.endpoints.publish(quiet())
-    told = explain_pod("a/trainer", site.url, site.journal, at(40).wall_s, from_afar=True).no_past
-    assert told.startswith("it is in the journal of the daemon's own node: `kubectl -n gpu-memory-watchdog exec POD")
+    no_past = explain_pod("a/trainer", site.url, site.journal, NOW_S, from_afar=True).no_past
+    assert no_past == f"it is in the journal of the daemon's own node: {to_run_inside('explain', 'a/trainer')}"
     with pytest.raises(UnexplainedError) as error:
-        explain_pod("a/other", site.url, site.journal, at(40).wall_s, from_afar=True)
+        explain_pod("a/other", site.url, site.journal, NOW_S, from_afar=True)
     assert "there is no journal" not in str(error.value)
+
+
+PROMISES = ("UTC, if its use stays", "are being", "is being", "steps of that rule:", "get SIGKILL")
+POSTPONED = "No cycle has completed since then: no action starts until one does."
+HELD = Story(journal_writable=False).run(12.4, 12)
+
+
+@pytest.mark.parametrize("report", [climbing(9), climbing(28), climbing(40), HELD, busy(31, 65)])
+def test_while_the_loop_hangs_nothing_is_promised(site: Site, report: CycleReport) -> None:
+    """The age of all data comes first; the numbers stay, and every step is postponed, until a cycle completes."""
+    site.second = report.at.boottime_s - at(0).boottime_s
+    site.endpoints.publish(report)
+    assert any(promise in site.text() for promise in PROMISES) or report is HELD
+    site.second = 600
+    first, *rest = site.explain().document["sentences"]
+    assert "is hung" in first
+    assert not [sentence for sentence in rest if any(promise in sentence for promise in PROMISES)]
+    coming = [sentence for sentence in rest if sentence.startswith(("In ", "Due now"))]
+    assert (coming != []) is ("were due SIGKILL" not in " ".join(rest))
+    assert all(sentence.endswith(POSTPONED) for sentence in coming)
+    assert any(sentence.startswith("Pod a/trainer uses 12.4Gi") for sentence in rest)
+    site.endpoints.publish(replace(climbing(9), at=at(600)))
+    assert "is hung" not in site.text()
