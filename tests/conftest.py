@@ -44,10 +44,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # Around all others, so that it is the last thing said before the line with the counts.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Say what this machine could not run, and what it lacks."""
+    """Report what this machine could not run, and what it lacks."""
     yield
-    told = [(each.nodeid, each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
-    if told:
-        terminalreporter.section(f"not run on this machine: {len(told)}", yellow=True)
-        for line in summary(told):
+    skipped = [(each.nodeid, each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
+    if skipped:
+        terminalreporter.section(f"not run on this machine: {len(skipped)}", yellow=True)
+        for line in summary(skipped):
             terminalreporter.line(line)

@@ -1,4 +1,4 @@
-"""Asking a daemon: the address that is given and no other, and answers that are none."""
+"""Querying a daemon: at the given address and no other, and answers that are no status."""
 
 import json
 import socket
@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.ports import free_port
 from watchdog.cli.client import QueryError, listen_url, query_status, status_url
 from watchdog.report.status import Moment, Status
 
@@ -17,7 +18,7 @@ STATUS = {"node": "n1", "at": "2027-01-15T08:00:00Z", "accounts": [], "plan": []
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that answers every request with these bytes; its address, and the requests that came."""
+    """A server that answers every request with these bytes; its address, and the requests so far."""
     seen: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -64,8 +65,8 @@ def test_the_address_of_the_status(given: str, asked: str) -> None:
     ["", "127.0.0.1:9837", "file:///etc/passwd", "ftp://n1", "http://", "http://n1:port", "http://n1:99999",
      "http://[::1", "http://n1/a b", "http://user:word@n1", "http://n1/\n", "http://nä"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(given: str) -> None:
-    """A wrong address is wrong use, said before anything is asked."""
+def test_a_wrong_address_is_refused(given: str) -> None:
+    """A wrong address is an error before anything is queried."""
     with pytest.raises(ValueError, match="address"):
         status_url(given)
 
@@ -80,7 +81,7 @@ def test_what_is_no_address_is_refused(given: str) -> None:
     ],
 )
 def test_the_daemon_of_this_machine(listen: str, url: str) -> None:
-    """What a daemon listens on says where it is asked; `all interfaces` is asked on loopback."""
+    """The address that a daemon listens on is where it is queried; for all interfaces, on loopback."""
     assert listen_url(listen) == url
 
 
@@ -91,17 +92,20 @@ def test_a_daemon_answers() -> None:
     assert seen[0].startswith(b"GET /api/status HTTP/1.1\r\n")
 
 
+NO_STATUS = "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (http(b"<html>"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
-        (http(b"[" * 100_000), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
-        (http(b"\xff\xfe"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
-        (http(b"[]"), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
-        (http(b'{"node": "n1"}'), "is not gpu-watchdog: its answer is not a status as gpu-watchdog writes it: "),
+        (http(b"<html>"), NO_STATUS),
+        (http(b"[" * 100_000), NO_STATUS),
+        (http(b"\xff\xfe"), NO_STATUS),
+        (http(b"[]"), NO_STATUS),
+        (http(b'{"node": "n1"}'), NO_STATUS),
         (
             http(b"no cycle has completed yet\n", "503 Service Unavailable"),
-            ("has no data yet: no cycle has completed yet"),
+            "has no data yet: no cycle has completed yet",
         ),
         (http(b"busy\n", "503 Service Unavailable"), "status 503, busy"),
         (http(b"<html>\x1b[2J", "404 Not Found"), "does not answer at http://127.0.0.1:{port}/api/status: status 404"),
@@ -111,8 +115,8 @@ def test_a_daemon_answers() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "its answer is cut short"),
     ],
 )
-def test_answers_that_are_none(answer: bytes, says: str) -> None:
-    """Whatever else may listen there, the error names the address and what came."""
+def test_answers_that_are_no_status(answer: bytes, says: str) -> None:
+    """If another program listens there, the error names the address and its answer."""
     with answering(answer) as (url, seen), pytest.raises(QueryError) as error:
         query_status(url)
     assert says.format(port=url.rpartition(":")[2]) in str(error.value)
@@ -121,15 +125,14 @@ def test_answers_that_are_none(answer: bytes, says: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    """A daemon that does not run is said in the words of the system."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    """If no daemon runs, the error is the system's."""
+    port = free_port()
     with pytest.raises(QueryError, match=f"does not answer at http://127.0.0.1:{port}/api/status: Connection refused"):
         query_status(f"http://127.0.0.1:{port}")
 
 
-def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is meant for this node is not carried to a proxy that the shell has set up for the internet."""
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query of this node does not go to the proxy that the shell has for the internet."""
     with answering(http(json.dumps(STATUS).encode())) as (url, _), answering(b"") as (proxy, asked):
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy)
@@ -141,6 +144,6 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 def test_an_answer_that_never_comes() -> None:
-    """Something that takes the connection and says nothing is given up after some seconds."""
+    """A server that accepts the connection and sends nothing costs some seconds at most."""
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(QueryError, match="nothing came within 5s"):
         query_status(f"http://127.0.0.1:{server.getsockname()[1]}")

@@ -1,4 +1,4 @@
-"""`gpu-watchdog withdraw`, as far as it needs no cluster: what it refuses before it asks anybody."""
+"""`gpu-watchdog withdraw` without a cluster: what it refuses before its first request."""
 
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ def withdraw(*given: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_selector_goes_with_all_nodes_alone() -> None:
-    """Whoever selects nodes must not be left in the belief that it was done on more than the one he is on."""
+    """A selector beside a single node is refused, so that nobody believes that more nodes were changed."""
     said = withdraw("--node", "n1", "--selector", "pool=a", "--resource", "example.com/vram")
     assert said.returncode == 2
     assert "--selector needs --all-nodes; give a single node with --node" in said.stderr

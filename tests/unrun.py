@@ -15,8 +15,8 @@ def summary(skipped: Iterable[tuple[str, Any]]) -> Iterator[str]:
     Takes the names of skipped tests with what pytest has of each: file, line, and `Skipped: ` with the reason.
     """
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, told in skipped:
-        reason = str(told[2] if isinstance(told, tuple) else told).removeprefix(_PREFIX)
+    for name, why in skipped:
+        reason = str(why[2] if isinstance(why, tuple) else why).removeprefix(_PREFIX)
         folder = "/".join(name.partition("::")[0].split("/")[:_DEPTH])
         found[" ".join(reason.split())][folder] += 1
     for reason, folders in sorted(found.items(), key=lambda each: (-each[1].total(), each[0])):

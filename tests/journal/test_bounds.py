@@ -10,11 +10,11 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 
 
-def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:
+def test_old_rows_go_and_unfinished_actions_stay(path: Path) -> None:
     """What is older than `max_age` is deleted; an unfinished action never is, nor the intention that explains it."""
     journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
     write_many(journal, 50)
-    open_deed = begin(journal)
+    unfinished = begin(journal)
     done = begin(journal)
     journal.end(done, Result.DONE, "", at(33))
     journal.released(done, at(34), 1.0, "")
@@ -22,9 +22,9 @@ def test_old_rows_go_and_unfinished_deeds_stay(path: Path) -> None:
     assert len(events(path)) > 30
     journal.prune(at(100))
     rows = history(path, None, 0)
-    assert {row.action_id for row in rows if row.wall_s < at(40).wall_s} == {open_deed}
-    assert [row.event for row in rows if row.action_id == open_deed] == ["intended", "signalled"]
-    assert [action.number for action in journal.unfinished()] == [open_deed]
+    assert {row.action_id for row in rows if row.wall_s < at(40).wall_s} == {unfinished}
+    assert [row.event for row in rows if row.action_id == unfinished] == ["intended", "signalled"]
+    assert [action.number for action in journal.unfinished()] == [unfinished]
     journal.close()
 
 
@@ -32,7 +32,7 @@ def test_the_size_is_bounded(path: Path) -> None:
     """The file never outgrows `max_size` for long, whatever the age of its rows; the newest rows are what stays."""
     limits = JournalLimits(max_size=512 * 1024)
     journal = Journal.open(path, limits, "n1")
-    open_deed = begin(journal)
+    unfinished = begin(journal)
     for batch in range(6):
         write_many(journal, 400, 100 + batch * 500)
         journal.prune(at(4000))
@@ -42,13 +42,13 @@ def test_the_size_is_bounded(path: Path) -> None:
     rows = history(path, None, 0)
     assert rows[-1].wall_s == at(100 + 5 * 500 + 399).wall_s
     assert len(rows) > 50
-    assert [action.number for action in journal.unfinished()] == [open_deed]
+    assert [action.number for action in journal.unfinished()] == [unfinished]
     journal.close()
     assert sound(path)
 
 
 def test_a_bound_that_nothing_can_meet_ends(path: Path) -> None:
-    """Where unfinished actions alone are more than `max_size`, pruning gives up instead of turning for ever."""
+    """If unfinished actions alone exceed `max_size`, pruning gives up instead of looping for ever."""
     journal = Journal.open(path, JournalLimits(max_size=1), "n1")
     begin(journal)
     journal.prune(at(40))
@@ -57,7 +57,7 @@ def test_a_bound_that_nothing_can_meet_ends(path: Path) -> None:
     journal.close()
 
 
-def test_what_waits_is_bounded_and_the_loss_is_told(journal: Journal, path: Path) -> None:
+def test_what_waits_is_bounded_and_the_loss_is_reported(journal: Journal, path: Path) -> None:
     """A long failure takes no endless memory; how many records were lost is written afterwards."""
     moved = path.rename(path.with_name("elsewhere"))
     for second in range(1100):

@@ -1,4 +1,4 @@
-"""The journal as it is read: by whoever asks what was done."""
+"""The journal as other processes read it."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from watchdog.journal.read import history
 
 
 def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None:
-    """Whoever asks for a pod and a time gets exactly that, oldest first."""
+    """A query for a pod and a time gives exactly that, oldest first."""
     begin(journal)
     journal.note("started", "x", at(100))
     assert events(path) == ["intended", "signalled", "started"]
@@ -25,7 +25,7 @@ def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None
 
 
 def test_history_without_a_journal(tmp_path: Path) -> None:
-    """Where no daemon has run, that is what one is told, and no file is made."""
+    """If no daemon has run, that is the error, and no file is created."""
     with pytest.raises(JournalError, match="there is no journal"):
         history(tmp_path / "journal.db", None, 0)
     assert list(tmp_path.iterdir()) == []
@@ -44,8 +44,8 @@ def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
     assert events(path) == ["intended", "signalled"]
 
 
-def test_a_name_with_signs_of_a_uri(tmp_path: Path) -> None:
-    """Signs that mean something in a URI are signs of a file's name here."""
+def test_a_name_with_characters_of_a_uri(tmp_path: Path) -> None:
+    """Characters with a meaning in a URI are part of the file's name."""
     path = tmp_path / "odd?name=#1%20.db"
     Journal.open(path, LIMITS, "n1").close()
     with pytest.raises(JournalError, match="there is no journal"):

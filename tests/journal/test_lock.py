@@ -32,8 +32,8 @@ def another_daemon(journal: Path) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def said(child: subprocess.Popen[str]) -> str:
-    """What it said after trying."""
+def output(child: subprocess.Popen[str]) -> str:
+    """Its line after trying."""
     assert child.stdout is not None
     return child.stdout.readline().strip()
 
@@ -43,7 +43,7 @@ def test_a_second_daemon_does_not_get_the_lock(tmp_path: Path) -> None:
     journal = tmp_path / "journal.db"
     lock = NodeLock(journal)
     with another_daemon(journal) as child:
-        assert said(child) == "held"
+        assert output(child) == "held"
         assert not lock.acquire()
         assert not lock.held
         assert f"process {child.pid} holds the lock {journal}.lock" in lock.problem
@@ -55,28 +55,19 @@ def test_a_second_daemon_does_not_get_the_lock(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_the_first_daemon_keeps_the_lock(tmp_path: Path) -> None:
-    """Point 32: whoever comes second leaves the file of the first one as it is."""
-    lock = NodeLock(tmp_path / "journal.db")
-    assert lock.acquire()
-    assert lock.acquire(), "taking it again is no mistake"
-    with another_daemon(tmp_path / "journal.db") as child:
-        assert "another watchdog runs on this node" in said(child)
-    assert lock.held
-    lock.release()
-    assert not lock.held
-
-
 def test_a_removed_lock_file_is_no_lock(tmp_path: Path) -> None:
-    """Point 32: a lock on a file that nobody finds any more does not count as held; it is taken again."""
+    """Point 32: a lock on a removed file does not count as held; once acquired again, it keeps a second daemon out."""
     lock = NodeLock(tmp_path / "journal.db")
     assert lock.acquire()
     lock.path.unlink()
     assert not lock.held
     assert lock.acquire()
+    assert lock.acquire(), "acquiring it again is no error"
     with another_daemon(tmp_path / "journal.db") as child:
-        assert "another watchdog" in said(child)
+        assert "another watchdog runs on this node" in output(child)
+    assert lock.held
     lock.release()
+    assert not lock.held
 
 
 def test_the_lock_makes_its_folder_and_closes_it_to_others(tmp_path: Path) -> None:
@@ -87,7 +78,7 @@ def test_the_lock_makes_its_folder_and_closes_it_to_others(tmp_path: Path) -> No
     lock.release()
 
 
-def test_a_folder_that_cannot_be_used_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     """Where the lock can't be made, the daemon says so and goes on without it."""
     (tmp_path / "file").write_text("")
     lock = NodeLock(tmp_path / "file" / "journal.db")
@@ -97,7 +88,7 @@ def test_a_folder_that_cannot_be_used_is_told_with_the_remedy(tmp_path: Path) ->
 
 @pytest.mark.parametrize("content", [b"", b"nobody\n", b"\xff\xfe", b"9" * 100, "٣".encode()])
 def test_a_lock_file_with_anything_in_it(tmp_path: Path, content: bytes) -> None:
-    """What stands in the file is for people only: nonsense in it never stops the daemon."""
+    """The file's content is for people only: nonsense in it never stops the daemon."""
     lock = NodeLock(tmp_path / "journal.db")
     lock.path.write_bytes(content)
     assert lock.holder is None or lock.holder > 0

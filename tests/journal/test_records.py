@@ -1,4 +1,4 @@
-"""The journal: on disk before it is done, whole after any end, small for ever, readable by others."""
+"""The journal: on disk before the action, intact after any crash, bounded, and readable by others."""
 
 import json
 import sqlite3
@@ -22,8 +22,8 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 
 
-def test_a_deed_from_the_intention_to_the_release(journal: Journal, path: Path) -> None:
-    """Every stage of a kill is there, with all that explains it, for whoever asks later."""
+def test_an_action_from_the_intention_to_the_release(journal: Journal, path: Path) -> None:
+    """Every stage of a kill is there, with all that explains it."""
     action = begin(journal)
     journal.signalled(action, at(41), "SIGKILL", KEYS[:1])
     journal.end(action, Result.DONE, "", at(41.5))
@@ -66,7 +66,7 @@ def test_commits_are_synced(journal: Journal) -> None:
     ("stage", "result"),
     [("intended", None), ("signalled", None), ("done", Result.DONE), ("stopped", Result.INTERRUPTED)],
 )
-def test_a_new_life_finds_what_the_old_one_left(path: Path, stage: str, result: Result | None) -> None:
+def test_a_new_daemon_finds_what_the_old_one_left(path: Path, stage: str, result: Result | None) -> None:
     """Point 31: after a crash at any stage the action is found: one wait too many, never a second kill."""
     journal = Journal.open(path, LIMITS, "n1")
     action = journal.intend(entry(), KEYS, at(31))
@@ -88,13 +88,13 @@ def test_a_new_life_finds_what_the_old_one_left(path: Path, stage: str, result: 
 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.BLOCKED, Result.GONE])
-def test_a_deed_that_came_to_nothing_is_finished(journal: Journal, result: Result) -> None:
+def test_an_action_without_effect_is_finished(journal: Journal, result: Result) -> None:
     """Point 27: an action that failed is not in progress, so nobody waits for its memory."""
     journal.end(begin(journal), result, "x", at(32))
     assert journal.unfinished() == ()
 
 
-def test_numbers_of_deeds_are_never_used_again(path: Path) -> None:
+def test_numbers_of_actions_are_never_used_again(path: Path) -> None:
     """A number names one action for ever, also after old ones have been deleted."""
     journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
     first = begin(journal)
@@ -139,8 +139,8 @@ def test_what_is_new_is_written_once(journal: Journal, path: Path) -> None:
     assert all(row.policy == "ab" * 32 for row in rows.values())
 
 
-def test_what_deeds_write_themselves_is_not_written_twice(journal: Journal, path: Path) -> None:
-    """A kill stands in the journal once, although the report tells of it too; one that never began comes from there."""
+def test_an_action_is_not_written_twice(journal: Journal, path: Path) -> None:
+    """A kill is in the journal once, although the report has it too; one that never began comes from the report."""
     gone = outcome(result=Result.GONE, reason="its processes had ended")
     record(journal, quiet(1, began=(killed(),), outcomes=(killed(release_s=1.0), gone)))
     assert events(path) == ["policy_loaded", "kill_ended", "explained"]
@@ -163,7 +163,7 @@ def test_hostile_names_and_numbers_are_written(journal: Journal, path: Path) -> 
 
 
 def test_the_file_is_for_its_owner_alone(journal: Journal, path: Path) -> None:
-    """What tenants run is nobody else's business: 0600, for the WAL too, and again after a careless chmod."""
+    """What tenants run is private: 0600, for the WAL too, and again after a careless chmod."""
     journal.note("started", "x", at(0))
     modes = {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()}
     assert modes == {"journal.db": "0o600", "journal.db-wal": "0o600", "journal.db-shm": "0o600"}
@@ -174,7 +174,7 @@ def test_the_file_is_for_its_owner_alone(journal: Journal, path: Path) -> None:
 
 
 def test_the_thread_that_opened_it(journal: Journal) -> None:
-    """A call from another thread is a mistake in the daemon that must not pass unseen."""
+    """A call from another thread is a bug of the daemon that must not go unnoticed."""
     failures: list[Exception] = []
 
     def call() -> None:

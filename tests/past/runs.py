@@ -1,12 +1,15 @@
-"""Runs that are recorded and replayed: their policy, and a cycle a second."""
+"""Runs that are recorded and replayed: their policy, a cycle a second, and the commands on what was recorded."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from tests.past.life import Life, State, holding, tenant
 from tests.worlds import at, policy, rule, step
 from watchdog import clock
+from watchdog.cli.main import main
 
 WARN = step("100%", 5, "warn")
 KILL = step("110%", 10, "kill")
@@ -31,3 +34,11 @@ def recently(path: Path, *parts: tuple[int, State]) -> None:
     for second, state in passes(*parts):
         life.see(state, replace(at(second), wall_s=began_s + second))
     life.end()
+
+
+def call(command: str, path: Path, *arguments: str, policy: str) -> tuple[int, str]:
+    """The exit code of `replay` or `recommend` and its whole output, with a policy of this text."""
+    file = path.with_name("policy.toml")
+    file.write_text(policy, encoding="utf-8")
+    result = CliRunner().invoke(main, [command, "--policy", str(file), "--journal", str(path), *arguments])
+    return result.exit_code, result.output

@@ -160,15 +160,6 @@ def test_the_suggestion_allows_the_peak(amounts: list[int], contexts: int, plain
     assert found == 0 or allowance.allowed(found - 2, contexts) < max(amounts)
 
 
-def test_the_allowance_is_taken_off(path: Path) -> None:
-    """What the driver takes by itself has not to be declared."""
-    Life(path, P).run(passes((100, using(4.5, tenant(declared="2Gi")))))
-    _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
-    assert advice.suggestion is not None
-    assert (advice.suggestion.value, advice.suggestion.allows) == ("4608Mi", 4608 * Mi * 102 // 100 + 512 * Mi)
-    assert advice.reason.startswith("declares too little: was over its limit for 100% of the time")
-
-
 def test_little_data_is_told_and_is_no_reason_to_declare_less(path: Path) -> None:
     """Who was seen for half a minute has not shown its peak: more may be advised, never less, and it is said."""
     usage, advice = only(lived(path, (31, using(3.0, tenant(declared="16Gi")))))
@@ -201,6 +192,3 @@ def test_times_are_of_what_is_suggested(path: Path) -> None:
     assert advice.reason == "declares 8Gi, 2.9 times what is needed"
     assert advice.suggestion is not None
     assert (advice.suggestion.value, advice.suggestion.amount) == ("2816Mi", 2816 * Mi)
-
-
-# The command.

@@ -47,11 +47,6 @@ class Notes:
         return [frame for body in bodies for frame in unpack(body)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, end: bool = True) -> Notes:
     """What a recorder writes of these cycles."""
     life, notes, recorder = Life(path, by), Notes(), Recorder()
@@ -135,19 +130,16 @@ def test_what_is_read_is_what_was_there(tmp_path_factory: pytest.TempPathFactory
     Life(path, by).run(past.cycles)
     truth = {round(at(second).wall_s, 2): state for second, state in past.cycles}
     found = 0
-    for look in recorded_cycles(path, 0.0):
+    for cycle in recorded_cycles(path, 0.0):
         found += 1
-        _compare(look, truth[round(look.at.wall_s, 2)])
+        _compare(cycle, truth[round(cycle.at.wall_s, 2)])
     assert found > 10
 
 
-def _compare(look: RecordedCycle, state: State) -> None:
-    scene = look.node
+def _compare(cycle: RecordedCycle, state: State) -> None:
+    scene = cycle.node
     real = {each.uid: reduced(each) for each in state.pods}
-    assert {uid: each for uid, each in scene.pods.items() if uid in real} == {
-        u: real[u] for u in scene.pods if u in real
-    }
-    assert scene.pods.keys() <= real.keys()
+    assert dict(scene.pods) == {uid: real[uid] for uid in scene.pods}
     assert [replace(card, used=None) for card in scene.gpus] == [replace(card, used=None) for card in state.gpus]
     assert (scene.hidden.blind, set(scene.hidden.unseen)) == (
         bool(state.dark.get("blind")),
@@ -157,7 +149,7 @@ def _compare(look: RecordedCycle, state: State) -> None:
     names = {(uid, own.name) for uid, each in real.items() for own in each.containers} | {(uid, "") for uid in real}
     assert all((each.uid, each.container) in names for each in kept_uses)
     uses = {(each.key.pid, each.gpu): each.used for each in kept_uses}
-    wanted = {(each.pid, each.gpu): each.used for each in state.seen(look.at).uses}
+    wanted = {(each.pid, each.gpu): each.used for each in state.seen(cycle.at).uses}
     assert uses.keys() == wanted.keys()
     for place, used in wanted.items():
         amount = uses[place]
@@ -176,7 +168,7 @@ def test_what_could_be_drained_is_kept() -> None:
     assert msgspec.msgpack.decode(older, type=Mps) == Mps(shared=mps.shared)
 
 
-def test_a_look_begins_in_the_middle(path: Path) -> None:
+def test_a_reader_begins_in_the_middle(path: Path) -> None:
     """An hourly whole state lets a reader begin at most an hour before the time that it asks for."""
     Life(path, P).run((float(second), CALM) for second in range(2 * 3600))
     found = every(path, at(3600 + 60).wall_s)
@@ -222,7 +214,7 @@ def test_what_cannot_be_encoded_is_left_out(path: Path) -> None:
     assert [frame.full for frame in notes.frames()] == [True]
 
 
-def test_a_deed_takes_the_past_to_disk_with_it(path: Path) -> None:
+def test_an_action_takes_the_recording_to_disk_with_it(path: Path) -> None:
     """What led to an action is not lost with the daemon that did it."""
     life = Life(path, P)
     for second in range(3):
@@ -284,7 +276,7 @@ def test_the_past_ages_like_the_rest(path: Path) -> None:
 
 
 def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
-    """Whoever upgrades keeps what the journal holds; before that, reading it says that there is no past in it."""
+    """An upgrade keeps the journal; before it, the reader reports that there is no recording in it."""
     with sqlite3.connect(path) as connection:
         connection.executescript(f"PRAGMA application_id = {0x67707764}; {MIGRATIONS[0]}; PRAGMA user_version = 1;")
     connection.close()
@@ -295,7 +287,7 @@ def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
         every(path)
 
 
-def test_a_damaged_past_is_told(path: Path) -> None:
+def test_a_damaged_recording_is_reported(path: Path) -> None:
     """Bytes that are no frames give a sentence with the place and the remedy, and no traceback."""
     Life(path, P).run([(0.0, CALM), (1.0, CALM)])
     for body in (b"noise", pack([Frame(at_ms=0, full=True, used=(7, 1))])):
@@ -304,17 +296,6 @@ def test_a_damaged_past_is_told(path: Path) -> None:
         connection.close()
         with pytest.raises(JournalError, match=r"journal\.db can't be read .*--since"):
             replayed(path, P)
-
-
-def test_it_is_read_while_the_daemon_writes(path: Path) -> None:
-    """Another process reads what is on disk already, and the daemon goes on."""
-    life = Life(path, P)
-    for second in range(30):
-        life.see(replace(CALM, used=holding(4.0 + second % 2)), at(second))
-    assert len(every(path)) > 10
-    life.see(CALM, at(30))
-    life.end()
-    assert every(path)[-1].at == at(30)
 
 
 def test_the_gpus_are_kept_as_they_change(path: Path) -> None:

@@ -85,19 +85,54 @@ def test_another_policy_gives_what_it_would_have_done(past: History, under: Poli
         assert sorted(actions_of(replayed(path, other)), key=str) == sorted(run.actions, key=str)
 
 
-def test_each_incident_has_one_deed_and_one_warning(path: Path) -> None:
-    """What follows the first action is not claimed; coming down and going up again is another incident."""
-    Life(path, P).run(passes((20, LOW), (100, HIGH), (120, LOW), (200, HIGH)))
-    assert seconds(path) == [30, 130]
-    warned = [each for each in replayed(path, P).findings if not each.entry.do.enforces]
-    assert len(warned) == 2
+def pair(first: float, second: float | None, **more: object) -> State:
+    """Two pods that use so many GiB."""
+    return State(used=holding(first, "a") | holding(second, "b"), pods=tuple(tenant(uid, **more) for uid in "ab"))
 
 
-def test_a_deadline_between_two_changes_is_met(path: Path) -> None:
-    """Nothing at all changes while a step's `for` runs out: the action is due at that very second all the same."""
-    Life(path, P).run(passes((20, LOW), (1500, HIGH)))
-    late = policy(rule(step("110%", 1200, "kill")))
-    assert seconds(path, late) == [1220]
+def ticks(*spans: tuple[int, int, State]) -> list[tuple[float, State]]:
+    """A cycle a second in each span."""
+    return [(float(second), state) for begin, end, state in spans for second in range(begin, end)]
+
+
+OLD_LIST = replace(HIGH, synced_s=20.0)
+SPARED = replace(HIGH, pods=(tenant(deletion_deadline_s=at(45).wall_s),))
+IMPATIENT = replace(P, stale_after_s=8.0)
+LATE = policy(rule(step("110%", 1200, "kill")))
+DARK = replace(HIGH, used=holding(None))
+RUNS = {
+    "each incident has one action": (
+        [ticks((0, 20, LOW), (20, 100, HIGH), (100, 120, LOW), (120, 200, HIGH))],
+        P,
+        [30, 130],
+    ),
+    "a step comes due while nothing changes": ([ticks((0, 20, LOW), (20, 1500, HIGH))], LATE, [1220]),
+    "another pod's change costs no time": ([ticks((0, 7, pair(10, 1)), (7, 12, pair(10, 2)))], P, [10]),
+    "a restart ends every timer": ([ticks((0, 20, LOW), (20, 28, HIGH)), ticks((30, 60, HIGH))], P, [40]),
+    "an incident goes on over a restart": ([ticks((0, 20, LOW), (20, 40, HIGH)), ticks((42, 80, HIGH))], P, [30]),
+    "between two readings one interval counts": ([ticks((0, 20, LOW), (20, 22, HIGH), (26, 60, HIGH))], P, [34]),
+    "ten seconds without a reading reset": ([ticks((20, 22, HIGH), (40, 60, HIGH))], P, [50]),
+    "an old pod list that is not yet stale": ([ticks((0, 20, LOW), (20, 50, OLD_LIST), (50, 80, HIGH))], P, [30]),
+    "a stale pod list holds the timers": ([ticks((0, 20, LOW), (20, 50, OLD_LIST), (50, 80, HIGH))], IMPATIENT, [60]),
+    "a pod list stale for a while": ([ticks((0, 20, LOW), (20, 33, OLD_LIST), (33, 80, HIGH))], IMPATIENT, [34]),
+    "unknown bytes neither count nor end it": (
+        [ticks((0, 20, LOW), (20, 25, HIGH), (25, 28, DARK), (28, 80, HIGH))],
+        P,
+        [33],
+    ),
+    "a protection ends between two changes": ([ticks((0, 100, SPARED))], P, [45]),
+}
+
+
+@pytest.mark.parametrize(("lives", "by", "expected"), RUNS.values(), ids=RUNS.keys())
+def test_when_the_first_action_is_let_through(
+    path: Path, lives: list[list[tuple[float, State]]], by: Policy, expected: list[float]
+) -> None:
+    """Points 16 and 19: a replay counts as the daemon did, decides only where something changes, and claims no more."""
+    for life in lives:
+        Life(path, P).run(life)
+    assert seconds(path, by) == expected
+    assert replayed(path, by).cycles < 40
 
 
 def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
@@ -110,29 +145,6 @@ def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
     assert actions_of(replayed(path, P)) == life.actions
 
 
-def test_the_time_before_a_change_of_somebody_else_counts(path: Path) -> None:
-    """A pod that moves does not cost another one's timer what it had counted."""
-    pods = (tenant("a"), tenant("b"))
-    calm = State(used=holding(10.0, "a") | holding(1.0, "b"), pods=pods)
-    moved = replace(calm, used=holding(10.0, "a") | holding(2.0, "b"))
-    Life(path, P).run(passes((7, calm), (12, moved)))
-    assert seconds(path) == [10]
-
-
-def test_a_restart_ends_every_timer(path: Path) -> None:
-    """Time that was not recorded does not count: the ladder starts over with the next daemon."""
-    Life(path, P).run(passes((20, LOW), (28, HIGH)))
-    Life(path, P).run(passes((60, HIGH), since=30))
-    assert seconds(path) == [40]
-
-
-def test_an_incident_goes_on_over_a_restart(path: Path) -> None:
-    """An account that stays over through a restart has had its first action already."""
-    Life(path, P).run(passes((20, LOW), (40, HIGH)))
-    Life(path, P).run(passes((80, HIGH), since=42))
-    assert seconds(path) == [30]
-
-
 def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
     """Cycles that did not get to the disk are unknown; what did get there holds until its last line, no longer."""
     life = Life(path, P)
@@ -143,40 +155,9 @@ def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
     assert seconds(path) == []
 
 
-def test_a_gap_counts_one_interval_and_a_long_one_ends_the_timer(path: Path) -> None:
-    """Point 16: between two readings at most one interval counts, and ten seconds without one reset."""
-    states = [(float(s), LOW) for s in range(20)]
-    states += [(20.0, HIGH), (21.0, HIGH), (26.0, HIGH)] + [(float(s), HIGH) for s in range(27, 60)]
-    Life(path, P).run(states)
-    assert seconds(path) == [34]
-    other = path.with_name("other.db")
-    Life(other, P).run([(20.0, HIGH), (21.0, HIGH), (40.0, HIGH)] + [(float(s), HIGH) for s in range(41, 60)])
-    assert seconds(other) == [50]
-
-
-def test_a_stale_pod_list_holds_the_timers(path: Path) -> None:
-    """While the list is too old readings are inconclusive, by the stale_after of the policy that is tried."""
-    old = replace(HIGH, synced_s=20.0)
-    Life(path, P).run(passes((20, LOW), (50, old), (80, HIGH)))
-    assert seconds(path) == [30]
-    assert seconds(path, replace(P, stale_after_s=8.0)) == [60]
-    other = path.with_name("other.db")
-    Life(other, P).run(passes((20, LOW), (33, old), (80, HIGH)))
-    assert seconds(other, replace(P, stale_after_s=8.0)) == [34]
-
-
-def test_unknown_bytes_are_no_reading_below(path: Path) -> None:
-    """A use that is unknown for a moment neither counts nor ends the incident."""
-    dark = replace(HIGH, used=holding(None))
-    Life(path, P).run(passes((20, LOW), (25, HIGH), (28, dark), (80, HIGH)))
-    assert seconds(path) == [33]
-
-
-def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
+def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
     """An action that a brake withholds is found when it was due, with the brake, and when it was let through."""
-    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
-    both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
-    Life(path, P).run(passes((100, both)))
+    Life(path, P).run(passes((100, pair(10, 10, owner=owner()))))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     first, second = found(path, braked)
     assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
@@ -188,9 +169,7 @@ def test_the_brake_that_holds_is_told_with_its_end(path: Path) -> None:
 
 def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
     """An action that was held back is reported once, with its brake, although its numbers were unknown in between."""
-    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
-    both = State(used=holding(10.0, "a") | holding(10.0, "b"), pods=pods)
-    dark = replace(both, used=holding(10.0, "a") | holding(None, "b"))
+    both, dark = pair(10, 10, owner=owner()), pair(10, None, owner=owner())
     Life(path, P).run(passes((30, both), (33, dark), (100, both)))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
@@ -202,13 +181,6 @@ def test_what_is_held_back_to_the_end_is_told(path: Path) -> None:
     (only,) = found(path)
     assert only.at is None
     assert [each.entry.withheld_by for each in only.withheld] == [Brake.PROTECTED]
-
-
-def test_a_protection_that_ends_between_two_changes_lets_go(path: Path) -> None:
-    """A pod that terminates is spared until its deadline, and no longer."""
-    pods = (tenant(deletion_deadline_s=at(45).wall_s),)
-    Life(path, P).run(passes((100, replace(HIGH, pods=pods))))
-    assert seconds(path) == [pytest.approx(45, abs=1)]
 
 
 def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
@@ -226,9 +198,7 @@ def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
 
 def test_a_reboot_keeps_the_brakes(path: Path) -> None:
     """Brakes go by the wall clock over a reboot, whose own clock begins at 0."""
-    pods = tuple(tenant(uid, owner=owner()) for uid in "ab")
-    first = State(used=holding(10.0, "a") | holding(1.0, "b"), pods=pods)
-    then = State(used=holding(1.0, "a") | holding(10.0, "b"), pods=pods)
+    first, then = pair(10, 1, owner=owner()), pair(1, 10, owner=owner())
     Life(path, P).run(passes((30, first)))
     life = Life(path, P)
     for second in range(200):
@@ -247,6 +217,3 @@ def test_pressure_is_seen_where_it_was(path: Path) -> None:
     life = Life(path, under).run(passes((20, free), (40, almost), (60, short)))
     assert actions_of(replayed(path, under)) == life.actions
     assert [each[0] for each in life.actions] == [at(44).wall_s]
-
-
-# The command.
