@@ -67,10 +67,10 @@ def test_a_standard_input_that_is_closed(command: tuple[str, ...]) -> None:
 
 def test_the_daemon_reads_no_policy_from_standard_input(tmp_path: Path) -> None:
     """It reads its policy again when that changes, so it takes a file; with stdout closed it fails in the same way."""
-    command = ("run", "--policy", "-", "--journal", tmp_path / "journal.db")
+    command = ("run", "--policy", "-", "--journal", str(tmp_path / "journal.db"))
     done = gpu_watchdog(*command, stub=tmp_path / "none")
     assert (done.returncode, done.stderr) == (1, f"-: {BEGINNING}\n")
-    closed = ["sh", "-c", 'exec "$0" "$@" >&-', COMMAND, *command]
+    closed = ["sh", "-c", 'exec "$0" "$@" >&-', str(COMMAND), *command]
     done = subprocess.run(closed, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, f"-: {BEGINNING}\n")
 

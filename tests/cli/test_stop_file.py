@@ -73,8 +73,8 @@ def test_a_resume_of_nothing_is_no_success(tmp_path: Path, *, is_locked: bool) -
 def test_a_file_made_by_touch_counts_too(tmp_path: Path) -> None:
     """An empty file, a dangling link and a folder stop the daemon; a folder has to be removed by hand."""
     stop = tmp_path / "stop"
-    for make in (stop.touch, lambda: stop.symlink_to(tmp_path / "nowhere")):
-        make()
+    for target in (None, tmp_path / "nowhere"):
+        stop.touch() if target is None else stop.symlink_to(target)
         assert "Stop file already existed" in call("stop", "--stop-file", stop).stderr
         assert call("resume", "--stop-file", stop).exit_code == 0
     assert not (tmp_path / "nowhere").exists()

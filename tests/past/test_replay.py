@@ -13,7 +13,7 @@ from tests.past.runs import HIGH, KILL, LOW, P, passes
 from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
-from watchdog.core.model import Now
+from watchdog.core.model import Now, Owner
 from watchdog.core.policy import Brakes, Policy, Window
 from watchdog.past.replay import ReplayedAction
 
@@ -85,9 +85,9 @@ def test_another_policy_gives_what_it_would_have_done(past: History, under: Poli
         assert sorted(actions_of(replayed(path, other)), key=str) == sorted(run.actions, key=str)
 
 
-def pair(first: float, second: float | None, **more: object) -> State:
+def pair(first: float, second: float | None, of: Owner | None = None) -> State:
     """Two pods that use so many GiB."""
-    return State(used=holding(first, "a") | holding(second, "b"), pods=tuple(tenant(uid, **more) for uid in "ab"))
+    return State(used=holding(first, "a") | holding(second, "b"), pods=tuple(tenant(uid, owner=of) for uid in "ab"))
 
 
 def ticks(*spans: tuple[int, int, State]) -> list[tuple[float, State]]:
@@ -157,7 +157,7 @@ def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
 
 def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
     """An action that a brake withholds is found when it was due, with the brake, and when it was let through."""
-    Life(path, P).run(passes((100, pair(10, 10, owner=owner()))))
+    Life(path, P).run(passes((100, pair(10, 10, owner()))))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     first, second = found(path, braked)
     assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
@@ -169,7 +169,7 @@ def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
 
 def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
     """An action that was held back is reported once, with its brake, although its numbers were unknown in between."""
-    both, dark = pair(10, 10, owner=owner()), pair(10, None, owner=owner())
+    both, dark = pair(10, 10, owner()), pair(10, None, owner())
     Life(path, P).run(passes((30, both), (33, dark), (100, both)))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
@@ -198,7 +198,7 @@ def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
 
 def test_a_reboot_keeps_the_brakes(path: Path) -> None:
     """Brakes go by the wall clock over a reboot, whose own clock begins at 0."""
-    first, then = pair(10, 1, owner=owner()), pair(1, 10, owner=owner())
+    first, then = pair(10, 1, owner()), pair(1, 10, owner())
     Life(path, P).run(passes((30, first)))
     life = Life(path, P)
     for second in range(200):
