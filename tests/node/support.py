@@ -105,6 +105,21 @@ def run_python(code: str, *before: str) -> str:
     return done.stdout
 
 
+def refusing(number: int, error: str) -> str:
+    """Code that has the kernel refuse a system call with this error from then on."""
+    return f"""
+import ctypes, errno, struct
+libc = ctypes.CDLL(None, use_errno=True)
+# Classic BPF: load the number of the system call; if it is the one, answer with an error; else allow.
+refuse, allow = 0x00050000 | errno.{error}, 0x7FFF0000
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(filters)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, program, 0, 0) == 0
+"""
+
+
 def stat_line(pid: int, comm: bytes, state: str = "S", start_ticks: int = 1000, *, exiting: bool = False) -> bytes:
     """A line of /proc/PID/stat."""
     flags = 0x400040 | (0x4 if exiting else 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.node.support import DEAD_LEADER, need_root, python, run_python, sleeper, wait_until
+from tests.node.support import DEAD_LEADER, need_root, python, refusing, run_python, sleeper, wait_until
 from watchdog.core.model import ProcessKey
 from watchdog.node.process import Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
 from watchdog.node.procfs import Procfs
@@ -147,21 +147,6 @@ def test_supported() -> None:
     assert pidfd_supported() is None
 
 
-SECCOMP = """
-    import ctypes, errno, struct
-    from watchdog.node.process import pidfd_supported
-    libc = ctypes.CDLL(None, use_errno=True)
-    # Classic BPF: load the number of the system call; if it is the one, answer with an error; else allow.
-    refuse, allow = 0x00050000 | errno.{error}, 0x7FFF0000
-    rules = [(0x20, 0, 0, 0), (0x15, 0, 1, {number}), (0x06, 0, 0, refuse), (0x06, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(code)))
-    assert libc.prctl(38, 1, 0, 0, 0) == 0
-    assert libc.prctl(22, 2, program, 0, 0) == 0
-    print(pidfd_supported())
-"""
-
-
 @pytest.mark.parametrize(
     ("number", "error", "reason"),
     [
@@ -173,7 +158,10 @@ SECCOMP = """
 )
 def test_not_supported(number: int, error: str, reason: str) -> None:
     """A sandbox or kernel without one of the two calls is found out at start, with the remedy."""
-    assert run_python(SECCOMP.replace("{number}", str(number)).replace("{error}", error)).startswith(reason)
+    code = refusing(number, error)
+    assert run_python(
+        f"{code}\nfrom watchdog.node.process import pidfd_supported; print(pidfd_supported())"
+    ).startswith(reason)
 
 
 def test_descriptor_limit() -> None:

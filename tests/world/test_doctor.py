@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,16 +14,15 @@ from typing import Any, Final
 import pytest
 
 from tests.cli.test_history import on_a_terminal
-from tests.node.support import need_root
+from tests.node.support import need_root, refusing
 from tests.ports import free_port
 from tests.rig import Node
 from tests.rig.command import COMMAND
 from tests.rig.node import GPU
-from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubMig, StubProcess, StubReturn, Variant, environment
+from tests.stub import GIB, LISTS, Stub, StubProcess, StubReturn, Variant, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
-from watchdog.journal.lock import NodeLock
-from watchdog.node.devices import SONAME, find_library
+from watchdog.node.devices import SONAME
 
 pytestmark = pytest.mark.node
 
@@ -127,139 +125,37 @@ def _return(call: str, code: int, gpu: str = "") -> Callable[[Node], object]:
     return spoil
 
 
-def _list(process: StubProcess) -> Callable[[Node], object]:
-    def spoil(world: Node) -> None:
-        world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=(process,)),))
-        world.write()
-
-    return spoil
-
-
-def _no_gpu(world: Node) -> None:
-    Stub().write(world.stub_file)
-
-
-def _second_gpu_lost(world: Node) -> None:
-    lost = GPU[:-1] + "1"
-    world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=lost)))
-    _return("*", 15, lost)(world)
-
-
-def _mig(world: Node) -> None:
-    card = StubGpu(uuid=GPU, migs=(StubMig(uuid="MIG-1"),))
-    returns = tuple(StubReturn(call=call, code=4) for call in LISTS)
-    Stub(gpus=(card,), returns=returns).write(world.stub_file)
+def _impossible(world: Node) -> None:
+    world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=(StubProcess(pid=0, ghost=True),)),))
+    world.write()
 
 
 def _broken_library(world: Node) -> None:
     (world.root / SONAME).write_text("no library", encoding="ascii")
 
 
-def _idle(world: Node) -> None:
-    world.pods[0].containers[0].tenants[0].used = 0
-    world.write()
-
-
-def _unknown_numbers(world: Node) -> None:
-    _idle(world)
-    _list(StubProcess(pid=os.getpid(), used=None))(world)
-
-
 DRIVER: Final = {
-    "library broken": ("nvml_library", Case(spoil=_broken_library, environment={"LD_LIBRARY_PATH": "ROOT"})),
-    "driver not loaded": ("nvml_driver", Case(spoil=_return("*", 9))),
-    "another version": ("nvml_version", Case(spoil=_return("nvmlInitWithFlags", 18))),
-    "no GPU": ("gpus", Case(spoil=_no_gpu)),
-    "the only GPU lost": ("gpu_up", Case(spoil=_return("*", 15, GPU))),
-    "lists not permitted": ("process_lists", Case(spoil=_return(LISTS[0], 4))),
-    "MIG not permitted": ("mig", Case(spoil=_mig)),
-    "numbers not available": ("process_numbers", Case(spoil=_unknown_numbers)),
-    "impossible PIDs": ("process_entries", Case(spoil=_list(StubProcess(pid=0, ghost=True)))),
+    "library broken": ("nvml_library", "missing", Case(spoil=_broken_library, environment={"LD_LIBRARY_PATH": "ROOT"})),
+    "driver not loaded": ("nvml_driver", "missing", Case(spoil=_return("*", 9))),
+    "another version": ("nvml_version", "missing", Case(spoil=_return("nvmlInitWithFlags", 18))),
+    "no GPU": ("gpus", "missing", Case(spoil=lambda world: Stub().write(world.stub_file))),
+    "the only GPU lost": ("gpu_up", "missing", Case(spoil=_return("*", 15, GPU))),
+    "lists not permitted": ("process_lists", "missing", Case(spoil=_return(LISTS[0], 4))),
+    "impossible PIDs": ("process_entries", "missing", Case(spoil=_impossible)),
 }
 
 
-@pytest.mark.parametrize(("name", "case"), DRIVER.values(), ids=DRIVER.keys())
-def test_what_the_driver_lacks(world_v1: Node, name: str, case: Case) -> None:
-    """Each failure of library, driver or GPU is named, and stands in the way even of a policy that observes."""
-    library = {key: text.replace("ROOT", str(world_v1.root)) for key, text in case.environment.items()}
-    code, stderr, said = examine(world_v1, replace(case, environment=library, mode="observe"))
-    assert states(said)[name] == "missing"
-    assert (code, said["observe"], said["enforce"]) == (1, False, False)
-    assert name in stderr
-    assert "Traceback" not in stderr
-
-
-def test_no_library_at_all(world_v1: Node) -> None:
-    """Where no library is, that is said with the places that it may come from; nothing else of the driver is said."""
-    if any(find_library()):
-        pytest.skip("this machine has the library")
-    code, stderr, said = examine(world_v1, Case(environment={"LD_LIBRARY_PATH": ""}))
-    found = states(said)
-    assert (code, found["nvml_library"]) == (1, "missing")
-    assert found.keys().isdisjoint({"nvml_driver", "gpus", "gpu_up"})
-    assert "nvml_library" in stderr
-
-
-def test_one_of_two_gpus_lost(world_v1: Node) -> None:
-    """One lost GPU is a warning that names it: the other one goes on."""
-    code, _, said = examine(world_v1, Case(spoil=_second_gpu_lost))
-    (finding,) = [each for each in said["findings"] if each["name"] == "gpu_up"]
-    assert (code, finding["state"], "index 1" in finding["what"]) == (0, "warning", True)
-
-
-def test_larger_entries_are_recognised(world_v1: Node) -> None:
-    """The 32-byte entries of some drivers are seen and read: that is no fault."""
-    code, _, said = examine(world_v1, Case(variant="entry32"))
-    (finding,) = [each for each in said["findings"] if each["name"] == "process_entries"]
-    assert (code, finding["state"], "32 bytes" in finding["what"]) == (0, "ok", True)
-
-
-def test_a_driver_that_hangs_does_not_hang_doctor(world_v1: Node) -> None:
-    """A call that never comes back: after its patience doctor says so, and all the rest, and ends."""
-    world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call="nvmlDeviceGetCount_v2", ms=600_000),))
-    world_v1.write()
-    write_policy(world_v1.root, KILL_UNWARNED)
-    code = f"""
-import os
-from pathlib import Path
-from watchdog.cli.doctor import run_doctor
-from watchdog.options import Options
-root = Path({str(world_v1.root)!r})
-options = Options(node="n1", policy=root / "policy.toml", journal=root / "state" / "journal.db", listen="127.0.0.1:0")
-code = run_doctor(options, as_json=False, patience_s=0.5)
-os.sys.stdout.flush()
-os._exit(code)
-"""
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(world_v1.stub_file),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert (done.returncode, "nvml_driver: " in done.stdout, "hangs" in done.stdout) == (1, True, True), done.stderr
-    assert "pidfd: " in done.stdout
-    assert time.monotonic() - began < 10
-
-
-# Classic BPF: refuse one system call with EPERM, then become the command.
-SECCOMP: Final = """
-import ctypes, errno, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-rules = [(0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050000 | errno.EPERM), (0x06, 0, 0, 0x7FFF0000)]
-code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(code)))
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, program, 0, 0) == 0
-os.execv(sys.argv[1], sys.argv[1:])
-"""
+SECCOMP: Final = f"{refusing(434, 'EPERM')}\nimport os, sys\nos.execv(sys.argv[1], sys.argv[1:])"
 # The group of `gid=` sees everything, and so does CAP_SYS_PTRACE.
-HIDDEN: Final = (
-    "mkdir ROOT/proc && mount -t proc -o hidepid=2,gid=54321 proc ROOT/proc && "
-    'exec setpriv --bounding-set -sys_ptrace "$@"'
-)
+HIDDEN: Final = 'mount -t proc -o hidepid=2,gid=54321 proc ROOT/proc && exec setpriv --bounding-set -sys_ptrace "$@"'
+
+
+def _hide(world: Node) -> None:
+    world.pods[0].containers[0].tenants[0].used = 0
+    world.write()
+    (world.root / "proc").mkdir()
+
+
 PLACE: Final = {
     "another PID namespace": (
         "pid_namespace",
@@ -275,22 +171,13 @@ PLACE: Final = {
     "hidepid": (
         "procfs_open",
         "missing",
-        Case(spoil=_idle, prefix=("unshare", "--mount", "sh", "-c", HIDDEN, "sh"), options={"--procfs": "ROOT/proc"}),
+        Case(spoil=_hide, prefix=("unshare", "--mount", "sh", "-c", HIDDEN, "sh"), options={"--procfs": "ROOT/proc"}),
     ),
     "seccomp": ("pidfd", "missing", Case(prefix=(sys.executable, "-c", SECCOMP))),
     "no CAP_KILL": ("cap_kill", "missing", Case(prefix=("setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"))),
     "a user namespace": ("cap_kill", "missing", Case(prefix=("unshare", "--user", "--map-root-user"))),
     "few descriptors": ("descriptors", "warning", Case(prefix=("prlimit", "--nofile=128:128"))),
 }
-
-
-@pytest.mark.parametrize(("name", "state", "case"), PLACE.values(), ids=PLACE.keys())
-def test_what_the_account_lacks(world_v1: Node, name: str, state: str, case: Case) -> None:
-    """Each right or view that this process lacks is named."""
-    code, stderr, said = examine(world_v1, case)
-    assert states(said)[name] == state, said
-    assert (code, name in stderr) == ((1, True) if state == "missing" else (0, False))
-    assert "Traceback" not in stderr
 
 
 # Root without these is an ordinary user before the files of others; the worlds of tests lie where no other user gets.
@@ -345,23 +232,6 @@ def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
     assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "usr/lib64"), "")
 
 
-def test_what_only_enforcing_needs_does_not_hold_up_observing(world_v1: Node) -> None:
-    """Without CAP_KILL a policy that observes has all that it needs: exit 0, and enforcing is still said to lack it."""
-    case = Case(prefix=("setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"), mode="observe")
-    code, stderr, said = examine(world_v1, case)
-    assert (code, stderr, said["observe"], said["enforce"]) == (0, "", True, False)
-
-
-def _pods(edit: Callable[[dict[str, Any]], object]) -> Callable[[Node], object]:
-    def spoil(world: Node) -> None:
-        document = json.loads(world.pods_file.read_text(encoding="utf-8"))
-        for item in document["items"]:
-            edit(item)
-        world.pods_file.write_text(json.dumps(document), encoding="utf-8")
-
-    return spoil
-
-
 def _half_written(world: Node) -> None:
     text = world.pods_file.read_bytes()
     world.pods_file.write_bytes(text[: len(text) // 2])
@@ -372,51 +242,17 @@ def _old(world: Node) -> None:
     os.utime(world.pods_file, (past, past))
 
 
-def _another_pod(item: dict[str, Any]) -> None:
-    item["metadata"]["uid"] = "0" * 8 + "-0000-0000-0000-" + "0" * 12
-    item["status"]["containerStatuses"][0]["containerID"] = "containerd://" + "0" * 64
-
-
-def _by_node_labels(world: Node) -> None:
-    path = world.root / "policy.toml"
-    text = path.read_text(encoding="utf-8").replace("match = {}", 'match = { node_labels = { pool = "gpu" } }')
-    path.write_text(text, encoding="utf-8")
-
-
 def _broken_policy(world: Node) -> None:
     (world.root / "policy.toml").write_text('mode = "maybe"\ninterval = "soon"\n', encoding="utf-8")
 
 
 FILES: Final = {
-    "no pods": ("pods", "missing", Case(options={"--pods": ""})),
-    "pods file missing": ("pods", "missing", Case(spoil=lambda world: world.pods_file.unlink())),
     "pods half written": ("pods", "missing", Case(spoil=_half_written)),
     "pods old": ("pods_fresh", "warning", Case(spoil=_old)),
     "another node's pods": ("pods_node", "warning", Case(options={"--node": "n2"})),
-    "no container IDs": ("pods_containers", "missing", Case(spoil=_pods(lambda item: item.pop("status")))),
-    "an odd pod": ("pods_readable", "warning", Case(spoil=_pods(lambda item: item["spec"].pop("containers")))),
-    "pods of others": ("pods_known", "warning", Case(spoil=_pods(_another_pod))),
-    "labels of the node": ("node_object", "missing", Case(spoil=_by_node_labels)),
     "policy missing": ("policy", "missing", Case(options={"--policy": "ROOT/nowhere.toml"})),
     "policy invalid": ("policy", "missing", Case(spoil=_broken_policy)),
 }
-
-
-@pytest.mark.parametrize(("name", "state", "case"), FILES.values(), ids=FILES.keys())
-def test_what_the_files_lack(world_v1: Node, name: str, state: str, case: Case) -> None:
-    """Each thing that is wrong with the policy, the pod list or the node's object is named."""
-    code, stderr, said = examine(world_v1, case)
-    assert states(said)[name] == state, said
-    assert (code, name in stderr) == ((1, True) if state == "missing" else (0, False))
-    assert "Traceback" not in stderr
-
-
-def test_each_mistake_of_the_policy_is_told(world_v1: Node) -> None:
-    """The mistakes stand there with their places, as `check` has them."""
-    _, _, said = examine(world_v1, Case(spoil=_broken_policy))
-    whats = [each["what"] for each in said["findings"] if each["name"] == "policy"]
-    assert len(whats) == 2
-    assert "mode" in whats[1] + whats[0]
 
 
 def _database(statement: str) -> Callable[[Node], object]:
@@ -427,7 +263,20 @@ def _database(statement: str) -> Callable[[Node], object]:
     return spoil
 
 
-OURS: Final = "CREATE TABLE occurrence (id); PRAGMA application_id = 0x67707764;"
+OURS: Final = "PRAGMA application_id = 0x67707764;"
+
+
+def _damaged(world: Node) -> None:
+    _database(
+        f"{OURS}CREATE TABLE occurrence (id);CREATE INDEX i ON occurrence (id);BEGIN;"
+        + "INSERT INTO occurrence VALUES (1);" * 500
+        + "COMMIT;"
+    )(world)
+    data = bytearray(world.journal.read_bytes())
+    data[4096:8192] = bytes(b"\x0d" + b"\xff" * 4095)
+    world.journal.write_bytes(data)
+
+
 READ_ONLY: Final = 'mount -t tmpfs -o ro none ROOT/state && exec "$@"'
 SMALL: Final = 'mount -t tmpfs -o size=1m none ROOT/state && exec "$@"'
 JOURNAL: Final = {
@@ -439,69 +288,39 @@ JOURNAL: Final = {
     "another file": ("journal_file", "missing", Case(spoil=lambda world: world.journal.write_text("mine"))),
     "another database": ("journal_file", "missing", Case(spoil=_database("CREATE TABLE x (y)"))),
     "a folder": ("journal_file", "missing", Case(spoil=lambda world: world.journal.mkdir())),
-    "a newer one": ("journal_file", "missing", Case(spoil=_database(OURS + "PRAGMA user_version = 99"))),
+    "a newer one": (
+        "journal_file",
+        "missing",
+        Case(spoil=_database(f"CREATE TABLE occurrence (id);{OURS}PRAGMA user_version = 99")),
+    ),
+    "damaged": ("journal_file", "warning", Case(spoil=_damaged)),
     "zeros": ("journal_file", "warning", Case(spoil=lambda world: world.journal.write_bytes(bytes(9000)))),
     "stop": ("stop_file", "missing", Case(spoil=lambda world: (world.journal.parent / "stop").touch())),
     "no such address": ("listen", "missing", Case(options={"--listen": "203.0.113.1:1"})),
 }
 
 
-@pytest.mark.parametrize(("name", "state", "case"), JOURNAL.values(), ids=JOURNAL.keys())
-def test_what_the_journal_lacks(world_v1: Node, name: str, state: str, case: Case) -> None:
-    """Each thing that is wrong with the journal's place is named, and nothing at it changes."""
+ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_is_wrong_is_named(world_v1: Node, row: str) -> None:
+    """What an enforcing policy lacks is named and fails, without a traceback, and nothing on the node changes."""
+    name, state, case = ROWS[row]
     before: dict[str, tuple[int, int]] = {}
 
     def spoil(world: Node) -> None:
         case.spoil(world)
         before.update(_tree(world.root))
 
-    code, stderr, said = examine(world_v1, replace(case, spoil=spoil))
+    library = {key: text.replace("ROOT", str(world_v1.root)) for key, text in case.environment.items()}
+    code, stderr, said = examine(world_v1, replace(case, spoil=spoil, environment=library))
     assert states(said)[name] == state, said
     assert (name in stderr) == (state == "missing")
     assert said["enforce"] == (code == 0)
+    assert not (said["observe"] and row in DRIVER)
     assert "Traceback" not in stderr
     assert _tree(world_v1.root) == before
-
-
-def test_a_damaged_journal(world_v1: Node) -> None:
-    """A journal whose pages are damaged is said to be, and left as it is."""
-
-    def spoil(world: Node) -> None:
-        _database(
-            OURS
-            + "CREATE INDEX i ON occurrence (id);"
-            + "BEGIN;"
-            + "INSERT INTO occurrence VALUES (1);" * 500
-            + "COMMIT;"
-        )(world)
-        data = bytearray(world.journal.read_bytes())
-        data[4096:8192] = bytes(b"\x0d" + b"\xff" * 4095)
-        world.journal.write_bytes(data)
-
-    code, _, said = examine(world_v1, Case(spoil=spoil))
-    assert (code, states(said)["journal_file"]) == (0, "warning")
-
-
-def test_a_lock_that_another_process_holds(world_v1: Node) -> None:
-    """A held lock is a daemon that runs: that is fine, and its PID is said."""
-    lock = NodeLock(world_v1.journal)
-
-    def spoil(_: Node) -> None:
-        assert lock.acquire()
-
-    code, _, said = examine(world_v1, Case(spoil=spoil))
-    lock.release()
-    (finding,) = [each for each in said["findings"] if each["name"] == "journal_lock"]
-    assert (code, finding["state"], str(os.getpid()) in finding["what"]) == (0, "ok", True)
-
-
-@pytest.mark.slow
-def test_a_port_that_another_program_has(world_v1: Node) -> None:
-    """Somebody else listens there: `run` would not start, and that is said."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        listen = f"127.0.0.1:{server.getsockname()[1]}"
-        code, stderr, said = examine(world_v1, Case(options={"--listen": listen}))
-    assert (code, states(said)["listen"], "listen" in stderr) == (1, "missing", True)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,37 +135,3 @@ def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:
         assert "other/spared" in unknown.stderr
         assert "ns/spared?" in unknown.stderr
         assert (tenant.is_alive, tenant.terms) == (True, [])
-
-
-def test_a_kill_that_the_stop_file_ends_half_way_is_explained(world_v1: Node) -> None:
-    """Who got SIGTERM and was then spared reads so, and that enforcement is suspended."""
-    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, kill("0s", "30s"))) as running:
-        running.wait(lambda _: tenant.terms)
-        (world_v1.journal.parent / "stop").touch()
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
-        running.wait_passes(1)
-        told = text(ask(world_v1, running, "ns/hog"))
-        assert all(each in told for each in ("interrupted", "SIGTERM", "no SIGKILL", "`stop`"))
-        running.wait(lambda d: "is suspended" in text(ask(world_v1, d, "ns/hog")))
-        assert tenant.is_alive
-
-
-def test_the_daemon_of_this_machine_is_found_by_its_address(world_v1: Node, tmp_path: Path) -> None:
-    """With `--listen`, as `run` has it, no URL is needed; without a journal the answer is the daemon's alone."""
-    world_v1.start(world_v1.pod("calm", ("main", "1Gi")), used=256 * MIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, kill("0s", "2s"), mode="observe")) as running:
-        listen = f"127.0.0.1:{running.port}"
-        done = gpu_watchdog("explain", "ns/calm", "--listen", listen, stub=world_v1.stub_file)
-        assert done.returncode == 0, done.stderr
-        assert "only observes" in " ".join(done.stdout.split())
-        asked = document(
-            gpu_watchdog(
-                *("explain", "ns/calm", "--json", "--url", f"http://{listen}"),
-                *("--journal", tmp_path / "none.db"),
-                stub=world_v1.stub_file,
-            )
-        )
-        assert asked["history"] == []

@@ -18,8 +18,7 @@ from tests.rig.node import GPU
 from tests.rig.traced import traced
 from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubProcess
-from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
-from watchdog.journal.read import history
+from tests.world.policies import KILL_AT_ONCE, write_policy
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -119,32 +118,6 @@ def test_what_is_started_on_sigterm_has_the_whole_grace_period(world: Node) -> N
     assert [str(detail).split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
 
 
-def test_the_neighbour_container_has_its_own_account(world_v1: Node) -> None:
-    """Point 21: in container accounts the neighbour within the same pod lives."""
-    both = world_v1.pod("both", ("x", "1Gi"), ("y", "8Gi"))
-    over, within = world_v1.start(both, 0, used=3 * GIB), world_v1.start(both, 1, used=7 * GIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE, account="container")) as running:
-        running.wait(ended)
-        assert (over.ended_by, within.is_alive) == (signal.SIGTERM, True)
-
-
-def test_scope_process_ends_the_largest_alone(world_v1: Node) -> None:
-    """Points 21 and 22: only the largest GPU process of the container, and no SIGKILL once use is at the mark."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    small, large = world_v1.start(hog, used=300 * MIB), world_v1.start(hog, used=4 * GIB, behaviour="stubborn")
-    world_v1.write()
-    step = KILL_AT_ONCE.replace('scope = "container"', 'scope = "process"')
-    with run(world_v1, write_policy(world_v1.root, step)) as running:
-        running.wait(lambda _: large.terms)
-        world_v1.use(large, 100 * MIB)
-        running.wait(lambda d: ended(d, "gone"))
-        running.wait_passes(3)
-        assert (small.is_alive, small.terms, large.is_alive, len(large.terms)) == (True, [], True, 1)
-    told = [(row.event, row.result) for row in history(world_v1.journal, "ns/hog", 0.0) if row.action_id is not None]
-    assert told == [("intended", None), ("signalled", None), ("kill_ended", "gone"), ("explained", "gone")]
-
-
 def test_scope_pod_ends_all_known_containers(world_v1: Node) -> None:
     """Point 21: all containers of the pod; the sandbox and what the list does not know stay."""
     hog = world_v1.pod("hog", ("main", "1Gi"), ("side", None))
@@ -169,33 +142,6 @@ def test_a_fork_storm_is_ended(world_v1: Node) -> None:
         assert world_v1.members(hog) == set()
 
 
-def test_grace_0s_is_sigkill_at_once(world_v1: Node) -> None:
-    """Point 23: with `grace = "0s"` nobody gets SIGTERM."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    over = world_v1.start(hog, used=4 * GIB)
-    world_v1.write()
-    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"')
-    with run(world_v1, write_policy(world_v1.root, step)) as running:
-        running.wait(ended)
-        assert (over.ended_by, over.terms) == (signal.SIGKILL, [])
-
-
-def test_observe_does_nothing_and_says_what_it_would_do(world_v1: Node) -> None:
-    """Point 37: in observe mode one action an incident is planned and none is done."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    over = world_v1.start(hog, used=4 * GIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
-        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
-        running.wait_passes(3)
-        assert running.metric("would_act_total", action="kill") == 1
-        assert running.metric("actions_total", action="kill", result="done") == 0
-        assert running.metric("enforcing") == 0
-        assert (over.is_alive, over.terms) == (True, [])
-        assert len(running.events("would_act")) >= 1
-    assert any(row["event"] == "would_act" for row in history_of(world_v1))
-
-
 def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:
     """Point 23: signal 0 goes to all first; without the right to signal one of them none of them is."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
@@ -209,21 +155,6 @@ def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:
         assert running.metric("actions_total", action="kill", result="failed") == 1
         assert (mine.terms, theirs.terms, mine.is_alive, theirs.is_alive) == ([], [], True, True)
         assert "CAP_KILL" in running.events("kill_ended")[0]["reason"]
-
-
-def test_evict_without_an_api_fails_and_says_so(world_v1: Node) -> None:
-    """Point 27: an eviction that can't be made is `failed: no API`, and holds up no later step."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    over = world_v1.start(hog, used=4 * GIB)
-    world_v1.write()
-    evict = 'above = "100%"\nfor = "0s"\ndo = "evict"'
-    kill = 'above = "100%"\nfor = "3s"\ndo = "kill"\ngrace = "1s"'
-    with run(world_v1, write_policy(world_v1.root, evict, kill)) as running:
-        running.wait(lambda d: d.metric("actions_total", action="evict", result="failed"))
-        assert over.is_alive
-        assert "no API" in running.events("evict_ended")[0]["reason"]
-        running.wait(ended)
-        assert over.ended_by == signal.SIGTERM
 
 
 def test_the_other_offender_does_not_wait(world_v1: Node) -> None:

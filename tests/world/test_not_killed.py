@@ -30,18 +30,6 @@ def _let_each_reading_hang(world: Node) -> None:
     world.write()
 
 
-def test_use_that_falls_between_selection_and_signal(world_v1: Node) -> None:
-    """Point 22: before the first signal use is read again, and whoever is at the mark by then lives."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    _let_each_reading_hang(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
-        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
-        world_v1.use(tenant, 512 * MIB)
-        running.wait(lambda d: ended(d, "withdrawn"))
-        assert (tenant.is_alive, tenant.terms) == (True, [])
-
-
 def wait_for_the_middle_of_a_reading(
     running: Daemon, before: Callable[[], None], *, hangs: str = LISTS[2], cards: int = 1
 ) -> None:
@@ -283,27 +271,6 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
     assert _actions(world_v1) == ["interrupted", "done"]
-
-
-def test_a_stale_pod_list_leads_to_no_force(world_v1: Node) -> None:
-    """Point 27: a list that is older than `stale_after` suspends force, not observation."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nstale_after = "3s"')
-    policy.write_text(text, encoding="utf-8")
-    with run(world_v1, policy) as running:
-        running.wait_passes(1)
-        world_v1.pods_file.write_text("{", encoding="utf-8")
-        running.wait(lambda d: d.get("/readyz")[0] == 503, 20)
-        world_v1.use(tenant, 9 * GIB)
-        running.wait(lambda d: d.metric("withheld_total", brake="stale") == 1)
-        running.wait_passes(2)
-        assert (tenant.is_alive, tenant.terms) == (True, [])
-        assert running.metric("pod_memory_used_bytes", pod="hog") == 9 * GIB
-        world_v1.write()
-        running.wait(lambda _: not tenant.is_alive)
 
 
 def test_protected_pods_live(world_v1: Node) -> None:

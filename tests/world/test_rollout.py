@@ -79,18 +79,3 @@ def test_its_removal_ends_a_stage_also_in_a_grace(world_v1: Node) -> None:
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted", rule="staged") == 1)
         running.wait_passes(6)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-
-
-def test_the_switches_can_be_rehearsed_before_the_first_stage(world_v1: Node) -> None:
-    """With this policy the annotation shows in the metrics and in /readyz while every rule that matches observes."""
-    tenant = _hog(world_v1, "a")
-    with _here(world_v1, {"a": {}}) as running:
-        running.wait(lambda d: d.metric("enforcing") == 1)
-        world_v1.mark(annotations={"gpu-memory-watchdog/mode": "observe"})
-        running.wait(lambda d: d.metric("enforcing") == 0)
-        assert running.metric("enforcement_suspended", reason="node_annotation") == 1
-        assert "not enforcing: node_annotation" in running.get("/readyz")[1]
-        world_v1.mark()
-        running.wait(lambda d: d.metric("enforcing") == 1)
-        running.wait_passes(7)
-        assert tenant.is_alive

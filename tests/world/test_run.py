@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from tests.rig import Node, gpu_watchdog
-from tests.rig.command import Daemon, daemon
+from tests.rig.command import Daemon
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
-from tests.world.test_kill import ended, run
+from tests.world.test_kill import run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -80,20 +80,6 @@ def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> Non
         assert tenant.ended_by == signal.SIGKILL
 
 
-def test_memory_that_comes_back_late_is_waited_for(world_v1: Node) -> None:
-    """Point 24: the release is measured by what the driver lists; until then the account's next action is pending."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.stub = replace(world_v1.stub, free_delay_ms=3000)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
-        running.wait(lambda _: not tenant.is_alive)
-        running.wait(ended)
-        release = running.metric("release_seconds_sum")
-        assert release is not None
-        assert 2.5 < release < 8
-
-
 @pytest.mark.parametrize("how", ["rename", "SIGHUP in place", "symlink swap"])
 def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
     """A new file, the same file rewritten with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
@@ -132,36 +118,6 @@ def _loaded(running: Daemon) -> str:
     return sha256
 
 
-def test_a_policy_that_stops_parsing_changes_nothing(world_v1: Node) -> None:
-    """A broken file while the daemon runs: the last good policy goes on, a metric and the log say so."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    with run(world_v1, policy) as running:
-        running.wait_passes(1)
-        before = _loaded(running)
-        write_policy(world_v1.root, KILL_AT_ONCE.replace("2s", "soon"))
-        running.wait(lambda d: d.metric("policy_last_reload_successful") == 0)
-        (refused,) = running.events("policy_refused")
-        assert "rule[0].step[0].grace" in refused["message"]
-        assert _loaded(running) == before
-        world_v1.use(tenant, 9 * GIB)
-        running.wait(lambda _: not tenant.is_alive)
-        write_policy(world_v1.root, KILL_AT_ONCE)
-        running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
-
-
-def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) -> None:
-    """The report of `check`, on stderr, and nothing started."""
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
-    done = gpu_watchdog("run", "--policy", policy, "--listen", "127.0.0.1:0", stub=world_v1.stub_file)
-    assert done.returncode == 1
-    assert "rule[0].step[0].do" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
     """A second daemon on the same port says so and ends."""
     world_v1.write()
@@ -172,19 +128,6 @@ def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
         assert done.returncode == 1
         assert str(running.port) in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_no_other_daemon_is_taken_for_the_one_that_a_test_started(world_v1: Node) -> None:
-    """The rig waits for its own process: what answers on a port that somebody else has proves nothing about it."""
-    world_v1.write()
-    policy = write_policy(world_v1.root, WARN_AT_ONCE)
-    arguments = ("--policy", policy, "--pods", world_v1.pods_file)
-    with (
-        run(world_v1, policy) as other,
-        pytest.raises(AssertionError, match="another process listens there"),
-        daemon(world_v1.root, world_v1.stub_file, *arguments, port=other.port),
-    ):
-        pytest.fail("the other daemon was taken for it")
 
 
 def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
@@ -234,17 +177,6 @@ def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> Non
         running.wait_passes(2)
         assert running.metric("enforcement_suspended", reason="pid_namespace") == 1
         assert (tenant.is_alive, tenant.terms) == (True, [])
-
-
-def test_capacity_without_the_api_is_said_and_keeps_nobody_from_enforcing(world_v1: Node) -> None:
-    """Where the API is not asked nothing can be advertised; the log says so, and force has nothing to do with it."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE, more='\n[capacity]\nresource = "example.com/gpu-memory"\n')
-    with run(world_v1, policy) as running:
-        running.wait(lambda _: not tenant.is_alive)
-        assert any("[capacity] needs the Kubernetes API" in line["message"] for line in running.events("warning"))
 
 
 def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:

@@ -49,17 +49,6 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
     assert len(tenant.terms) == 2
 
 
-def test_a_ladder_that_runs_ends_with_it(world_v1: Node) -> None:
-    """Who is above the mark and not yet due is not killed once `stop` has returned, however long it stays there."""
-    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
-        running.wait(lambda d: d.status()["plan"])
-        assert call(world_v1, running, "stop").returncode == 0
-        running.wait_passes(4)
-        assert (tenant.is_alive, tenant.terms) == (True, [])
-
-
 def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> None:
     """Beside another journal than the daemon's the file is of no use: exit code 1, and the daemon enforces."""
     world_v1.write()
@@ -73,22 +62,6 @@ def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> Non
         running.wait(lambda d: d.metric("enforcing") == 0)
         done = call(world_v1, running, "resume", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
         assert (done.returncode, "different stop file" in done.stderr) == (1, True)
-
-
-def test_a_daemon_that_observes_says_so(world_v1: Node) -> None:
-    """Where nothing is enforced anyway the file is there for later, and neither command pretends more."""
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, SLOW, mode="observe")) as running:
-        done = call(world_v1, running, "stop")
-        assert done.returncode == 0
-        assert "observe mode" in done.stdout
-        assert f"holds the lock beside {world_v1.journal.parent / 'stop'}" in done.stdout
-        other = world_v1.root / "stop"
-        done = call(world_v1, running, "stop", "--stop-file", str(other))
-        assert (done.returncode, f"{other} is unknown" in done.stderr) == (1, True)
-        done = call(world_v1, running, "resume")
-        assert done.returncode == 0
-        assert "observe mode" in done.stdout
 
 
 def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
