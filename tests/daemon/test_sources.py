@@ -15,11 +15,9 @@ from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList
-from watchdog.core.policy import Match, Policy
-from watchdog.core.rules import protection
+from watchdog.core.policy import Capacity, Match, Policy
 from watchdog.daemon.sources import Sources, missing_sources, uses_api, with_gaps
 from watchdog.options import Options
-from watchdog.report.text import rfc3339
 
 FILE = Path("/nowhere/objects.json")
 BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
@@ -66,31 +64,17 @@ def test_a_source_that_a_rule_needs_is_missed(
         assert f"give --kubeconfig FILE, or {option} FILE with --pods; " in warning
 
 
-def test_evictions_without_an_api_are_warned_of() -> None:
-    """With --pods and a policy that evicts, a warning at the start says that each eviction will fail."""
+def test_what_needs_the_api_is_warned_of() -> None:
+    """With --pods, a policy that evicts or advertises capacity is warned of at the start."""
+    capacity = policy(rule(step()), capacity=Capacity(resource="example.com/gpu-memory"))
+    assert [text.partition(" ")[0] for text in missing_sources(Options(node="n1", pods=FILE), capacity)] == [
+        "[capacity]"
+    ]
     evicts = policy(rule(step(do="evict")))
     (warning,) = missing_sources(Options(node="n1", pods=FILE), evicts)
     assert "each eviction fails with the reason `no API`" in warning
     assert missing_sources(Options(node="n1", pods=FILE), replace(evicts, mode="observe")) == ()
     assert missing_sources(Options(node="n1", kubeconfig=FILE), evicts) == ()
-
-
-def test_a_deletion_with_a_grace_period_of_a_year_shields_for_ten_minutes(tmp_path: Path) -> None:
-    """Point 28: by the list that a daemon reads, the pod is left alone for ten minutes after it was first seen so."""
-    labels = {"edited": ""}
-    metadata = {"name": "a", "namespace": "ns", "uid": "a", "deletionGracePeriodSeconds": 31_536_000}
-    metadata |= {"deletionTimestamp": rfc3339(at(31_536_000).wall_s), "labels": labels}
-    item = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "main"}]}, "status": {}}
-    path, under = tmp_path / "pods.json", policy(rule(step()))
-    sources = Sources(Options(node="n1", pods=path), None)
-
-    def spared(second: float) -> bool:
-        labels["edited"] = str(second)
-        path.write_text(json.dumps(item))
-        (found,) = sources.inputs(under, at(second)).pods.pods
-        return protection(found, under.protect, None, at(second)) is not None
-
-    assert [spared(second) for second in (0, 300, 600, 601, 9000)] == [True, True, True, False, False]
 
 
 def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:

@@ -251,6 +251,14 @@ class Node:
         assert process.stdout.readline() == b"ready\n"
         return tenant
 
+    def single(
+        self, name: str, *, used: int, declared: str | None = "1Gi", behaviour: str = "polite", **more: Any
+    ) -> Tenant:
+        """Add a pod with one container and one process, and let the driver and the pod list show it."""
+        tenant = self.start(self.pod(name, ("main", declared), **more), used=used, behaviour=behaviour)
+        self.write()
+        return tenant
+
     def inside(self, pod: Pod, container: int = 0) -> tuple[str, ...]:
         """The words before a command that is to run in a container, in a cgroup namespace of its own."""
         folders = self._cgroups.make(pod.cgroup(pod.containers[container]))

@@ -288,9 +288,7 @@ def test_a_window_that_a_reload_brings_counts_the_deeds_of_before(world_v1: Node
         braked(world_v1, 'namespace = "2 per 6s"')
         running.wait(lambda d: d.status()["policy"]["sha256"] != loaded)
         later = world_v1.start(world_v1.pod("later", ("main", "256Mi")), used=GIB, behaviour="plain")
-        there = world_v1.pod("elsewhere", ("main", "256Mi"), namespace="other")
-        elsewhere = world_v1.start(there, used=GIB, behaviour="plain")
-        world_v1.write()
+        elsewhere = world_v1.single("elsewhere", declared="256Mi", used=GIB, behaviour="plain", namespace="other")
         running.wait(lambda _: not elsewhere.is_alive)
         running.wait(lambda _: not later.is_alive, 30)
         assert running.metric("withheld_total", brake="namespace") == 1
@@ -433,15 +431,6 @@ def _lose_under_a_daemon(world: Node, how: str) -> None:
     }
     for suffix in suffixes[how]:
         journal.with_name(journal.name + suffix).unlink()
-
-
-def test_a_node_without_lock_and_journal_is_new(world_v1: Node) -> None:
-    """Point 31: where both are missing nothing was ever begun, and no brake holds back the first kill."""
-    world_v1.start(world_v1.pod("hog", ("main", "256Mi")), used=GIB, behaviour="plain")
-    world_v1.write()
-    with run(world_v1, braked(world_v1, 'node = "1 per 10m"')) as running:
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
-        assert running.metric("withheld_total", brake="node") == 0
 
 
 def _lose(journal: Path, how: str) -> None:

@@ -68,7 +68,6 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
         after = document(ask(world_v1, running, "ns/hog", "--json"))
         assert after["source"] == "daemon"
         assert [each["event"] for each in after["history"]] == ["explained"]
-        _check_the_status(running)
         url = f"http://127.0.0.1:{running.port}"
         assert running.stop()[0] == 0
     offline = ("explain", "ns/hog", "--url", url, "--journal", world_v1.journal)
@@ -83,8 +82,7 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
 
 def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
     """A program that exits with 0 on SIGTERM: no SIGKILL and no exit code is reported, and the kill comes first."""
-    tenant = world_v1.start(world_v1.pod("hog", ("main", "4Gi")), used=6 * GIB, behaviour="saver")
-    world_v1.write()
+    tenant = world_v1.single("hog", declared="4Gi", used=6 * GIB, behaviour="saver")
     with run(world_v1, write_policy(world_v1.root, kill("0s", "20s"))) as running:
         running.wait(ended)
         running.wait_passes(1)
@@ -104,15 +102,6 @@ def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
     for told in (near, far):
         assert told.index("was killed") < told.index("no GPU memory")
         assert "6Gi" in told
-
-
-def _check_the_status(running: Daemon) -> None:
-    """The additions to /api/status are there, of a real pass too."""
-    status = running.status()
-    assert (status["contact"], status["pods_stale"]) == ("gpu-team@example.org", False)
-    (account,) = status["accounts"]
-    assert account["owner"] == {"kind": "Pod", "name": "hog"}
-    assert [(step["above"], step["state"]) for step in account["ladder"]] == [("100%", "below")]
 
 
 def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:

@@ -25,9 +25,7 @@ def test_thousands_of_unfinished_requests_hold_up_nothing(world_v1: Node) -> Non
     A probe may fail or take more than a second, though not three in a row, by which the kubelet goes: without CPU for a
     while the daemon's queue is full, and a client that gets none between connecting and sending makes room for others.
     """
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=512 * MIB)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         quiet = _size(running)

@@ -67,9 +67,7 @@ def test_the_driver_is_let_go_and_opened_again(
     world_v1: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
 ) -> None:
     """Point 34: within 5 s nothing of the driver is open, the loop goes on turning, and it is said why."""
-    pod = world_v1.pod("calm", ("main", "4Gi"))
-    tenant = world_v1.start(pod, used=3 * GIB)
-    world_v1.write()
+    tenant = world_v1.single("calm", declared="4Gi", used=3 * GIB)
     with here(world_v1, KILL_AT_ONCE) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         assert held(running.pid, device) == {str(device / "nvidia0")}
@@ -155,9 +153,7 @@ def test_a_call_that_hangs_goes_with_its_process_too(world_v1: Node, device: Pat
 
 def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Path) -> None:
     """Point 34: whoever is over when it begins lives, the record says why, and is killed once the driver is back."""
-    pod = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(pod, used=128 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=128 * MIB)
     with here(world_v1, KILL_AT_ONCE) as running:
         running.wait_passes(1)
         world_v1.mark(labels=MIG)
@@ -176,9 +172,7 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Pa
 
 def test_nobody_gets_a_second_signal_and_the_ladder_begins_anew(world_v1: Node, device: Path) -> None:
     """Point 34, as 33: no SIGKILL to whoever is in his grace when it begins, and all of the ladder after its end."""
-    pod = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(pod, used=4 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=4 * GIB, behaviour="stubborn")
     with here(world_v1, KILL_AFTER_2S) as running:
         running.wait(lambda _: tenant.terms)
         world_v1.mark(labels=MIG)

@@ -1,5 +1,6 @@
 """/metrics of a real daemon in trouble: it never waits for the driver, and a restart takes no alert away."""
 
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,8 @@ import pytest
 from tests.rig import Daemon, Node
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, MIB, StubDelay
-from tests.world.policies import KILL_AT_ONCE, write_policy
-from tests.world.test_kill import ended, run
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
+from tests.world.test_kill import run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -54,9 +55,7 @@ def _scrape_s(running: Daemon) -> float:
 
 def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
     """Quiet ticks: the loop sleeps, each tick counts as a cycle all the same, and a change wakes the loop at once."""
-    calm = world_v1.pod("calm", ("main", "1Gi"))
-    tenant = world_v1.start(calm, used=512 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("calm", used=512 * MIB)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(3)
         before, wakes = running.metric("cycle_duration_seconds_count"), _wakes(running)
@@ -90,36 +89,44 @@ def _wakes(running: Daemon) -> int:
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
-def test_who_was_killed_is_told_after_a_restart(world_v1: Node) -> None:
-    """A daemon that ends right after a kill leaves it to the next one to tell whom, and when it was."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+def test_the_next_daemon_reports_a_kill_as_the_last_one_did(world_v1: Node) -> None:
+    """After a restart the status has the recent actions word for word, and the metrics when the last one was."""
+    tenant = world_v1.single("hog", used=4 * GIB)
+    policy = write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE)
     labels = {"pod": "hog", "container": "main", "action": "kill", "result": "done", "rule": "shared"}
     with run(world_v1, policy) as running:
-        running.wait(lambda _: not tenant.is_alive)
-        running.wait(ended)
-        told = running.metric("pod_last_action_timestamp_seconds", **labels)
+        running.wait(lambda d: "free" in str(_latest(d).get("outcome")))
+        assert not tenant.is_alive
+        before, stamp = running.status()["recent"], running.metric("pod_last_action_timestamp_seconds", **labels)
+        assert running.stop()[0] == 0
+    killed = before[0]
+    assert (killed["namespace"], killed["pod"], killed["container"], killed["do"]) == ("ns", "hog", "main", "kill")
+    assert (killed["result"], killed["used"], killed["declared"]) == ("done", 4 * GIB, GIB)
+    assert [(each["signal"], each["processes"]) for each in killed["signals"]] == [("SIGTERM", 1)]
     with run(world_v1, policy) as again:
+        assert again.status()["recent"] == before
         assert again.metric("actions_total", action="kill", result="done") == 0
         found = again.metric("pod_last_action_timestamp_seconds", **labels)
-        assert told is not None
-        assert found == pytest.approx(told, abs=1.0)
+        assert stamp is not None
+        assert found == pytest.approx(stamp, abs=1.0)
+
+
+def _latest(running: Daemon) -> dict[str, object]:
+    """The last action, or nothing."""
+    return next(iter(running.status()["recent"]), {})
 
 
 def test_a_kill_that_a_crash_cut_off_is_counted_by_the_next_daemon(world_v1: Node) -> None:
-    """`interrupted` stands in the counters of the daemon that finds it: the one that crashed could count nothing."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    """In its grace period it has no result; after a crash the next daemon reports and counts it as interrupted."""
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "60s"'))
     with run(world_v1, policy) as running:
-        running.wait(lambda _: tenant.terms)
-        running.process.kill()
-        running.process.wait()
+        running.wait(lambda d: _latest(d).get("signals"))
+        assert _latest(running)["result"] is None
+        running.stop(signal.SIGKILL)
     world_v1.use(tenant, 512 * MIB)
     with run(world_v1, policy) as again:
         again.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert again.metric("pod_last_action_timestamp_seconds", pod="hog", result="interrupted") is not None
+        again.wait(lambda d: _latest(d).get("result") == "interrupted")
         assert tenant.is_alive

@@ -16,7 +16,7 @@ from tests.rig import Daemon, Node
 from tests.rig.suspension import Suspension
 from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
-from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
+from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -112,9 +112,7 @@ def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timed
 
 def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
     """Points 15 and 16: time without readings is not time above the mark."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB)
     seen, machine = world_v1.stub, Suspension(world_v1.root)
     policy = write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
     with run(world_v1, policy, prefix=machine.prefix) as running:
@@ -136,12 +134,10 @@ def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
         assert tenant.terms[0] - came_back > 1.5
 
 
-@pytest.mark.parametrize("how", ["observe", "protect", "stop file", "no force any more", "deletion"])
-def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
-    """Points 20, 28 and 33: a policy with less force, the stop file or a deletion in the grace: no SIGKILL."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+@pytest.mark.parametrize("how", ["observe", "protect", "only warn"])
+def test_a_policy_that_enforces_less_ends_a_grace_period(world_v1: Node, how: str) -> None:
+    """Point 20: a policy that observes, protects or only warns from now on: no SIGKILL."""
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy, machine = write_policy(world_v1.root, GRACE_5S), Suspension(world_v1.root)
     with run(world_v1, policy, prefix=machine.prefix) as running:
         running.wait(lambda _: tenant.terms)
@@ -149,29 +145,19 @@ def test_less_force_in_a_grace_period(world_v1: Node, how: str) -> None:
             write_policy(world_v1.root, GRACE_5S, mode="observe")
         elif how == "protect":
             write_policy(world_v1.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
-        elif how == "no force any more":
-            write_policy(world_v1.root, 'above = "100%"\nfor = "0s"\ndo = "warn"')
-        elif how == "deletion":
-            hog.metadata = _terminating()
-            world_v1.write()
         else:
-            (world_v1.journal.parent / "stop").touch()
+            write_policy(world_v1.root, WARN_AT_ONCE)
         began = time.monotonic()
         running.wait(lambda d: ended(d, "interrupted"))
         assert time.monotonic() - began < 2.0
         machine.let_pass(6)
         running.wait_passes(2)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        if how == "stop file":
-            assert running.metric("enforcement_suspended", reason="stop_file") == 1
-            assert "stop" in running.get("/readyz")[1]
 
 
 def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(world_v1: Node) -> None:
     """Point 20: another reload in the grace period does not save the offender."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
         write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["elsewhere"]\n')
@@ -181,9 +167,7 @@ def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(world_v1: N
 
 def test_stopping_in_a_grace_period(world_v1: Node) -> None:
     """Point 26: no further signal, `interrupted` in the journal, the end within a second; the journal is whole."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, GRACE_5S)) as running:
         running.wait(lambda _: tenant.terms)
         code, took_s = running.stop()
@@ -203,9 +187,7 @@ def _actions(world: Node) -> list[str | None]:
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.3, 1.9, 2.02, 2.2])
 def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: float) -> None:
     """Point 31: from the intention in the journal on, a daemon that dies is never followed by a second kill."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(world_v1.root, KILL_AT_ONCE)
     with run(world_v1, policy) as running:
         deadline = time.monotonic() + 10
@@ -228,9 +210,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
 
 def test_a_second_crash_begins_the_wait_anew(world_v1: Node) -> None:
     """Point 31: the wait for an action without an end outlives another crash: still no second kill."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(world_v1.root, GRACE_5S)
     with run(world_v1, policy) as running:
         running.wait(lambda _: tenant.terms)
@@ -257,9 +237,7 @@ def _intended(journal: Path) -> bool:
 
 def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None:
     """Point 31: the wait after a crash ends; who is still over then is killed by a new action."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(world_v1.root, KILL_AT_ONCE)
     text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nrelease_timeout = "3s"')
     policy.write_text(text, encoding="utf-8")
@@ -271,21 +249,6 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
     assert _actions(world_v1) == ["interrupted", "done"]
-
-
-def test_protected_pods_live(world_v1: Node) -> None:
-    """Point 35: in kube-system, and a static pod: measured, and never signalled."""
-    system = world_v1.pod("dns", ("main", "1Gi"), namespace="kube-system")
-    mirror = world_v1.pod(
-        "etcd", ("main", "1Gi"), metadata={"annotations": {"kubernetes.io/config.mirror": "0123456789abcdef" * 2}}
-    )
-    tenants = [world_v1.start(system, used=9 * GIB), world_v1.start(mirror, used=9 * GIB)]
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
-        running.wait(lambda d: d.metric("withheld_total", brake="protected") == 2)
-        running.wait_passes(2)
-        assert [tenant.terms for tenant in tenants] == [[], []]
-        assert running.metric("withheld_total", brake="protected") == 2
 
 
 def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:
@@ -306,18 +269,19 @@ def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node
         assert (account["verdict"], account["protected"]) == ("over", "it is the watchdog's own pod")
 
 
-def test_no_tenant_takes_the_name_of_a_protected_pod(world_v1: Node) -> None:
-    """Point 35: under the shipped policy a tenant's `dcgm-exporter-x` dies, the cluster's own is spared."""
+def test_protected_pods_live_and_no_tenant_takes_their_name(world_v1: Node) -> None:
+    """Point 35: kube-system, a static pod and the monitoring's exporter are measured and spared, a namesake dies."""
     text = (REPOSITORY / "config" / "policy.toml").read_text(encoding="utf-8")
     shipped = mount(world_v1.root / "policy.toml", text.replace('mode = "observe"', 'mode = "enforce"', 1))
-    names = ("tenant", "monitoring")
-    pods = [world_v1.pod("dcgm-exporter-x", ("main", "1Gi"), namespace=each) for each in names]
-    tenant, own = (world_v1.start(pod, used=9 * GIB, behaviour="plain") for pod in pods)
-    world_v1.write()
+    static = {"annotations": {"kubernetes.io/config.mirror": "0123456789abcdef" * 2}}
+    spared = [
+        world_v1.single("dns", used=9 * GIB, namespace="kube-system"),
+        world_v1.single("etcd", used=9 * GIB, metadata=static),
+        world_v1.single("dcgm-exporter-x", used=9 * GIB, namespace="monitoring"),
+    ]
+    namesake = world_v1.single("dcgm-exporter-x", used=9 * GIB, namespace="tenant")
     with run(world_v1, shipped) as running:
-        running.wait(lambda _: not tenant.is_alive)
+        running.wait(lambda _: not namesake.is_alive)
         running.wait_passes(2)
-        assert own.is_alive
-        assert [each["protected"] for each in running.status()["accounts"] if each["namespace"] == "monitoring"] == [
-            "the policy protects pods of this name"
-        ]
+        assert [(each.is_alive, each.terms) for each in spared] == [(True, [])] * 3
+        assert running.metric("withheld_total", brake="protected") == 3

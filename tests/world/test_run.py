@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.rig import Node, gpu_watchdog
@@ -22,36 +21,9 @@ from tests.world.test_kill import run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_the_endpoints(world_v1: Node) -> None:
-    """/metrics, /healthz, /readyz, /api/status and / answer; anything else is 404. The log names the port it got."""
-    world_v1.pod("calm", ("main", "1Gi"))
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE)) as running:
-        running.wait(lambda d: d.get("/readyz")[0] == 200)
-        assert running.get("/healthz")[0] == 200
-        assert running.get("/")[0] == 200
-        assert running.get("/nothing")[0] == 404
-        port = _listens_on(running.pid)
-        assert running.status()["enforcing"] is True
-        assert running.metric("enforcing") == 1
-        assert running.metric("gpu_up", gpu=GPU) == 1
-        assert running.stop()[0] == 0
-    (started,) = running.events("started")
-    assert (started["mode"], started["listen"]) == ("enforce", f"127.0.0.1:{port}")
-    assert running.events("stopped")
-
-
-def _listens_on(pid: int) -> int:
-    connections = psutil.Process(pid).net_connections("tcp")
-    (port,) = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
-    return int(port)
-
-
 def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_force(world_v1: Node) -> None:
     """While an NVML call hangs HTTP answers, /healthz and /readyz are 503, no force follows; SIGTERM ends it in 1 s."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=512 * MIB)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
         world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[2], ms=600_000),))
@@ -69,9 +41,7 @@ def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_force(world_v1: Nod
 
 def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> None:
     """Point 22: once begun a kill is completed by identity alone; a driver that hangs does not hold it up."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
         world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=600_000),))
@@ -83,9 +53,7 @@ def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> Non
 @pytest.mark.parametrize("how", ["rename", "SIGHUP in place", "symlink swap"])
 def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
     """A new file, the same file rewritten with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB)
     folders = [world_v1.root / "1", world_v1.root / "2"]
     for folder, mode in zip(folders, ("observe", "enforce"), strict=True):
         (folder / "written").mkdir(parents=True)
@@ -132,9 +100,7 @@ def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
 
 def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
     """Point 32: one daemon a node; when the first has gone the second takes over."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=512 * MIB)
     policy = write_policy(world_v1.root, KILL_AT_ONCE)
     with run(world_v1, policy) as first, run(world_v1, policy) as second:
         second.wait_passes(1)
@@ -153,9 +119,7 @@ def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
 
 def test_without_a_journal_it_only_observes(world_v1: Node) -> None:
     """Points 31 and 37: where the journal can't be opened enforcement is suspended, and the reason is said."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB)
     world_v1.journal.parent.mkdir()
     world_v1.journal.mkdir()
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
@@ -169,9 +133,7 @@ def test_without_a_journal_it_only_observes(world_v1: Node) -> None:
 
 def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> None:
     """Point 37: PIDs that NVML speaks may mean other processes there; `[safety]` can allow it."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB)
     elsewhere = ("unshare", "--pid", "--fork", "--kill-child")
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=elsewhere) as running:
         running.wait_passes(2)
@@ -202,9 +164,7 @@ def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:
 
 def test_the_driver_goes_away_and_comes_back(world_v1: Node) -> None:
     """A driver that is unloaded is a gap and `not ready`; when it is back the daemon goes on by itself."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    world_v1.write()
+    tenant = world_v1.single("hog", used=512 * MIB)
     whole = world_v1.stub
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)

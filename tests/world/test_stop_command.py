@@ -25,8 +25,7 @@ def call(world: Node, running: Daemon, name: str, *more: str) -> subprocess.Comp
 
 def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) -> None:
     """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs again."""
-    tenant = world_v1.start(world_v1.pod("hog", ("main", "1Gi")), used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, STUBBORN)) as running:
         running.wait(lambda _: tenant.terms)
         done = call(world_v1, running, "stop", "--why", "a test")

@@ -123,21 +123,3 @@ def test_nobody_is_promised_a_warning_after_the_kill(world_v1: Node) -> None:
             assert "warn in" not in running.get("/")[1].lower()
         running.wait(killed)
         assert "warning" not in text(ask(world_v1, running, "ns/hog")).lower()
-
-
-def test_nobody_is_promised_a_warning_after_a_kill_that_a_brake_holds_back(world_v1: Node) -> None:
-    """Points 17 and 23: the window lets go in less than a minute, and the warning would come half a minute later."""
-    for name in ("first", "second"):
-        hog = world_v1.pod(name, ("main", "1Gi"))
-        hog.metadata = marks("a")
-        world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
-    late = '[[rule.step]]\nabove = "100%"\nfor = "90s"\ndo = "warn"\n[[rule.step]]'
-    policy = write(
-        world_v1.root, rule("a", for_s=0).replace("[[rule.step]]", late), "[brakes]\nnamespace = '1 per 1m'\n"
-    )
-    with run(world_v1, policy) as running:
-        running.wait(lambda d: killed(d) and [each["withheld_by"] for each in d.status()["plan"]] == ["namespace"])
-        (held,) = running.status()["plan"]
-        assert "warn" not in text(ask(world_v1, running, f"ns/{held['pod']}")).lower()
-        assert "warn in" not in running.get("/")[1].lower()

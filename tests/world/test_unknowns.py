@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Daemon, Node, Pod, Tenant, gpu_watchdog
+from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -22,6 +23,7 @@ resource = "nvidia.com/gpu.shared"
 unit = "share"
 shares = "label:nvidia.com/gpu.replicas"
 """
+OF_THE_TEAM = '[[rule]]\nname = "of the team"\nmatch = { namespace_labels = { team = "ml" } }\n'
 DEFAULT = 'default = "4Gi"\n'
 
 
@@ -141,6 +143,25 @@ def test_an_annotation_is_not_judged_by_the_cards_that_are_left(world_v1: Node, 
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
         assert stands(running, pod) == ("unknown", None)
+
+
+def test_a_later_rule_kills_nobody_while_labels_are_not_known(world_v1: Node) -> None:
+    """Until the namespaces are known their pods are left alone, which is a gap; then the rule that applies acts."""
+    tenant = world_v1.single("hog", used=9 * GIB)
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    text = policy.read_text(encoding="utf-8").replace("[[rule]]", f"{OF_THE_TEAM}[[rule]]", 1)
+    mount(policy, text)
+    namespaces = world_v1.root / "namespaces.json"
+    with run(world_v1, policy, more=("--namespaces", namespaces)) as running:
+        running.wait_passes(3)
+        status = running.status()
+        (account,) = status["accounts"]
+        assert (account["rule"], account["verdict"], status["plan"]) == (None, "unknown", [])
+        assert {gap["what"] for gap in status["gaps"]} >= {"labels of namespace ns", f"namespaces file {namespaces}"}
+        assert nobody_was_hit(tenant)
+        namespaces.write_text(json.dumps({"kind": "Namespace", "metadata": {"name": "ns"}}), encoding="utf-8")
+        running.wait(ended)
+        assert not tenant.is_alive
 
 
 def test_one_pod_does_not_blind_the_view_of_all(world_v1: Node) -> None:
