@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -95,6 +95,7 @@ class Group:
     searches: int = 0
     sees_all: bool = True
     is_led: bool = False
+    held_as: Callable[[Handle], Handle] = lambda handle: handle
 
     def start(self, code: str = POLITE) -> subprocess.Popen[bytes]:
         """Start one."""
@@ -114,7 +115,7 @@ class Group:
             except ProcessLookupError:
                 continue
             if handle is not None:
-                found.append(handle)
+                found.append(self.held_as(handle))
         return found, self.sees_all
 
     def leads_container(self, _pid: int) -> bool:
