@@ -1,5 +1,6 @@
 """What ends an eviction that was not accepted, and what remains of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,31 +13,61 @@ from watchdog.core.plan import Result
 from watchdog.core.policy import Protect
 
 
-def test_use_that_falls_ends_it() -> None:
-    """Law 5: a reading at or below the threshold, and it is not tried again."""
-    world = blocked(World())
+def _use_falls(world: World) -> None:
     world.used = {5: Gi}
-    world.look(5)
-    assert (world.results(), world.reason()) == (["blocked", "gone"], "its use was at or below the threshold again")
-    assert ("end", "gone") in world.record.lines
-    assert world.pending_eviction is None
-    world.look(60)
-    assert len(world.tries) == 1
+
+
+def _the_pod_is_protected(world: World) -> None:
+    world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
+
+
+def _the_rule_evicts_no_more(world: World) -> None:
+    world.policy = policy(rule(step("100%", 60, "kill")))
+
+
+def _the_pod_is_gone(world: World) -> None:
+    world.pods = ()
+
+
+def _another_pod_is_there(world: World) -> None:
+    world.pods = (pod("b", container(declared="1Gi", of="b")),)
+
+
+def _the_pod_is_deleted(world: World) -> None:
+    world.pods = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "given", "result", "reason"),
     [
-        ({"enforcing": False}, "enforcement was turned off before the eviction was accepted"),
-        ({"maintenance": True}, "the GPUs came under maintenance before the eviction was accepted"),
+        (_use_falls, {}, "gone", "its use was at or below the threshold again"),
+        (None, {"enforcing": False}, "interrupted", "enforcement was turned off before the eviction was accepted"),
+        (
+            None,
+            {"maintenance": True},
+            "interrupted",
+            "the GPUs came under maintenance before the eviction was accepted",
+        ),
+        (_the_pod_is_protected, {}, "interrupted", "the pod is protected now: the policy protects namespace ns"),
+        (_the_rule_evicts_no_more, {}, "interrupted", "the rule for the pod now has no step that evicts"),
+        (_the_pod_is_gone, {}, "gone", "the pod is gone"),
+        (_another_pod_is_there, {}, "gone", "the pod is gone"),
+        (_the_pod_is_deleted, {}, "gone", "the pod is being deleted"),
     ],
+    ids=["use", "enforcement", "maintenance", "protected", "no such step", "gone", "another", "terminating"],
 )
-def test_force_withdrawn_ends_it(change: dict[str, bool], reason: str) -> None:
-    """Points 33 and 34: the stop file, a policy that observes, maintenance: it is not tried again, and that is said."""
-    world = blocked(World(), wait_s=60.0)
-    world.look(1, **change)
-    assert (world.results(), world.reason()) == (["blocked", "interrupted"], reason)
-    assert world.record.lines[-2:] == [("end", "interrupted"), ("released", "None")]
+def test_what_ends_one_that_waits(
+    change: Callable[[World], None] | None, given: dict[str, bool], result: str, reason: str
+) -> None:
+    """Law 5, points 27, 33 and 34: it is not tried again, whatever comes, and that is recorded with the reason."""
+    world = blocked(World())
+    if change is not None:
+        change(world)
+    world.look(5, **given)
+    assert (world.results(), world.reason()) == (["blocked", result], reason)
+    assert world.record.lines[1:] == [("end", result), *([("released", "None")] if result == "interrupted" else [])]
+    world.look(60, **given)
+    assert len(world.tries) == 1
 
 
 def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
@@ -49,46 +80,6 @@ def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
     world.answer(EvictionAnswer.WITHDRAWN)
     assert world.results() == ["interrupted"]
     assert "no longer permitted" in world.reason()
-
-
-def test_a_policy_that_protects_the_pod_ends_it() -> None:
-    """A reload that spares the pod, or whose rule evicts no more, counts before the next try."""
-    world = blocked(World(), wait_s=60.0)
-    world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
-    world.look(1)
-    assert (world.results()[-1], world.reason()) == (
-        "interrupted",
-        "the pod is protected now: the policy protects namespace ns",
-    )
-
-
-def test_a_rule_that_evicts_no_more_ends_it() -> None:
-    """A reload whose rule only kills: the old step is not carried on."""
-    world = blocked(World(), wait_s=60.0)
-    world.policy = policy(rule(step("100%", 60, "kill")))
-    world.look(1)
-    assert (world.results()[-1], world.reason()) == (
-        "interrupted",
-        "the rule for the pod now has no step that evicts",
-    )
-
-
-@pytest.mark.parametrize(
-    ("pods", "reason"),
-    [
-        ((), "the pod is gone"),
-        ((pod("b", container(declared="1Gi", of="b")),), "the pod is gone"),
-        ((pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),), "the pod is being deleted"),
-    ],
-    ids=["gone", "another", "terminating"],
-)
-def test_a_pod_that_goes_by_itself_ends_it(pods: tuple[object, ...], reason: str) -> None:
-    """Point 27: a deletion seen in the watch cancels."""
-    world = blocked(World(), wait_s=60.0)
-    world.pods = pods  # type: ignore[assignment]
-    world.look(1)
-    assert (world.results(), world.reason()) == (["blocked", "gone"], reason)
-    assert len(world.tries) == 1
 
 
 DYING = pod("a", container(declared="1Gi"), deletion_deadline_s=at(9e6).wall_s, terminating_since=at(-601))
@@ -114,21 +105,16 @@ def test_a_deletion_after_a_lost_answer_is_ours() -> None:
     world = begun(World())
     world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
     assert world.ended == []
-    world.pods = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
-    world.look(1)
+    world.look(5)
+    assert [attempt.is_unsure for attempt in world.tries] == [False, True]  # the next one knows of it
+    world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
+    _the_pod_is_deleted(world)
+    world.look(6)
     assert [outcome.result for outcome in world.began] == [Result.DONE]
     assert world.state.under_way is not None
     world.used = {}
-    world.look(4)
+    world.look(9)
     assert (world.results(), world.ended[0].release_s) == (["done"], 3.0)
-
-
-def test_the_next_try_after_a_lost_answer_knows_of_it() -> None:
-    """So that a pod which is not there any more is taken for evicted and not for gone."""
-    world = begun(World())
-    world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
-    world.look(5)
-    assert [attempt.is_unsure for attempt in world.tries] == [False, True]
 
 
 def test_it_is_given_up_in_time() -> None:
@@ -184,29 +170,26 @@ def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
     assert world.results() == ["failed"]
 
 
-def test_stopping_while_it_waits_closes_it() -> None:
-    """Point 26: nothing was done, so the next daemon has nothing to wait for."""
-    world = blocked(World())
-    world.cycle.interrupt("the watchdog was stopped", at(1))
-    assert world.record.lines[-2:] == [("end", "interrupted"), ("released", "None")]
-    assert [outcome.result.value for outcome in world.cycle.take_ended()] == ["interrupted"]
-
-
-def test_stopping_while_an_answer_is_awaited_leaves_it_to_the_next_daemon() -> None:
-    """It may come about: journalled as interrupted, and whoever reads the journal waits for its memory."""
+@pytest.mark.parametrize(
+    ("answer", "lines", "told"),
+    [
+        (EvictionAnswer.BLOCKED, [("end", "interrupted"), ("released", "None")], ["blocked", "interrupted"]),
+        (None, [("intend", "5"), ("end", "interrupted")], ["interrupted"]),
+        (EvictionAnswer.ACCEPTED, [("intend", "5"), ("end", "done")], ["done"]),
+    ],
+    ids=["waits", "no answer yet", "accepted"],
+)
+def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
+    answer: EvictionAnswer | None, lines: list[tuple[str, ...]], told: list[str]
+) -> None:
+    """Point 26: one that was refused is closed; whoever reads the journal waits for the memory of any other."""
     world = begun(World())
+    if answer is not None:
+        world.answer(answer)
     world.cycle.interrupt("the watchdog was stopped", at(1))
-    assert world.record.lines[-1] == ("end", "interrupted")
+    world.ended += world.cycle.take_ended()
+    assert (world.record.lines[-2:], world.results()) == (lines, told)
     assert not world.tries[0].is_wanted()
-
-
-def test_stopping_after_it_was_accepted_leaves_its_memory_to_the_next_daemon() -> None:
-    """It stands as done in the journal, and its release is still to come."""
-    world = begun(World())
-    world.answer(EvictionAnswer.ACCEPTED)
-    world.cycle.interrupt("the watchdog was stopped", at(1))
-    assert world.record.lines[-1] == ("end", "done")
-    assert [outcome.result.value for outcome in world.cycle.take_ended()] == ["done"]
 
 
 def test_a_card_that_has_room_again_ends_it() -> None:

@@ -1,5 +1,6 @@
 """Evictions that were not accepted yet: later cycles try again, and nothing else waits for them."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,14 @@ from watchdog.core.policy import Backoff, Brakes, Window
 
 KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
 LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    """A container of real processes, ended afterwards."""
+    made = Group()
+    yield made
+    made.close()
 
 
 def test_blocked_is_told_once_and_tried_again_by_cycles() -> None:
@@ -77,76 +86,64 @@ def test_one_silent_try_holds_up_no_other_pod() -> None:
 
 
 @pytest.mark.parametrize("answers_first", [True, False], ids=["blocked", "no answer yet"])
-def test_a_harsher_kill_does_not_wait(answers_first: bool) -> None:
+def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None:
     """Point 27: while the eviction is tried a stronger step begins all the same, and the eviction is given up."""
-    group = Group()
-    try:
-        running = group.start()
-        key = group.key(running)
-        mine = (process(running.pid, "a/main", key=key),)
-        world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
-        begun(world)
-        if answers_first:
-            world.answer(EvictionAnswer.BLOCKED, "no", 30.0)
-        world.used = {running.pid: 4 * Gi}
-        world.look(1)
-        assert running.wait(5) == -9
-        (kill,) = world.began
-        assert (kill.entry.do.value, kill.result) == ("kill", Result.DONE)
-        assert not world.tries[0].is_wanted()
-        if not answers_first:
-            world.answer(EvictionAnswer.WITHDRAWN)
-        evicted = world.ended[-1]
-        assert (evicted.entry.do.value, evicted.result) == ("evict", Result.INTERRUPTED)
-        assert evicted.reason == "rule all has begun to kill meanwhile"
-        assert world.pending_eviction is None
-        assert world.state.under_way is not None
-        assert world.state.under_way.step == KILL_LATER.signature
-    finally:
-        group.close()
+    running = group.start()
+    key = group.key(running)
+    mine = (process(running.pid, "a/main", key=key),)
+    world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+    begun(world)
+    if answers_first:
+        world.answer(EvictionAnswer.BLOCKED, "no", 30.0)
+    world.used = {running.pid: 4 * Gi}
+    world.look(1)
+    assert running.wait(5) == -9
+    (kill,) = world.began
+    assert (kill.entry.do.value, kill.result) == ("kill", Result.DONE)
+    assert not world.tries[0].is_wanted()
+    if not answers_first:
+        world.answer(EvictionAnswer.WITHDRAWN)
+    evicted = world.ended[-1]
+    assert (evicted.entry.do.value, evicted.result) == ("evict", Result.INTERRUPTED)
+    assert evicted.reason == "rule all has begun to kill meanwhile"
+    assert world.pending_eviction is None
+    assert world.state.under_way is not None
+    assert world.state.under_way.step == KILL_LATER.signature
 
 
-def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone() -> None:
+def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group: Group) -> None:
     """The answer comes too late to be stopped: both are told, and the kill stays the action that is waited for."""
-    group = Group()
-    try:
-        running = group.start()
-        mine = (process(running.pid, "a/main", key=group.key(running)),)
-        world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
-        begun(world)
-        world.used = {running.pid: 4 * Gi}
-        world.look(1)
-        world.answer(EvictionAnswer.ACCEPTED)
-        assert world.state.under_way is not None
-        assert world.state.under_way.step == KILL_LATER.signature
-        world.used = {}
-        running.wait(5)
-        world.wake(1.1)
-        world.wake(1.2)
-        world.look(2)
-        told = {(outcome.entry.do.value, outcome.result.value) for outcome in world.ended}
-        assert told == {("kill", "done"), ("evict", "done")}
-        assert world.state.under_way is None
-    finally:
-        group.close()
+    running = group.start()
+    mine = (process(running.pid, "a/main", key=group.key(running)),)
+    world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+    begun(world)
+    world.used = {running.pid: 4 * Gi}
+    world.look(1)
+    world.answer(EvictionAnswer.ACCEPTED)
+    assert world.state.under_way is not None
+    assert world.state.under_way.step == KILL_LATER.signature
+    world.used = {}
+    running.wait(5)
+    world.wake(1.1)
+    world.wake(1.2)
+    world.look(2)
+    told = {(outcome.entry.do.value, outcome.result.value) for outcome in world.ended}
+    assert told == {("kill", "done"), ("evict", "done")}
+    assert world.state.under_way is None
 
 
-def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked() -> None:
+def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked(group: Group) -> None:
     """Point 27: a blocked eviction is not in progress; a step below it that is due is not kept waiting either."""
-    group = Group()
-    try:
-        running = group.start()
-        mine = (process(running.pid, "a/main", key=group.key(running)),)
-        slow = step("100%", 3, "kill", grace_s=0.0)
-        world = World(policy=policy(rule(slow, EVICT_AT_ONCE)), group=group, processes=mine, used={running.pid: 4 * Gi})
-        blocked(world, wait_s=60.0)
-        for second in (1, 2):
-            world.look(second)
-        assert world.began == []
-        world.look(3)
-        assert [outcome.entry.do.value for outcome in world.began] == ["kill"]
-    finally:
-        group.close()
+    running = group.start()
+    mine = (process(running.pid, "a/main", key=group.key(running)),)
+    slow = step("100%", 3, "kill", grace_s=0.0)
+    world = World(policy=policy(rule(slow, EVICT_AT_ONCE)), group=group, processes=mine, used={running.pid: 4 * Gi})
+    blocked(world, wait_s=60.0)
+    for second in (1, 2):
+        world.look(second)
+    assert world.began == []
+    world.look(3)
+    assert [outcome.entry.do.value for outcome in world.began] == ["kill"]
 
 
 def test_an_unknown_use_holds_the_try_back_and_does_not_end_it() -> None:
