@@ -11,19 +11,15 @@ import pytest
 
 from tests.node.cgroups import cgroup, enter
 from tests.node.support import (
-    DEAD_LEADER,
     FakeProc,
-    cannot_run,
-    need_root,
     python,
     sleeper,
     sleepers,
     stat_line,
     wait_until,
 )
-from tests.rig.cgroups import Cgroups, Version
-from watchdog.core.model import UNREADABLE, ZOMBIE, Gap, GapReason, Place, PlaceKind
-from watchdog.node.cgroup import parse_cgroup
+from tests.rig.cgroups import Version
+from watchdog.core.model import Gap, GapReason, Place, PlaceKind
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable, hold
 from watchdog.node.procfs import Procfs
@@ -211,69 +207,3 @@ def test_forks_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
 def entering(folders: list[Path]) -> str:
     """Code with which a process enters these cgroups itself."""
     return "; ".join(f"open('{folder}/cgroup.procs', 'w').write('0')" for folder in folders)
-
-
-@pytest.mark.node
-@ways
-@pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
-def test_dead_leader_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
-    """A process whose leader has ended reads `/` on v1, and is still found and charged while its thread lives."""
-    names = Names()
-    with cgroup(names.path, kind) as folders, python(DEAD_LEADER, entering(folders)) as process:
-        wait_until(lambda: REAL.stat(process.pid).state == "Z")
-        assert (names.id.encode() in REAL.cgroup_text(process.pid)) is (kind == "cgroup2")
-        table = ProcessTable(REAL, pidfds=pidfds)
-        assert table.update([process.pid])[0][process.pid].place == names.place
-        (handle,), _ = table.container_members(frozenset({names.id}), frozenset({names.uid}))
-        handle.signal(signal.SIGKILL)
-        wait_until(lambda: not handle.alive())
-        assert table.update([process.pid])[0][process.pid].place == ZOMBIE
-        handle.close()
-        table.close()
-
-
-@pytest.mark.node
-def test_removed_cgroup() -> None:
-    """A zombie can outlive its cgroup on v2: the path is read in spite of the suffix that the kernel adds."""
-    names = Names()
-    with cgroup(names.path, "cgroup2") as (folder,):
-        process = subprocess.Popen(["sleep", "300"])
-        enter([folder], process.pid)
-        process.kill()
-        wait_until(lambda: REAL.stat(process.pid).state == "Z")
-        wait_until(lambda: "populated 0" in (folder / "cgroup.events").read_text(encoding="ascii"))
-        folder.rmdir()
-        text = REAL.cgroup_text(process.pid)
-        assert text.endswith(b" (deleted)\n")
-        assert parse_cgroup(text) == names.place
-        process.wait()
-
-
-@pytest.mark.node
-def test_path_longer_than_the_kernel_writes() -> None:
-    """Nesting deeper than a path can be written hides nobody: kernels cut the path, or refuse, which is a gap."""
-    need_root()
-    cgroups = Cgroups("cgroup", only="pids")
-    if not cgroups.are_there:
-        cannot_run("no cgroup v1 hierarchy of pids is mounted")
-    names = Names()
-    here = Path.cwd()
-    process = subprocess.Popen(["sleep", "300"])
-    try:
-        os.chdir(cgroups.make(names.path)[0])
-        for _ in range(18):
-            Path("d" * 240).mkdir()
-            os.chdir("d" * 240)
-        Path("cgroup.procs").write_text(str(process.pid), encoding="ascii")
-        seen, gaps = ProcessTable(REAL).update([process.pid])
-        reasons = [(gap.reason, str(gap.problem)[:28]) for gap in gaps]
-        refused = (UNREADABLE, [(GapReason.CGROUP, "its cgroup path is longer th")])
-        assert (seen[process.pid].place, reasons) in [(names.place, []), refused]
-    finally:
-        process.kill()
-        process.wait()
-        for _ in range(18):
-            os.chdir("..")
-            Path("d" * 240).rmdir()
-        os.chdir(here)
-        cgroups.remove()

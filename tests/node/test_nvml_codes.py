@@ -1,14 +1,12 @@
 """Each return code of NVML, from each call in use: no exception, a gap that names it, the other GPUs go on."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import pynvml
 import pytest
 
-from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card, nvml_world
+from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card
 from tests.stub import GIB, LISTS, StubReturn
 from watchdog.core.model import GapReason, Use
 from watchdog.node.driver import DriverReading
@@ -47,12 +45,6 @@ NODE: Final = (
     card("b", ghost(3, 2 * GIB)),
     mig_card("m", ghost(4, GIB, gi=1, ci=0), ghost(5, GIB, gi=2, ci=0)),
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 def untouched(reading: DriverReading, *touched: str) -> set[Use]:

@@ -1,13 +1,11 @@
 """What the NVML driver reads of cards in MIG mode."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, row, uses
 from tests.stub import GIB, LISTS, StubMig, StubReturn
 from watchdog.core.model import GapReason, MigParent
 
@@ -15,12 +13,6 @@ COMPUTE = LISTS[0]
 BY_INDEX = "nvmlDeviceGetMigDeviceHandleByIndex"
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 MONITOR = "NVIDIA_MIG_MONITOR_DEVICES=all"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 def test_instances_are_rows_and_their_card_is_a_parent(world: NvmlWorld) -> None:
@@ -143,6 +135,7 @@ def test_a_card_put_into_mig_mode_is_noticed_by_its_processes(world: NvmlWorld) 
     world.show(mig_card("a", ghost(2, GIB, gi=2, ci=0)))
     reading = driver.read()
     assert (reading.gaps, uses(reading, "MIG-a2")) == ((), {2: GIB})
+    assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
     assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
 
 

@@ -1,12 +1,9 @@
 """A driver that goes away as a whole, and comes back."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, row, uses
 from tests.stub import GIB, LISTS, StubReturn
 from watchdog.core.model import GapReason
 
@@ -14,12 +11,6 @@ NOT_LOADED = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
 NODE = (card("a", ghost(1)), mig_card("m", ghost(2, GIB, gi=1, ci=0)))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 def all_fail(code: int) -> tuple[StubReturn, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, row, uses
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu
 from watchdog.core.policy import Pulse
@@ -19,12 +19,6 @@ from watchdog.node.driver import DriverReading
 from watchdog.node.driver_thread import CounterPulse, DriverBusyError, DriverThread, PulseCost
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

@@ -1,22 +1,13 @@
 """What the NVML driver does when cards fail, vanish, change or come to the node."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, row, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, row, uses
 from tests.stub import GIB, LISTS, MIB, StubGpu, StubReturn
-from watchdog.core.model import GapReason, MigParent
+from watchdog.core.model import GapReason
 
 COMPUTE, GRAPHICS, MPS = LISTS
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld) -> None:
@@ -199,18 +190,6 @@ def test_no_session_stays_open_after_close(world: NvmlWorld) -> None:
     driver.close()
     assert world.library.nvmlStubInitialized() == 0
     assert uses(driver.read(), "GPU-a") == {1: GIB}
-
-
-def test_a_card_that_is_put_into_mig_mode_becomes_a_parent(world: NvmlWorld) -> None:
-    """The row of the whole card goes, its instances come; nothing is carried over from one to the other."""
-    world.show(card("a", ghost(1)))
-    driver = world.driver()
-    driver.read()
-    world.show(mig_card("a", ghost(2, gi=1, ci=0)))
-    reading = driver.read()
-    assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
-    assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
-    assert uses(reading, "MIG-a1") == {2: GIB}
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN])

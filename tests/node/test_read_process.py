@@ -2,12 +2,11 @@
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.node.support import DEAD_LEADER, FakeProc, python, stat_line, wait_until
+from tests.node.support import FakeProc, stat_line
 from watchdog.core.errors import Problem
 from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
 from watchdog.node.process import NO_DESCRIPTOR, ReadFailure, ReadFailures, describe_error, read_process
@@ -72,34 +71,28 @@ def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile:
     assert places == [meanwhile, meanwhile, ZOMBIE, ZOMBIE, ZOMBIE, ZOMBIE]
 
 
-def test_cgroup_that_cannot_be_read(tmp_path: Path) -> None:
-    """A process whose cgroup can't be read keeps its identity and is unreadable, not of the host."""
-    fake = FakeProc(tmp_path)
-    fake.add(5)
-    (tmp_path / "5/cgroup").unlink()
-    (tmp_path / "5/cgroup").symlink_to("cgroup")
+@pytest.mark.parametrize(
+    ("cgroup", "stat", "has_key", "reason"),
+    [
+        (None, line("S"), True, GapReason.CGROUP),
+        ("pids\n", line("S"), True, GapReason.CGROUP),
+        (POD, b"broken", False, GapReason.PROCFS),
+    ],
+    ids=["no cgroup text", "a cgroup text of another form", "no status"],
+)
+def test_what_cannot_be_read(
+    tmp_path: Path, cgroup: str | None, stat: bytes, reason: GapReason, *, has_key: bool
+) -> None:
+    """It is unreadable, not of the host; without a start time there is no identity, and a place alone is a guess."""
+    FakeProc(tmp_path).add(5, cgroup or "", stat)
+    if cgroup is None:
+        (tmp_path / "5/cgroup").unlink()
+        (tmp_path / "5/cgroup").symlink_to("cgroup")
     process, failure = read_process(Procfs(tmp_path), 5)
-    assert (process.key, process.place) == (ProcessKey(pid=5, start_ticks=1000), UNREADABLE)
+    key = ProcessKey(pid=5, start_ticks=1000) if has_key else None
+    assert (process.key, process.place) == (key, UNREADABLE)
     assert failure is not None
-    assert (failure.reason, "symbolic links" in str(failure.problem)) == (GapReason.CGROUP, True)
-
-
-def test_status_that_cannot_be_read(tmp_path: Path) -> None:
-    """Without a start time there is no identity, and a place alone would be a guess."""
-    FakeProc(tmp_path).add(5, POD, b"broken")
-    process, failure = read_process(Procfs(tmp_path), 5)
-    assert (process.key, process.place) == (None, UNREADABLE)
-    assert failure is not None
-    assert failure.reason is GapReason.PROCFS
-
-
-def test_cgroup_text_of_another_form(tmp_path: Path) -> None:
-    """A cgroup text that the kernel would not write is a gap."""
-    FakeProc(tmp_path).add(5, "pids\n")
-    process, failure = read_process(Procfs(tmp_path), 5)
-    assert process.place == UNREADABLE
-    assert failure is not None
-    assert failure.reason is GapReason.CGROUP
+    assert failure.reason is reason
 
 
 def test_gone(tmp_path: Path) -> None:
@@ -161,31 +154,6 @@ def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
     (tmp_path / "5/cmdline").symlink_to("cmdline")
     process, _ = read_process(Procfs(tmp_path), 5)
     assert process.mps_server
-
-
-def test_real_process() -> None:
-    """A look at this very process names it."""
-    process, failure = read_process(Procfs(), os.getpid())
-    assert failure is None
-    assert process.name
-    assert process.place.kind in (PlaceKind.HOST, PlaceKind.POD)
-
-
-def test_real_zombie() -> None:
-    """A process that has ended and was not reaped is a zombie."""
-    process = subprocess.Popen(["true"])
-    wait_until(lambda: Procfs().stat(process.pid).state == "Z")
-    try:
-        assert read_process(Procfs(), process.pid)[0].place == ZOMBIE
-    finally:
-        process.wait()
-
-
-def test_real_dead_leader() -> None:
-    """A process whose leader has ended is no zombie while its thread runs."""
-    with python(DEAD_LEADER) as process:
-        wait_until(lambda: Procfs().stat(process.pid).state == "Z")
-        assert read_process(Procfs(), process.pid)[0].place == read_process(Procfs(), os.getpid())[0].place
 
 
 def test_troubles_become_one_gap_each() -> None:

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, uses
 from tests.node.support import wait_until
 from tests.node.test_nvml_thread import is_readable, wait
 from tests.stub import GIB, LISTS, StubDelay
@@ -70,14 +69,8 @@ def test_a_rest_is_bounded() -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    with nvml_world(tmp_path) as found:
-        found.show(card("a", ghost(1)))
-        yield found
-
-
-@pytest.fixture
 def thread(world: NvmlWorld) -> Iterator[DriverThread]:
+    world.show(card("a", ghost(1)))
     found = DriverThread(world.driver())
     yield found
     assert found.close(5.0)

@@ -1,12 +1,11 @@
 """vGPU guests and WSL: where the driver does not tell what single processes use, nothing reads as "uses nothing"."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, nvml_world, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
 from tests.stub import GIB, LISTS, MIB, StubReturn
 from watchdog.core.model import GapReason
 from watchdog.node.devices import windows_sign
@@ -15,13 +14,6 @@ WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 PASSTHROUGH = pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH
 MODE = "nvmlDeviceGetVirtualizationMode"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[NvmlWorld]:
-    """A stub of NVML in this process."""
-    with nvml_world(tmp_path) as found:
-        yield found
 
 
 def root(folder: Path, release: str, *, dxg: bool = False) -> Path:
@@ -153,3 +145,30 @@ def test_a_steady_vgpu_is_not_worked_out_anew(world: NvmlWorld) -> None:
     first, second = driver.read(), driver.read()
     assert first.gpus[0] is second.gpus[0]
     assert second.unseen == {"GPU-a"}
+
+
+def test_a_gap_for_missing_numbers_ends_with_them(world: NvmlWorld) -> None:
+    """Once the driver reports amounts, or lists no process, there is no gap any more."""
+    driver = world.driver()
+    for processes in ((ghost(1, GIB),), ()):
+        world.show(card("a", ghost(1, None)))
+        assert [gap.reason for gap in driver.read().gaps] == [GapReason.PROCESS_MEMORY]
+        world.show(card("a", *processes))
+        assert driver.read().gaps == ()
+
+
+def test_a_process_that_one_list_knows_is_known(world: NvmlWorld) -> None:
+    """A number in one of the lists is a number: only what no list has is a gap, also in MIG instances."""
+    two = (ghost(1, None, lists=("compute",)), ghost(1, GIB, lists=("graphics",)))
+    world.show(card("a", *two), mig_card("m", ghost(2, None, gi=2, ci=0)))
+    reading = world.driver().read()
+    assert [gap.gpu for gap in reading.gaps] == ["GPU-m"]
+    assert {(use.gpu, use.used) for use in reading.uses} == {("GPU-a", GIB), ("MIG-m2", None)}
+
+
+def test_such_a_card_costs_no_more_than_another(world: NvmlWorld) -> None:
+    """A reading that is as the one before is not computed again for a number that is never there."""
+    world.show(card("a", ghost(1, None)))
+    driver = world.driver(layout_every_s=3600.0)
+    first = driver.read()
+    assert driver.read().uses[0] is first.uses[0]
