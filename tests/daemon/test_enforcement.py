@@ -36,6 +36,9 @@ FIRM = Environment(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
 
 
+UNFIT = Environment(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM"))
+
+
 @pytest.mark.parametrize(
     ("under", "environment", "has", "suspended"),
     [
@@ -47,18 +50,8 @@ ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
         (policy(), FIRM, (False, True), ("lock",)),
         (policy(), FIRM, (False, False), ("lock",)),
         (policy(), FIRM, (True, False), ("journal",)),
-        (
-            policy(safety=ALLOWED),
-            Environment(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM")),
-            (True, True),
-            (),
-        ),
-        (
-            policy(mode="observe"),
-            Environment(in_host_pid_namespace=False, pidfd_missing=Problem("x")),
-            (False, False),
-            (),
-        ),
+        (policy(safety=ALLOWED), UNFIT, (True, True), ()),
+        (policy(mode="observe"), UNFIT, (False, False), ()),
     ],
 )
 def test_enforcing_is_refused_with_its_reasons(
@@ -71,23 +64,22 @@ def test_enforcing_is_refused_with_its_reasons(
     assert set(found.suspended) <= set(REMEDIES)
 
 
+def reasons(journal: Path, found: Switches = Switches(), under: Policy | None = None) -> tuple[str, ...]:  # noqa: B008
+    """Why a daemon that lacks nothing else does not enforce."""
+    return judge(under or policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended
+
+
 def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> None:
-    """Point 33: a file `stop` beside the journal can only lower."""
+    """Point 33: so does a dangling link of that name, or a folder that can't be read; a missing folder does not."""
     journal = tmp_path / "journal.db"
     stop_file(journal).touch()
-    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
+    assert reasons(journal) == ("stop_file",)
     stop_file(journal).unlink()
-    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).enforcing
-
-
-def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
-    """A dangling link of that name, or a folder that can't be read, is no reason to go on killing."""
-    journal = tmp_path / "journal.db"
+    assert reasons(journal) == ()
     stop_file(journal).symlink_to(tmp_path / "nowhere")
-    assert judge(policy(), FIRM, journal, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
-    too_long = tmp_path / ("x" * 300) / "journal.db"
-    assert judge(policy(), FIRM, too_long, Switches(), has_lock=True, has_journal=True).suspended == ("stop_file",)
-    assert judge(policy(), FIRM, tmp_path / "no" / "journal.db", Switches(), has_lock=True, has_journal=True).enforcing
+    assert reasons(journal) == ("stop_file",)
+    assert reasons(tmp_path / ("x" * 300) / "journal.db") == ("stop_file",)
+    assert reasons(tmp_path / "no" / "journal.db") == ()
 
 
 @pytest.mark.parametrize(
@@ -101,10 +93,8 @@ def test_a_stop_file_that_can_hardly_be_seen_stops(tmp_path: Path) -> None:
 )
 def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches, suspended: tuple[str, ...]) -> None:
     """Point 33: it can only lower; what withholds enforcement otherwise is a brake, and no reason of this kind."""
-    journal = tmp_path / "journal.db"
-    assert judge(policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended == suspended
-    observing = judge(policy(mode="observe"), FIRM, journal, found, has_lock=True, has_journal=True)
-    assert (observing.enforcing, observing.suspended) == (False, ())
+    assert reasons(tmp_path / "journal.db", found) == suspended
+    assert reasons(tmp_path / "journal.db", found, policy(mode="observe")) == ()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +138,7 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
 UNTIL_S = at(30).boottime_s
 
 
-def _unfinished(pid: int = 7) -> UnfinishedAction:
+def _unfinished(pid: int) -> UnfinishedAction:
     return UnfinishedAction(
         number=pid,
         account=AccountKey(uid="a"),
@@ -160,32 +150,19 @@ def _unfinished(pid: int = 7) -> UnfinishedAction:
     )
 
 
-def _waiting(*found: UnfinishedAction) -> UnfinishedActions:
-    waiting = UnfinishedActions()
-    waiting.add(found, UNTIL_S)
-    return waiting
-
-
-def test_an_unfinished_action_holds_its_account_until_it_is_over() -> None:
-    """Point 31: the account waits while a victim is listed, at the most until the time is up; then it is free."""
-    left = _unfinished()
-    waiting = _waiting(left)
-    assert waiting.take_ended(lambda _: True, at(1)) == ()
-    assert waiting.is_waiting(left.account)
-    assert waiting.take_ended(lambda _: True, at(30)) == (left,)
-    assert not waiting.is_waiting(left.account)
-    assert waiting.take_ended(lambda _: True, at(31)) == ()
-    assert _waiting(left).take_ended(lambda _: False, at(1)) == (left,)
-
-
 def test_two_unfinished_actions_of_one_account_are_both_waited_for() -> None:
-    """Point 31: the account is free when the last of its actions is over."""
+    """Point 31: an account waits while a victim of any of its actions is listed, until the time is up at the most."""
     first, second = _unfinished(7), _unfinished(8)
-    both = _waiting(first, second)
-    assert both.take_ended(lambda key: key.pid == 8, at(1)) == (first,)
-    assert both.is_waiting(first.account)
-    assert both.take_ended(lambda _: False, at(2)) == (second,)
-    assert not both.is_waiting(first.account)
+    waiting, unseen = UnfinishedActions(), UnfinishedActions()
+    waiting.add((first, second), UNTIL_S)
+    assert waiting.take_ended(lambda key: key.pid == 8, at(1)) == (first,)
+    assert waiting.is_waiting(first.account)
+    assert waiting.take_ended(lambda _: True, at(2)) == ()
+    assert waiting.take_ended(lambda _: True, at(30)) == (second,)
+    assert not waiting.is_waiting(first.account)
+    assert waiting.take_ended(lambda _: True, at(31)) == ()
+    unseen.add((first,), UNTIL_S)
+    assert unseen.take_ended(lambda _: False, at(1)) == (first,)
 
 
 def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() -> None:
