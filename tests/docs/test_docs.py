@@ -124,6 +124,11 @@ def test_printed_commands_are_right(page: Path) -> None:
         assert command is not None or name in ("--version", "--help"), name
         if command is not None:
             command.make_context(name, list(arguments), parent=click.Context(main))
+    # In a sentence a command may stand without what it needs.
+    for words in re.findall(r"`(?:kubectl [^`]+ )?gpu-watchdog ([a-z][^`|]*)", _FENCE.sub("", TEXTS[page])):
+        name, *arguments = shlex.split(words)
+        command = main.commands[name]
+        command.make_parser(click.Context(command)).parse_args(arguments)
 
 
 def test_printed_targets_are_there() -> None:

@@ -1,4 +1,4 @@
-"""What rollout.md, sharing.md and sizing.md show: a good scan, queries, which of two numbers counts, the lock."""
+"""What rollout.md, sharing.md and sizing.md show: a good scan, which of two numbers counts, the lock."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from tests.docs.queries import check_queries
 from tests.docs.shapes import read_node, read_pairs
 from tests.export.build import Story, trainer_node
 from tests.worlds import Gi, Mi, assessed, container, parse_policy, pod, process, snapshot, use
@@ -35,15 +34,6 @@ def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
     printed = scan_text(status_of(Story(under=under).see(replace(seen, gpus=cards))), under.source)
     (sample,) = re.findall(r"^```text\n(.*?)^```$", _FIRST_DAY, re.MULTILINE | re.DOTALL)
     assert sample == printed
-
-
-@pytest.mark.slow
-def test_prometheus_reads_the_questions(tmp_path: Path) -> None:
-    """Each query of the table is an expression, of metrics that the daemon has."""
-    table = _FIRST_DAY.partition("### Checklist\n")[2].partition("\n## ")[0]
-    queries = re.findall(r"`((?:count|sum|max|topk)\b[^`]*)`", table)
-    assert len(queries) >= 9
-    check_queries(queries, tmp_path)
 
 
 def _declared(row: list[str], under: Policy) -> int | None:

@@ -1,4 +1,4 @@
-"""promtool on the rules that ship: they are checked, and held against what a world expects of them."""
+"""promtool on the rules that ship: it compares what they give with what a world expects."""
 
 import subprocess
 from collections.abc import Iterable
@@ -20,6 +20,13 @@ def rules(file: Path) -> list[Rule]:
     """Every rule of a file."""
     groups = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"]]
+
+
+def written(found: list[Rule], folder: Path) -> Path:
+    """A file with these rules."""
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "some", "rules": found}]}, width=10_000), encoding="utf-8")
+    return file
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

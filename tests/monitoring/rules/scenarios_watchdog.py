@@ -1,17 +1,14 @@
 """Alerts about the watchdog itself: it is down, not there at all, or has a policy that it can't read."""
 
 from tests.export.build import trainer_node
-from tests.monitoring.rules.scenario import EXEC, look, restart, scenario, told, wait
-from tests.monitoring.rules.world import World
+from tests.monitoring.rules.scenario import EXEC, scenario, told
+from tests.monitoring.rules.world import Firing, World
 from tests.worlds import T0
 
-CRITICAL = {"node": "n1", "severity": "critical"}
-WARNING = {"node": "n1", "severity": "warning"}
 
-
-def _down(answered: str) -> dict[str, str]:
+def _down(answered: str) -> Firing:
     return told(
-        "GPUWatchdogDown",
+        {"node": "n1", "severity": "critical"},
         "The watchdog on node n1 is down",
         f"The watchdog on node n1 answered {answered} of the scrapes of the last 10 minutes: it is not running, is "
         "crash-looping, or can't be reached. GPU memory on that node is neither measured nor limited. Check: kubectl "
@@ -23,19 +20,14 @@ def _down(answered: str) -> dict[str, str]:
 def down(world: World) -> None:
     """It has not answered half of the scrapes of ten minutes, five minutes long; a restart is far from that."""
     daemon = world.daemon()
-    look(world, daemon, 15)
-    restart(world, daemon, 17)
-    world.expect("GPUWatchdogDown", "restart")
-    look(world, daemon, 35)
-    world.expect("GPUWatchdogDown", "below")
+    daemon.all_is_well(15)
+    daemon.restart(17).expect("restart")
+    daemon.all_is_well(35).expect("below")
     daemon.is_up = False
-    wait(world, 45)
-    world.expect("GPUWatchdogDown", "waits")
-    wait(world, 45.5)
-    world.expect("GPUWatchdogDown", "fires", (CRITICAL, _down("0%")))
+    world.wait(45).expect("waits")
+    world.wait(45.5).expect("fires", _down("0%"))
     daemon.is_up = True
-    look(world, daemon, 51)
-    world.expect("GPUWatchdogDown", "resolves")
+    daemon.all_is_well(51).expect("resolves")
 
 
 @scenario("GPUWatchdogDown")
@@ -44,17 +36,17 @@ def crash_loop(world: World) -> None:
     daemon = world.daemon()
     for minute in range(0, 60, 5):
         daemon.is_up = True
-        daemon.begin_anew()
-        look(world, daemon, minute + 1)
+        daemon.begin_again()
+        daemon.all_is_well(minute + 1)
         daemon.is_up = False
-        wait(world, minute + 5)
-    world.expect("GPUWatchdogDown", "restart", (CRITICAL, _down("19.05%")))
+        world.wait(minute + 5)
+    world.expect("restart", _down("19.05%"))
 
 
-def _none_at_all(cluster: str) -> dict[str, str]:
+def _none_at_all(cluster: str) -> Firing:
     where, there = (f" in cluster {cluster}", "of that cluster") if cluster else ("", "")
     return told(
-        "GPUWatchdogDown",
+        {"severity": "critical"},
         f"There is no watchdog{where}",
         f'Prometheus has no target with job="gpu-memory-watchdog"{where}: the DaemonSet is gone or selects no '
         "node, or the scrape configuration does not find its pods. Either GPU memory limits are enforced on no node"
@@ -67,26 +59,24 @@ def _none_at_all(cluster: str) -> dict[str, str]:
 def none_at_all(world: World) -> None:
     """The last target of a cluster vanishes: there is nothing left that could be down."""
     daemon = world.daemon()
-    look(world, daemon, 10)
+    daemon.all_is_well(10)
     world.remove(daemon)
-    wait(world, 15)
-    world.expect("GPUWatchdogDown", "waits")
-    wait(world, 15.5)
-    world.expect("GPUWatchdogDown", "fires", ({"severity": "critical"}, _none_at_all(world.cluster)))
+    world.wait(15).expect("waits")
+    world.wait(15.5).expect("fires", _none_at_all(world.cluster))
     again = world.daemon()
-    look(world, again, 16)
-    world.expect("GPUWatchdogDown", "resolves")
+    again.all_is_well(16).expect("resolves")
 
 
 @scenario("GPUWatchdogDown")
 def never_any(world: World) -> None:
     """The rules are loaded, and nothing is scraped; where another cluster is, this one can't be known of."""
     world.fix("kube_node_labels", 1, node="n1")
-    wait(world, 4.5)
-    world.expect("GPUWatchdogDown", "waits")
-    wait(world, 5)
-    alerts = [({"severity": "critical"}, _none_at_all(""))] if not world.cluster else []
-    world.expect("GPUWatchdogDown", "waits" if world.cluster else "fires", *alerts)
+    world.wait(4.5).expect("waits")
+    world.wait(5)
+    if world.cluster:
+        world.expect("waits")
+    else:
+        world.expect("fires", _none_at_all(""))
 
 
 @scenario("GPUWatchdogDown")
@@ -97,13 +87,12 @@ def one_of_two_goes(world: World) -> None:
         first.see(trainer_node(4.0, moment))
         second.see(trainer_node(4.0, moment))
     world.remove(first)
-    look(world, second, 30)
-    world.expect("GPUWatchdogDown", "below")
+    second.all_is_well(30).expect("below")
 
 
-def _missing(node: str) -> dict[str, str]:
+def _missing(node: str) -> Firing:
     return told(
-        "GPUWatchdogMissing",
+        {"node": node, "severity": "warning"},
         f"Node {node} has GPUs and no watchdog",
         f"Node {node} has had GPUs for 15 minutes, but Prometheus scrapes no watchdog there: none runs, or "
         "Prometheus does not find it. GPU memory on that node is neither measured nor limited. The DaemonSet selects "
@@ -118,23 +107,19 @@ def missing(world: World) -> None:
         offers = {"node": node, "resource": "nvidia_com_gpu", "unit": "integer", "job": "kube-state-metrics"}
         world.fix("kube_node_status_allocatable", gpus, **offers)
     first, second = world.daemon(), world.daemon("n2")
-    look(world, first, 5)
+    first.all_is_well(5)
     second.is_up = False
-    look(world, first, 25)
-    world.expect("GPUWatchdogMissing", "below")
+    first.all_is_well(25).expect("below")
     world.remove(second)
-    restart(world, first, 26)
-    look(world, first, 43)
-    world.expect("GPUWatchdogMissing", "waits")
-    look(world, first, 43.5)
-    labels = {"node": "n2", "severity": "warning"}
-    world.expect("GPUWatchdogMissing", "fires", (labels, _missing("n2")))
-    restart(world, first, 45)
-    world.expect("GPUWatchdogMissing", "restart", (labels, _missing("n2")))
+    first.restart(26)
+    first.all_is_well(43).expect("waits")
+    first.all_is_well(43.5)
+    world.expect("fires", _missing("n2"))
+    first.restart(45).expect("restart", _missing("n2"))
     second = world.daemon("n2")
     for moment in world.until(45.5):
         second.see(trainer_node(4.0, moment))
-    world.expect("GPUWatchdogMissing", "resolves")
+    world.expect("resolves")
 
 
 @scenario("GPUWatchdogMissing")
@@ -143,12 +128,11 @@ def missing_by_label(world: World) -> None:
     label = {"label_nvidia_com_gpu_present": "true", "job": "kube-state-metrics"}
     world.fix("kube_node_labels", 1, node="n1", **label)
     world.fix("kube_node_labels", 1, node="n2", **label)
-    look(world, world.daemon(), 15)
-    world.expect("GPUWatchdogMissing", "fires", ({"node": "n2", "severity": "warning"}, _missing("n2")))
+    world.daemon().all_is_well(15).expect("fires", _missing("n2"))
 
 
 REFUSED = told(
-    "GPUWatchdogPolicyReloadFailed",
+    {"node": "n1", "severity": "warning"},
     "The policy file on node n1 has errors or is still being written",
     "The policy file on node n1 has errors or is still being written, and is not in effect; the version loaded at "
     "1970-01-01 00:02:00 +0000 UTC stays in effect. Later changes to the file have no effect. To see which of the two "
@@ -162,23 +146,18 @@ REFUSED = told(
 def policy_refused(world: World) -> None:
     """A policy with a mistake, for five minutes; a good one ends it."""
     daemon = world.daemon()
-    look(world, daemon, 2)
+    daemon.all_is_well(2)
     daemon.metrics.policy_reload(ok=True, wall_s=T0 + 120)
-    look(world, daemon, 8)
-    world.expect("GPUWatchdogPolicyReloadFailed", "below")
+    daemon.all_is_well(8).expect("below")
     daemon.metrics.policy_reload(ok=False, wall_s=T0 + 480)
-    look(world, daemon, 10)
+    daemon.all_is_well(10)
     daemon.is_up = False  # for a scrape or two; the same process, for another one would refuse to start
-    wait(world, 11)
+    world.wait(11)
     daemon.is_up = True
-    look(world, daemon, 13)
-    world.expect("GPUWatchdogPolicyReloadFailed", "waits")
-    look(world, daemon, 13.5)
-    world.expect("GPUWatchdogPolicyReloadFailed", "fires", (WARNING, REFUSED))
+    daemon.all_is_well(13).expect("waits")
+    daemon.all_is_well(13.5).expect("fires", REFUSED)
     daemon.is_up = False
-    wait(world, 15)
-    world.expect("GPUWatchdogPolicyReloadFailed", "restart", (WARNING, REFUSED))
+    world.wait(15).expect("restart", REFUSED)
     daemon.is_up = True
     daemon.metrics.policy_reload(ok=True, wall_s=T0 + 900)
-    look(world, daemon, 15.5)
-    world.expect("GPUWatchdogPolicyReloadFailed", "resolves")
+    daemon.all_is_well(15.5).expect("resolves")

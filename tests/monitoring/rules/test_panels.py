@@ -1,6 +1,7 @@
 """What the dashboard's first rows say while a part is unknown: no zero that reads as "nothing is wrong"."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -8,8 +9,8 @@ import pytest
 
 from tests.export.build import trainer_node
 from tests.monitoring.rules.promtool import hold
-from tests.monitoring.rules.scenario import cards, restart, wait
-from tests.monitoring.rules.world import Daemon, Labels, World
+from tests.monitoring.rules.scenario import cards
+from tests.monitoring.rules.world import Labels, World
 from tests.worlds import Gi, gpu
 from tools.dashboard.written import FILE
 from watchdog.core.errors import Problem
@@ -21,7 +22,7 @@ _ALL: Final = ("$cluster", "$node", "$namespace", "$pod")
 
 
 def asked(title: str) -> str:
-    """The one query of a panel, as Grafana asks it where all is chosen."""
+    """The one query of a panel, as Grafana sends it where all is chosen."""
     (target,) = _PANELS[title]["targets"]
     expr: str = target["expr"]
     for variable in _ALL:
@@ -36,67 +37,55 @@ def say(world: World, **shown: float | None) -> None:
         world.gives(f"sum({asked(title.replace('_', ' '))})", *wanted)
 
 
-def look(world: World, minutes: float, daemon: Daemon, used: float | None, *others: Daemon) -> None:
-    """Cycles until then over a/trainer, which uses so many GiB on the first node and 4 on the others."""
-    for second in world.until(minutes):
-        daemon.see(trainer_node(used, second))
-        for other in others:
-            other.see(trainer_node(4.0, second))
-
-
-def test_nobody_over_is_no_zero_while_nobody_is_known(tmp_path: Path) -> None:
-    """An account that was over and whose use is not told any more does not turn the panel to a green 0; nor a hang."""
+def unknown_is_no_zero() -> World:
+    """An account whose use becomes unknown, or a hang, does not turn a count into a green 0."""
     world = World()
     first = world.daemon()
-    wait(world, 1)
+    world.wait(1)
     say(world, Over_now=None, Cards_lost=None)
-    look(world, 2, first, 12.4)
+    first.sees(2, partial(trainer_node, 12.4))
     say(world, Over_now=1, Verdict_unknown=0, Cards_lost=0)
-    look(world, 3, first, None)
+    first.sees(3, partial(trainer_node, None))
     say(world, Over_now=None, Verdict_unknown=1)
     second = world.daemon("n2")
-    look(world, 4, first, None, second)
+    for moment in world.until(4):
+        first.see(trainer_node(None, moment))
+        second.see(trainer_node(4.0, moment))
     say(world, Over_now=0, Verdict_unknown=1)
     world.remove(second)
-    wait(world, 5)
-    say(world, Over_now=None, Verdict_unknown=1, Cards_lost=2)
-    hold(world, tmp_path)
+    say(world.wait(5), Over_now=None, Verdict_unknown=1, Cards_lost=2)
+    return world
 
 
-def test_a_card_that_does_not_tell_is_no_free_card(tmp_path: Path) -> None:
-    """The share in use is of the cards that tell what is in use, not of all that there are."""
+def a_card_of_unknown_use_is_no_free_card() -> World:
+    """The share in use is of the cards whose use is known, not of all that there are."""
     world = World()
-    daemon = world.daemon()
-    for second in world.until(1):
-        daemon.see(cards(second, gpu(0, used=60 * Gi), gpu(1, used=None)))
+    world.daemon().sees(1, lambda second: cards(second, gpu(0, used=60 * Gi), gpu(1, used=None)))
     say(world, Memory_of_all_cards_in_use=0.75)
-    hold(world, tmp_path)
+    return world
 
 
-def test_bars_are_whole_over_a_restart(tmp_path: Path) -> None:
+def bars_are_whole_over_a_restart() -> World:
     """A bar is what was counted in its minute: by a daemon, by one that restarted, and after a gap in the scrapes."""
     world = World()
     daemon = world.daemon()
     gap = Gap(reason=GapReason.PROCFS, what="process 7", problem=Problem("it is gone"))
 
     def count(minutes: float) -> None:
-        for second in world.until(minutes):
-            daemon.see(trainer_node(4.0, second, gaps=(gap,)))
-
-    def bars(counted: int | None) -> None:
-        say(world, **{"Gaps,_by_reason": counted})
+        daemon.sees(minutes, partial(trainer_node, 4.0, gaps=(gap,)))
+        say(world, **{"Gaps,_by_reason": 2})
 
     count(2)
-    bars(2)
-    restart(world, daemon, 4)
-    bars(None)
+    say(daemon.restart(4), **{"Gaps,_by_reason": None})
     count(5)
-    bars(2)
     count(6)
-    bars(2)
     daemon.is_up = False
-    wait(world, 9)
+    world.wait(9)
     daemon.is_up = True
     count(10)
-    bars(2)
-    hold(world, tmp_path)
+    return world
+
+
+def test_panels_say_what_is_known(tmp_path: Path) -> None:
+    """All of these worlds, in one run of promtool."""
+    hold((unknown_is_no_zero(), a_card_of_unknown_use_is_no_free_card(), bars_are_whole_over_a_restart()), tmp_path)

@@ -1,4 +1,4 @@
-"""The rule files as they ship: what each alert has, that its page and its line in the table say the same."""
+"""The rule files as they ship: what each alert has, and that its runbook and its line in the table say the same."""
 
 import re
 import subprocess
@@ -6,20 +6,33 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+import click
 import pytest
 import yaml
 
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import ALERTS, RECORDING, ROOT, Rule, promtool, rules
-from tests.monitoring.rules.scenario import BASE
+from tests.monitoring.rules.world import RUNBOOKS as BASE
 from tools.prometheusrule import OBJECT, prometheusrule
+from watchdog.cli.main import main
 
 SEVERITIES: Final = ("critical", "warning", "info")
-RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
+_PAGES: Final = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8").split("\n## ")
+RUNBOOKS: Final = {page.partition("\n")[0]: f"## {page}" for page in _PAGES if page.startswith("GPU")}
 PAGE: Final = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 BY_ALERT: Final[dict[str, list[Rule]]] = defaultdict(list)
 for _each in rules(ALERTS):
     BY_ALERT[_each["alert"]].append(_each)
+# Where the watchdog acts on pods, somebody may want it to stop.
+ACTED_ON: Final = {
+    "GPUMemoryOverLimit",
+    "GPUMemoryPodKilled",
+    "GPUMemoryPodEvicted",
+    "GPUMemoryEvictionBlocked",
+    "GPUMemoryActionFailing",
+    "GPUMemoryBreakerOpen",
+    "GPUMemoryCardNearlyFull",
+}
 # Of other exporters, and what Prometheus itself adds to each scrape.
 _FOREIGN: Final = {"up", "kube_node_status_allocatable", "kube_node_labels"}
 _ROW: Final = re.compile(r"^\| (?:\[(\w+)\]\(runbooks\.md#(\w+)\))? ?\| (\w+) \| (\w+) \| .+ \| .+ \|$", re.MULTILINE)
@@ -35,10 +48,9 @@ def _rules() -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", [ALERTS, RECORDING], ids=lambda file: file.stem)
-def test_promtool_finds_nothing(file: Path) -> None:
+def test_promtool_finds_nothing() -> None:
     """The files are read without a mistake, and no rule is there twice."""
-    done = promtool("check", "rules", "--lint=all", "--lint-fatal", file)
+    done = promtool("check", "rules", "--lint=all", "--lint-fatal", ALERTS, RECORDING)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -56,9 +68,13 @@ def test_every_alert_says_what_it_needs(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", _rules())
-def test_commands_can_be_pasted(rule: Rule) -> None:
-    """A dash after a command would be pasted with it, as an argument; a semicolon ends a command for shells too."""
-    assert not re.search(r"\s-(\s|$)", rule["annotations"]["description"])
+def test_commands_of_alerts_exist(rule: Rule) -> None:
+    """What an alert asks people to run is a command; a dash after it would be pasted with it, as an argument."""
+    said = re.sub(r"\{\{.*?\}\}", "X", rule["annotations"]["description"])
+    assert not re.search(r"\s-(\s|$)", said)
+    for word, rest in re.findall(r"gpu-watchdog ([a-z]+)((?: (?:--[a-z]+|[A-Z/]\S*|\d+h))*)", said):
+        command = main.commands[word]
+        command.make_parser(click.Context(command)).parse_args(rest.split())
 
 
 @pytest.mark.parametrize("rule", _rules())
@@ -91,8 +107,27 @@ def test_alerts_need_no_recording_rules(rule: Rule) -> None:
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     """The sections of the page are named after the alerts."""
-    titles = re.findall(r"^## (GPU\w+)$", RUNBOOKS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(titles) == sorted(BY_ALERT)
+    assert sorted(RUNBOOKS) == sorted(BY_ALERT)
+
+
+@pytest.mark.parametrize("name", RUNBOOKS)
+def test_a_runbook_is_built_like_the_others(name: str) -> None:
+    """Severity, wait, where to look, how to stop it if it acts on pods, meaning, and the parts that a runbook has."""
+    text = RUNBOOKS[name]
+    _, severity, meaning, _ = text.split("\n\n", 3)
+    assert severity.startswith("Severity: ")
+    stop = ", [stop it now](#stop-it-now)" if name in ACTED_ON else ""
+    assert severity.endswith(f"[Look first](#look-first){stop}.")
+    assert len(meaning) > 60
+    _, *parts = re.split(r"^\*\*(?=(?:Impact|Diagnosis|Mitigation)\*\*$)", text, flags=re.MULTILINE)
+    assert [part.partition("**")[0] for part in parts] == ["Impact", "Diagnosis", "Mitigation"]
+    assert all(len(part.partition("\n")[2].strip()) > 40 for part in parts)
+    assert re.search(r"^    \S", parts[1], re.MULTILINE)
+    assert "```promql\n" in parts[1]
+    severities = {rule["labels"]["severity"] for rule in BY_ALERT[name]}
+    waits = {rule["for"] for rule in BY_ALERT[name]}
+    assert severities == set(re.findall(r"\b(?:critical|warning|info)\b", severity))
+    assert waits == set(re.findall(r"\b\d+[smh]\b", severity.partition("Fires after:")[2]))
 
 
 def test_the_table_is_of_these_rules() -> None:

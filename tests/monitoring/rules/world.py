@@ -5,15 +5,16 @@ promtool's clock begins at the Unix epoch, and the hand-made nodes' at T0: their
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any, Final, Literal, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.export.build import Story, trainer_node
 from tests.worlds import T0, at
-from watchdog.core.model import Now, Snapshot
+from tools.release.address import PLACEHOLDER
+from watchdog.core.model import Snapshot
 from watchdog.core.plan import CycleReport
 from watchdog.export.metrics import Metrics, render
 
@@ -21,10 +22,30 @@ STEP_S: Final = 30
 _LONGEST_MIN: Final = 90
 _NAME: Final = re.compile(r"[a-z][a-z0-9_:]*")
 JOB: Final = "gpu-memory-watchdog"
+RUNBOOKS: Final = f"{PLACEHOLDER}/docs/runbooks.md"
 # What a moment of a scenario shows of its alert: that it is there; that it is not one step below the threshold, or just
 # before `for` is over; that it goes; that it is as it should be after the daemon was started again.
 Shows = Literal["fires", "below", "waits", "resolves", "restart"]
 Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """An alert that fires: the labels by which it differs from others of its name, and its texts, if it has any."""
+
+    labels: Labels
+    summary: str = ""
+    description: str = ""
+
+    def annotations(self, page: str) -> dict[str, str]:
+        """Its annotations, with the page of its runbook."""
+        texts = {"summary": self.summary, "description": self.description, "runbook_url": page}
+        return texts if self.summary else {}
+
+    def but(self, old: str, new: str) -> "Firing":
+        """The same with a part of the texts replaced."""
+        summary, description = (text.replace(old, new) for text in (self.summary, self.description))
+        return replace(self, summary=summary, description=description)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +69,14 @@ class Value:
 
 @dataclass(kw_only=True)
 class Daemon:
-    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers, `now` what its clock has.
+    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers.
 
     `page` is what it answers, where that was recorded somewhere else; at `epoch_s` its world began (Unix time).
     """
 
+    world: "World"
     story: Story
     target: dict[str, str]
-    now: Callable[[], Now]
     metrics: Metrics = field(init=False)
     is_up: bool = True
     page: str | None = None
@@ -65,7 +86,7 @@ class Daemon:
 
     def __post_init__(self) -> None:
         """Make the collector that the process has."""
-        self.metrics = Metrics(now=self.now)
+        self.metrics = Metrics(now=lambda: at(self.world.now_s))
 
     def see(self, seen: Snapshot, **more: Any) -> CycleReport:
         """One cycle, as the collector gets it; `more` are other fields of the report."""
@@ -73,9 +94,27 @@ class Daemon:
         self.metrics.update(report)
         return report
 
-    def begin_anew(self, *, watchdog_pod: str | None = None) -> None:
+    def sees(self, minutes: float, seen: Callable[[int], Snapshot], **more: Any) -> "World":
+        """A cycle at each scrape up to this minute, of what the node is like by then."""
+        for second in self.world.until(minutes):
+            self.see(seen(second), **more)
+        return self.world
+
+    def all_is_well(self, minutes: float) -> "World":
+        """The same, of a node where nothing is wrong."""
+        return self.sees(minutes, partial(trainer_node, 4.0))
+
+    def restart(self, minutes: float) -> "World":
+        """It is away until then, and another process takes its place."""
+        self.is_up = False
+        self.world.wait(minutes)
+        self.is_up = True
+        self.begin_again()
+        return self.world
+
+    def begin_again(self, *, watchdog_pod: str | None = None) -> None:
         """Another process takes over, which has counted nothing yet; in another pod, if one is named."""
-        self.metrics = Metrics(now=self.now)
+        self.__post_init__()
         if watchdog_pod is not None:
             self.names.clear()
             self.target = {**self.target, "watchdog_pod": watchdog_pod, "instance": f"{watchdog_pod}:9837"}
@@ -85,10 +124,12 @@ class World:
     """Series as they come in, one sample each 30 s; `cluster` is a label of all of them, unless it is empty.
 
     `neighbour` is another cluster in the same Prometheus, where all is well on nodes and pods of the same names.
+    `alert` is the one that is expected where no other is named.
     """
 
-    def __init__(self, cluster: str = "", neighbour: str = "") -> None:
+    def __init__(self, cluster: str = "", neighbour: str = "", alert: str = "") -> None:
         self.cluster = cluster
+        self.alert = alert
         self.checks: list[Check] = []
         self.values: list[Value] = []
         self._daemons: list[Daemon] = []
@@ -114,7 +155,7 @@ class World:
         pod = f"gpu-watchdog-{node}"
         own = {"job": JOB, "instance": f"{pod}:9837", "node": node, "watchdog_pod": pod, "watchdog_namespace": JOB}
         target = {**own, "cluster": self.cluster}
-        made = Daemon(story=Story(**story), target=target, now=lambda: at(self.now_s))
+        made = Daemon(world=self, story=Story(**story), target=target)
         self._daemons.append(made)
         return made
 
@@ -140,15 +181,23 @@ class World:
             yield self.now_s
             self._scrape()
 
+    def wait(self, minutes: float) -> Self:
+        """No daemon completes a cycle until then, and scrapes go on."""
+        for _ in self.until(minutes):
+            pass
+        return self
+
     def stay(self, days: int) -> None:
         """All is for so many days as the last scrape found it, and nothing can happen after that."""
         self._stays = days * 86400 // STEP_S
 
-    def expect(self, alert: str, shows: Shows, *alerts: tuple[Labels, Labels]) -> None:
-        """Say which alerts of a name fire now; labels go without those that all of them have."""
+    def expect(self, shows: Shows, *alerts: Firing, alert: str = "") -> None:
+        """Say which alerts of a name fire now, and no others."""
+        name = alert or self.alert
         common = {"cluster": self.cluster} if self.cluster else {}
-        made = tuple(({**common, **labels}, annotations) for labels, annotations in alerts)
-        self.checks.append(Check(at_s=self.now_s, alert=alert, shows=shows, alerts=made))
+        page = f"{RUNBOOKS}#{name.lower()}"
+        made = tuple(({**common, **each.labels}, each.annotations(page)) for each in alerts)
+        self.checks.append(Check(at_s=self.now_s, alert=name, shows=shows, alerts=made))
 
     def gives(self, expr: str, *samples: tuple[Labels, float]) -> None:
         """Say what an expression gives now; where it is a name alone, its samples have that name."""
@@ -171,7 +220,7 @@ class World:
         self._samples.setdefault(series, {})[self._slot] = f"{value:.6f}".rstrip("0").rstrip(".")
 
     def _end(self, names: set[str], slot: int) -> None:
-        """What a scrape does not find any more gets Prometheus's mark for that: it does not linger."""
+        """What a scrape does not find any more gets Prometheus's staleness marker: it does not linger."""
         for name in names:
             self._samples[name][slot] = "stale"
 
@@ -192,7 +241,7 @@ def _of_a_quiet_cluster(name: str) -> Mapping[str, str]:
 
 
 def _all_well(cluster: str, slot: int) -> dict[str, str]:
-    """The series of two nodes of another cluster until then, where everybody is within the limit."""
+    """The series of two nodes of another cluster until then, where every pod is within its limit."""
     assert slot * STEP_S <= _LONGEST_MIN * 60
     found = _of_a_quiet_cluster(cluster)
     return {name: " ".join(values.split(" ")[: slot + 1]) for name, values in found.items()}
