@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.export.build import climbing, hostile_pod, place_of, quiet
+from tests.export.build import climbing, quiet
 from tests.worlds import Gi
 from watchdog.cli.rows import BLOCKS, TopRow, chosen
 from watchdog.cli.top_keys import Selection
@@ -20,25 +20,6 @@ from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode, encode
 from watchdog.report.status_build import status_of
-
-__all__ = [
-    "account",
-    "climbing",
-    "crowded",
-    "document",
-    "drawn",
-    "frame",
-    "hostile_pod",
-    "node",
-    "place_of",
-    "quiet",
-    "replace",
-    "row",
-    "serving",
-    "status",
-    "step",
-    "text",
-]
 
 
 def document(report: CycleReport, **more: object) -> dict[str, Any]:

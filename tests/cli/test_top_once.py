@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from tests.cli.build import account, climbing, node, quiet, serving, status
+from tests.cli.build import account, node, serving, status
 from tests.cli.session import session
-from tests.export.build import Story, trainer_node
+from tests.export.build import Story, climbing, quiet, trainer_node
 from tests.ports import free_port
 from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use

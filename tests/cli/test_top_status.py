@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.cli.build import climbing, document, frame, hostile_pod, quiet, status, text
-from tests.export.build import Story, policy, trainer, trainer_node
-from tests.worlds import Gi, gpu, process, rule, snapshot, step, use
+from tests.cli.build import document, frame, status, text
+from tests.export.build import Story, climbing, hostile_pod, quiet, trainer_node
+from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import (
     BLOCKS,
     UNATTRIBUTED,
@@ -19,7 +19,6 @@ from watchdog.cli.rows import (
     daemon_health,
     enforcement,
     gpu_rows,
-    labels_of,
     problems,
     rows_of,
     timers_run,
@@ -36,17 +35,6 @@ def only(found: Status) -> TopRow:
     """The row of its only account."""
     (row,) = rows_of(found)
     return row
-
-
-def test_an_account_over_its_limit() -> None:
-    """A row has the account, what it uses of what it is allowed, and the step that is due."""
-    row = only(status(climbing(28)))
-    assert (row.title, row.account.verdict, row.account.allowed) == ("a/trainer", "over", 10909216931)
-    assert row.ratio == pytest.approx(1.22, abs=0.01)
-    due = row.next
-    assert due is not None
-    assert (due.do, due.scope, due.above, due.due_in_s) == ("kill", "container", "110%", 0.0)
-    assert not row.is_waiting
 
 
 def test_unattributed_memory_has_its_row_and_its_column() -> None:
@@ -74,19 +62,6 @@ def test_a_card_that_is_short_of_memory_is_marked() -> None:
     seen = snapshot([], [], (gpu(0, used=77 * Gi), gpu(1, used=75 * Gi), gpu(2, used=None)))
     found = status(Story().see(seen))
     assert [row.is_short for row in gpu_rows(found)] == [True, False, False]
-
-
-def test_the_first_action_behind_a_warning() -> None:
-    """Where a warning comes first the action behind it is named too."""
-    ladder = rule(step("100%", 10, "warn"), step("110%", 60, "kill"), name="r")
-    row = only(status(Story(under=policy(ladder)).run(12.4, 2)))
-    assert row.next_full() == "warn above 100% in 8s; then kill container above 110% in 58s"
-
-
-def test_observing_says_what_would_be() -> None:
-    """Where no action is taken, every step only would be."""
-    row = only(status(climbing(28, under=policy(mode="observe"))))
-    assert (row.next_short(), row.is_waiting) == ("would kill now", True)
 
 
 def test_no_time_runs_down_while_no_timer_runs() -> None:
@@ -234,13 +209,3 @@ def test_accounts_of_one_pod_have_their_own_steps() -> None:
     plan = [{**each, "account": {"container": "main", "gpu": None}} for each in steps]
     rows = rows_of(status(climbing(), accounts=accounts, plan=plan))
     assert [row.next_short() for row in rows] == ["kill now", "-"]
-
-
-def test_a_pod_that_declares_nothing_has_no_limit() -> None:
-    """That is another thing than a limit that is not known."""
-    bare = trainer(containers=(replace(trainer().containers[0], resources={}),))
-    found = status(Story(pods=(bare,)).see(trainer_node(4.0)))
-    row = only(found)
-    account = row.account
-    assert (account.verdict, account.declared, account.allowed, row.ratio) == ("undeclared", None, None, 0.0)
-    assert labels_of(found) == {"GPU-0": "0", "GPU-1": "1"}

@@ -1,11 +1,12 @@
-"""The live picture: what stands on it at which size."""
+"""The live picture: its tables at every size, the selected pod, recent actions, problems."""
 
 import re
 
 import pytest
+from msgspec.structs import replace
 
-from tests.cli.build import account, climbing, crowded, drawn, frame, node, replace, row, status, step, text
-from tests.export.build import Story, trainer_node
+from tests.cli.build import account, crowded, drawn, frame, node, row, status, step, text
+from tests.export.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import BLOCKS, Choice
 from watchdog.cli.top_keys import Selection
@@ -184,3 +185,71 @@ def test_a_card() -> None:
     assert second.split()[1:3] == ["?" * 20, "unknown"]
     (third,) = (line for line in lines if line.startswith("2 "))
     assert "lost" in third
+
+
+def test_the_selected_pod() -> None:
+    """Below the table are the selected pod's declaration, its next step in full and its processes."""
+    selection = Selection(place=1, key=("uid-b", None, None))
+    held = step(scope="container", above="110%", withheld_by="protected", held_because="it is a system pod")
+    shown = drawn(frame(node(account("a"), (account("b", protected="it is a system pod"), held)), 120, 30, selection))
+    at = next(number for number, line in enumerate(shown) if line.startswith("ns/b: "))
+    assert 'declares 8Gi by veriff.com/gpu-memory, allowed 8Gi, rule "notebooks"' in shown[at]
+    assert shown[at + 1] == "Next: kill container above 110% now, held (protected): it is a system pod"
+    (marked,) = (line for line in shown if line.startswith(">"))
+    assert "ns/b" in marked
+
+
+def test_its_processes() -> None:
+    """The processes of the selected pod, the largest first, and how many more there are."""
+    shown = drawn(frame(status(), 120, 40))
+    at = next(number for number, line in enumerate(shown) if line.split()[:2] == ["PID", "NAME"])
+    assert shown[at + 1].split() == ["101", "python3", "main", "0", "9.4Gi"]
+    (one,) = status().accounts
+    many = replace(one, processes=one.processes * 30)
+    assert re.search(r"^and 1[12]\d more$", text(frame(replace(status(), accounts=(many,)), 120, 40)), re.MULTILINE)
+
+
+def test_what_was_done() -> None:
+    """The last actions are listed with their result, newest first."""
+    action = {"namespace": "a", "pod": "trainer", "container": "main", "do": "kill", "used": 3 * Gi, "allowed": Gi,
+            "rule": "notebooks", "threshold": "above 110%"}  # fmt: skip
+    recent = [
+        {**action, "at": "2027-01-15T07:59:00Z", "result": None},
+        {**action, "at": "2027-01-14T07:58:00Z", "result": "failed", "reason": "no such process"},
+    ]
+    shown = text(frame(status(quiet(), recent=recent), 160, 40))
+    assert "Recent actions: 2" in shown
+    assert re.search("^TIME +ACTION +RESULT +POD +USED +ALLOWED +RULE +WHY", shown, re.MULTILINE)
+    assert re.search(
+        r"^07:59:00 +kill +in progress a/trainer \[main\] +3.0Gi +1.0Gi notebooks above 110%", shown, re.MULTILINE
+    )
+    assert re.search(r"^2027-01-14 07:58:00 +kill +failed .* no such process", shown, re.MULTILINE)
+
+
+def test_problems_are_told_as_far_as_there_is_room() -> None:
+    """The first problem is always shown, with a mark where it is cut, and the number of further ones."""
+    gaps = (GapStatus(what="second", why="why"), GapStatus(what="third", why="because"))
+    some = status(quiet(), maintenance="a new driver and " + "words and more words " * 20)
+    lines = drawn(frame(replace(some, gaps=gaps), 80, 24))
+    assert lines[2].startswith("! The GPUs of this node are under maintenance (a new")
+    assert lines[3].endswith(("...", "~"))
+    assert lines[4] == "! 2 more problems: see `gpu-watchdog top --once`"
+    assert "! Unknown: second: why" in text(frame(replace(some, gaps=gaps), 300, 40))
+    assert "more problem" not in text(frame(replace(some, maintenance=None, gaps=gaps), 80, 24))
+
+
+def test_nothing_to_show() -> None:
+    """An empty table says why it is empty."""
+    assert "No pod on this node uses or declares GPU memory." in text(frame(node(unattributed=())))
+    none = Selection(choice=Choice(text="nobody"))
+    assert "No match among 1 account; Esc shows all." in text(frame(status(), selection=none))
+
+
+def test_numbers_are_never_cut() -> None:
+    """A sum that does not fit goes as a whole: half of a number would be another one."""
+    whole = drawn(frame(crowded(), 300, 24))[1]
+    for width in range(20, 120, 3):
+        line = drawn(frame(crowded(), width, 24))[1]
+        assert whole.startswith(line.removesuffix("~"))
+        assert width < 30 or not line.endswith("~")
+        assert line.endswith("~") or whole[len(line) : len(line) + 1] in ("", " ", ",")

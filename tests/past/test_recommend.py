@@ -1,5 +1,6 @@
-"""Recommend: what was used over time, to the byte and the second, and what to declare for it."""
+"""Recommend: use over time, to the byte and the second, what to declare for it, and the command."""
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.past import runs
 from tests.past.life import Life, State, holding, tenant
-from tests.past.runs import P, passes
-from tests.worlds import VERIFF, Gi, Mi, at, container, owner, pod, policy
+from tests.past.runs import P, passes, recently
+from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, owner, pod, policy
 from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
@@ -88,7 +90,7 @@ def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
 
 
 def test_unknown_is_never_nothing(path: Path) -> None:
-    """Time in which the driver did not say is reported as such, and has no part in any percentile."""
+    """Time of unknown use is reported as such and is in no percentile; a workload that never used memory is unused."""
     of = tenant()
     usage, advice = only(lived(path, (100, using(2, of)), (151, using(None, of))))
     assert (usage.held_s, usage.unknown_s, usage.percentile(50)) == ({2 * Gi: 100}, 50, 2 * Gi)
@@ -97,10 +99,12 @@ def test_unknown_is_never_nothing(path: Path) -> None:
     usage, advice = only(lived(other, (100, using(None, of))))
     assert (usage.percentile(50), usage.percentile(99), advice.fit) == (None, None, Fit.UNKNOWN)
     assert advice.suggestion is None
+    usage, advice = only(lived(path.with_name("unused.db"), (100, State(pods=(tenant(),)))))
+    assert (advice.fit, usage.idle_s, usage.percentile(50)) == (Fit.UNUSED, 99, None)
 
 
-def test_the_time_that_nobody_saw_does_not_count(path: Path) -> None:
-    """A gap, a restart and what lies before the time that is asked for are not made up."""
+def test_time_without_a_recording_does_not_count(path: Path) -> None:
+    """A gap, a restart and the time before `--since` are not made up."""
     of = tenant()
     Life(path, P).run([(float(second), using(1, of)) for second in (*range(50), *range(80, 100))])
     Life(path, P).run((float(second), using(2, of)) for second in range(200, 221))
@@ -137,12 +141,6 @@ def test_what_to_declare(path: Path, of: Pod, gib: float | None, fit: Fit, sugge
     assert found == suggested
 
 
-def test_a_workload_that_never_held_memory_is_told(path: Path) -> None:
-    """What is declared and never used is worth knowing too."""
-    usage, advice = only(lived(path, (100, State(pods=(tenant(),)))))
-    assert (advice.fit, usage.idle_s, usage.percentile(50)) == (Fit.UNUSED, 99, None)
-
-
 def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
     """An annotation for the whole pod counts for its containers together."""
     both = pod("a", container("main", of="a"), container("side", of="a"), annotations={"vram": "4"})
@@ -153,20 +151,18 @@ def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
 
 @given(st.lists(st.integers(1, 60 * Gi), min_size=1, max_size=8), st.integers(1, 6), st.booleans())
 def test_the_suggestion_allows_the_peak(amounts: list[int], contexts: int, plain: bool) -> None:
-    """Whoever declares what is suggested would never have been over, and not by less than a step."""
+    """A pod that declares what is suggested would never have been over its limit, and one that declares less would."""
     allowance = policy().allowance if plain else SHIPPED
     found = max(needed(amount, contexts, allowance) for amount in amounts)
     assert all(allowance.allowed(found, contexts) >= amount for amount in amounts)
     assert found == 0 or allowance.allowed(found - 2, contexts) < max(amounts)
 
 
-def test_little_data_is_told_and_is_no_reason_to_declare_less(path: Path) -> None:
-    """Who was seen for half a minute has not shown its peak: more may be advised, never less, and it is said."""
+def test_little_data_is_no_reason_to_declare_less(path: Path) -> None:
+    """A workload seen for half a minute has not shown its peak: more may be advised, never less."""
     usage, advice = only(lived(path, (31, using(3.0, tenant(declared="16Gi")))))
     assert (usage.seen_s, advice.fit, advice.suggestion) == (30, Fit.TOO_MUCH, None)
-    assert advice.reason == (
-        "declares 16Gi, 4.6 times what is needed; seen for only 30s, too short to recommend declaring less"
-    )
+    assert advice.reason.endswith("; seen for only 30s, too short to recommend declaring less")
     _, advice = only(lived(path.with_name("more.db"), (31, using(3.0, tenant(declared="2Gi")))))
     assert advice.suggestion is not None
     assert advice.reason.endswith("; seen for only 30s")
@@ -189,6 +185,76 @@ def test_times_are_of_what_is_suggested(path: Path) -> None:
     """A declaration is compared with a declaration: 8Gi is 2.9 times 2816Mi, whatever the allowance adds to both."""
     Life(path, replace(P, interval_s=60.0)).run(passes((HOURS, using(3.0, tenant(declared="8Gi"))), every=60))
     _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
-    assert advice.reason == "declares 8Gi, 2.9 times what is needed"
+    assert (advice.reason, advice.suggestion and advice.suggestion.value) == (
+        "declares 8Gi, 2.9 times what is needed",
+        "2816Mi",
+    )
+
+
+POLICY = """
+[[declaration]]
+resource = "veriff.com/gpu-memory"
+unit = "1"
+[allowance]
+per_context = "0"
+percent = "0%"
+"""
+
+
+def call(path: Path, *arguments: str, text: str = POLICY) -> tuple[int, str]:
+    """The command on a journal."""
+    return runs.call("recommend", path, *arguments, policy=text)
+
+
+def test_the_command_for_people(path: Path) -> None:
+    """Each workload has what it used, the reason, and a line that can be copied."""
+    recently(path, (100, using(6.1, tenant(declared="4Gi", owner=owner("Deployment", "w" * 150)))))
+    code, text = call(path)
+    assert code == 0
+    assert f"ns/Deployment {'w' * 150}  main" in text, "a pipe gets whole names"
+    assert "declare veriff.com/gpu-memory: 6912Mi, which allows 6.8Gi\n" in text
+    assert "1 workload, 1 suggestion." in text
+
+
+def test_the_command_as_json(path: Path) -> None:
+    """Every amount is in bytes and every time in hours, and its key says so."""
+    recently(path, (100, using(6.0, tenant(declared="4Gi"))))
+    (one,) = json.loads(call(path, "--json")[1])
+    assert one["workload"] == {"kind": "Pod", "name": "pod-a"}
+    assert (one["p50_bytes"], one["p99_bytes"], one["peak_bytes"]) == (6 * Gi, 6 * Gi, 6 * Gi)
+    assert (one["declared_bytes"], one["declared_by"]) == (4 * Gi, "veriff.com/gpu-memory")
+    assert one["seen_hours"] == pytest.approx(99 / 3600, abs=1e-4)
+    assert (one["stand"], one["suggested"]["value"]) == ("too_little", "6912Mi")
+    assert (one["suggested"]["bytes"], one["suggested"]["allows"]) == (6912 * Mi, 6912 * Mi)
+
+
+def test_hostile_names_are_made_inert(path: Path) -> None:
+    """A tenant cannot speak to the terminal of the operator who asks."""
+    evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
+    recently(path, (60, using(3.0, evil)))
+    text = call(path)[1]
+    assert "\\x1b[2J" in text
+    assert "\x1b" not in text
+
+
+def test_without_a_recording(path: Path) -> None:
+    """No journal is exit code 1; nothing in that time is an answer, as for `history`: 0."""
+    code, text = call(path)
+    assert (code, "there is no journal" in text) == (1, True)
+    recently(path, (20, using(1.0, tenant())))
+    code, text = call(path, "--since", "1m")
+    assert (code, "nothing to recommend" in text) == (0, True)
+    code, text = call(path, "--since", "1m", "--json")
+    assert (code, text.endswith("[]\n")) == (0, True)
+
+
+def test_the_gpus_of_the_node_say_what_a_share_is_worth(path: Path) -> None:
+    """A percentage is one of this node's cards."""
+    of = pod("a", container(of="a", resources={"nvidia.com/gpumem-percentage": "50"}))
+    state = replace(using(10.0, of), gpus=(gpu(0, 40 * Gi),))
+    usage, advice = only(lived(path, (100, state)))
+    assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.FITS)
+    usage, advice = only(lived(path.with_name("less.db"), (HOURS, replace(state, used=holding(5.0))), every=60))
+    assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.TOO_MUCH)
     assert advice.suggestion is not None
-    assert (advice.suggestion.value, advice.suggestion.amount) == ("2816Mi", 2816 * Mi)
+    assert advice.suggestion.value == "14"

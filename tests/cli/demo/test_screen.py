@@ -1,12 +1,16 @@
-"""Which screen the demo uses."""
+"""The demo's frames and lines, and which terminal gets which."""
 
 import os
 
 import pytest
 
+from tests.cli.build import account, node, step
 from tests.cli.demo.showing import open_terminal
-from tests.cli.demo.test_frame import view
-from watchdog.cli.demo.screen import FrameScreen, LineScreen, screen_for
+from tests.worlds import Gi
+from watchdog.cli.demo.events import DemoEvent
+from watchdog.cli.demo.screen import DemoView, FrameScreen, LineScreen, event_line, frame, plain_line, screen_for
+from watchdog.cli.rows import ASCII, BLOCKS, Signs
+from watchdog.report.status import Moment, UnderWayStatus
 
 
 @pytest.mark.parametrize(
@@ -36,12 +40,52 @@ def test_which(
     os.close(master)
 
 
-def test_ascii() -> None:
-    """A terminal whose encoding is not UTF-8 gets bars of ASCII characters."""
-    master, slave = open_terminal(80, 24)
-    with open(slave, "w", encoding="latin-1") as terminal:  # noqa: PTH123 - a descriptor, not a path
-        screen = FrameScreen(terminal)
-        screen.show(view())
-        screen.close()
-        assert os.read(master, 65536).isascii()
-    os.close(master)
+RULE = 'Rule "shared card": warn above 100% for 2s, kill above 120% for 4s'
+
+
+def view(events: int = 3) -> DemoView:
+    """Three pods, one of which will be killed, and events with lines too long for any terminal."""
+    shown = node(
+        account("detector", used=4 * Gi),
+        account("jupyter-7", used=9 * Gi, verdict="over"),
+        (account("finetune", used=11 * Gi, verdict="over"), step(due_in_s=4.0)),
+        enforcing=True,
+        unattributed=(),
+    )
+    long = tuple(DemoEvent(second=i, word="started", text=f"{i} {'x' * 200}") for i in range(events))
+    return DemoView(second=12.5, status=shown, elapsed_s=1.5, rule=RULE, events=long)
+
+
+def drawn(shown: DemoView, width: int = 79, height: int = 23, signs: Signs = BLOCKS) -> list[str]:
+    """The lines as a terminal without colour shows them."""
+    return [line.plain for line in frame(shown, signs, width, height)]
+
+
+@pytest.mark.parametrize("signs", [BLOCKS, ASCII])
+@pytest.mark.parametrize("width", [71, 79, 119])
+@pytest.mark.parametrize("height", [5, 19, 23, 50])
+def test_fits(signs: Signs, width: int, height: int) -> None:
+    """No line is wider than asked; of the events the newest are shown as far as the height allows."""
+    lines = drawn(view(events=20), width, height, signs)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == max(min(height, 14 + 20), 14)
+    if height > 14:
+        assert lines[-1].startswith("t=19.0s  started   19 x")
+
+
+def test_plain() -> None:
+    """A pipe gets whole lines without control codes."""
+    shown = view()
+    assert plain_line(shown).partition("| ")[2] == (
+        "detector 4.0Gi/8.0Gi within | finetune 11.0Gi/8.0Gi over, kill in 3s | jupyter-7 9.0Gi/8.0Gi over"
+    )
+    assert plain_line(shown).startswith("t=12.5s  card ")
+    assert str(event_line(shown.events[2])).endswith("x" * 200)
+
+
+def test_kill_in_progress() -> None:
+    """While a pod is being killed, its line says when SIGKILL follows."""
+    under_way = UnderWayStatus(sigkill_at=Moment(node().at + 4.0), signals=("SIGTERM",), ended=False)
+    shown = node(account("finetune", used=11 * Gi, verdict="over", under_way=under_way))
+    line = plain_line(DemoView(second=1.0, status=shown, elapsed_s=1.0, rule=RULE, events=()))
+    assert line.endswith("finetune 11.0Gi/8.0Gi over, being killed, SIGKILL in 3s")

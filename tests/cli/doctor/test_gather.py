@@ -1,6 +1,5 @@
 """Gathering facts from real files, mounts, libraries and addresses."""
 
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ import pytest
 
 from tests.cli.doctor.build import GOOD
 from tests.ports import free_port
+from tests.test_client import answering
 from tests.worlds import at
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.finding import FindingState
@@ -18,7 +18,6 @@ from watchdog.cli.doctor.gather import probe_listen, read_container
 from watchdog.cli.doctor.journal_files import (
     create_problem,
     journal_kind,
-    mount_lines,
     mount_of,
     read_journal,
     write_problem,
@@ -174,18 +173,12 @@ def test_reading_the_journal_leaves_nothing(tmp_path: Path) -> None:
     assert "read-only" in create_problem(Path("/proc/self"))
 
 
-@pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc", "/sys/nowhere"])
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc"])
 def test_no_journal_on_a_virtual_file_system(folder: str) -> None:
-    """Permission bits let root write in /proc and /sys; doctor reports that no file can be created there."""
-    kind = "proc" if folder.startswith("/proc") else "sysfs"
-    mount = mount_of(Path(folder), mount_lines())
-    if mount is None or mount.kind != kind:
-        pytest.skip(f"{folder} is not on {kind}")
-    found = read_journal(Path(folder) / "journal.db")
-    facts = replace(GOOD, journal=found)
+    """Permission bits let root write in /proc; doctor reports that no file can be created there."""
+    facts = replace(GOOD, journal=read_journal(Path(folder) / "journal.db"))
     (finding,) = [each for each in diagnose(facts).findings if each.name == "journal_folder"]
-    assert finding.state is FindingState.MISSING
-    assert f"is on a virtual file system of the kernel ({kind})" in finding.what
+    assert (finding.state, "(proc)" in finding.what) == (FindingState.MISSING, True)
 
 
 def test_a_dangling_stop_file_counts(tmp_path: Path) -> None:
@@ -214,22 +207,10 @@ def test_who_has_the_address() -> None:
         server.close()
 
 
-def test_another_program_has_the_address() -> None:
-    """A program that closes the connection is not mistaken for a gpu-watchdog."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def hang_up() -> None:
-            connection, _ = server.accept()
-            connection.close()
-
-        thread = threading.Thread(target=hang_up)
-        thread.start()
-        found = probe_listen(f"127.0.0.1:{server.getsockname()[1]}")
-        thread.join()
+def test_an_address_that_is_taken_or_unusable() -> None:
+    """A program that closes the connection is no gpu-watchdog; an address of another machine is the kernel's error."""
+    with answering(b"") as (url, _):
+        found = probe_listen(url.removeprefix("http://"))
     assert (found.state, "another process listens there" in found.problem) == ("taken", True)
-
-
-def test_no_such_address() -> None:
-    """The kernel's error is reported with its remedy."""
     found = probe_listen("203.0.113.1:9837")
     assert (found.state, "no such address" in found.problem) == ("unusable", True)

@@ -14,10 +14,10 @@ from tests.rig.command import COMMAND
 pytestmark = pytest.mark.node
 
 
-def doctor(script: str, folder: Path, policy: str = "", **more: str) -> dict[str, dict[str, Any]]:
+def doctor(script: str, folder: Path, **more: str) -> dict[str, dict[str, Any]]:
     """The findings of doctor by name, in a separate mount namespace after a script has mounted something."""
     journal = ("--journal", str(folder / "state" / "journal.db"))
-    given = ("--policy", policy or str(folder / "policy" / "policy.toml"), "--pods", str(folder / "pods.json"))
+    given = ("--policy", str(folder / "policy.toml"), "--pods", str(folder / "pods.json"))
     command = [str(COMMAND), "doctor", "--json", "--node", "n1", *journal, *given]
     done = subprocess.run(
         [*ENDS_WITH_US, "unshare", "--mount", "sh", "-c", f'{script}\nexec "$@"', "sh", *command],
@@ -33,11 +33,11 @@ def doctor(script: str, folder: Path, policy: str = "", **more: str) -> dict[str
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Folders for the journal and the policy, and a volume of each kind."""
+    """A folder for the journal, and a volume of each kind."""
     need_root()
-    for name in ("state", "policy", "pod/volumes/kubernetes.io~empty-dir/state", "pod/volumes/host/state"):
+    for name in ("state", "pod/volumes/kubernetes.io~empty-dir/state", "pod/volumes/host/state"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "policy" / "policy.toml").write_text('mode = "enforce"\n', encoding="utf-8")
+    (tmp_path / "policy.toml").write_text('mode = "enforce"\n', encoding="utf-8")
     (tmp_path / "pods.json").write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
     return tmp_path
 
@@ -50,19 +50,6 @@ def test_a_journal_on_an_empty_dir(folder: Path, volume: str, *, is_of_pod: bool
     assert ("is an emptyDir" in found["what"]) is is_of_pod
     if is_of_pod:
         assert (found["state"], found["for"]) == ("missing", ["enforce"])
-
-
-def test_a_policy_that_is_not_mounted(folder: Path) -> None:
-    """A policy on the root file system of a pod is the image's own; below a mount, or outside a pod, it is not."""
-    mount = f"mount --bind {folder}/policy {folder}/policy"
-    inside = {"KUBERNETES_SERVICE_HOST": "192.0.2.1"}
-    assert doctor(mount, folder, **inside)["policy_mount"]["state"] == "ok"
-    assert doctor("true", folder)["policy_mount"]["state"] == "ok"
-    # A file of the root file system, wherever the tests' folder lies.
-    found = doctor("true", folder, "/etc/os-release", **inside)
-    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
-    if not any(line.split(" ")[4] in ("/etc", "/usr", "/usr/lib") for line in lines):
-        assert (found["policy_mount"]["state"], found["policy_mount"]["for"]) == ("missing", ["enforce"])
 
 
 def test_no_folder_for_temporary_files(folder: Path) -> None:
