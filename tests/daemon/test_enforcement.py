@@ -205,5 +205,5 @@ def test_while_the_policy_file_settles_no_action_begins(
     permission.judge(under, at(0), has_lock=True, has_journal=True)
     assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
-    said = permission.objection(action, under, is_first=is_first)
+    said = permission.objection(action, under, at(0), is_first=is_first)
     assert said == ("the policy file has changed and may still be being written" if objects else None)

@@ -1,74 +1,76 @@
 """What the simulated daemon has in place of its sources and beside its record; the production code is around them."""
 
+import resource
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tests.soak.around import Around
 from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.rules import TerminatingPods
-from watchdog.daemon.sources import NO_NAMESPACES, Sources
+from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
 
+if TYPE_CHECKING:
+    from tests.soak.world import World
+
 NODE: Final = Node(name="n1")
 OWN: Final = Place(kind=PlaceKind.POD, pod=WATCHDOG)
+BOTH: Final = "removed with its lock"  # a loss of the journal that leaves a new node
+_NO_LIMIT: Final = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+
+@contextmanager
+def full_disk(full: bool) -> Iterator[None]:
+    """While it is full no file grows: SQLite gets the kernel's own error (setrlimit(2), RLIMIT_FSIZE)."""
+    if not full:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, _NO_LIMIT[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, _NO_LIMIT)
 
 
 class SimSources(Sources):
     """The pods and the node of the simulated cluster; the oracle sees what the daemon sees."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, world: "World") -> None:
         self._own = OWN
-        self.pods = _Pods(around)
-        self.node = _Node(around)
+        self.pods = _Pods(world)
+        self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
         self._terminating = TerminatingPods()
 
 
-class _Pods:
-    def __init__(self, around: Around) -> None:
-        self._around = around
+class _Pods(NoSource[PodList]):
+    def __init__(self, world: "World") -> None:
+        self._world = world
 
     def read(self, now: Now) -> PodList:
         """The list as it is known now."""
-        pods = self._around.cluster.read(now)
-        self._around.book.see_pods(self._around.cluster.view.tenants, pods.synced, now)
+        pods = self._world.cluster.read(now)
+        self._world.book.see_pods(self._world.cluster.view.tenants, pods.synced, now)
         return pods
 
-    def has_changed(self) -> bool:
-        """Nobody asks."""
-        return False
 
-    def is_old(self, now: Now, limit_s: float) -> bool:
-        """Nobody asks."""
-        return False
-
-
-class _Node:
-    def __init__(self, around: Around) -> None:
-        self._around = around
+class _Node(NoSource[tuple[Node, tuple[Gap, ...]]]):
+    def __init__(self, world: "World") -> None:
+        self._world = world
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
         """The node as it is known now."""
-        self._around.book.standing.labelled = self._around.cluster.labelled
-        return self._around.cluster.node, ()
-
-    def has_changed(self) -> bool:
-        """Nobody asks."""
-        return False
-
-    def is_old(self, now: Now, limit_s: float) -> bool:
-        """It is always as it is."""
-        return False
+        self._world.book.standing.labelled = self._world.cluster.labelled
+        return self._world.cluster.node, ()
 
 
 @dataclass(slots=True, eq=False)
@@ -84,33 +86,33 @@ class _Write:
 class Record:
     """Writes to the daemon's own journal; a stalled disk takes an intention later. The oracle hears of everything."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, world: "World") -> None:
         self.journal: Journal | None = None
-        self._around = around
+        self._world = world
         self._writes: list[_Write] = []
 
     @property
     def hangs(self) -> bool:
         """Whether the disk has kept a write waiting for longer than an action waits for it."""
-        now_s = self._around.clock.boottime_s
+        now_s = self._world.clock.boottime_s
         return any(now_s - write.since_s >= COMMIT_WITHIN_S for write in self._writes)
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Hand an intention in; without a stall it is on disk at once."""
         keys = tuple(targets)
-        self._around.book.seen["disk stalled"] += self._around.stall_s > 0
-        self._around.book.seen["disk stalled too long"] += self._around.stall_s >= COMMIT_WITHIN_S
-        since_s = self._around.clock.boottime_s
+        self._world.book.seen["disk stalled"] += self._world.stall_s > 0
+        self._world.book.seen["disk stalled too long"] += self._world.stall_s >= COMMIT_WITHIN_S
+        since_s = self._world.clock.boottime_s
         future: Future[int] = Future()
         self._writes.append(_Write(future, lambda: self._intend(entry, keys, now), since_s, self._stalled_until_s()))
-        if self._around.dice.random() < 0.5:
+        if self._world.dice.random() < 0.5:
             future.set_running_or_notify_cancel()  # then it can't be called back
         self.settle()
         return future
 
     def settle(self) -> None:
         """Let the disk take what it takes by now, in its order."""
-        while self._writes and self._writes[0].until_s <= self._around.clock.boottime_s:
+        while self._writes and self._writes[0].until_s <= self._world.clock.boottime_s:
             write = self._writes.pop(0)
             if not write.future.running() and not write.future.set_running_or_notify_cancel():
                 continue
@@ -121,21 +123,21 @@ class Record:
 
     def _stalled_until_s(self) -> float:
         last_s = self._writes[-1].until_s if self._writes else 0.0
-        return max(last_s, self._around.clock.boottime_s + self._around.stall_s)
+        return max(last_s, self._world.clock.boottime_s + self._world.stall_s)
 
     def _intend(self, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
         if self.journal is None:
             raise RecordError("there is no journal")
-        self._around.stir("intend")
+        self._world.stir("intend")
         number = self.journal.intend(entry, keys, now)
-        _demand_on_disk(self._around.journal, number)
-        self._around.book.intended(number, entry, keys, now, self._around.clock.now())
-        self._around.stir("intended")
+        _demand_on_disk(self._world.journal, number)
+        self._world.book.intended(number, entry, keys, now, self._world.clock.now())
+        self._world.stir("intended")
         return number
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Hand on that an intention came to nothing."""
-        self._around.book.withdrawn(action)
+        self._world.book.withdrawn(action)
         if self.journal is not None:
             self.journal.withdraw(action, reason, now)
 
@@ -155,13 +157,13 @@ class Record:
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Hand on what came of an action."""
-        self._around.book.ended(action, result, now)
+        self._world.book.ended(action, result, now)
         if self.journal is not None:
             self.journal.end(action, result, reason, now)
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Hand on when the memory was seen free."""
-        self._around.book.actions.released(action, now, release_s)
+        self._world.book.actions.released(action, now, release_s)
         if self.journal is not None:
             self.journal.released(action, now, release_s, reason)
 

@@ -206,7 +206,7 @@ def linger(world: World) -> None:
             world.cluster.change(uid, deadline_s=world.clock.wall_s + 365 * 86400.0)
     if world.life is not None:
         world.life.advance()
-        world.life.look(world.dice)
+        world.life.look()
     world.pass_by(world.dice.choice([590.0, 595.0, 605.0]))
     world.say("pods linger")
 
@@ -252,7 +252,7 @@ def change(world: World) -> None:
 
 def allow_more(world: World) -> None:
     """A pod that is about to be acted on takes more memory, and is allowed all but a byte of what it uses then."""
-    allowance = world.around.policy.allowance
+    allowance = world.policy.allowance
     uids = [uid for uid in world.book.meant if uid in world.cluster.tenants]
     if not uids:
         return

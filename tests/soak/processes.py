@@ -101,7 +101,7 @@ def recycle(world: World) -> None:
         return
     world.kernel.die(task)
     world.kernel.reap(task)
-    world.around.pass_by(1 / 32)
+    world.pass_by(1 / 32)
     heir = world.dice.choice([*world.kernel.living(), task])
     child = start(world, heir.pod, heir.container, task.key.pid)
     if child is not None:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.soak import cards, clockwork, journals, pods, processes, servers
-from tests.soak.around import KillNine
+from tests.soak import pods, processes, servers, troubles
 from tests.soak.clock import whole
 from tests.soak.driver import Card
 from tests.soak.generation import FOCUSED, generate, mutate
 from tests.soak.kernel import Task
-from tests.soak.world import World
+from tests.soak.world import KillNine, World
 from watchdog.core.policy import Brakes, Protect
 from watchdog.daemon.enforcement import stop_file
 
@@ -61,14 +60,14 @@ class Simulation(World):
 
 
 def _pass(sim: World) -> None:
-    interval_s = sim.around.policy.interval_s
+    interval_s = sim.policy.interval_s
     sim.pass_by(sim.dice.choice([interval_s, interval_s, interval_s, interval_s / 2, 0.25, 2 * interval_s]))
     pods.toggle(sim)
     life = sim.alive()
     if sim.dice.random() < 0.7:
         life.beat()
     life.advance()
-    life.look(sim.dice)
+    life.look()
     sim.book.seen["pass"] += 1
 
 
@@ -81,39 +80,38 @@ def _wake(sim: World) -> None:
 
 
 def _reload(sim: World) -> None:
-    policy = generate(sim.dice) if sim.dice.random() < 0.15 else mutate(sim.dice, sim.around.policy)
+    policy = generate(sim.dice) if sim.dice.random() < 0.15 else mutate(sim.dice, sim.policy)
     _end_writing(sim)
-    sim.around.policy = policy
-    sim.around.swaps += 1
+    sim.policy = policy
+    sim.swaps += 1
     sim.say(f"policy changed: {policy.mode}")
 
 
 def _write_policy(sim: World) -> None:
     """The policy is written in place, with pauses; what is there until then spares nobody and has no brakes."""
-    around = sim.around
-    if around.writer is None:
+    if sim.writer is None:
         if sim.life is not None and not sim.life.has_seen_swaps:
             return
-        around.writer = around.policy_file.open("a", encoding="utf-8")
+        sim.writer = sim.policy_file.open("a", encoding="utf-8")
         none_spared = Protect(priority_at_least=2**31 - 1)
-        around.half = replace(around.policy, mode="enforce", brakes=Brakes(), protect=none_spared)
-    around.writer.write("#\n")
-    around.writer.flush()
+        sim.half = replace(sim.policy, mode="enforce", brakes=Brakes(), protect=none_spared)
+    sim.writer.write("#\n")
+    sim.writer.flush()
     sim.say("policy is being written")
     if sim.dice.random() < 0.2:
-        around.policy = mutate(sim.dice, around.policy)
+        sim.policy = mutate(sim.dice, sim.policy)
         _end_writing(sim)
-        sim.say(f"policy written: {around.policy.mode}")
+        sim.say(f"policy written: {sim.policy.mode}")
 
 
 def _end_writing(sim: World) -> None:
-    if sim.around.writer is not None:
-        sim.around.writer.close()
-        sim.around.writer = sim.around.half = None
+    if sim.writer is not None:
+        sim.writer.close()
+        sim.writer = sim.half = None
 
 
 def _stop_file(sim: World) -> None:
-    stop = stop_file(sim.around.journal)
+    stop = stop_file(sim.journal)
     if stop.exists():
         stop.unlink()
         sim.say("stop file removed")
@@ -155,22 +153,6 @@ def _reboot(sim: World) -> None:
     sim.say("reboot")
 
 
-def _disk(sim: World) -> None:
-    sim.around.disk_full = not sim.around.disk_full
-    sim.say("disk full" if sim.around.disk_full else "disk has room")
-
-
-def _stall(sim: World) -> None:
-    sim.around.stall_s = whole(sim.dice.choice([0.0, 0.5, 1.5, 3.0, 8.0]))
-    sim.say(f"disk speed: {sim.around.stall_s}")
-
-
-def _driver_speed(sim: World) -> None:
-    sim.around.slow_s = whole(sim.dice.choice([0.0, 0.0, 0.0, 0.5, 12.0, 20.0]))
-    sim.around.second_slow_s = whole(sim.dice.choice([0.0, 0.0, 0.5, 3.0, 12.0]))
-    sim.say(f"driver speed: {sim.around.slow_s}, {sim.around.second_slow_s}")
-
-
 def _well(sim: World) -> None:
     """Everything heals: without that a node with so many troubles would soon see nothing any more."""
     sim.cards.state.clear()
@@ -178,9 +160,9 @@ def _well(sim: World) -> None:
     sim.cards.blind = False
     sim.cluster.frozen = False
     sim.cluster.labelled = True
-    sim.around.disk_full = False
-    sim.around.slow_s = sim.around.second_slow_s = sim.around.stall_s = 0.0
-    stop_file(sim.around.journal).unlink(missing_ok=True)
+    sim.disk_full = False
+    sim.slow_s = sim.second_slow_s = sim.stall_s = 0.0
+    stop_file(sim.journal).unlink(missing_ok=True)
     processes.heal(sim)
     pods.undrain(sim)
 
@@ -213,8 +195,8 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.4, pods.debug),
     (0.4, pods.lose_labels),
     (0.5, pods.freeze),
-    (0.8, cards.trouble),
-    (0.15, cards.blind),
+    (0.8, troubles.card),
+    (0.15, troubles.blind),
     (2.5, _well),
     (0.8, _reload),
     (1.0, _write_policy),
@@ -223,13 +205,13 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.4, _lose_card),
     (0.3, _kill),
     (0.08, _reboot),
-    (0.2, _disk),
-    (0.3, journals.lose_under_the_daemon),
-    (0.2, journals.lose_between_daemons),
-    (0.2, _driver_speed),
-    (0.3, _stall),
-    (0.4, clockwork.jump),
-    (0.3, clockwork.suspend),
+    (0.2, troubles.disk),
+    (0.3, troubles.lose_under_the_daemon),
+    (0.2, troubles.lose_between_daemons),
+    (0.2, troubles.driver_speed),
+    (0.3, troubles.disk_speed),
+    (0.4, troubles.clock_jumps),
+    (0.3, troubles.suspend),
 )
 _ACTIONS: Final = [action for _, action in _TABLE]
 # What happens where a seed is for one kind of situation: everything is told, and no policy changes.
@@ -260,7 +242,7 @@ _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.6, pods.renew_container),
     (0.3, pods.lose_labels),
     (0.3, servers.begin_or_end),
-    (0.8, cards.trouble),
+    (0.8, troubles.card),
     (0.5, _reload),
     (0.5, _stop_file),
 )

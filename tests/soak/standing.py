@@ -9,8 +9,7 @@ from typing import Final
 
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Told
-from tests.soak.neighbours import is_needed
-from tests.soak.truth import Fact, Key
+from tests.soak.truth import Fact, Key, is_needed
 from watchdog.core.model import Now, Process
 from watchdog.core.policy import Policy
 

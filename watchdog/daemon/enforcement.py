@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from watchdog import clock
 from watchdog.config.watch import SETTLING_S, PolicyFile
 from watchdog.core.errors import Problem
 from watchdog.core.model import Now, Place, PlaceKind
@@ -176,7 +175,7 @@ class Permission:
         self.policy_unsettled = self.enforcement.waits_for_policy and self._policy_file.has_settled
         return self.decides and not decided
 
-    def objection(self, entry: PlanEntry, policy: Policy, *, is_first: bool = False) -> str | None:
+    def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False) -> str | None:
         """Why an action must not begin, or its grace period must not go on; None if there is no reason.
 
         While the policy file has not settled, no action begins, but a grace period goes on.
@@ -185,7 +184,7 @@ class Permission:
             return "enforcement was turned off meanwhile"
         if self.policy_unsettled and (is_first or entry.do is not Do.KILL):
             return "the policy file has changed and may still be being written"
-        return self._sources.objection(entry, policy, clock.now())
+        return self._sources.objection(entry, policy, now)
 
 
 def remedies(journal: Path, node: str) -> dict[str, str]:

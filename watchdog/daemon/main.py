@@ -251,9 +251,10 @@ class Daemon:
         fresh_until_s = timed.asked.boottime_s + FRESH_S
 
         def objection(entry: PlanEntry) -> str | None:
-            if clock.now().boottime_s > fresh_until_s:
+            now = clock.now()
+            if now.boottime_s > fresh_until_s:
                 return "the last look was already too old"
-            return self._permission.objection(entry, self._policy, is_first=True)
+            return self._permission.objection(entry, self._policy, now, is_first=True)
 
         return LastLook(
             reading=timed.reading,
@@ -305,7 +306,7 @@ class Daemon:
         self._failures = 0
 
     def _objection(self, entry: PlanEntry) -> str | None:
-        return self._permission.objection(entry, self._policy)
+        return self._permission.objection(entry, self._policy, clock.now())
 
     def _idle_s(self, now: Now) -> float:
         if self._pending is not None and self._pending.waits_for_disk:
