@@ -8,8 +8,8 @@ import pytest
 
 from tests.daemon.eviction_rig import World, planned
 from tests.daemon.rig import Direct
-from tests.worlds import Gi, at, gpu, process, snapshot, use
-from watchdog.core.assessment import Inputs
+from tests.worlds import Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
+from watchdog.core.assessment import AccountKey, Inputs
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.model import Now, ProcessKey
@@ -27,14 +27,18 @@ from watchdog.node.driver import DriverReading
 
 @dataclass
 class Control:
-    """Stands where the control daemons are: keeps what it is asked, and answers when the test says."""
+    """Stands where the control daemons are: keeps what it is asked, and answers when the test says.
+
+    A request is sent at once, or when the test calls `send`, if it may be.
+    """
 
     drainable: tuple[DrainableClient, ...] = ()
     servers: frozenset[ProcessKey] = frozenset()
     asked: list[tuple[int, ProcessKey]] = field(default_factory=list)
     results: list[DrainResult] = field(default_factory=list)
     queried: set[str] = field(default_factory=set)
-    may_send: Callable[[], bool] = lambda: False
+    sends_at_once: bool = True
+    send: Callable[[], bool] = lambda: False
 
     def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
         """Nothing changes but by the test."""
@@ -44,7 +48,9 @@ class Control:
 
     def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         self.asked += [(ticket, client.key) for client in clients]
-        self.may_send = may_send
+        self.send = may_send
+        if self.sends_at_once:
+            may_send()
 
     def take(self) -> tuple[DrainResult, ...]:
         results, self.results = tuple(self.results), []
@@ -69,7 +75,7 @@ class Shared(World):
     def open(self, second: float, **given: bool) -> OpenCycle:
         self.second = second
         uses = [use(pid, used, mps=True) for pid, used in self.used.items()]
-        self.seen.now = snapshot([*uses, use(9, 1)], [process(9, None, mps_server=True)], [gpu()])
+        self.seen.now = snapshot([*uses, use(9, 1)], [*self.processes, process(9, None, mps_server=True)], [gpu()])
         opened = self.cycle.open(DriverReading(driver=None), self.inputs(**given), at(second), at(second))
         return self.cycle.intend(opened)
 
@@ -163,13 +169,88 @@ def test_partly_drained_is_not_evicted(drained: Drained) -> None:
 def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:
     """Point 33: no other client is drained, and the pod is not evicted."""
     world = rehearsed(Shared())
-    assert world.control.may_send()
+    world.control.sends_at_once = False
+    world.settle()
     world.objection = "enforcement was turned off meanwhile"
     world.wake()
-    assert not world.control.may_send()
-    world.settle()
+    assert not world.control.send()
+    world.settle(Drained.REFUSED)
     assert world.results() == ["interrupted"]
-    assert (world.drained, len(world.tries)) == ([5], 1)
+    assert (world.drained, len(world.tries)) == ([5, 6], 1)
+
+
+def test_an_eviction_whose_first_drain_was_not_sent_begins_with_another_dry_run() -> None:
+    """Points 22 and 36: nothing was drained, so the pod is neither evicted nor given up, and no drain is recorded."""
+    world = Shared()
+    world.control.sends_at_once = False
+    rehearsed(world)
+    world.second = 3
+    assert not world.control.send()
+    world.settle(Drained.REFUSED, "its last look was too old")
+    assert (world.results(), len(world.tries)) == ([], 1)
+    assert "DRAIN" not in {line[0] for line in world.record.lines}
+    world.control.sends_at_once = True
+    while len(world.tries) == 1 and world.second < 20:
+        world.look(world.second + 1)
+    assert [attempt.is_dry_run for attempt in world.tries] == [True, True]
+    world.answer(EvictionAnswer.REHEARSED)
+    assert "DRAIN" in {line[0] for line in world.record.lines}
+
+
+def killing(world: Shared) -> Shared:
+    """The world with a rule that kills; its owner may lose one pod an hour."""
+    world.policy = replace(policy(rule(step(grace_s=5.0))), brakes=Brakes(owner=Window(count=1, per_s=3600.0)))
+    return world
+
+
+def test_a_kill_whose_first_drain_was_not_sent_has_not_begun(tmp_path: Path) -> None:
+    """Points 22, 29 and 36: it is withdrawn, with neither a drain in the journal nor a place in a brake's window."""
+    path = tmp_path / "journal.db"
+    journal = Journal.open(path, JournalLimits(), "n1")
+    world = killing(Shared(Direct(journal)))
+    world.group.start()
+    world.control.sends_at_once = False
+    world.look(0)
+    assert (world.drained, world.began) == ([5], [])
+    world.second = 3
+    assert not world.control.send()
+    world.settle(Drained.REFUSED, "its last look was too old")
+    assert world.results() == ["withdrawn"]
+    assert (world.state.under_way, world.cycle.ledger.brakes.begun) == (None, {})
+    assert journal.kept.memory(at(3)).begun == {}
+    told = [(row.event, row.result) for row in history(path, None, 0.0)]
+    assert told == [("intended", None), ("kill_ended", "withdrawn")]
+    world.control.sends_at_once = True
+    while len(world.drained) == 1 and world.second < 20:
+        world.look(world.second + 1)
+    world.look(world.second + 1)
+    assert ([outcome.result.value for outcome in world.began], world.drained) == (["done"], [5, 5])
+    assert len(world.cycle.ledger.brakes.begun) == 3
+    world.group.close()
+
+
+def test_two_kills_take_turns_at_one_control_daemon() -> None:
+    """Point 36: the second one stays due until the first one's request is answered, and then comes before its next."""
+    world = killing(Shared())
+    world.pods = (*world.pods, pod("b", container(of="b", declared="1Gi")))
+    world.policy = replace(world.policy, brakes=Brakes())
+    world.processes = (process(7, "b/main"),)
+    world.used = {5: 4 * Gi, 6: 4 * Gi, 7: 4 * Gi}
+    world.name(5, 6, 7)
+    world.group.start()
+    for second in (0, 1):
+        world.look(second)
+        assert world.drained == [5]
+    world.settle()
+    assert world.drained == [5]  # the other one is next
+    world.look(2)
+    assert world.drained == [5, 7]
+    world.settle()
+    world.wake(2.5)
+    assert world.drained == [5, 7, 6]
+    assert {line[0] for line in world.record.lines} == {"intend", "DRAIN"}
+    assert world.results() == []
+    world.group.close()
 
 
 def asked() -> Shared:
@@ -293,8 +374,9 @@ def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() 
     """Law 10: nobody waits for that answer any more, and the next action does not wait either."""
     control = Shared().control
     drains, (client, other) = Drains(control), control.drainable
-    drains.ask(client)
-    assert drains.why_not([other.key], accepts_clients=False) is not None
+    first, second = AccountKey(uid="a"), AccountKey(uid="b")
+    drains.ask(first, client)
+    assert not drains.may_begin(second, [other.key], at(0))
     control.results.append(DrainResult(ticket=1, key=client.key, drained=Drained.DONE, reason=""))
-    assert drains.why_not([other.key], accepts_clients=False) is None
+    assert drains.may_begin(second, [other.key], at(1))
     assert drains.known.drained == {client.key}

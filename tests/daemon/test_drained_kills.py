@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import pytest
@@ -30,8 +31,8 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.core.policy import Safety, Scope, Step
-from watchdog.daemon.drain import BUSY, Drains, SeeClients, SeenClients, clients_seen
+from watchdog.core.policy import Draining, Safety, Scope, Step
+from watchdog.daemon.drain import Drains, SeeClients, SeenClients, clients_seen
 from watchdog.daemon.kill import Kills
 
 
@@ -73,12 +74,15 @@ class Node:
         )
         self.kills.note_clients(lambda _: seen)
 
-    def begin(self, entry: PlanEntry | None = None, fresh_until_s: float = math.inf) -> Outcome:
-        """Begin the kill."""
+    def begin(
+        self, entry: PlanEntry | None = None, fresh_until_s: float = math.inf, objection: str | None = None
+    ) -> Outcome | None:
+        """Begin the kill; from then on there is this objection to its first signal."""
+        asked = iter([None])
         entry = entry or self.entry
         intended = self.kills.intend(entry)
-        assert not isinstance(intended, Outcome)
-        return self.kills.begin(entry, intended.result(), 30.0, lambda _: None, fresh_until_s)
+        assert isinstance(intended, Future)
+        return self.kills.begin(entry, intended.result(), 30.0, lambda _: next(asked, objection), fresh_until_s)
 
     def answer(self, drained: Drained = Drained.DONE) -> None:
         """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
@@ -128,21 +132,58 @@ def test_each_client_is_drained_before_any_is_signalled(group: Group) -> None:
     assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
 
 
-def test_a_drain_that_is_late_or_called_off_is_not_sent(group: Group) -> None:
-    """Points 22 and 33: a drain is the first signal, so it does not wait behind a query or for longer than a signal."""
+def test_a_drain_that_is_late_is_not_sent(group: Group) -> None:
+    """Points 22 and 33: a drain is the first signal, so the last look must be recent; later ones need no look."""
     node = Node(group)
     node.control.queried = {"/pipe"}
-    assert (node.begin().reason, node.signals) == (BUSY, [])
-    node.control.queried = set()
-    node.begin(fresh_until_s=at(1).boottime_s)
-    assert node.control.may_send()
+    assert (node.kills.intend(node.entry), node.record.lines) == (None, [])  # it stays due, and nothing is on disk
+    node.control.queried, node.control.sends_at_once = set(), False
+    assert node.begin(fresh_until_s=at(1).boottime_s) is None
     node.second = 1.1
-    assert not node.control.may_send()
+    assert not node.control.send()
+    node.answer(Drained.REFUSED)
+    (outcome,) = node.advance()
+    assert (outcome.result, outcome.sent, node.kills.take_begun()) == (Result.WITHDRAWN, (), ())
+    assert [line[0] for line in node.record.lines] == ["intend", "withdraw"]
+    assert node.begin(fresh_until_s=at(2.5).boottime_s) is None
+    assert node.control.send()
     node.answer()
-    node.advance()
-    assert node.control.may_send()  # only the first signal depends on the last look
-    node.advance(objection="enforcement was turned off meanwhile")
-    assert not node.control.may_send()
+    node.advance(2.0)
+    (begun,) = node.kills.take_begun()
+    assert (begun.result, [sent.signal for sent in begun.sent]) == (Result.DONE, ["DRAIN"])
+    assert node.control.send()
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_drain_that_is_called_off(group: Group, is_sent: bool) -> None:
+    """Point 33: what was not sent is never sent, and the kill is withdrawn; what was sent interrupts it."""
+    node = Node(group)
+    node.control.sends_at_once = False
+    node.begin()
+    if is_sent:
+        node.control.send()
+    (outcome,) = node.advance(objection="enforcement was turned off meanwhile")
+    assert outcome.result is (Result.INTERRUPTED if is_sent else Result.WITHDRAWN)
+    assert node.signals == ["DRAIN"] * is_sent
+    assert len(node.kills.take_begun()) == is_sent
+    assert not node.control.send()
+
+
+def test_clients_that_end_before_any_is_drained(group: Group) -> None:
+    """Point 22: the kill goes on by its last look, or is withdrawn once that is too old or something is against it."""
+    node = Node(group)
+    node.control.sends_at_once = False
+    for second, objection, expected in ((5.0, None, ["SIGTERM"]), (5.0, "the pod had become protected", [])):
+        helper = group.start(POLITE)
+        node.record.lines.clear()
+        node.show(*node.keys)
+        node.entry = node.of(node.keys[0])
+        assert node.begin(fresh_until_s=at(node.second + second).boottime_s, objection=objection) is None
+        node.answer()
+        node.advance()
+        assert node.signals == expected
+        helper.kill()
+        node.advance(objection="over")
 
 
 def test_a_process_that_has_become_a_client_again_is_drained_again(group: Group) -> None:
@@ -185,13 +226,35 @@ def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> Non
     assert (outcome.release_s, len(node.kills)) == (None, 0)
 
 
-def test_a_second_pod_on_the_same_server_waits_for_its_turn(group: Group) -> None:
-    """Point 36: one call at a time for each control daemon; the second kill is withdrawn before it begins."""
-    node = Node(group)
-    first, second = (node.of(key) for key in node.keys)
-    node.begin(first)
-    outcome = node.begin(second)
-    assert (outcome.result, outcome.reason, node.signals) == (Result.WITHDRAWN, BUSY, ["DRAIN"])
+def test_a_program_that_always_starts_another_client(group: Group) -> None:
+    """Law 11 and point 36: after 256 requests the kill has failed, and nothing was signalled undrained."""
+    node = Node(group, number=1)
+    node.begin()
+    for pid in range(4_000_000, 4_000_300):
+        node.answer()
+        node.advance(1.0)
+        successor = ProcessKey(pid=pid, start_ticks=pid)
+        node.show(successor)
+        node.see(successor)
+        ended = node.advance(1.0)
+        if ended:
+            break
+    (outcome,) = ended
+    assert (outcome.result, outcome.signalled, node.signals) == (Result.FAILED, (), ["DRAIN"] * 256)
+    assert outcome.reason.startswith("its pod kept starting MPS clients")
+    assert outcome.reason.endswith("no process was signalled")
+    assert node.processes[0].poll() is None
+
+
+@pytest.mark.parametrize(("timeout_s", "expected_s"), [(5.0, 60.0), (60.0, 300.0)])
+def test_an_answer_may_take_as_long_as_the_policy_lets_it(timeout_s: float, expected_s: float) -> None:
+    """An action is not given up while a control daemon may still answer within its timeout."""
+    under = replace(policy(rule(step())), mps=Draining(timeout_s=timeout_s))
+    seen = snapshot([use(1, 9 * Gi, mps=True)], [process(1, "a/main")])
+    attribution = attribute(seen, [pod("a")])
+    clients_of = clients_seen((), attribution, seen, under, seen.at)
+    entry = due(step(), ProcessKey(pid=1, start_ticks=10))
+    assert clients_of(entry).give_up_after_s == expected_s
 
 
 @pytest.mark.parametrize(("is_led", "beside"), [(True, True), (True, False), (False, True)])
@@ -201,6 +264,7 @@ def test_a_process_whose_end_would_end_other_clients(group: Group, is_led: bool,
     group.is_led = is_led
     node.see(*node.keys, beside=beside)
     outcome = node.begin(node.of(node.keys[0]))
+    assert outcome is not None
     assert outcome.result is (Result.WITHDRAWN if is_led and beside else Result.DONE)
     assert node.signals == ([] if is_led and beside else ["DRAIN"])
 

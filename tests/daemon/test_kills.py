@@ -38,9 +38,12 @@ class Scene:
         """Begin a kill of these processes; `outcome` is what came of it so far."""
         entry = due(step_, *map(self.group.key, processes))
         intended = self.kills.intend(entry)
+        assert intended is not None
+        begun = intended if isinstance(intended, Outcome) else None
         if not isinstance(intended, Outcome):
-            intended = self.kills.begin(entry, intended.result(), 30.0, objection)
-        self.outcome: Outcome = intended
+            begun = self.kills.begin(entry, intended.result(), 30.0, objection)
+        assert begun is not None
+        self.outcome: Outcome = begun
         return entry
 
     def advance(self, *seconds: float) -> tuple[Outcome, ...]:
@@ -136,7 +139,9 @@ def test_what_is_on_disk_waits_for_the_last_word(scene: Scene) -> None:
     assert scene.record.lines[1:] == [("withdraw", "the pod had become protected")]
     process.kill()
     process.wait()
-    assert scene.kills.begin(entry, 7, 30.0, lambda _: None).result is Result.WITHDRAWN
+    again = scene.kills.begin(entry, 7, 30.0, lambda _: None)
+    assert again is not None
+    assert again.result is Result.WITHDRAWN
     assert (process.returncode, len(scene.kills)) == (-signal.SIGKILL, 0)
 
 

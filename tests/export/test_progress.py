@@ -61,6 +61,8 @@ def test_a_step_in_a_few_words(entry: dict[str, object], node: dict[str, object]
         (UnderWayStatus(do=Do.KILL, sigkill_at=Moment(at(8).wall_s)), "killed, memory not freed yet"),
         (UnderWayStatus(do=Do.KILL, ended=True, signals=("SIGTERM",)), "killed, memory not freed yet"),
         (UnderWayStatus(do=Do.KILL, ended=True), "ended, memory not freed yet"),
+        (UnderWayStatus(do=Do.KILL, step=0), "being killed, MPS clients are drained first"),
+        (UnderWayStatus(do=Do.KILL, step=0, signals=("DRAIN",)), "being killed, MPS clients are drained first"),
     ],
 )
 def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: str) -> None:

@@ -284,7 +284,7 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
         "if its use stays above the threshold: would kill 3 processes"),
     "on an old pod list": (
         lambda: Story(pods_stale=True).run(12.4, 3), "In 10s, at 08:00:13 UTC, if its use stays above the threshold: "),
-    "in progress": (_under_way, (
+    "in progress": (lambda: _under_way(sent=("SIGTERM",)), (
         "A kill of container main is in progress: its processes got SIGTERM, and those still running get SIGKILL after "
         "10s; the watchdog then waits up to 30s for their memory to be freed. Higher steps of that rule: kill "
         "container main above 15.2Gi")),
@@ -297,7 +297,8 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
         "its processes got SIGTERM at 08:00:20 UTC and have ended; the watchdog then waits up to 30s for"),
     "in progress, ended before a signal": (
         lambda: _under_way(until_s=PAST, ended=True), "its processes had ended before a signal was sent; the"),
-    "in progress, at once": (lambda: _under_way(2), "its processes got SIGKILL; the watchdog then waits"),
+    "in progress, at once": (
+        lambda: _under_way(2, sent=("SIGKILL",)), "its processes got SIGKILL; the watchdog then waits"),
     "in progress, SIGKILL earlier than planned": (
         lambda: _under_way(2, until_s=at(25).boottime_s + 40), "its processes got SIGKILL; the watchdog then waits"),
     "higher steps, under pressure": (_by(PRESSED, used=4), (

@@ -54,10 +54,14 @@ class WatchedKills(Kills):
         release_timeout_s: float,
         objection: Callable[[PlanEntry], str | None],
         fresh_until_s: float = math.inf,
-    ) -> Outcome:
+    ) -> Outcome | None:
+        has_begun = False
+
         def noted(asked: PlanEntry) -> str | None:
+            nonlocal has_begun
             why = objection(asked)
-            if why is None:
+            if why is None and not has_begun:
+                has_begun = True
                 self.begins(asked)
             return why
 

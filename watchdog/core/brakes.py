@@ -93,6 +93,16 @@ class BrakeMemory:
             kept[scope] = (*kept.get(scope, ()), begun)[-MOST_REMEMBERED:]
         return replace(self, begun=kept)
 
+    def without_last(self, owner: BrakeScope) -> "BrakeMemory":
+        """The memory without the last action on a pod of this owner, which did not begin after all."""
+        begun, last = dict(self.begun), self.begun.get(owner, ())[-1:]
+        for scope in (NODE, owner[:1], owner):
+            actions = begun.get(scope, ())
+            places = [place for place, each in enumerate(actions) if (each,) == last]
+            if places:
+                begun[scope] = actions[: places[-1]] + actions[places[-1] + 1 :]
+        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions})
+
     def without_observed(self) -> "BrakeMemory":
         """The memory when enforcement starts: actions that were only planned do not count."""
         begun = {scope: tuple(each for each in actions if not each.observed) for scope, actions in self.begun.items()}

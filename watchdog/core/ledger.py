@@ -186,6 +186,12 @@ class Ledger:
             return replace(self._note_pending_eviction(key, action), brakes=brakes)
         return replace(self.note_under_way(key, action), brakes=brakes)
 
+    def note_not_begun(self, assessment: Assessment) -> "Ledger":
+        """The ledger once an action that was about to begin, and counted, has been withdrawn."""
+        state = self.accounts.get(assessment.account)
+        ledger = replace(self, brakes=self.brakes.without_last(owner_of(assessment.pod)))
+        return ledger if state is None else ledger._with(assessment.account, replace(state, under_way=None))
+
     def note_pending_evictions(self, pending: Mapping[AccountKey, PendingEviction]) -> "Ledger":
         """The ledger with exactly these pending evictions."""
         ledger = self

@@ -116,7 +116,14 @@ class Cycle:
 
         `policy_unsettled`: no grace period ends with SIGKILL for the moment.
         """
-        self._note(self._kills.advance(now, objection, policy_unsettled=policy_unsettled))
+        outcomes = self._kills.advance(now, objection, policy_unsettled=policy_unsettled)
+        for begun in self._kills.take_begun():
+            self._note_killing(begun)
+            self._began.append(begun)
+        for outcome in outcomes:
+            if outcome.result is Result.WITHDRAWN:
+                self.ledger = self.ledger.note_not_begun(outcome.entry.assessment)
+        self._note(outcomes)
         self._evictions.advance(now, objection)
         self._absorb()
         self._note(self._intentions.withdraw_late())
@@ -228,7 +235,7 @@ class Cycle:
             failed = Outcome(entry=entry, result=Result.FAILED, at=now, reason="no API")
             self._apply_outcome(failed)
             return failed
-        return None  # enforcement was off when it was planned, so nothing is on disk
+        return None  # enforcement was off when it was planned, or it waits for its turn, so nothing is on disk
 
     def _can_enforce(self, do: Do) -> bool:
         match do:
@@ -300,19 +307,28 @@ class Cycle:
         self.ledger = self.ledger.note_begun(entry.assessment, pending, last_look.at)
         return replace(entry, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
 
-    def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome:
+    def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome | PlanEntry:
         timeout_s = inputs.policy.release_timeout_s
         result = self._kills.begin(entry, number, timeout_s, last_look.objection, last_look.fresh_until_s)
-        if result.result is not Result.WITHDRAWN:  # an action that has begun counts, whatever its result
-            under_way = entry.under_way(result.at, timeout_s)
-            self.ledger = self.ledger.note_begun(entry.assessment, under_way, result.at)
+        if result is None or result.result is not Result.WITHDRAWN:
+            # An action that has begun counts, whatever its result; so does one that is about to.
+            at = last_look.at if result is None else result.at
+            self.ledger = self.ledger.note_begun(entry.assessment, entry.under_way(at, timeout_s), at)
             self.ledger = note_sent(self.ledger, self._kills.sent())
-        if result.result is not Result.DONE:
+        if result is None:
+            return replace(entry, taken=False)
+        if result.result is Result.DONE:
+            self._note_killing(result)
+        else:
             self._apply_outcome(result)
-        elif self._evictions.pending:
-            reason = f"rule {entry.rule.name} has begun to kill meanwhile"
-            self._evictions.give_up(entry.account, Result.INTERRUPTED, reason, result.at)
         return result
+
+    def _note_killing(self, begun: Outcome) -> None:
+        """Note that a kill has begun: an eviction of the same account that has not been accepted is given up."""
+        self.ledger = note_sent(self.ledger, self._kills.sent())
+        if self._evictions.pending:
+            reason = f"rule {begun.entry.rule.name} has begun to kill meanwhile"
+            self._evictions.give_up(begun.entry.account, Result.INTERRUPTED, reason, begun.at)
 
     def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
         self._resolved_intentions.add(number)

@@ -4,21 +4,27 @@ docs/adr/0016 has the states. The requests are made on other threads; no method 
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from watchdog.core.assessment import Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
 from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.mps import DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 
-# A request that has no answer by then, or a reading that does not come, ends the action.
-GIVE_UP_AFTER_S: Final = 60.0
+# A request that has no answer by then, or a reading that does not come, ends the action: within this time, or within
+# this many timeouts of the control program if that is longer. One request takes up to three calls of it, after another.
+_GIVE_UP_AFTER_S: Final = 60.0
+_GIVE_UP_AFTER_TIMEOUTS: Final = 5
+# An action in line for a control daemon keeps its place until it has asked, or has not come back for this long.
+_IN_LINE_S: Final = 5.0
 # An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.
 _MOST: Final = 256
 BUSY: Final = "the MPS control daemon had not answered another request yet"
+TOO_LATE: Final = "the last look had become too old before an MPS client could be drained"
 
 
 class Drainer(Protocol):
@@ -45,30 +51,52 @@ class Drainer(Protocol):
         """The results since the last call."""
 
 
-@dataclass(slots=True, eq=False)
 class DrainRequest:
-    """A request to drain one client, and its result once there is one."""
+    """A request to drain one client: whether it was sent, and its result once there is one.
 
-    client: DrainableClient
-    is_fresh: Callable[[], bool]
-    is_wanted: bool = True
-    result: DrainResult | None = None
+    `may_send` is called on another thread. Once `cancel` has returned False, the request is never sent.
+    """
+
+    def __init__(self, client: DrainableClient, is_fresh: Callable[[], bool]) -> None:
+        self.client = client
+        self.result: DrainResult | None = None
+        self.was_stopped = False  # when it was about to be sent
+        self._is_fresh = is_fresh
+        self._is_wanted = True
+        self._is_sent = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the control daemon may have got it."""
+        with self._lock:
+            return self._is_sent
 
     def may_send(self) -> bool:
-        """Whether it may still be sent."""
-        return self.is_wanted and self.is_fresh()
+        """Whether it is to be sent, which then counts as done."""
+        with self._lock:
+            self._is_sent = self._is_wanted and self._is_fresh()
+            self.was_stopped = not self._is_sent
+            return self._is_sent
+
+    def cancel(self) -> bool:
+        """Do not send it; whether it was sent before."""
+        with self._lock:
+            self._is_wanted = False
+            return self._is_sent
 
 
 class Drains:
-    """The requests of all actions, at most one at a time for each pipe; remembers which clients are drained.
+    """The requests of all actions, one at a time for each pipe, in turn; remembers which clients are drained.
 
-    So a request waits behind nothing, and is not sent once its action has ended or its last look is too old.
+    So a request waits for no other, and is not sent once its action has ended or its last look is too old.
     """
 
     def __init__(self, drainer: Drainer | None = None) -> None:
         self._drainer = drainer
         self._tickets = 0
         self._requests: dict[int, DrainRequest] = {}
+        self._lines: dict[str, dict[AccountKey, float]] = {}  # by pipe: who waits for a turn, in order, and since when
         self._drained: frozenset[ProcessKey] = frozenset()
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
@@ -102,23 +130,40 @@ class Drains:
         return next((client for client in clients if client.key == key), None)
 
     def why_not(self, keys: Iterable[ProcessKey], *, accepts_clients: bool) -> str | None:
-        """Why the first of these clients can't be drained at once; None if it can, or if there is none."""
+        """Why the first of these clients that can't be drained can't be; None if there is none."""
+        lost = next((key for key in keys if self.find(key) is None), None)
+        return None if lost is None or accepts_clients else f"MPS client {lost.pid} could no longer be drained"
+
+    def may_begin(self, account: AccountKey, keys: Iterable[ProcessKey], now: Now) -> bool:
+        """Whether an action that drains these clients first would have its turn now; otherwise it is put in line."""
         self.take()  # an action that was called off has left its answer
-        found = [(key, self.find(key)) for key in keys]
-        lost = next((key for key, client in found if client is None), None)
-        if lost is not None and not accepts_clients:
-            return f"MPS client {lost.pid} could no longer be drained"
-        is_busy = any(client is not None and self.is_busy(client) for _, client in found[:1])
-        return BUSY if is_busy else None
+        client = next(filter(None, map(self.find, keys)), None)
+        if client is None or self._drainer is None:
+            return True
+        is_first = self.is_turn(account, client, now)
+        return not self._drainer.is_querying(client.pipe) and is_first
 
-    def is_busy(self, client: DrainableClient) -> bool:
-        """Whether another request to its control daemon has no answer yet."""
-        is_querying = self._drainer is not None and self._drainer.is_querying(client.pipe)
-        return is_querying or any(request.client.pipe == client.pipe for request in self._requests.values())
+    def is_turn(self, account: AccountKey, client: DrainableClient, now: Now) -> bool:
+        """Whether it is an action's turn to drain a client; otherwise it is put in line for that control daemon."""
+        line = self._lines.setdefault(client.pipe, {})
+        line[account] = now.boottime_s  # at the end, unless it is in line already
+        for other, came_s in tuple(line.items()):
+            if now.boottime_s - came_s > _IN_LINE_S:
+                del line[other]
+        is_free = all(request.client.pipe != client.pipe for request in self._requests.values())
+        return is_free and next(iter(line)) == account
 
-    def ask(self, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True) -> DrainRequest:
-        """Ask for a client to be drained, whose control daemon is not busy."""
+    def leave(self, account: AccountKey) -> None:
+        """Take an action out of every line."""
+        for line in self._lines.values():
+            line.pop(account, None)
+
+    def ask(
+        self, account: AccountKey, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True
+    ) -> DrainRequest:
+        """Ask for a client to be drained; it is the action's turn."""
         assert self._drainer is not None
+        self.leave(account)
         self._tickets += 1
         self._requests[self._tickets] = request = DrainRequest(client, is_fresh)
         self._drainer.drain(self._tickets, (client,), request.may_send)
@@ -140,7 +185,7 @@ class SeenClients:
     `drainable` can be drained, `others` can't. `is_hidden`: more may run on a GPU that could not be listed. `has_mps`:
     there are MPS servers or clients on the node. `accepts_clients`: the policy accepts that clients that can't be
     drained are ended. `has_others_beside`: if only one process is to end, others of its container are clients or
-    servers that other pods need.
+    servers that other pods need. `give_up_after_s`: an action that waits for longer has failed.
     """
 
     asked_s: float
@@ -150,6 +195,7 @@ class SeenClients:
     has_mps: bool = False
     accepts_clients: bool = False
     has_others_beside: bool = False
+    give_up_after_s: float = _GIVE_UP_AFTER_S
 
 
 SeeClients = Callable[[PlanEntry], SeenClients]
@@ -169,10 +215,14 @@ def clients_seen(
     clients of its new instance are left alone, while an eviction ends those too.
     """
     accepts_clients = policy.safety.signal_mps_clients
+    timeout_s = policy.mps.timeout_s if policy.mps is not None else 0.0
+    give_up_after_s = max(_GIVE_UP_AFTER_S, _GIVE_UP_AFTER_TIMEOUTS * timeout_s)
 
     def see(entry: PlanEntry) -> SeenClients:
         if not snapshot.blind and not mps_gpus(attribution):
-            return SeenClients(asked_s=asked.boottime_s, accepts_clients=accepts_clients)
+            return SeenClients(
+                asked_s=asked.boottime_s, accepts_clients=accepts_clients, give_up_after_s=give_up_after_s
+            )
         pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
         hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
         step, victim, targets = entry.definition, entry.victim, entry.targets
@@ -197,6 +247,7 @@ def clients_seen(
             has_mps=True,
             accepts_clients=accepts_clients,
             has_others_beside=any(beside),
+            give_up_after_s=give_up_after_s,
         )
 
     return see
@@ -206,15 +257,15 @@ class Drain:
     """The clients of one action: each is drained in turn, then a reading must show that there are no others.
 
     A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals
-    may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called right before
-    each request; `may_live` says whether a process may not have ended, `is_fresh` whether the last look still counts.
-    `seen_s` is the CLOCK_BOOTTIME at which the last conclusive reading was requested.
+    may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called once each
+    request was sent; `may_live` says whether a process may not have ended, `is_fresh` whether the last look still
+    counts. `seen_s` is the CLOCK_BOOTTIME at which the last conclusive reading was requested.
     """
 
     def __init__(
         self,
         drains: Drains,
-        clients: Iterable[ProcessKey],
+        entry: PlanEntry,
         seen: SeenClients,
         *,
         note: Callable[[ProcessKey, Now], None],
@@ -222,12 +273,16 @@ class Drain:
         is_fresh: Callable[[], bool] = lambda: True,
     ) -> None:
         self._drains = drains
-        self._waiting = list(clients)
+        self._account = entry.account
+        self._waiting = list(entry.to_drain)
         self._accepts_clients = seen.accepts_clients
+        self._give_up_after_s = seen.give_up_after_s
         self._note = note
         self._may_live = may_live
         self._is_fresh = is_fresh
         self._request: DrainRequest | None = None
+        self._is_noted = False  # that the request was sent
+        self._has_sent = False
         self._settled: set[ProcessKey] = set()
         self._accepted: set[ProcessKey] = set()  # that can't be drained, and that the policy accepts are ended
         self._others: frozenset[ProcessKey] = frozenset()  # that the last reading showed and that can't be drained
@@ -241,8 +296,13 @@ class Drain:
 
     @property
     def has_asked(self) -> bool:
-        """Whether a client was or is being drained."""
+        """Whether a request was made, sent or not."""
         return self._requests > 0
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether a control daemon may have got a request."""
+        return self._has_sent or (self._request is not None and self._request.is_sent)
 
     @property
     def is_asking(self) -> bool:
@@ -258,15 +318,34 @@ class Drain:
         """Whether a reading has shown since then which processes are clients, or there is no MPS on the node."""
         return self._read_s is None or self._read_s >= since_s
 
-    def advance(self, now: Now, *, may_ask: bool = True) -> str | None:
-        """Take the answer to a request, and make the next one if it may; the reason if this action must end."""
+    def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
+        """Take the answer to a request, and make the next one if it may; the reason if this action must end.
+
+        `has_begun`: a process was signalled, so the last look, which counts for the first signal, is no longer needed.
+        """
+        has_begun = has_begun or self.has_sent
         self._drains.take()
         self._progress_s = min(self._progress_s, now.boottime_s)
+        self.note_sent(now)
         if self._request is not None:
             why = self._take_result(self._request, now)
             if why is not None or self._request is not None:
                 return why
-        while self._waiting and may_ask:
+        if may_ask:
+            self._ask_next(now, has_begun=has_begun)
+            self.note_sent(now)
+        if not self._waiting:
+            self._drains.leave(self._account)
+        if not has_begun and self._request is None:
+            if not self._waiting and self._settled:
+                self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
+            if (self._waiting or self._settled) and not self._is_fresh():
+                return TOO_LATE
+        return self._overdue(now)
+
+    def _ask_next(self, now: Now, *, has_begun: bool) -> None:
+        """Ask for the next client to be drained, if it is this action's turn."""
+        while self._waiting and self._requests < _MOST:
             key = self._waiting[0]
             if not self._may_live(key):
                 self._settled.add(self._waiting.pop(0))
@@ -276,32 +355,36 @@ class Drain:
                 self._settled.add(key)
                 self._accepted.add(self._waiting.pop(0))
                 continue
-            if client is None or self._drains.is_busy(client):
-                break
-            self._waiting.pop(0)
-            self._requests += 1
-            self._progress_s = now.boottime_s
-            self._note(key, now)
-            self._request = self._drains.ask(client, self._is_fresh)
-            self._is_fresh = lambda: True  # of the last look, which counts for the first signal
-            break
-        if not self._waiting and not self._requests and self._settled:
-            self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
-        return self._overdue(now)
+            if client is not None and self._drains.is_turn(self._account, client, now):
+                self._waiting.pop(0)
+                self._requests += 1
+                self._progress_s = now.boottime_s
+                is_fresh = (lambda: True) if has_begun else self._is_fresh
+                self._request, self._is_noted = self._drains.ask(self._account, client, is_fresh), False
+            return
 
-    def cancel(self) -> None:
-        """Send no request that has not been sent yet."""
-        if self._request is not None:
-            self._request.is_wanted = False
+    def note_sent(self, now: Now) -> None:
+        """Note that the request in progress was sent, once it was."""
+        if self._request is not None and self._request.is_sent and not self._is_noted:
+            self._is_noted = self._has_sent = True
+            self._progress_s = now.boottime_s
+            self._note(self._request.client.key, now)
+
+    def cancel(self) -> bool:
+        """Send no request that has not been sent yet; whether any has been."""
+        self._drains.leave(self._account)
+        return (self._request is not None and self._request.cancel()) or self._has_sent
 
     def postpone(self, now: Now) -> None:
-        """Note that it may not go on for the moment."""
+        """Note that it may not go on for the moment; what has not begun by now does not begin."""
         self._progress_s = now.boottime_s
+        if not self.has_sent:
+            self.cancel()
 
     def see(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
         was_clear = self.is_clear
-        self._accepts_clients = seen.accepts_clients
+        self._accepts_clients, self._give_up_after_s = seen.accepts_clients, seen.give_up_after_s
         if not seen.accepts_clients:
             self._accepted.clear()
         if not seen.is_hidden:  # a client that it does not show has ended, or is none any more
@@ -324,12 +407,16 @@ class Drain:
     def _take_result(self, request: DrainRequest, now: Now) -> str | None:
         result, key = request.result, request.client.key
         if result is None:
-            if now.boottime_s < self._progress_s + GIVE_UP_AFTER_S:
+            if now.boottime_s < self._progress_s + self._give_up_after_s:
                 return None
+            if not request.cancel():
+                return f"MPS client {key.pid} was not drained: the request could not be sent"
             return f"it is not known whether MPS client {key.pid} was drained: no answer came"
         self._request = None
         self._progress_s = self._last_drained_s = now.boottime_s
         self._is_confirmed = False
+        if request.was_stopped:
+            return f"MPS client {key.pid} was not drained: {result.reason}"
         is_done = result.drained is Drained.DONE or not self._may_live(key)
         if not is_done and not self._accepts_clients:
             what = f"MPS client {key.pid} was not drained"
@@ -342,9 +429,9 @@ class Drain:
 
     def _overdue(self, now: Now) -> str | None:
         """Why this action must end, since it has waited too long."""
-        if self._requests > _MOST:
-            return "its pod kept starting MPS clients"
-        if self.is_clear or now.boottime_s < self._progress_s + GIVE_UP_AFTER_S:
+        if self._waiting and self._requests >= _MOST:
+            return f"its pod kept starting MPS clients, and had another after {_MOST} requests to drain one"
+        if self.is_clear or now.boottime_s < self._progress_s + self._give_up_after_s:
             return None
         left = (*self._waiting, *sorted(self._others))
         if left:

@@ -73,7 +73,7 @@ class Eviction:
     @property
     def has_drained(self) -> bool:
         """Whether a client was or is being drained, which is its first signal."""
-        return self._drained_since is not None
+        return self._drained_since is not None or (self._drain is not None and self._drain.has_sent)
 
     @property
     def is_draining(self) -> bool:
@@ -157,11 +157,9 @@ class Eviction:
         if request is not None and not request.is_fresh():
             why = "the API server took so long for the dry run that the pod's last measured use was too old"
         if why is not None:
-            return self._wait(
-                EvictionResult(ticket=self.ticket, answer=EvictionAnswer.LATER, reason=why, wait_s=5.0), now
-            )
+            return self._rehearse_later(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
-        self._drain = Drain(drains, clients, seen, note=self._note_drained, is_fresh=is_fresh)
+        self._drain = Drain(drains, self.entry, seen, note=self._note_drained, is_fresh=is_fresh)
         return self.drain_on(now)
 
     def drain_on(self, now: Now) -> Outcome | None:
@@ -171,7 +169,16 @@ class Eviction:
         why = self._drain.advance(now, may_ask=self._given_up is None)
         if self._given_up is not None and not self._drain.is_asking:
             return self._end(*self._given_up, now)
+        if why is not None and not self.has_drained:
+            self._drain.cancel()
+            self._drain = None
+            return self._rehearse_later(why, now)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
+
+    def _rehearse_later(self, why: str, now: Now) -> Outcome | None:
+        """Wait for another dry run, since nothing was drained after this one."""
+        answer = EvictionAnswer.LATER
+        return self._wait(EvictionResult(ticket=self.ticket, answer=answer, reason=why, wait_s=5.0), now)
 
     def see_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too."""
@@ -215,9 +222,9 @@ class Eviction:
         if self.pending is None or (result is Result.GONE and self.has_drained):
             return None
         if self.is_awaited:
-            self._given_up = self._given_up or (result, reason)
-            if self._drain is not None:
-                self._drain.cancel()
+            has_drained = self._drain is not None and self._drain.cancel()
+            if result is not Result.GONE or not has_drained:
+                self._given_up = self._given_up or (result, reason)
             return None
         return self._end(result, reason, now)
 

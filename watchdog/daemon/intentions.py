@@ -75,17 +75,22 @@ class Intentions:
     def write(
         self, entries: Iterable[PlanEntry], attribution: Attribution
     ) -> dict[AccountKey, "Future[int] | Outcome"]:
-        """Write down what is about to begin: by account, its number once on disk, or its outcome if it ended before."""
+        """Write down what is about to begin: by account, its number once on disk, or its outcome if it ended before.
+
+        What waits for its turn is left out.
+        """
         by_account: dict[AccountKey, Future[int] | Outcome] = {}
         self._waiting = {}
         for entry in entries:
             intended = self._intend(entry, attribution)
+            if intended is None:
+                continue
             by_account[entry.account] = intended
             if not isinstance(intended, Outcome):
                 self._waiting[entry.account] = entry, intended
         return by_account
 
-    def _intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome":
+    def _intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome | None":
         match entry.do:
             case Do.KILL:
                 return self._kills.intend(entry)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from enum import Enum, auto
+from functools import partial
 from typing import Final, Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment
@@ -16,7 +17,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
-from watchdog.daemon.drain import BUSY, Drain, Drains, SeeClients, SeenClients, no_clients
+from watchdog.daemon.drain import Drain, Drains, SeeClients, SeenClients, no_clients
 from watchdog.node.process import Handle
 
 MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
@@ -26,6 +27,7 @@ _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
 _SETTLES_S = 2.0  # the most between a process releasing its GPU memory and its end
 _MOST_DESCRIBED = 20
+_HAD_ENDED: Final = "its processes had ended"
 ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
@@ -112,6 +114,7 @@ class Kill:
     ) -> None:
         self.entry = entry
         self._number = number  # in the journal
+        self.victims: tuple[str, ...] = ()  # in words
         self._first_signal = first_signal
         self._release_timeout_s = release_timeout_s
         self._find_members = find_members
@@ -124,6 +127,7 @@ class Kill:
         self._searched_s: float | None = None
         self._rounds = 0
         self._is_spared = False
+        self._is_to_begin = False
         self._result = Result.DONE
         self._reason = ""
         start_s = first_signal.boottime_s
@@ -134,17 +138,24 @@ class Kill:
         self.next_wake_s = start_s
 
     def send_first(
-        self, handles: list[Handle], drains: Drains, seen: SeenClients, is_fresh: Callable[[], bool]
+        self,
+        handles: list[Handle],
+        drains: Drains,
+        seen: SeenClients,
+        objection: Callable[[PlanEntry], str | None],
+        is_fresh: Callable[[], bool],
     ) -> bool:
         """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
 
         The signal comes before any search for forks, during which the last look would age. If there are MPS clients,
-        the first of them is drained instead. `seen` are those of the last full reading.
+        the first of them is drained instead: the kill has begun once that request was sent. `seen` are those of the
+        last full reading. `objection` gives a reason against the first signal, `is_fresh` whether the last look counts.
         """
         self._handles = {handle.key: handle for handle in handles}
+        self._objection = objection
         self.drain = Drain(
             drains,
-            self.entry.to_drain,
+            self.entry,
             seen,
             note=self._note_drained,
             may_live=self._may_live,
@@ -154,8 +165,13 @@ class Kill:
         if self.drain.is_clear:
             self._send(self._first_kind, handles, self._first_signal)
         elif self.drain.has_asked:
-            self._phase, self._grace_ends_s = _Phase.DRAINING, math.inf
-        return bool(self._sent) or self._result is Result.FAILED
+            self._phase, self._grace_ends_s, self._is_to_begin = _Phase.DRAINING, math.inf, True
+        return bool(self._sent) or self._result is Result.FAILED or self._phase is _Phase.DRAINING
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was sent: a signal, or a request to drain a client."""
+        return not self._is_to_begin or bool(self._sent)
 
     @property
     def _first_kind(self) -> signal.Signals:
@@ -187,6 +203,11 @@ class Kill:
             number=self._number,
         )
 
+    def begun(self, now: Now) -> Outcome:
+        """The outcome right after the first signal."""
+        begun = self.outcome(Result.DONE, "", now)
+        return replace(begun, victims=self.victims, reaction_s=reaction_s(self.entry, now))
+
     @property
     def has_ended(self) -> bool:
         """Whether its processes have ended, so that only their memory is waited for."""
@@ -209,7 +230,7 @@ class Kill:
 
         A client that has been drained can't go on working, so it is not spared.
         """
-        if not self._is_spared and not self.drain.has_asked:
+        if not self._is_spared and not self.drain.has_sent:
             self._is_spared = True
             self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + _SETTLES_S)
 
@@ -223,7 +244,8 @@ class Kill:
         """Do what is due by now; the outcome if it has failed."""
         if self._result is Result.FAILED and not self._sent:
             return self.stop(Result.FAILED, self._reason, now)
-        why = None if self.has_ended else self.drain.advance(now, may_ask=now.boottime_s >= self._not_before_s)
+        may_ask, has_begun = now.boottime_s >= self._not_before_s, bool(self._sent)
+        why = None if self.has_ended else self.drain.advance(now, may_ask=may_ask, has_begun=has_begun)
         if why is not None:
             no_more = "no process was signalled" if self._phase is _Phase.DRAINING else "no further signal was sent"
             return self.stop(Result.FAILED, f"{why}; {no_more}", now)
@@ -245,9 +267,14 @@ class Kill:
             forks, are_all = self._find_forks()
             _close(forks.values())
             if not forks and are_all:
+                if not self.has_begun:
+                    return self.stop(Result.GONE, _HAD_ENDED, now)
                 self._wait_for_memory(now)
                 return None
         self.next_wake_s = now.boottime_s + _POLL_MAX_S / 2
+        why = None if self.has_begun or not self.drain.is_clear else self._objection(self.entry)
+        if why is not None:
+            return self.stop(Result.INTERRUPTED, why, now)
         if self.drain.is_clear and now.boottime_s >= self._not_before_s:
             self._phase = _Phase.GRACE
             self._grace_ends_s = min(self._grace_ends_s, now.boottime_s + self.entry.definition.grace_s)
@@ -273,6 +300,8 @@ class Kill:
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Send no further signal; None if none is needed, since SIGTERM has ended all its processes."""
+        if self._can_withdraw(now):
+            return self._withdraw(reason, now)
         if not self._close_ended():
             forks, are_all = self._find_forks()
             _close(forks.values())
@@ -282,16 +311,28 @@ class Kill:
         return self.stop(result, reason, now)
 
     def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
-        """End it without a further signal.
+        """End it without a further signal; it is withdrawn if nothing was sent.
 
         Unless an interruption is final, the next daemon reads the journal and waits for the memory.
         """
+        if self._can_withdraw(now):
+            return self._withdraw(reason, now)
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
             self._record.end(self._number, result, reason, now)
         if is_final and result is Result.INTERRUPTED:
             self._record.released(self._number, now, None, reason)
         return self._finish(self._result if was_over else result, reason, now)
+
+    def _can_withdraw(self, now: Now) -> bool:
+        """Whether nothing was sent; then nothing is sent any more."""
+        if not self.has_begun and self.drain.cancel():
+            self.drain.note_sent(now)
+        return not self.has_begun
+
+    def _withdraw(self, reason: str, now: Now) -> Outcome:
+        self._record.withdraw(self._number, reason, now)
+        return self._finish(Result.WITHDRAWN, reason, now)
 
     def _have_all_ended(self, now: Now) -> bool:
         """Whether no process is left in the grace period; processes started since its beginning get SIGTERM.
@@ -329,6 +370,7 @@ class Kill:
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
+        self.drain.cancel()
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         self._record.end(self._number, self._result, self._reason, now)
         self.next_wake_s = float("inf")
@@ -425,6 +467,7 @@ class Kills:
         self._drains = drains or Drains()
         self._clients_of: SeeClients = no_clients
         self._under_way: dict[AccountKey, Kill] = {}
+        self._begun: list[Outcome] = []
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -439,8 +482,13 @@ class Kills:
         for key, kill in self._under_way.items():
             yield key, tuple(sent.signal for sent in kill.sent), kill.has_ended
 
-    def intend(self, entry: PlanEntry) -> "Future[int] | Outcome":
-        """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before."""
+    def intend(self, entry: PlanEntry) -> "Future[int] | Outcome | None":
+        """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before.
+
+        None: it waits for its turn at an MPS control daemon, so it is for a later cycle.
+        """
+        if not self._drains.may_begin(entry.account, entry.to_drain, self._clock()):
+            return None
         try:
             ready = self._pin(entry)
         except PermissionError as error:
@@ -449,7 +497,7 @@ class Kills:
         _close(ready)
         now = self._clock()
         if not ready:
-            return Outcome(entry=entry, result=Result.GONE, at=now, reason="its processes had ended")
+            return Outcome(entry=entry, result=Result.GONE, at=now, reason=_HAD_ENDED)
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def begin(
@@ -459,12 +507,13 @@ class Kills:
         release_timeout_s: float,
         objection: Callable[[PlanEntry], str | None],
         fresh_until_s: float = math.inf,
-    ) -> Outcome:
+    ) -> Outcome | None:
         """Begin a kill whose intention is on disk and that a last look has justified since then.
 
         `objection`, called right before the first signal, gives a reason against it; a drain is not sent after
         `fresh_until_s` (CLOCK_BOOTTIME), when the last look is too old. The outcome is that right after
-        the signal (`done` means: begun), or the result if it could not begin.
+        the signal (`done` means: begun), or the result if it could not begin. None: an MPS control daemon is about to
+        be asked, and the kill begins when that is done, which `take_begun` gives, or is withdrawn.
         """
         try:
             ready = self._pin(entry)
@@ -477,22 +526,32 @@ class Kills:
         why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
         if seen.has_others_beside and any(self._processes.leads_container(handle.key.pid) for handle in ready):
             why = "its end would end its container, in which another process is an MPS client or server"
-        why = (why or objection(entry)) if ready else "its processes had ended"
+        why = (why or objection(entry)) if ready else _HAD_ENDED
         if why is not None:
             _close(ready)
+            self._drains.leave(entry.account)
             return withdraw(self._record, entry, number, why, self._clock())
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
-        if not kill.send_first(ready, self._drains, seen, lambda: self._clock().boottime_s <= fresh_until_s):
-            is_busy = any(handle.alive() for handle in ready)
+        kill.victims = victims
+        is_fresh = partial(self._is_at_most, fresh_until_s)
+        if not kill.send_first(ready, self._drains, seen, objection, is_fresh):
             _close(ready)
-            return withdraw(self._record, entry, number, BUSY if is_busy else "its processes had ended", self._clock())
+            return withdraw(self._record, entry, number, _HAD_ENDED, self._clock())
         self._under_way[entry.account] = kill
-        failed = kill.advance(now)
-        if failed is not None:
+        ended = kill.advance(now)
+        if ended is not None:
             del self._under_way[entry.account]
-            return failed
-        return replace(kill.outcome(Result.DONE, "", now), victims=victims, reaction_s=reaction_s(entry, now))
+            return ended
+        return kill.begun(now) if kill.has_begun else None
+
+    def _is_at_most(self, limit_s: float) -> bool:
+        return self._clock().boottime_s <= limit_s
+
+    def take_begun(self) -> tuple[Outcome, ...]:
+        """The kills that have begun since the last call, after waiting for the first request to drain to be sent."""
+        begun, self._begun = tuple(self._begun), []
+        return begun
 
     def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         """The living processes to act on: of the victim or, with scope `pod`, of all containers, never the sandbox."""
@@ -540,6 +599,7 @@ class Kills:
         """
         outcomes: list[Outcome] = []
         for key, kill in list(self._under_way.items()):
+            had_begun = kill.has_begun
             if kill.is_in_grace and (reason := objection(kill.entry)) is not None:
                 outcome = kill.call_off(Result.INTERRUPTED, reason, now)
             else:
@@ -547,6 +607,8 @@ class Kills:
                     kill.postpone(now)
                 is_due = kill.next_wake_s <= now.boottime_s or kill.drain.is_asking
                 outcome = kill.advance(now) if is_due else None
+            if kill.has_begun and not had_begun:
+                self._begun.append(kill.begun(now))
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]

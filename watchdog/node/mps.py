@@ -12,7 +12,14 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PinnedLimit, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.policy import Draining
-from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, SilentError, find_program, shortened
+from watchdog.node.mps_control import (
+    ControlDaemon,
+    InvalidAnswerError,
+    NotSentError,
+    SilentError,
+    find_program,
+    shortened,
+)
 from watchdog.node.mps_limits import limits_of, own_limits
 from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
 from watchdog.node.procfs import Procfs
@@ -45,6 +52,7 @@ class _Pipe:
         self.jobs: deque[Callable[[], None]] = deque()
         self.is_busy = False
         self.is_querying = False
+        self.is_awaited = False  # an action waits for the end of the query
         self.wait_s = 0.0
         self.not_before_s = 0.0
         self.limits_due_s = 0.0
@@ -140,16 +148,20 @@ class MpsControl:
             )
 
     def is_querying(self, pipe: str) -> bool:
-        """Whether the daemon of a pipe is being queried, so that a drain would wait."""
+        """Whether the daemon of a pipe is being queried, so that a drain would wait; the bell is rung at the end."""
         with self._lock:
-            return pipe in self._pipes and self._pipes[pipe].is_querying
+            known = self._pipes.get(pipe)
+            if known is None or not known.is_querying:
+                return False
+            known.is_awaited = True
+            return True
 
     def drain(
         self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
     ) -> None:
         """Drain clients one after the other, up to the first that can't be drained; returns at once.
 
-        `may_send` is called on another thread right before each request.
+        `may_send` is called on another thread right before each request is sent: with False, it is not.
         """
         for path in dict.fromkeys(client.pipe for client in clients):
             here = tuple(client for client in clients if client.pipe == path)
@@ -269,12 +281,13 @@ class MpsControl:
         finally:
             with self._lock:
                 pipe.answers, pipe.is_querying = answers, False
+                was_awaited, pipe.is_awaited = pipe.is_awaited, False
                 if answers.problem is None:
                     pipe.wait_s = pipe.not_before_s = 0.0
                 else:
                     pipe.wait_s = min(max(2 * pipe.wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
                     pipe.not_before_s = now.boottime_s + pipe.wait_s
-            if answers != before:
+            if answers != before or was_awaited:
                 self._bell.ring()
 
     def _server_limits(
@@ -283,6 +296,8 @@ class MpsControl:
         known = pipe.answers.limits if now.boottime_s < pipe.limits_due_s else {}
         limits = {at: known[at] for at in wanted if at in known}
         for server, gpu in sorted(wanted - limits.keys()):
+            if pipe.jobs:
+                break  # a drain waits; what is missing is asked next time
             limit = pipe.daemon.limit(server, gpu)
             if limit is None and gpus == 1:  # an older driver only knows devices by number, and there is only one
                 limit = pipe.daemon.limit(server, "0")
@@ -317,9 +332,10 @@ class MpsControl:
         drained, reason = Drained.DONE, "it had ended by then"
         try:
             if self._is_alive(client.key):
-                drained, reason = Drained.REFUSED, "it was called off, or its last look was too old, before it was sent"
-                if may_send():
-                    drained, reason = self._terminate(pipe, client)
+                drained, reason = self._terminate(pipe, client, may_send)
+        except NotSentError as error:
+            if self._is_alive(client.key):
+                drained, reason = Drained.REFUSED, error.problem.cause
         except OSError as error:
             drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
         except (SilentError, InvalidAnswerError) as error:
@@ -335,9 +351,13 @@ class MpsControl:
             pipe.answers = replace(pipe.answers, clients=clients)
             self._asked = frozenset()
 
-    def _terminate(self, pipe: _Pipe, client: DrainableClient) -> tuple[Drained, str]:
-        """Drain a client whose identity has just been checked; if the daemon does not agree, see whether it is gone."""
-        answer = pipe.daemon.terminate(client.server_pid, client.key.pid)
+    def _terminate(self, pipe: _Pipe, client: DrainableClient, may_send: Callable[[], bool]) -> tuple[Drained, str]:
+        """Drain a client, whose identity is checked right before; if the daemon does not agree, see if it is gone."""
+
+        def is_due() -> bool:
+            return self._is_alive(client.key) and may_send()
+
+        answer = pipe.daemon.terminate(client.server_pid, client.key.pid, is_due)
         if answer == "0":
             return Drained.DONE, ""
         clients = pipe.daemon.clients()

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -48,6 +48,10 @@ class NoProgramError(MpsError):
 
 class SilentError(MpsError):
     """The daemon was not reached or did not answer in time; whether a command was carried out is unknown."""
+
+
+class NotSentError(MpsError):
+    """A command was not sent, since it was no longer wanted."""
 
 
 class InvalidAnswerError(MpsError):
@@ -136,9 +140,9 @@ class ControlDaemon:
         servers = self.servers() if servers is None else servers
         return {client: server for server in servers for client in self._pids(f"get_client_list {server}")}
 
-    def terminate(self, server_pid: int, client_pid: int) -> str:
-        """Drain a client; the daemon's answer, `0` if it agreed."""
-        return self.ask(f"terminate_client {server_pid} {client_pid}").strip()
+    def terminate(self, server_pid: int, client_pid: int, may_send: Callable[[], bool] = lambda: True) -> str:
+        """Drain a client; the daemon's answer, `0` if it agreed. NotSentError if `may_send`, called last, says no."""
+        return self.ask(f"terminate_client {server_pid} {client_pid}", may_send).strip()
 
     def limit(self, server_pid: int, device: str) -> int | None:
         """The bytes that a server lets each of its clients pin on a device; None if there is no readable limit.
@@ -159,10 +163,10 @@ class ControlDaemon:
             "look into its control.log; a daemon that was started with protocol 3 can't be used",
         )
 
-    def ask(self, command: str) -> str:
+    def ask(self, command: str, may_send: Callable[[], bool] = lambda: True) -> str:
         """Send one command and return its answer, checking before and after that the pipe is the trusted one."""
         before = check_pipe(self.pipe, self._trusted_uid)
-        answer = self._call(command)
+        answer = self._call(command, may_send)
         try:
             is_same = check_pipe(self.pipe, self._trusted_uid) == before
         except MpsError:
@@ -173,7 +177,7 @@ class ControlDaemon:
             )
         return answer
 
-    def _call(self, command: str) -> str:
+    def _call(self, command: str, may_send: Callable[[], bool]) -> str:
         if self._unreaped is not None and self._unreaped.poll() is None:
             raise SilentError(
                 f"the last call to the MPS control daemon of {self.pipe} was killed and has not ended",
@@ -197,6 +201,8 @@ class ControlDaemon:
                 "it must be executable, for this machine, and on a mount without noexec",
             ) from error
         try:
+            if not may_send():  # the program runs, so nothing is left to wait for
+                raise NotSentError("it was called off, or its last look was too old, before it was sent")
             return self._converse(process, command)
         finally:
             self._end(process)

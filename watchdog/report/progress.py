@@ -8,7 +8,6 @@ from math import ceil
 from typing import Final
 
 from watchdog.core.assessment import Verdict
-from watchdog.core.mps import DRAIN
 from watchdog.core.policy import Do
 from watchdog.report.sentences.action import under_way_sentence
 from watchdog.report.sentences.following import coming, is_enforced
@@ -164,7 +163,7 @@ def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float 
 def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) -> str:
     if under_way.ended:
         return f"{'killed' if under_way.signals else 'ended'}, memory not freed yet"
-    if under_way.signals == (DRAIN,):
+    if under_way.is_draining:
         return "being killed, MPS clients are drained first"
     left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0
     if status.hangs_since is not None and left_s > 0:

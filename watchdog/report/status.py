@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.errors import WatchdogError
+from watchdog.core.mps import DRAIN
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST, parse_percent
 from watchdog.report.text import inert, rfc3339
@@ -166,6 +167,12 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
     sigkill_at: Moment | None = None
     signals: tuple[str, ...] = ()
     ended: bool = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether MPS clients are drained first; until they are, it is not known when SIGKILL would come."""
+        is_first = not self.signals and self.step is not None and self.do is Do.KILL and self.sigkill_at is None
+        return not self.ended and (is_first or self.signals == (DRAIN,))
 
 
 class StepStatus(Struct, frozen=True, kw_only=True):

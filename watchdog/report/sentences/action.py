@@ -130,9 +130,9 @@ def replaced_by(owner: Owner | None) -> str:
 def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
     """An action in progress: which signals were sent, and that its memory is waited for."""
     timeout_s, grace_s = status.release_timeout_s, under_way.grace_s or 0
-    if under_way.signals == (DRAIN,) and not under_way.ended:
+    if under_way.is_draining:
         whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
-        return f"A kill of {whose} is in progress: the MPS server was asked to end its clients first."
+        return f"A kill of {whose} is in progress: the MPS server is asked to end its clients first."
     waits = f"the watchdog then waits{f' up to {format_duration(timeout_s)}' if timeout_s else ''}"
     match under_way.do:
         case Do.WARN:
