@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from watchdog.core.plan import CycleReport
 from watchdog.export.metrics import Metrics, render
 
+POD = {"namespace": "a", "pod": "trainer"}
+ACCOUNT = {**POD, "container": "", "gpu": "", "rule": "notebooks"}
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -50,3 +52,9 @@ def value(found: Found, name: str, **labels: str) -> float | None:
 def series(found: Found, name: str) -> list[dict[str, str]]:
     """The labels of each series of this name."""
     return [dict(labels) for each, labels in found if each == f"gpu_watchdog_{name}"]
+
+
+def values(found: Found, **labels: str) -> dict[str, float]:
+    """The samples with exactly these labels, by name."""
+    wanted = frozenset(labels.items())
+    return {name.removeprefix("gpu_watchdog_"): value for (name, each), value in found.items() if each == wanted}

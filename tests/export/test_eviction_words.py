@@ -269,6 +269,19 @@ def test_another_brake_is_named_as_such() -> None:
     assert "too old to act on" in withheld_because(entry)
 
 
+def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
+    """One that was in progress when the daemon was killed is in the journal as unfinished."""
+    path = tmp_path / "journal.db"
+    world = Told(path)
+    world.tell(0)
+    assert world.file is not None
+    world.file.close()
+    reopened = Journal.open(path, JournalLimits(), "n1")
+    (left,) = reopened.unfinished()
+    assert (left.account.uid, left.result, [key.pid for key in left.targets]) == ("a", None, [5])
+    reopened.close()
+
+
 NO_RIGHT = (
     'evicting the pod: the API server answered 403: pods "pod-a" is forbidden: User '
     '"system:serviceaccount:gpu-memory-watchdog:gpu-memory-watchdog" cannot create resource "pods/eviction" in API '
@@ -306,16 +319,3 @@ def test_our_own_eviction_is_no_withholding() -> None:
     ]
     assert not any(world.counters.withheld.values())
     assert "protected" not in why(status)
-
-
-def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
-    """Killed while its memory was awaited, or while an answer was: the action stands in the journal as unfinished."""
-    path = tmp_path / "journal.db"
-    world = Told(path)
-    world.tell(0)
-    assert world.file is not None
-    world.file.close()
-    reopened = Journal.open(path, JournalLimits(), "n1")
-    (left,) = reopened.unfinished()
-    assert (left.account.uid, left.result, [key.pid for key in left.targets]) == ("a", None, [5])
-    reopened.close()

@@ -87,24 +87,19 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         assert number == family.times * there[family.per], family.name
 
 
-def test_an_account_has_one_verdict() -> None:
-    """Where nobody is judged there are as many verdicts as accounts: two pods of one name have one together."""
+def test_what_an_account_has_while_something_is_wrong_is_bounded() -> None:
+    """One verdict and one series for each brake that withholds its step; two pods of one name have them together."""
     containers = tuple(container(f"c{number}", "-1", of="u1") for number in range(5))
     pods = tuple(trainer(uid=uid, containers=containers) for uid in ("u1", "u2"))
     under = policy(replace(NOTEBOOKS, account="container"))
     found = after(Story(under=under, pods=pods).see(snapshot()))
     assert value(found, "accounts", verdict="misdeclared") == 10
     assert sorted(labels["container"] for labels in series(found, "account_verdict")) == [f"c{n}" for n in range(5)]
-
-
-def test_what_is_withheld_is_bounded_by_accounts_and_brakes() -> None:
-    """Each of 200 pods over its limit has one series while its kill is held back, and two pods of one name have one."""
-    due = entry().assessment
-    names = [trainer(uid=f"u{number}", name=f"p{number // 2}") for number in range(PODS)]
-    entries = [withheld(Brake.NODE, assessment=replace(due, pod=pod)) for pod in names]
-    report = climbing()
-    found = after(replace(report, plan=replace(report.plan, entries=tuple(entries))))
-    assert sorted(labels["pod"] for labels in series(found, "account_withheld")) == sorted({pod.name for pod in names})
+    report, due = climbing(), entry().assessment
+    named = [replace(due, pod=trainer(uid=f"u{number}", name=f"p{number // 2}")) for number in range(PODS)]
+    entries = tuple(withheld(Brake.NODE, assessment=each) for each in named)
+    found = after(replace(report, plan=replace(report.plan, entries=entries)))
+    assert sorted(labels["pod"] for labels in series(found, "account_withheld")) == sorted({e.pod.name for e in named})
 
 
 def test_the_sum_over_a_pods_containers_and_gpus_is_the_pods() -> None:

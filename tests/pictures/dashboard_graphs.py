@@ -1,7 +1,7 @@
 """The curves of a panel as SVG: lines, stacked areas, stacked bars, with the marks of what was done."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from math import ceil, log10
@@ -14,8 +14,6 @@ HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 12, 12, 26
 # Without the colours that panels give: red, orange, purple, grey.
 PALETTE: Final = ("#1f5fae", "#2b7a3d", "#7a7a2b", "#00707a", "#c9a227", "#a0307a", "#7a4b2a", "#5fa8d3", "#94b447")
-
-
 _DASHES: Final = {"solid": "", "dashed": ' stroke-dasharray="7 5"', "dotted": ' stroke-dasharray="2 5"'}
 
 
@@ -51,7 +49,6 @@ class Graph:
     unit: str
     step_s: float
     marks: Sequence[tuple[float, str]] = ()
-    at: float | None = field(default=None)
 
     def svg(self) -> str:
         """Draw it."""
@@ -73,7 +70,7 @@ class Graph:
 
     def _highest(self) -> float:
         stacks: dict[int, float] = {}
-        alone = [self.at or 0.0]
+        alone = [0.0]
         for curve in self.curves:
             for at, value in curve.points:
                 if curve.stacked or curve.bars:
@@ -93,9 +90,6 @@ class Graph:
             anchor = {0: "start", 4: "end"}.get(part, "middle")
             clock = f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
             parts.append(f'<text x="{self._x(at):.1f}" y="{HEIGHT - 6}" text-anchor="{anchor}">{clock}</text>')
-        if self.at is not None:
-            y = self._y(self.at, highest)
-            parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#c0202f"/>')
         return parts
 
     def _filled(self, highest: float) -> list[str]:

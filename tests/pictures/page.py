@@ -2,8 +2,7 @@
 
 It writes page-NODE-THEME.png: the page of a node of one card and four pods and of one of eight cards and a hundred
 pods, from the real daemon over the stub of NVML, on a screen with a phone beside it, light and dark; and
-pods-THEME.png: the pods of the larger node by a filter. With `--states` it writes page-STATE-WIDTH-THEME.png instead:
-each state of a node as high as its page.
+pods-THEME.png: the pods of the larger node by a filter.
 """
 
 import base64
@@ -17,15 +16,15 @@ from typing import Final
 
 from playwright.sync_api import Browser
 
-from tests.browser.browsing import PHONE, WALL, Theme, chromium, visit
+from tests.browser.browsing import Theme, chromium, visit
 from tests.browser.crowd import crowd
-from tests.browser.states import STATES, over
+from tests.browser.states import over
 from tests.rig import Daemon
 
 _THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 _NODES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Daemon]]]] = {
     "small": partial(over, cards=1),
-    "full": partial(crowd, cards=8, pods=100, processes=100),
+    "full": partial(crowd, cards=8, pods=100),
 }
 _SCREEN: Final = (1280, 820)
 _BESIDE: Final = (390, 820)
@@ -72,29 +71,14 @@ def _beside(browser: Browser, shots: list[bytes], path: Path) -> Path:
     return path
 
 
-def draw_states(folder: Path) -> Iterator[Path]:
-    """Draw each state of a node into a folder, on a phone and on a wall."""
-    everything: Mapping[str, Callable[[Path], AbstractContextManager[Daemon]]] = {**STATES, "crowd": crowd}
-    with chromium() as browser:
-        for name, state in everything.items():
-            with tempfile.TemporaryDirectory() as root, state(Path(root)) as running:
-                for size in (PHONE, WALL):
-                    for theme in _THEMES:
-                        path = folder / f"page-{name}-{size[0]}-{theme}.png"
-                        with visit(browser, f"http://127.0.0.1:{running.port}/?still", size, theme) as seen:
-                            seen.page.screenshot(path=path, full_page=True)
-                        yield path
-
-
 def main() -> int:
     """Draw into the folder that is named on the command line; the exit code."""
-    *options, where = sys.argv[1:] or [""]
-    if not where or options not in ([], ["--states"]):
-        sys.stderr.write("which folder? python -m tests.pictures.page [--states] FOLDER\n")
+    if len(sys.argv) != 2:
+        sys.stderr.write("which folder? python -m tests.pictures.page FOLDER\n")
         return 2
-    folder = Path(where)
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (draw_states if options else draw)(folder):
+    for path in draw(folder):
         sys.stdout.write(f"{path} {path.stat().st_size // 1024} KiB\n")
     return 0
 
