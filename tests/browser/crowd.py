@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cli.crowd import CARDS, PODS, Tenant
+from tests.cli.crowd import CARDS, PODS, SimTenant
 from tests.cli.crowd import crowd as node
 from tests.rig import Daemon
 from tests.rig.command import daemon
@@ -28,14 +28,14 @@ def crowd(root: Path, *, cards: int = CARDS, pods: int = PODS) -> Iterator[Daemo
     # It only observes: a proc that is not the daemon's own is good for nothing else.
     policy = write_policy(root, *_STEPS, mode="observe", more=_MORE).read_text(encoding="utf-8")
     with (
-        node(root, _tenants(pods, cards), policy, cards) as made,
+        node(root, _tenants(pods, cards), cards, policy=policy) as made,
         daemon(root, made.stub_file, *made.arguments) as running,
     ):
         running.wait_passes(2)
         yield running
 
 
-def _tenants(pods: int, cards: int) -> Iterator[Tenant]:
+def _tenants(pods: int, cards: int) -> Iterator[SimTenant]:
     """Tenants of many sizes: one in 25 is over, one in 12 declares nothing."""
     dice = random.Random(16)
     for number in range(pods):
@@ -45,4 +45,4 @@ def _tenants(pods: int, cards: int) -> Iterator[Tenant]:
             used = int(size * GIB * dice.uniform(1.3, 1.8))
         name = f"{dice.choice(_WORK)}-{dice.getrandbits(40):010x}-{number % 5}"
         declared = None if number % 12 == 5 else f"{size}Gi"
-        yield Tenant(name=name, namespace=dice.choice(_TEAMS), declared=declared, used=used, card=number % cards)
+        yield SimTenant(name=name, namespace=dice.choice(_TEAMS), declared=declared, used=used, card=number % cards)

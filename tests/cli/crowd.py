@@ -96,12 +96,14 @@ def many() -> Iterator[SimTenant]:
 
 
 @contextmanager
-def crowd(root: Path, tenants: Iterable[SimTenant] = (), cards: int = CARDS) -> Iterator[Crowd]:
+def crowd(
+    root: Path, tenants: Iterable[SimTenant] = (), cards: int = CARDS, *, policy: str = POLICY
+) -> Iterator[Crowd]:
     """A node with these tenants, or with many, whose processes are ended at the end."""
     listed = tuple(tenants) or tuple(many())
     made = Crowd(root=root)
     with sleepers(len(listed)) as pids:
-        (root / "policy.toml").write_text(POLICY, encoding="utf-8")
+        (root / "policy.toml").write_text(policy, encoding="utf-8")
         for name in ("self", "stat", "sys"):
             _link(root / "proc" / name, Path("/proc") / name)
         for number, (tenant, pid) in enumerate(zip(listed, pids, strict=True)):
