@@ -27,28 +27,23 @@ def _own(place: Place) -> Facts:
 
 CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
     "apparmor": (
-        ("no AppArmor profile confines", GOOD),
         ("has its own profile", _confined(profile="cri-containerd.apparmor.d", is_of_runtime=True)),
         ("whether that allows signals", _confined(profile="gpu-guard")),
     ),
     "selinux": (
-        ("SELinux does not confine", GOOD),
         ("SELinux does not confine", _confined(selinux_type="spc_t")),
         ("has the SELinux type container_t", _confined(selinux_type="container_t")),
     ),
     "policy_mount": (
-        ("this does not run in a pod", GOOD),
         ("is mounted", spoilt("container", in_pod=True, has_policy_mount=True)),
         ("the policy is the image's own", _of_image(policy=policy(mode="observe"))),
         ("the policy is the image's own", _of_image(policy=None)),
         ("enforces by the image's own policy", _of_image(policy=policy(mode="enforce"))),
     ),
     "temporary_folder": (
-        ("temporary files can be created in", GOOD),
         ("no folder for temporary files", spoilt("container", temporary_problem="No usable temporary directory found")),
     ),
     "pod_uid": (
-        ("this does not run in a pod", GOOD),
         ("which pod this runs in is unknown", spoilt("container", in_pod=True)),
         ("which pod this runs in is unknown", _own(Place(kind=PlaceKind.POD, container="1" * 64))),
         ("with the UID 8c2f4a1e", _own(Place(kind=PlaceKind.POD, pod="8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60"))),
