@@ -1,6 +1,6 @@
-"""What a run of the tests that was killed leaves behind, and the next one takes away: folders and cgroups.
+"""What a run of the tests that was killed leaves behind, and the next one removes: folders and cgroups.
 
-Processes and mounts are not among it: servers end with whoever started them, a node's namespaces end what is inside.
+Not processes and mounts: servers end with the process that started them, and a namespace ends what is inside it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-# Held by flock while a run lives: the kernel lets go of it however the run ends, and a file that nobody holds is that
+# Held by flock while a run lives: the kernel releases it however the run ends, and a file that is not held is that
 # of a run that could not remove it.
 _CLAIM: Final = "in-use"
 _NOTES: Final = "cgroups-made"
@@ -27,7 +27,7 @@ OF_A_NODE: Final = "gpu-watchdog-"
 
 
 def pytest_configure() -> None:
-    """Let SIGTERM, by which CI ends a run that it gives up, be like Ctrl-C: what was begun is taken down in order."""
+    """Let SIGTERM, by which CI cancels a run, act like Ctrl-C: everything is taken down in order."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -41,7 +41,7 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Inside, everybody can tell that pytest's folder is in use; first, what killed runs left beside it is removed."""
+    """Mark pytest's folder as in use, after removing what killed runs left beside it."""
     top = folder.parent if folder.name.startswith("popen-") else folder  # the workers of pytest-xdist share it
     for each in top.parent.glob("pytest-*"):
         if each != top and not each.is_symlink() and _is_abandoned(each):
@@ -96,7 +96,7 @@ def _remove(folder: Path) -> None:
     for each in map(Path, reversed(made)):
         if each.name.startswith(OF_A_NODE):
             _remove_with_all_inside(each)
-        # One that somebody has put a cgroup or a process into since is busy, and stays.
+        # One that has a cgroup or a process in it by now is busy, and stays.
         with contextlib.suppress(OSError):
             each.rmdir()
     shutil.rmtree(folder, ignore_errors=True)

@@ -19,7 +19,7 @@ _CLAIMS: Final[list[socket.socket]] = []
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listens on, and that no other test gets while this process lives."""
+    """A port without a listener that no other test gets while this process lives."""
     return free_ports(1, address)[0]
 
 

@@ -46,7 +46,7 @@ def http(body: bytes, head: str = "200 OK", more: str = "") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("given", "asked"),
+    ("given", "queried"),
     [
         ("http://127.0.0.1:9837", "http://127.0.0.1:9837/api/status"),
         ("http://127.0.0.1:9837/", "http://127.0.0.1:9837/api/status"),
@@ -55,9 +55,9 @@ def http(body: bytes, head: str = "200 OK", more: str = "") -> bytes:
         ("http://[::1]:9837", "http://[::1]:9837/api/status"),
     ],
 )
-def test_the_address_of_the_status(given: str, asked: str) -> None:
+def test_the_address_of_the_status(given: str, queried: str) -> None:
     """The daemon's address is enough, and that of the status itself is taken too."""
-    assert status_url(given) == asked
+    assert status_url(given) == queried
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_nobody_listens() -> None:
 
 def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A query of this node does not go to the proxy that the shell has for the internet."""
-    with answering(http(json.dumps(STATUS).encode())) as (url, _), answering(b"") as (proxy, asked):
+    with answering(http(json.dumps(STATUS).encode())) as (url, _), answering(b"") as (proxy, requests):
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy)
         monkeypatch.setenv("no_proxy", "")
         monkeypatch.setenv("NO_PROXY", "")
         assert query_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ _KILLED: Final = """
 
 
 def run(folder: Path, *cgroups: Path) -> subprocess.Popen[str]:
-    """A run of its own, which ends or is killed as it is told by its stdin."""
+    """A separate run, which ends or is killed on a line of its stdin."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(_KILLED), str(folder), *map(str, cgroups)]
     pipe = subprocess.PIPE
@@ -49,7 +49,7 @@ def next_run(beside: Path) -> AbstractContextManager[None]:
 
 @pytest.mark.parametrize("order", ["end", "kill"])
 def test_the_folder_of_a_run_that_was_killed_goes_with_the_next(tmp_path: Path, order: str) -> None:
-    """One that ended in order leaves its own, for a look at it, and that of one that still runs is not touched."""
+    """A run that ended in order keeps its folder for inspection; one that still runs is left alone."""
     other, alive = run(tmp_path / "pytest-1"), run(tmp_path / "pytest-2")
     try:
         other.communicate(f"{order}\n", timeout=60)
@@ -64,7 +64,7 @@ def test_the_folder_of_a_run_that_was_killed_goes_with_the_next(tmp_path: Path, 
 # A worker that makes what workers share, where none has made it yet, and says who made it.
 @pytest.mark.node
 def test_its_cgroups_go_with_it(tmp_path: Path) -> None:
-    """A node's with all that is below it, which no note tells; another one only where nobody is in it."""
+    """A node's cgroups go with all that is below; another one only if no process is in it."""
     need_root()
     hierarchies = mounts("cgroup") or mounts("cgroup2")
     if not hierarchies:

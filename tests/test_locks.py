@@ -28,7 +28,7 @@ def _pins(text: str) -> dict[str, str]:
     for line in _requirements(text):
         match = _PIN.fullmatch(line.partition("--hash")[0].strip())
         assert match is not None, line
-        assert match["name"] not in pins, f"{match['name']} stands twice"
+        assert match["name"] not in pins, f"{match['name']} is there twice"
         pins[match["name"]] = match["version"]
     return pins
 

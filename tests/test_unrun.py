@@ -1,4 +1,4 @@
-"""What a machine could not run is said at the end of a run, each reason once."""
+"""What a machine could not run is reported at the end of a run, each reason once."""
 
 import os
 import subprocess

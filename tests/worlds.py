@@ -57,7 +57,7 @@ def inherent_objection(pod: Pod) -> str | None:
 
 
 def container_id(text: str) -> str:
-    """A container ID of 64 hexadecimal digits that stands for a text."""
+    """A container ID of 64 hexadecimal digits for a text."""
     return text.encode().hex().ljust(64, "0")[:64]
 
 
@@ -120,12 +120,12 @@ def snapshot(
 def step(above: str = "100%", for_s: float = 0.0, do: str = "kill", scope: Scope = "container", **more: object) -> Step:
     """A step; `above` is a percentage, `+bytes` or bytes."""
     if above.endswith("%"):
-        mark = Threshold(share=Fraction(above[:-1]) / 100)
+        threshold = Threshold(share=Fraction(above[:-1]) / 100)
     elif above.startswith("+"):
-        mark = Threshold(plus=int(above))
+        threshold = Threshold(plus=int(above))
     else:
-        mark = Threshold(amount=int(above))
-    return replace(Step(above=mark, for_s=for_s, do=Do(do), scope=scope), **more)  # type: ignore[arg-type]
+        threshold = Threshold(amount=int(above))
+    return replace(Step(above=threshold, for_s=for_s, do=Do(do), scope=scope), **more)  # type: ignore[arg-type]
 
 
 def rule(*steps: Step, **more: object) -> Rule:

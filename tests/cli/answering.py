@@ -1,4 +1,4 @@
-"""A daemon that answers with the status that a test wants: what a real one shows only at moments nobody can time."""
+"""A daemon that answers with the status that a test wants: what a real one shows only for a moment."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ OBSERVING = {"mode": "observe", "enforcing": False, "suspended": []}
 
 @contextmanager
 def answering(shows: dict[str, Any], ago_s: float, **health: Any) -> Iterator[str]:
-    """The address of one that shows this of a cycle that is so long ago; `health` is what it adds of itself."""
+    """The address of one whose last cycle was so long ago; `health` is what it reports of itself."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -32,7 +32,7 @@ def answering(shows: dict[str, Any], ago_s: float, **health: Any) -> Iterator[st
             self.wfile.write(body)
 
         def log_message(self, *_arguments: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -47,7 +47,7 @@ def answering(shows: dict[str, Any], ago_s: float, **health: Any) -> Iterator[st
 
 @contextmanager
 def locked(journal: Path) -> Iterator[None]:
-    """While this lasts somebody holds the lock as a daemon with this journal does."""
+    """Hold the lock as a daemon with this journal does."""
     lock = NodeLock(journal)
     assert lock.acquire()
     try:

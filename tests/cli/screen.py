@@ -1,4 +1,4 @@
-"""A terminal's screen, as far as `top` uses one: what stands on it, where the cursor is shown, which screen it is."""
+"""A terminal's screen, as far as `top` uses one: its text, its cursor, and which screen it is."""
 
 import re
 from dataclasses import dataclass, field
@@ -28,11 +28,11 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What stands on it."""
+        """Its text."""
         return "\n".join("".join(line).rstrip() for line in self.lines)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Another size; what stood there is gone, as far as this one knows."""
+        """Another size; the text is gone."""
         self.columns, self.rows = columns, rows
         self._clear()
 

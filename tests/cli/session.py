@@ -24,7 +24,7 @@ _NOT_INHERITED: Final = {"NO_COLOR", "COLUMNS", "LINES", "COLORTERM", "PYTHONUNB
 
 
 class Session:
-    """A terminal of a size, and the program that has it for its own."""
+    """A terminal of a size, and the program that controls it."""
 
     def __init__(self, command: Sequence[str | Path], columns: int, rows: int, environment: dict[str, str]) -> None:
         self.screen = Screen(columns, rows)
@@ -64,7 +64,7 @@ class Session:
             self._read(0.05)
 
     def see(self, *texts: str) -> None:
-        """Read until all of these stand on the screen."""
+        """Read until all of these are on the screen."""
         self.wait(lambda screen: all(text in screen.text for text in texts))
 
     def rest(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class Session:
             self._read(0.05)
 
     def end(self, seconds: float = _LONGEST_S) -> int:
-        """Wait for the program's end, and read what it left; its exit code."""
+        """Wait for the program's end, and read the rest of its output; its exit code."""
         deadline_s = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline_s, self.screen.text
@@ -89,7 +89,7 @@ class Session:
         self._master = self._slave = -1
 
     def close(self) -> None:
-        """End what still runs."""
+        """Kill the program if it still runs."""
         self.process.kill()
         self.process.wait()
         for descriptor in (self._master, self._slave):

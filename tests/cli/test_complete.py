@@ -1,4 +1,4 @@
-"""What shells complete: in a real bash, and by the protocol by which zsh and fish ask."""
+"""What shells complete: in a real bash, and by the protocol of zsh and fish."""
 
 import os
 import socket
@@ -48,8 +48,8 @@ def bash(line: str, **more: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
-def asked(shell: str, words: Iterable[str], incomplete: str, **more: str) -> str:
-    """What zsh or fish would be told, by the variables that their functions set."""
+def completed(shell: str, words: Iterable[str], incomplete: str, **more: str) -> str:
+    """What zsh or fish get, by the variables that their functions set."""
     words = ["gpu-watchdog", *words, *([incomplete] if incomplete or shell == "zsh" else [])]
     count = {"COMP_CWORD": str(len(words) - 1) if shell == "zsh" else incomplete}
     own = {"_GPU_WATCHDOG_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), **count}
@@ -103,9 +103,9 @@ def test_pods_of_the_daemon() -> None:
     [("zsh", "plain\na/trainer\n_\nplain\na/trial\n_\n"), ("fish", "plain,a/trainer\nplain,a/trial\n")],
 )
 def test_zsh_and_fish(shell: str, expected: str) -> None:
-    """The other shells are told the same, each in its own form."""
+    """The other shells get the same, each in its own form."""
     with serving(two_pods()) as url:
-        assert asked(shell, ["explain"], "a/tr", GPU_WATCHDOG_URL=url) == expected
+        assert completed(shell, ["explain"], "a/tr", GPU_WATCHDOG_URL=url) == expected
 
 
 def test_pods_of_a_journal(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_for_other_programs(journal: Path) -> None:
 
 
 def test_where_there_is_nothing(journal: Path, tmp_path: Path) -> None:
-    """Nothing in that time is said, with how far it looked; a missing or foreign journal is exit 1 with the remedy."""
+    """No rows in that time is an answer; a missing journal or another file is exit code 1 with the remedy."""
     done = CliRunner().invoke(main, ["history", "--journal", str(journal), "--pod", "a/b", "--since", "90m"])
     assert (done.exit_code, done.stdout) == (0, "")
     assert "about pod a/b in the last 90m" in done.stderr

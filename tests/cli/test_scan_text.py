@@ -56,7 +56,7 @@ def printed(report: CycleReport, *, colour: bool = False, width: int = WIDTH) ->
 
 
 def section(report: CycleReport, title: str) -> str:
-    """What stands under a title, in one line."""
+    """The text under a title, in one line."""
     return " ".join(printed(report).partition(f"\n{title}\n")[2].partition("\n\n")[0].split())
 
 

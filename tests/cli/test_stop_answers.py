@@ -22,7 +22,7 @@ ANSWERS: Final = {
     "stop, lock held": (
         (STOPPED, NEW, {}, Sighting.YES, "has seen {folder}/stop"),
         (STOPPED, NEW, HERE, Sighting.YES, "has seen {folder}/stop"),
-        # The folder may have another name in the container: no path is said to have been seen.
+        # The folder may have another name in the container: no path is reported as seen.
         (STOPPED, NEW, ELSEWHERE, Sighting.YES, "which was queried, is stopped by /real/stop"),
         (STOPPED, OLD, {}, Sighting.UNKNOWN, "before this change"),
         (ENFORCING, 60.0, {}, Sighting.UNKNOWN, "before this change"),
@@ -59,7 +59,7 @@ ANSWERS: Final = {
     [pytest.param(what, row, id=f"{what}: {row[-1]}") for what, rows in ANSWERS.items() for row in rows],
 )
 def test_what_an_answer_proves(tmp_path: Path, what: str, row: tuple[Any, ...]) -> None:
-    """Nobody is told to be safe by a file that the daemon is not known to check for."""
+    """A stop is confirmed only if the daemon is known to check for this very file."""
     command, _, lock = what.partition(", ")
     shows, ago_s, health, seen, says = row
     stop, health = Stop.of(None, tmp_path / "journal.db"), {key: health[key].format(folder=tmp_path) for key in health}

@@ -21,7 +21,7 @@ API = "kubectl annotate node NODE gpu-memory-watchdog/mode=observe --overwrite"
 
 
 def call(*arguments: str | Path) -> Result:
-    """Run the command in this process, at an address where nobody listens."""
+    """Run the command in this process, at an address without a listener."""
     return CliRunner().invoke(main, [*map(str, arguments), "--listen", f"127.0.0.1:{free_port()}"])
 
 
@@ -47,7 +47,7 @@ def test_stop_creates_the_file_and_resume_removes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["elsewhere/stop", "other", "stop"])
 def test_a_file_that_no_watchdog_checks_for_is_not_called_a_stop(tmp_path: Path, where: str) -> None:
-    """The file is created, but nobody is told to be safe by it: exit code 1, with what does work."""
+    """The file is created, but not reported as effective: exit code 1, with what does work."""
     journal, file = tmp_path / "journal.db", tmp_path / where
     file.parent.mkdir(exist_ok=True)
     with locked(journal):
@@ -62,7 +62,7 @@ def test_a_file_that_no_watchdog_checks_for_is_not_called_a_stop(tmp_path: Path,
 
 @pytest.mark.parametrize("is_locked", [True, False])
 def test_a_resume_of_nothing_is_no_success(tmp_path: Path, *, is_locked: bool) -> None:
-    """There was no file and no daemon answers: something else may keep it from enforcing, whoever holds the lock."""
+    """There was no file and no daemon answers: something else may keep it from enforcing, with or without a lock."""
     with locked(tmp_path / ("journal.db" if is_locked else "another.db")):
         done = call("resume", "--journal", tmp_path / "journal.db")
     assert (done.exit_code, f"There was no stop file at {tmp_path / 'stop'}" in done.stdout) == (1, True)
@@ -85,7 +85,7 @@ def test_a_file_made_by_touch_counts_too(tmp_path: Path) -> None:
 
 
 def test_no_policy_is_needed(tmp_path: Path) -> None:
-    """A policy that is broken, or none, keeps nobody from stopping: it is not even read."""
+    """A broken policy, or none, does not prevent a stop: it is not read."""
     broken = {"GPU_WATCHDOG_POLICY": str(tmp_path / "broken.toml"), "GPU_WATCHDOG_JOURNAL": str(tmp_path / "j.db")}
     (tmp_path / "broken.toml").write_text("][", encoding="utf-8")
     with locked(tmp_path / "j.db"):
@@ -117,7 +117,7 @@ def another_user() -> Iterator[None]:
 
 
 def test_no_rights(tmp_path: Path) -> None:
-    """A user who may not change the folder is told so, and nothing has changed."""
+    """A user who may not change the folder gets that as the reason, and nothing has changed."""
     stop = tmp_path / "stop"
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)

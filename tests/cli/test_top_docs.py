@@ -24,7 +24,7 @@ TOOLS: Final = {"jq": Path("/usr/bin/jq"), "awk": Path("/usr/bin/awk")}
 
 
 def shell(line: str, **more: str) -> str:
-    """What a line prints that somebody copies into a shell."""
+    """The output of a line in a shell."""
     needed = next(tool for tool in TOOLS if f"| {tool} " in line)
     if not TOOLS[needed].exists():
         assert "CI" not in os.environ, f"{needed} is missing"
@@ -78,6 +78,6 @@ def test_the_page_has_every_key() -> None:
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name)
 def test_pictures_need_nothing_from_elsewhere(picture: Path) -> None:
-    """No font and no image comes from another place: a reader's browser asks nobody."""
+    """No font and no image is loaded from elsewhere by a reader's browser."""
     text = picture.read_text(encoding="utf-8")
     assert not re.findall(r"@import|@font-face|(?:href|src)=.?(?:https?:)?//|url\((?!#)", text)

@@ -23,7 +23,7 @@ ROWS = tuple(row(account(name)) for name in "abcdef")
         (b"j\x1b", ("j",), b"\x1b"),
         (b"\x1b[", (), b"\x1b["),
         (b"\x1b[1;5", (), b"\x1b[1;5"),
-        # Sequences that mean nothing here are passed over, with all their letters: q must not be found in them.
+        # Sequences without a meaning here are skipped, with all their letters: q must not be found in them.
         (b"\x1b[1;5Aj\x1b[<0;1;1Mq", ("j", "q"), b""),
         (b"\x1b[200~", (), b""),
         (b"\x1bq", ("escape", "q"), b""),
@@ -51,7 +51,7 @@ def test_what_is_left_over_is_taken_as_it_is(data: bytes, keys: tuple[str, ...])
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_bytes_end(seed: int) -> None:
-    """Whatever is pasted, reading it ends and makes keys of it or passes over it."""
+    """Any pasted bytes are read to their end, as keys or as nothing."""
     import random
 
     data = random.Random(seed).randbytes(200)

@@ -42,13 +42,13 @@ def rows(text: str, title: str) -> list[dict[str, str]]:
 def test_in_a_pipe() -> None:
     """A pipe gets one picture without control codes, with `--once` and without it; --json, the daemon's document."""
     with serving(climbing()) as url:
-        asked, plain = top("--once", "--url", url), top("--url", url)
+        once, plain = top("--once", "--url", url), top("--url", url)
         document = json.loads(top("--json", "--url", url).stdout)
     assert (document["node"], document["accounts"][0]["pod"]) == ("n1", "trainer")
-    assert (asked.returncode, asked.stderr) == (0, "")
-    assert (plain.returncode, plain.stdout.split("\n\n")[1:]) == (0, asked.stdout.split("\n\n")[1:])
-    assert asked.stdout.replace("\n", "").isprintable()
-    (row,) = rows(asked.stdout, "POD")[:1]
+    assert (once.returncode, once.stderr) == (0, "")
+    assert (plain.returncode, plain.stdout.split("\n\n")[1:]) == (0, once.stdout.split("\n\n")[1:])
+    assert once.stdout.replace("\n", "").isprintable()
+    (row,) = rows(once.stdout, "POD")[:1]
     assert {key: row[key] for key in ("POD", "USED", "ALLOWED", "PERCENT", "VERDICT")} == {
         "POD": "a/trainer", "USED": "12.4Gi", "ALLOWED": "10.2Gi", "PERCENT": "122%", "VERDICT": "over",
     }  # fmt: skip

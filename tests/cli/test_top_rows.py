@@ -87,7 +87,7 @@ def test_reversed(sort: str) -> None:
         (Choice(sort="name", text="over held"), ["held"]),
         (Choice(sort="name", text="notebooks", over=True), ["forbidden", "held", "over"]),
         (Choice(sort="name", text="unattributed"), ["-"]),
-        (Choice(sort="name", text="nobody"), []),
+        (Choice(sort="name", text="missing"), []),
     ],
 )
 def test_filter(choice: Choice, expected: list[str]) -> None:

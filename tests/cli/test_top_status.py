@@ -83,7 +83,7 @@ def test_gaps_of_one_reason_are_one_problem() -> None:
     assert problems(found) == ("Unknown: GPU-0, and 15 more: it fell off the bus",)
 
 
-def test_what_is_wrong_is_said_with_its_remedy() -> None:
+def test_each_problem_has_its_remedy() -> None:
     """Suspended enforcement, maintenance, a stale pod list, the breaker, an unready daemon: each has its line."""
     told = problems(
         status(
@@ -192,7 +192,7 @@ def test_a_status_of_an_older_daemon() -> None:
 
 
 def test_accounts_of_containers_and_cards() -> None:
-    """An account of a container, or of a card, says so in its title."""
+    """An account of a container, or of a card, is named so in its title."""
     (row,) = document(climbing())["accounts"]
     parts: list[dict[str, str]] = [{"container": "main"}, {"container": ""}, {"gpu": "GPU-1"}, {"gpu": "GPU-lost"}]
     titles = [each.title for each in rows_of(status(climbing(), accounts=[{**row, **part} for part in parts]))]

@@ -30,7 +30,7 @@ def test_it_fits(columns: int, rows: int, which: str) -> None:
     if which == "troubled":
         gaps = tuple(GapStatus(what=f"thing {number}", why=f"{number} {'word ' * 60}") for number in range(9))
         shown = replace(crowded(), gaps=gaps)
-    problem = "nobody answers: start it " * 5 if which == "waiting" else ""
+    problem = "no answer: start it " * 5 if which == "waiting" else ""
     made = frame(shown, columns, rows, selection, problem=problem)
     lines = draw(made)
     assert len(lines) <= rows
@@ -114,7 +114,7 @@ def test_bars_go_on_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
 def test_the_whole_width_is_used_and_names_get_it(columns: int) -> None:
-    """What follows the names stands at the right edge, and a name is cut only where there is no room for it."""
+    """The columns after the names end at the right edge, and a name is cut only if there is no room for it."""
     name = "finetune-llama3-70b-0123456789"
     lines = drawn(
         frame(node((account(name, used=9 * Gi, verdict="over"), step(due_in_s=4.0)), unattributed=()), columns)
@@ -241,7 +241,7 @@ def test_problems_are_told_as_far_as_there_is_room() -> None:
 def test_nothing_to_show() -> None:
     """An empty table says why it is empty."""
     assert "No pod on this node uses or declares GPU memory." in text(frame(node(unattributed=())))
-    none = Selection(choice=Choice(text="nobody"))
+    none = Selection(choice=Choice(text="missing"))
     assert "No match among 1 account; Esc shows all." in text(frame(status(), selection=none))
 
 

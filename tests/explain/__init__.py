@@ -1,1 +1,1 @@
-"""Tests of `explain`: the daemon asked, the journal read, and pods that nobody knows."""
+"""Tests of `explain`: from the daemon, from the journal, and for unknown pods."""

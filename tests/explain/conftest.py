@@ -1,4 +1,4 @@
-"""A daemon that can be asked, with its journal."""
+"""A daemon that answers, with its journal."""
 
 from collections.abc import Iterator
 from pathlib import Path

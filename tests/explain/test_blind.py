@@ -57,7 +57,7 @@ CASES = [
 def test_a_pod_that_is_not_seen_may_still_use_memory(
     site: Site, made: Callable[[float], Snapshot], says: str, why: str
 ) -> None:
-    """Of a pod that the daemon does not know: what it can't see, why and since when, before where the pod may be."""
+    """For a pod that the daemon does not know: what it can't see, why and since when, then where the pod may be."""
     write(site.journal, quiet())
     blind(site, made(5), made(6))
     with pytest.raises(UnexplainedError) as error:
@@ -73,7 +73,7 @@ def test_a_pod_that_is_not_seen_may_still_use_memory(
 def test_what_is_not_seen_comes_before_the_pod_itself(
     site: Site, made: Callable[[float], Snapshot], says: str, why: str
 ) -> None:
-    """Of a pod that the daemon knows too, and the reason stands there once."""
+    """The same for a pod that the daemon knows, with the reason once."""
     blind(site, made(5), made(6))
     text = site.text()
     assert says in text

@@ -1,4 +1,4 @@
-"""`explain` by the journal, where no daemon answers or none is asked."""
+"""`explain` by the journal, if no daemon answers or none is queried."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -113,7 +113,7 @@ def test_the_json_has_the_same(site: Site) -> None:
 def test_a_kill_that_did_not_end_its_processes(
     site: Site, result: Result, reason: str, signals: tuple[str, ...], says: str
 ) -> None:
-    """Point 22: the journal, the daemon and its status name the signals that were sent, and nobody is called killed."""
+    """Point 22: the journal, the daemon and its status name the signals that were sent, and no pod is called killed."""
     half_killed(site.journal, result, reason, *signals)
     texts = [site.text(url=None)]
     site.endpoints.publish(quiet(40))

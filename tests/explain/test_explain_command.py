@@ -19,15 +19,15 @@ from watchdog.cli.main import main
         ([], "Missing argument"),
     ],
 )
-def test_wrong_use_is_said(arguments: list[str], says: str) -> None:
-    """What can't be meant is refused with exit code 2 before anything is asked."""
+def test_invalid_arguments(arguments: list[str], says: str) -> None:
+    """Invalid arguments are refused with exit code 2 before any query."""
     done = CliRunner().invoke(main, ["explain", *arguments])
     assert done.exit_code == 2
     assert says in " ".join(done.output.split())
 
 
 def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
-    """Whoever names a journal alone means that one: no daemon is asked about another node's pod, and that is said."""
+    """A journal named without an address is read alone: no daemon is queried about another node's pod."""
     site.endpoints.publish(quiet())
     listen = site.url.removeprefix("http://")
     by_environment = {"GPU_WATCHDOG_LISTEN": listen}
@@ -35,12 +35,12 @@ def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
     assert (named.exit_code, "there is no journal" in named.output) == (1, True)
     assert "no daemon was asked" in named.output
     beside = ["explain", "a/trainer", "--listen", listen, "--journal", str(site.journal)]
-    asked = CliRunner().invoke(main, beside)
-    assert asked.exit_code == 0, "an address on the command line means the daemon there"
-    assert "uses 4Gi" in " ".join(asked.output.split())
+    queried = CliRunner().invoke(main, beside)
+    assert queried.exit_code == 0, "an address on the command line means the daemon there"
+    assert "uses 4Gi" in " ".join(queried.output.split())
     by_environment = {"GPU_WATCHDOG_JOURNAL": str(site.journal), "GPU_WATCHDOG_LISTEN": listen}
-    asked = CliRunner().invoke(main, ["explain", "a/trainer"], env=by_environment)
-    assert asked.exit_code == 0
-    assert "uses 4Gi" in " ".join(asked.output.split())
+    queried = CliRunner().invoke(main, ["explain", "a/trainer"], env=by_environment)
+    assert queried.exit_code == 0
+    assert "uses 4Gi" in " ".join(queried.output.split())
     both = ["explain", "a/trainer", "--json", "--url", site.url, "--journal", str(site.journal)]
     assert CliRunner().invoke(main, both).exit_code == 0

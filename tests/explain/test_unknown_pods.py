@@ -1,4 +1,4 @@
-"""`explain` of a pod that nothing is known of."""
+"""`explain` for a pod of which nothing is known."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.recorder import Recorder
 
 
-def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
-    """Of a pod that nothing was ever decided about: what that does not tell, where to ask, and what it used."""
+def test_a_stopped_daemon_is_not_an_unknown_pod(site: Site) -> None:
+    """For a pod without any decision: where to query, and what it used in the last recorded cycle."""
     journal, recorder = Journal.open(site.journal, JournalLimits(), "n1"), Recorder()
     for second in range(3):
         recorder.record(quiet(second), journal)
@@ -31,8 +31,8 @@ def test_a_daemon_that_is_stopped_is_no_pod_that_is_unknown(site: Site) -> None:
     assert str(error.value).startswith("nothing is known about pod a/other\n")
 
 
-def test_a_pod_that_nobody_knows(site: Site) -> None:
-    """The error says what was asked, why that may be, and which pods may have been meant."""
+def test_an_unknown_pod(site: Site) -> None:
+    """The error has the query, the possible reasons, and similar pods."""
     write(site.journal, after_the_kill())
     site.endpoints.publish(
         Story(pods=(trainer(namespace="b", uid="u2"),)).see(snapshot([use(5, Gi)], [process(5, "x/y")]))
@@ -47,7 +47,7 @@ def test_a_pod_that_nobody_knows(site: Site) -> None:
 
 
 def test_neither_a_daemon_nor_a_journal(site: Site) -> None:
-    """Where nothing can be asked both reasons are given, each with its place."""
+    """If neither can be read both reasons are given, each with its place."""
     with pytest.raises(UnexplainedError) as error:
         site.explain(url=f"http://127.0.0.1:{free_port()}")
     assert "does not answer" in str(error.value)
@@ -69,7 +69,7 @@ def test_near_misses(pod: str, known: list[str], misses: list[str]) -> None:
 
 
 def test_hostile_names_are_inert(site: Site) -> None:
-    """What a tenant calls things can't speak to the terminal of whoever asks."""
+    """A tenant's names bring no control codes to the terminal."""
     pod = hostile_pod()
     seen = snapshot([use(5, 2 * Gi)], [process(5, "evil/c\x07\r", name="\x1b]0;x")])
     site.endpoints.publish(Story(pods=(pod,)).see(seen))

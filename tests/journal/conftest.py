@@ -1,4 +1,4 @@
-"""Where a journal stands, and one that is open."""
+"""The path of a journal, and an open one."""
 
 from collections.abc import Iterator
 from pathlib import Path

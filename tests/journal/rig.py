@@ -1,4 +1,4 @@
-"""A journal and what is asked of it."""
+"""Builders and queries of a journal."""
 
 import sqlite3
 from pathlib import Path

@@ -39,7 +39,7 @@ def test_an_intention_counts_for_the_brakes_from_its_commit_on(journal: Journal,
 
 
 def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> None:
-    """A journal that may keep a minute of the past must not make a window of ten minutes forget."""
+    """A journal that keeps one minute must not make a window of ten minutes forget."""
     journal.released(journal.intend(entry(), KEYS, at(0)), at(1), 1.0, "")
     journal.end(1, Result.DONE, "", at(1))
     journal.prune(replace(at(2), boottime_s=at(0).boottime_s + 1e8, wall_s=at(0).wall_s + 1e8))
@@ -143,7 +143,7 @@ def test_a_journal_that_was_tampered_with_gets_back_what_the_brakes_need(
     assert under_way in [each.number for each in journal.unfinished()]
     assert "2 records" in journal.notices[-1] or "3 records" in journal.notices[-1]
     assert [row.event for row in history(path, None, 0.0)].count("journal_restored") == 1
-    # Numbers go on, and that of the action in progress stands for no other one.
+    # Numbers continue, and none is used twice.
     later = journal.intend(entry(), KEYS, at(61))
     assert later > under_way
     journal.end(under_way, Result.DONE, "", at(62))

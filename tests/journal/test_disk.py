@@ -137,7 +137,7 @@ def test_a_full_disk(tiny_disk: Path) -> None:
 
 @pytest.mark.node
 def test_no_room_for_a_new_journal(tiny_disk: Path) -> None:
-    """A journal that can't be begun is told with the remedy, and leaves no half-made file that would be refused."""
+    """A journal that can't be created is an error with the remedy, and leaves no half-made file."""
     ballast = fill_up(tiny_disk)
     with pytest.raises(JournalError, match="space"):
         Journal.open(tiny_disk / "journal.db", LIMITS, "n1")

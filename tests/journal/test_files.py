@@ -16,7 +16,7 @@ from watchdog.journal.schema import MIGRATIONS
 
 
 def test_a_damaged_file_is_moved_aside_and_never_deleted(path: Path) -> None:
-    """A damaged journal stays on disk under another name; the daemon says so and goes on with a new one."""
+    """A damaged journal stays on disk under another name; the daemon reports that and continues with a new one."""
     journal = Journal.open(path, LIMITS, "n1")
     write_many(journal, 100)
     journal.close()

@@ -35,7 +35,7 @@ def test_history_without_a_journal(tmp_path: Path) -> None:
 
 
 def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
-    """What a killed daemon had committed is read although nobody has folded its WAL in."""
+    """What a killed daemon had committed is read although its WAL has not been checkpointed."""
     code = "import os, sys; from pathlib import Path; from tests.journal.rig import LIMITS, begin; "
     code += "from watchdog.journal.journal import Journal; "
     code += "begin(Journal.open(Path(sys.argv[1]), LIMITS, 'n1')); os.kill(os.getpid(), 9)"

@@ -39,7 +39,7 @@ def output(child: subprocess.Popen[str]) -> str:
 
 
 def test_a_second_daemon_does_not_get_the_lock(tmp_path: Path) -> None:
-    """Point 32: one daemon a node; the second one is told who holds the lock."""
+    """Point 32: one daemon per node; the second one reports who holds the lock."""
     journal = tmp_path / "journal.db"
     lock = NodeLock(journal)
     with another_daemon(journal) as child:
@@ -71,7 +71,7 @@ def test_a_removed_lock_file_is_no_lock(tmp_path: Path) -> None:
 
 
 def test_the_lock_makes_its_folder_and_closes_it_to_others(tmp_path: Path) -> None:
-    """The first start on a fresh node needs no preparation, and nobody else may write the file."""
+    """The first start on a fresh node needs no preparation, and no other user may write the file."""
     lock = NodeLock(tmp_path / "deep" / "er" / "journal.db")
     assert lock.acquire()
     assert lock.path.stat().st_mode & 0o777 == 0o600
@@ -79,7 +79,7 @@ def test_the_lock_makes_its_folder_and_closes_it_to_others(tmp_path: Path) -> No
 
 
 def test_an_unusable_folder_is_an_error_with_the_remedy(tmp_path: Path) -> None:
-    """Where the lock can't be made, the daemon says so and goes on without it."""
+    """If the lock file can't be created, the problem has the remedy."""
     (tmp_path / "file").write_text("")
     lock = NodeLock(tmp_path / "file" / "journal.db")
     assert not lock.acquire()

@@ -89,7 +89,7 @@ def test_a_new_daemon_finds_what_the_old_one_left(path: Path, stage: str, result
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.BLOCKED, Result.GONE])
 def test_an_action_without_effect_is_finished(journal: Journal, result: Result) -> None:
-    """Point 27: an action that failed is not in progress, so nobody waits for its memory."""
+    """Point 27: an action that failed is not in progress, so its memory is not waited for."""
     journal.end(begin(journal), result, "x", at(32))
     assert journal.unfinished() == ()
 

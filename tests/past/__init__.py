@@ -1,1 +1,1 @@
-"""The past: recorded compactly, read again, and judged by other policies."""
+"""Recorded cycles: written compactly, read again, and replayed under other policies."""

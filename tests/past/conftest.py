@@ -1,4 +1,4 @@
-"""Where a journal stands."""
+"""The path of a journal."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A simulated daemon's life: passes through the real core, recorded in a real journal, as observe mode has them."""
+"""A simulated daemon's life: cycles through the real core, recorded in a real journal, as observe mode has them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -177,7 +177,7 @@ def action(entry: PlanEntry, now: Now) -> Kill:
 
 
 def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
-    """The past in a journal under a policy."""
+    """A journal's recording under a policy."""
     return Replay(under).run(recorded_cycles(path, since_s))
 
 

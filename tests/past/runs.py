@@ -19,7 +19,7 @@ LOW = State(used=holding(6.0), pods=(tenant(),))
 HIGH = replace(LOW, used=holding(10.0))
 
 
-def passes(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterator[tuple[float, State]]:
+def cycles(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterator[tuple[float, State]]:
     """Cycles a second apart: each part until its second."""
     second = since
     for until, state in parts:
@@ -31,7 +31,7 @@ def passes(*parts: tuple[int, State], since: int = 0, every: int = 1) -> Iterato
 def recently(path: Path, *parts: tuple[int, State]) -> None:
     """A life that ended a moment ago, by this machine's clock."""
     life, began_s = Life(path, P), clock.now().wall_s - 300
-    for second, state in passes(*parts):
+    for second, state in cycles(*parts):
         life.see(state, replace(at(second), wall_s=began_s + second))
     life.end()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.past import runs
 from tests.past.life import Life, State, holding, tenant
-from tests.past.runs import P, passes, recently
+from tests.past.runs import P, cycles, recently
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, owner, pod, policy
 from watchdog.cli.recommend import used
 from watchdog.core.model import Pod
@@ -31,7 +31,7 @@ HOURS = 7201  # seconds; long enough to recommend declaring less
 
 def lived(path: Path, *parts: tuple[int, State], every: int = 1) -> dict[Workload, tuple[Usage, Advice]]:
     """The advice on the workloads of a run of these parts, with a cycle every `every` seconds."""
-    Life(path, replace(P, interval_s=float(every))).run(passes(*parts, every=every))
+    Life(path, replace(P, interval_s=float(every))).run(cycles(*parts, every=every))
     return known(path)
 
 
@@ -76,8 +76,8 @@ def test_all_pods_of_an_owner_are_one_workload(path: Path) -> None:
 
 def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
     """Over two cards it is the sum; where the declaration is per GPU the fullest card says what to declare."""
-    asked = pod("a", container("main", of="a", resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "2"}))
-    state = State(used={("a/main", 0): 5 * Gi, ("a/main", 1): 3 * Gi}, pods=(asked,))
+    asking = pod("a", container("main", of="a", resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "2"}))
+    state = State(used={("a/main", 0): 5 * Gi, ("a/main", 1): 3 * Gi}, pods=(asking,))
     usage, advice = only(lived(path, (101, state)))
     assert (usage.peak, usage.peak_per_gpu, usage.per_gpu) == (8 * Gi, 5 * Gi, True)
     assert advice.fit is Fit.FITS
@@ -174,7 +174,7 @@ def test_little_data_is_no_reason_to_declare_less(path: Path) -> None:
 @pytest.mark.parametrize("gib", [0.1, 1.0, 3.0, 7.9, 30.0, 79.9])
 def test_what_is_suggested_allows_more_than_the_peak(path: Path, gib: float) -> None:
     """What a suggestion allows lies a tenth above the peak, or as far as the card goes; and the times are its own."""
-    Life(path, replace(P, interval_s=60.0)).run(passes((HOURS, using(gib, tenant(declared=None))), every=60))
+    Life(path, replace(P, interval_s=60.0)).run(cycles((HOURS, using(gib, tenant(declared=None))), every=60))
     usage, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
     assert advice.suggestion is not None
     assert advice.suggestion.allows == SHIPPED.allowed(advice.suggestion.amount, 1)
@@ -183,7 +183,7 @@ def test_what_is_suggested_allows_more_than_the_peak(path: Path, gib: float) -> 
 
 def test_times_are_of_what_is_suggested(path: Path) -> None:
     """A declaration is compared with a declaration: 8Gi is 2.9 times 2816Mi, whatever the allowance adds to both."""
-    Life(path, replace(P, interval_s=60.0)).run(passes((HOURS, using(3.0, tenant(declared="8Gi"))), every=60))
+    Life(path, replace(P, interval_s=60.0)).run(cycles((HOURS, using(3.0, tenant(declared="8Gi"))), every=60))
     _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
     assert (advice.reason, advice.suggestion and advice.suggestion.value) == (
         "declares 8Gi, 2.9 times what is needed",
@@ -217,7 +217,7 @@ def test_the_command_for_people(path: Path) -> None:
 
 
 def test_the_command_as_json(path: Path) -> None:
-    """Every amount is in bytes and every time in hours, and its key says so."""
+    """Every amount is in bytes and every time in hours, as its key has it."""
     recently(path, (100, using(6.0, tenant(declared="4Gi"))))
     (one,) = json.loads(call(path, "--json")[1])
     assert one["workload"] == {"kind": "Pod", "name": "pod-a"}

@@ -257,7 +257,7 @@ def fill(journal: Journal, size: int, since: Now, *, step_s: float = 60.0, body:
 
 
 def test_the_past_has_three_quarters_of_the_journal(path: Path) -> None:
-    """The oldest of the past goes first; what was decided and done stays."""
+    """The oldest of the recording goes first; decisions and actions stay."""
     limits = JournalLimits(max_size=4 * 2**20)
     journal = Journal.open(path, limits, "n1")
     fill(journal, 8 * 2**20, at(0))

@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.past import runs
 from tests.past.histories import History, histories, policies
 from tests.past.life import Life, State, actions_of, holding, replayed, tenant
-from tests.past.runs import HIGH, KILL, LOW, P, passes, recently
+from tests.past.runs import HIGH, KILL, LOW, P, cycles, recently
 from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
 from watchdog.cli.client import inside
 from watchdog.cli.main import main
@@ -42,7 +42,7 @@ def after(wall_s: float | None) -> float | None:
 
 def test_a_run_replayed_under_its_own_policy_gives_its_own_actions(path: Path) -> None:
     """The action that the run came to is found again, at the same moment, with what was used and allowed then."""
-    life = Life(path, P).run(passes((20, LOW), (60, HIGH), (80, LOW)))
+    life = Life(path, P).run(cycles((20, LOW), (60, HIGH), (80, LOW)))
     assert [each[0] for each in life.actions] == [at(30).wall_s]
     assert actions_of(replayed(path, P)) == life.actions
     (only,) = found(path)
@@ -75,7 +75,7 @@ def test_a_daemon_that_rests_does_and_records_the_same(past: History, under: Pol
 
 def test_most_cycles_of_a_node_that_hardly_changes_are_ticks(path: Path) -> None:
     """A rest ends for a change and for a step that comes due, and `for` goes on in between."""
-    life = Life(path, P, rests=True).run(passes((20, LOW), (60, HIGH), (80, LOW)))
+    life = Life(path, P, rests=True).run(cycles((20, LOW), (60, HIGH), (80, LOW)))
     assert life.ticks > 65
     assert [each[0] for each in life.actions] == [at(30).wall_s]
     assert actions_of(replayed(path, P)) == life.actions
@@ -84,7 +84,7 @@ def test_most_cycles_of_a_node_that_hardly_changes_are_ticks(path: Path) -> None
 @pytest.mark.slow
 @given(histories(granule=128 * Mi), policies(), policies())
 def test_another_policy_gives_what_it_would_have_done(past: History, under: Policy, other: Policy) -> None:
-    """The past kept under one policy shows another one all that it would have seen itself, to 64Mi."""
+    """A recording made under one policy has all that another would have seen itself, to 64Mi."""
     with TemporaryDirectory() as folder:
         path, elsewhere = Path(folder) / "journal.db", Path(folder) / "other.db"
         Life(path, under).run(past.cycles)
@@ -145,7 +145,7 @@ def test_when_the_first_action_is_let_through(
 def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
     """A kill that came a tenth of a millisecond after it was due is found, whatever its ends were rounded to."""
     other, third = (replace(LOW, used=holding(used)) for used in (5.0, 4.0))
-    before = [*passes((15, LOW)), (15.0, other), (16.0, other), (17.0, other), (18.0, other), (19.3, third)]
+    before = [*cycles((15, LOW)), (15.0, other), (16.0, other), (17.0, other), (18.0, other), (19.3, third)]
     above = [*((20.0006 + second, HIGH) for second in range(10)), (30.0007, HIGH), (30.7004, LOW), (32.0, LOW)]
     life = Life(path, P).run([*before, *above])
     assert [round(each[0] - at(0).wall_s) for each in life.actions] == [30]
@@ -155,16 +155,16 @@ def test_moments_are_rounded_and_nothing_is_lost_by_that(path: Path) -> None:
 def test_what_a_kill_9_takes_is_a_gap(path: Path) -> None:
     """Cycles that did not get to the disk are unknown; what did get there holds until its last line, no longer."""
     life = Life(path, P)
-    for second, state in passes((20, LOW), (27, HIGH)):
+    for second, state in cycles((20, LOW), (27, HIGH)):
         life.see(state, at(second))
     life.kill()
-    Life(path, P).run(passes((36, HIGH), since=28))
+    Life(path, P).run(cycles((36, HIGH), since=28))
     assert seconds(path) == []
 
 
 def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
     """An action that a brake withholds is found when it was due, with the brake, and when it was let through."""
-    Life(path, P).run(passes((100, pair(10, 10, owner()))))
+    Life(path, P).run(cycles((100, pair(10, 10, owner()))))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     first, second = found(path, braked)
     assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
@@ -177,14 +177,14 @@ def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
 def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
     """An action that was held back is reported once, with its brake, although its numbers were unknown in between."""
     both, dark = pair(10, 10, owner()), pair(10, None, owner())
-    Life(path, P).run(passes((30, both), (33, dark), (100, both)))
+    Life(path, P).run(cycles((30, both), (33, dark), (100, both)))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
 
 
-def test_what_is_held_back_to_the_end_is_told(path: Path) -> None:
-    """An action that no one would have let through is no kill, and is not lost either."""
-    Life(path, P).run(passes((60, replace(HIGH, pods=(tenant(namespace="kube-system"),)))))
+def test_what_is_withheld_to_the_end_is_reported(path: Path) -> None:
+    """An action that was withheld throughout is no kill, and is not lost either."""
+    Life(path, P).run(cycles((60, replace(HIGH, pods=(tenant(namespace="kube-system"),)))))
     (only,) = found(path)
     assert only.at is None
     assert [each.entry.withheld_by for each in only.withheld] == [Brake.PROTECTED]
@@ -194,7 +194,7 @@ def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
     """A rule outside its hours only observes, by the clock of that time, and its ladder starts over with them."""
     minute = int(at(0).wall_s // 60) % (24 * 60)
     hours = Hours(text="x UTC", days=frozenset(range(7)), begin=minute + 1, end=minute + 9, offset_s=lambda _: 0)
-    Life(path, P).run(passes((120, HIGH)))
+    Life(path, P).run(cycles((120, HIGH)))
     timed = policy(rule(KILL, active=hours))
     assert [(each.entry.assessment.observes, each.at is not None) for each in found(path, timed)] == [
         (True, True),
@@ -206,7 +206,7 @@ def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
 def test_a_reboot_keeps_the_brakes(path: Path) -> None:
     """Brakes go by the wall clock over a reboot, whose own clock begins at 0."""
     first, then = pair(10, 1, owner()), pair(1, 10, owner())
-    Life(path, P).run(passes((30, first)))
+    Life(path, P).run(cycles((30, first)))
     life = Life(path, P)
     for second in range(200):
         life.see(then, Now(boottime_s=5.0 + second, wall_s=at(60).wall_s + second, boot_id="another"))
@@ -221,7 +221,7 @@ def test_pressure_is_seen_where_it_was(path: Path) -> None:
     short = replace(free, gpus=(gpu(0, used=76 * Gi + 10 * Mi), gpu(1)))
     almost = replace(free, gpus=(gpu(0, used=76 * Gi - 10 * Mi), gpu(1)))
     under = policy(rule(step("100%", 4, "kill", under_pressure=True)))
-    life = Life(path, under).run(passes((20, free), (40, almost), (60, short)))
+    life = Life(path, under).run(cycles((20, free), (40, almost), (60, short)))
     assert actions_of(replayed(path, under)) == life.actions
     assert [each[0] for each in life.actions] == [at(44).wall_s]
 
@@ -286,7 +286,7 @@ def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:
 def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> None:
     """Nothing is cut: where the table is too narrow the action and its rule stand below; a pipe gets whole lines."""
     named = replace(tenant(owner=owner("Job", "train")), name="trainer-resnet-7d9f8-00001")
-    life = Life(path, P).run(passes((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
+    life = Life(path, P).run(cycles((20, replace(LOW, pods=(named,))), (60, replace(HIGH, pods=(named,)))))
     assert life.actions
     counts = {"begun": 0, "would_act": 0, "withheld": 0}
     story = ReplayReport(since_s=0.0, policy=P, replayed=replayed(path, P), journal_counts=counts)
@@ -301,7 +301,7 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:
-    """The past before the time that is asked for is replayed, and none of its actions is shown."""
+    """Cycles before `--since` are replayed, and none of their actions is shown."""
     recently(path, (20, LOW), (60, HIGH), (290, LOW))
     assert json.loads(call(path, "--json", "--since", "4m")[1])["actions"] == []
 

@@ -112,7 +112,7 @@ def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
     ],
 )
 def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
-    """After Ctrl-C at any point, or another signal that ends programs, it says so, and no process is left."""
+    """After Ctrl-C at any point, or another signal that ends programs, it reports that, and no process is left."""
     with showing(folder) as shown:
         shown.read_until(word)
         shown.process.send_signal(number)

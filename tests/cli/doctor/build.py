@@ -86,7 +86,7 @@ def read(**changes: Any) -> Facts:
     return spoilt("driver", reading=replace(READING, **changes))
 
 
-def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; mend it", on: str | None = "GPU-0") -> Gap:
+def gap(reason: GapReason, what: str = "GPU-0 x", why: str = "it failed; fix it", on: str | None = "GPU-0") -> Gap:
     """A gap in what the driver, a process or a file reports."""
     return Gap(reason=reason, what=what, problem=Problem(*why.split("; ", 1)), gpu=on)
 

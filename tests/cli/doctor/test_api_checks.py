@@ -111,12 +111,12 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
 
 def test_what_a_missing_right_blocks() -> None:
     """Observing needs pods; enforcing also needs node, namespaces and evictions; Events and capacity block nothing."""
-    stands = {
+    possible = {
         (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
         for right in ALL_RIGHTS
         for facts in [lacking(right.target, *right.verbs)]
     }
-    assert stands == {
+    assert possible == {
         ("pods", "list"): (False, False),
         ("events", "create"): (True, True),
         ("nodes", "list"): (True, False),
