@@ -39,6 +39,17 @@ def test_without_the_journal_nothing_is_tried() -> None:
     assert world.cycle.ledger.brakes.begun == {}
 
 
+def test_without_an_api_it_fails_at_once() -> None:
+    """With `--pods` there is no API: failed, nothing intended, no last look, and the step waits before it repeats."""
+    world = World(api=None)
+    opened = world.open(0)
+    assert opened.only == frozenset()
+    world.close(opened, answers=False)
+    assert (world.results(), world.reason(), world.record.lines) == (["failed"], "no API", [])
+    world.look(1)
+    assert world.results() == ["failed"]
+
+
 def test_observing_evicts_nobody() -> None:
     """In observe mode it ends as observed, and the API is not asked."""
     world = World()

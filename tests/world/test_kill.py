@@ -9,6 +9,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.rig.record import actions
 from tests.rig.traced import traced
 from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubProcess
-from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -102,6 +103,67 @@ def test_what_is_started_on_sigterm_has_the_whole_grace_period(world: Node) -> N
         assert world.members(hog) == set()
     sent = [row["detail"] for row in history_of(world) if row["event"] == "signalled"]
     assert [str(detail).split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
+
+
+WHO_DIES: Final = {
+    "scope process: only the largest": (
+        KILL_AT_ONCE.replace('scope = "container"', 'scope = "process"'),
+        "pod",
+        (("main", 300 * MIB, None), ("main", 4 * GIB, signal.SIGTERM), ("side", 250 * MIB, None)),
+    ),
+    "container accounts: not the neighbour in the same pod": (
+        KILL_AT_ONCE,
+        "container",
+        (("main", 3 * GIB, signal.SIGTERM), ("roomy", 7 * GIB, None)),
+    ),
+    "no grace: SIGKILL at once": (
+        KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"'),
+        "pod",
+        (("main", 4 * GIB, signal.SIGKILL),),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WHO_DIES)
+def test_who_dies(world_v1: Node, case: str) -> None:
+    """Points 21 to 23: the scope, the account and the grace say who is signalled, how, and who gets nothing."""
+    step, account, processes = WHO_DIES[case]
+    pod = world_v1.pod("hog", ("main", "1Gi"), ("roomy", "8Gi"), ("side", None))
+    names = [each.name for each in pod.containers]
+    if account == "pod":
+        del pod.containers[1]
+        names.remove("roomy")
+    tenants = [world_v1.start(pod, names.index(name), used=used) for name, used, _ in processes]
+    world_v1.write()
+    with run(world_v1, write_policy(world_v1.root, step, account=account)) as running:
+        running.wait(ended)
+        running.wait_passes(1)
+        assert [each.ended_by for each in tenants] == [fate for _, _, fate in processes]
+        assert [len(each.terms) for each in tenants] == [int(fate is signal.SIGTERM) for _, _, fate in processes]
+
+
+def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
+    """Whoever makes a path of another pod below its own cgroup is killed itself."""
+    victim = world.single("victim", used=128 * MIB)
+    thief = world.single("thief", used=9 * GIB)
+    one, other = (pod.cgroup(pod.containers[0]) for pod in world.pods)
+    world.enter(f"{other}/{one}", thief.pid)
+    with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
+        running.wait(ended)
+        assert {each["pod"]: each["used"] for each in running.status()["accounts"]} == {"thief": 0, "victim": 128 * MIB}
+    assert (thief.is_alive, victim.is_alive, victim.terms) == (False, True, [])
+
+
+def test_observe_does_nothing_and_reports_what_it_would_do(world_v1: Node) -> None:
+    """Point 37: in observe mode one action per incident is planned and none is done."""
+    over = world_v1.single("hog", used=4 * GIB)
+    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
+        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
+        running.wait_passes(3)
+        assert running.metric("would_act_total", action="kill") == 1
+        assert running.metric("actions_total", action="kill", result="done") == 0
+        assert (running.metric("enforcing"), over.is_alive, over.terms) == (0, True, [])
+    assert any(row["event"] == "would_act" for row in history_of(world_v1))
 
 
 def test_scope_pod_ends_all_known_containers(world_v1: Node) -> None:

@@ -1,6 +1,7 @@
 """`run` while the GPUs of its node are under maintenance: the driver is let go, and nobody is hit."""
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from typing import Final, Literal
 
 import pytest
 
-from tests.rig import Daemon, Node
+from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.devices import held, seconds_until, watched
 from tests.rig.record import actions, events
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
@@ -219,3 +220,15 @@ def test_another_driver_afterwards_takes_another_process(world_v1: Node, device:
         world_v1.mark()
         assert running.process.wait(timeout=15) == 1
     assert not held(running.pid, device)
+
+
+def test_scan_opens_nothing_either(world_v1: Node, device: Path) -> None:
+    """`scan` reports that the GPUs are under maintenance without asking the driver, however briefly."""
+    arguments = ("scan", "--json", "--node", "n1", "--pods", world_v1.pods_file, "--node-object", world_v1.node_file)
+    world_v1.stub = replace(world_v1.stub, device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
+    world_v1.write()
+    world_v1.mark(annotations=RELEASE)
+    found = json.loads(gpu_watchdog(*arguments, stub=world_v1.stub_file).stdout)
+    assert (found["maintenance"] is None, found["gpus"]) == (False, [])
+    world_v1.mark(annotations={"gpu-memory-watchdog/release-driver": "false"})
+    assert gpu_watchdog(*arguments, stub=world_v1.stub_file).returncode != 0

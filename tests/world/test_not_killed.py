@@ -285,3 +285,21 @@ def test_protected_pods_live_and_no_tenant_takes_their_name(world_v1: Node) -> N
         running.wait_passes(2)
         assert [(each.is_alive, each.terms) for each in spared] == [(True, [])] * 3
         assert running.metric("withheld_total", brake="protected") == 3
+
+
+def test_a_stale_pod_list_leads_to_no_enforcement(world_v1: Node) -> None:
+    """Point 27: a list that is older than `stale_after` suspends enforcement, not observation."""
+    tenant = world_v1.single("hog", used=512 * MIB)
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    mount(policy, f'stale_after = "3s"\n{policy.read_text(encoding="utf-8")}')
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        world_v1.pods_file.write_text("{", encoding="utf-8")
+        running.wait(lambda d: d.get("/readyz")[0] == 503, 20)
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="stale") == 1)
+        running.wait_passes(2)
+        assert (tenant.is_alive, tenant.terms) == (True, [])
+        assert running.metric("pod_memory_used_bytes", pod="hog") == 9 * GIB
+        world_v1.write()
+        running.wait(lambda _: not tenant.is_alive)

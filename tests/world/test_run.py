@@ -252,3 +252,31 @@ def _pidfds(running: Daemon) -> int:
         with contextlib.suppress(FileNotFoundError):
             count += "pidfd" in str(link.readlink())
     return count
+
+
+def test_a_policy_that_stops_parsing_changes_nothing(world_v1: Node) -> None:
+    """A broken file while the daemon runs: the last good policy goes on, a metric and the log say so."""
+    tenant = world_v1.single("hog", used=512 * MIB)
+    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    with run(world_v1, policy) as running:
+        running.wait_passes(1)
+        before = _loaded(running)
+        write_policy(world_v1.root, KILL_AT_ONCE.replace("2s", "soon"))
+        running.wait(lambda d: d.metric("policy_last_reload_successful") == 0)
+        (refused,) = running.events("policy_refused")
+        assert "rule[0].step[0].grace" in refused["message"]
+        assert _loaded(running) == before
+        world_v1.use(tenant, 9 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+        write_policy(world_v1.root, KILL_AT_ONCE)
+        running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
+
+
+def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) -> None:
+    """The report of `check`, on stderr, and nothing started."""
+    world_v1.write()
+    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
+    done = gpu_watchdog("run", "--policy", policy, "--listen", "127.0.0.1:0", stub=world_v1.stub_file)
+    assert done.returncode == 1
+    assert "rule[0].step[0].do" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,50 +1,87 @@
 """`scan` on a real node."""
 
 import json
-import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.rig import Node, gpu_watchdog
-from tests.stub import GIB
-from tests.world.policies import KILL_AFTER_2S, write_policy
+from tests.rig.node import GPU
+from tests.stub import GIB, MIB
+from tests.world.policies import KILL_AFTER_2S, WARN_AT_ONCE, write_policy
 
 pytestmark = pytest.mark.node
 
 
+def scan(world: Node, *more: str | Path) -> dict[str, Any]:
+    """What `scan --json` prints."""
+    done = gpu_watchdog("scan", "--json", *more, stub=world.stub_file)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_scan_has_the_numbers_of_the_node(world: Node) -> None:
+    """Each card, account, process and step that would follow, with the numbers that this node has."""
+    hog = world.pod("hog", ("main", "1Gi"), ("side", None))
+    over, side = world.start(hog, 0, used=2 * GIB), world.start(hog, 1, used=256 * MIB)
+    within, host = world.single("calm", declared="4Gi", used=3 * GIB), world.start(None, used=GIB)
+    world.write()
+    policy = write_policy(world.root, WARN_AT_ONCE, KILL_AFTER_2S)
+    got = scan(world, "--policy", policy, "--pods", world.pods_file, "--node", "n1")
+    memory = {"total": 40 * GIB, "used": 6 * GIB + 768 * MIB, "reserved": 512 * MIB, "residual": 0}
+    (card,) = got["gpus"]
+    assert (card["uuid"], card["up"], card["listed"], card["memory"]) == (GPU, True, True, memory)
+    first, second = sorted(got["accounts"], key=lambda each: str(each["verdict"]))
+    allowed = (GIB * 102) // 100 + 2 * 256 * MIB
+    assert (first["pod"], first["used"], first["declared"], first["allowed"]) == ("hog", 9 * 256 * MIB, GIB, allowed)
+    assert (first["verdict"], first["over_since"] is None, first["declared_by"]) == (
+        "over",
+        False,
+        "veriff.com/gpu-memory",
+    )
+    assert {(each["pid"], each["container"], each["used"]) for each in first["processes"]} == {
+        (over.pid, "main", over.used),
+        (side.pid, "side", side.used),
+    }
+    assert (second["verdict"], [each["pid"] for each in second["processes"]]) == ("within", [within.pid])
+    assert [(each["pid"], each["used"], each["reason"]) for each in got["unattributed"]] == [(host.pid, GIB, "host")]
+    plan = [(each["do"], each["due_in_s"], each["pids"], each["withheld_by"]) for each in got["plan"]]
+    assert plan == [("warn", 0, [], None), ("kill", 2, [over.pid], None)]
+    assert (got["node"], got["mode"], got["enforcing"], got["gaps"]) == ("n1", "enforce", False, [])
+
+
+def test_scan_without_policy_and_pods(world_v1: Node) -> None:
+    """Without a policy a built-in one observes; without pods every process of a pod is of an unknown one."""
+    over = world_v1.single("hog", used=9 * GIB)
+    got = scan(world_v1)
+    assert got["mode"] == "observe"
+    assert [(each["pid"], each["reason"]) for each in got["unattributed"]] == [(over.pid, "unknown_pod")]
+
+
 def test_scan_never_acts(world_v1: Node) -> None:
     """A scan under an enforcing policy that would kill at once leaves everybody alone and opens no journal."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    over = world_v1.start(hog, 0, used=9 * GIB)
-    world_v1.write()
+    over = world_v1.single("hog", used=9 * GIB)
     policy = write_policy(world_v1.root, 'above = "100%"\nfor = "0s"\ndo = "kill"\ngrace = "0s"')
     before = set(world_v1.root.rglob("*"))
-    done = gpu_watchdog(
-        "scan", "--policy", policy, "--pods", world_v1.pods_file, "--node", "n1", stub=world_v1.stub_file
-    )
-    assert done.returncode == 0
-    assert "ns/hog" in done.stdout
-    assert over.is_alive
+    (account,) = scan(world_v1, "--policy", policy, "--pods", world_v1.pods_file, "--node", "n1")["accounts"]
+    assert (account["verdict"], over.is_alive) == ("over", True)
     assert set(world_v1.root.rglob("*")) == before
 
 
-def test_every_option_comes_from_the_environment_too(world_v1: Node) -> None:
+def test_every_option_comes_from_the_environment_too(world_v1: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each option is also `GPU_WATCHDOG_...`; the node's name `NODE_NAME` too."""
-    from tests.rig.command import COMMAND
-    from tests.stub import environment
-
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    world_v1.start(hog, 0, used=9 * GIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AFTER_2S)
-    own = {"GPU_WATCHDOG_POLICY": str(policy), "GPU_WATCHDOG_PODS": str(world_v1.pods_file), "NODE_NAME": "n1"}
-    done = subprocess.run(
-        [COMMAND, "scan", "--json"],
-        env={**environment(world_v1.stub_file), **own},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    got = json.loads(done.stdout)
+    world_v1.single("hog", used=9 * GIB)
+    monkeypatch.setenv("GPU_WATCHDOG_POLICY", str(write_policy(world_v1.root, KILL_AFTER_2S)))
+    monkeypatch.setenv("GPU_WATCHDOG_PODS", str(world_v1.pods_file))
+    monkeypatch.setenv("NODE_NAME", "n1")
+    got = scan(world_v1)
     assert (got["node"], got["mode"], got["accounts"][0]["verdict"]) == ("n1", "enforce", "over")
+
+
+@pytest.mark.parametrize("arguments", [("scan", "--bogus"), ("bogus",), ("check",)])
+def test_wrong_use_is_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """An unknown option or command and a missing argument are 2, with the reason on stderr."""
+    done = gpu_watchdog(*arguments, stub=tmp_path / "none")
+    assert (done.returncode, done.stdout, done.stderr != "") == (2, "", True)

@@ -1,0 +1,74 @@
+"""`run` on a card that is short of memory: one victim at a time, by rank, and none once there is room."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig import Node, Tenant
+from tests.rig.record import actions, events
+from tests.stub import GIB, StubReturn
+from tests.world.policies import HEAD, RULE
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+LIMIT = "example.com/gpu-memory-limit"
+ALWAYS = 'above = "100%"\nfor = "0s"\ndo = "kill"\ngrace = "0s"'
+PRESSED = 'above = "100%"\nfor = "1s"\ndo = "kill"\ngrace = "0s"\nunder_pressure = true'
+
+
+def pressing(world: Node) -> Path:
+    """A policy that kills above the limit at once, and above the request where less than a quarter is free."""
+    text = HEAD.format(mode="enforce").replace('unit = "1"', f'unit = "1"\nlimit_annotation = "{LIMIT}"')
+    text += RULE.format(account="pod") + "".join(f"[[rule.step]]\n{step}\n" for step in (PRESSED, ALWAYS))
+    path = world.root / "policy.toml"
+    path.write_text(text + '[pressure]\nfree_below = "25%"\n', encoding="utf-8")
+    return path
+
+
+def guest(world: Node, name: str, used: int, priority: int) -> Tenant:
+    """A tenant that asked for 8Gi and may burst to 20Gi."""
+    noted = {"annotations": {LIMIT: "20Gi"}}
+    return world.single(name, declared="8Gi", used=used, behaviour="plain", priority=priority, metadata=noted)
+
+
+def others_use(world: Node, used: int, *returns: StubReturn) -> None:
+    """Let so much of the card be used by nobody of this node's pods, and NVML calls return these codes."""
+    (card,) = world.stub.gpus
+    world.stub = replace(world.stub, gpus=(replace(card, total=80 * GIB, base=used),), returns=returns)
+    world.write()
+
+
+def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(world_v1: Node) -> None:
+    """Point 36: by rank, the next only after the first one's memory is free, none with room or an unknown counter."""
+    guests = {
+        "little": guest(world_v1, "little", 12 * GIB, 0),
+        "much": guest(world_v1, "much", 13 * GIB, 0),
+        "important": guest(world_v1, "important", 14 * GIB, 1000),
+        "within": guest(world_v1, "within", 2 * GIB, 0),
+    }
+    uids = {pod.uid: pod.name for pod in world_v1.pods}
+    world_v1.stub = replace(world_v1.stub, free_delay_ms=700)
+    # Only 4.5 GiB of 80 are free, and nobody can know.
+    calls = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
+    others_use(world_v1, 34 * GIB, *(StubReturn(call=call, code=999) for call in calls))
+    with run(world_v1, pressing(world_v1)) as running:
+        running.wait_passes(2)
+        assert [each["memory"]["used"] for each in running.status()["gpus"]] == [None]
+        others_use(world_v1, 14 * GIB)  # 24.5 GiB are free
+        running.wait_passes(1)
+        assert _living(guests) == ["important", "little", "much", "within"]
+        assert actions(world_v1.journal) == []
+        others_use(world_v1, 34 * GIB)
+        running.wait(lambda _: not guests["much"].is_alive)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 2)
+        running.wait_passes(2)
+        assert _living(guests) == ["important", "within"]
+    assert [uids[each.uid] for each in actions(world_v1.journal)] == ["much", "little"]
+    told = [(name, action) for name, _, action in events(world_v1.journal, "intended", "released")]
+    assert told == [("intended", 1), ("released", 1), ("intended", 2), ("released", 2)]
+
+
+def _living(guests: dict[str, Tenant]) -> list[str]:
+    return sorted(name for name, tenant in guests.items() if tenant.is_alive)
