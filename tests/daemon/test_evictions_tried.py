@@ -1,6 +1,5 @@
 """Evictions that were not accepted yet: later cycles try again, and nothing else waits for them."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,14 +14,6 @@ from watchdog.core.policy import Backoff, Brakes, Window
 
 KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
 LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    """A container of real processes, ended afterwards."""
-    made = Group()
-    yield made
-    made.close()
 
 
 def test_blocked_is_told_once_and_tried_again_by_cycles() -> None:

@@ -1,7 +1,6 @@
 """Intentions that are on disk, or on their way there, while something else goes wrong."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -13,14 +12,6 @@ from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
 from watchdog.core.plan import Result
 
 KILL_AT_ONCE = step("100%", 0, "kill", grace_s=60.0)
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    """A container of real processes, ended afterwards."""
-    made = Group()
-    yield made
-    made.close()
 
 
 def world(group: Group, record: MemoryRecord | None = None) -> World:

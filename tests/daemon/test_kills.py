@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -64,11 +64,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
-    """A container of real processes, ended afterwards."""
-    made = Scene()
-    yield made
-    made.group.close()
+def scene(group: Group) -> Scene:
+    """The kills of a container of real processes."""
+    return Scene(group)
 
 
 def signals(outcome: Outcome) -> list[str]:

@@ -27,6 +27,22 @@ def cannot_run(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
+def compiled(source: Path, program: Path, *flags: str) -> Path:
+    """Compile a source in C, or skip where there is no compiler."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        cannot_run("needs a C compiler (Debian: apt-get install gcc libc6-dev)")
+    subprocess.run([compiler, "-O1", "-Wall", "-Werror", *flags, "-o", program, source], check=True)
+    return program
+
+
+def preloaded(folder: Path, name: str, code: str) -> str:
+    """The variable with which a command has this code in place of functions of the C library."""
+    source = folder / f"{name}.c"
+    source.write_text(code, encoding="ascii")
+    return f"LD_PRELOAD={compiled(source, folder / f'{name}.so', '-shared', '-fPIC')}"
+
+
 def need_root() -> None:
     """Skip unless root: namespaces, mounts and cgroups need it."""
     if os.geteuid() != 0:

@@ -1,11 +1,9 @@
 """A disk that stalls: the daemon's own fdatasync(2) and fsync(2) wait for as long as a file is there."""
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.node.support import cannot_run
+from tests.node.support import preloaded
 
 _SHIM: Final = """
 #define _GNU_SOURCE
@@ -29,14 +27,8 @@ class StallingDisk:
     """Stalls every sync of the daemon that runs with `prefix`, from `stall` until `thaw`, a minute at most."""
 
     def __init__(self, root: Path) -> None:
-        compiler = shutil.which("cc")
-        if compiler is None:
-            cannot_run("a disk that stalls needs a C compiler (Debian: apt-get install gcc libc6-dev)")
-        source, shim = root / "stall.c", root / "stall.so"
-        source.write_text(_SHIM, encoding="ascii")
-        subprocess.run([str(compiler), "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl"], check=True)
         self._file, self._seen = root / "stalled", root / "stall-seen"
-        self.prefix = ("env", f"LD_PRELOAD={shim}", f"STALL_WHILE={self._file}", f"STALL_SEEN={self._seen}")
+        self.prefix = ("env", preloaded(root, "stall", _SHIM), f"STALL_WHILE={self._file}", f"STALL_SEEN={self._seen}")
 
     @property
     def has_stalled(self) -> bool:

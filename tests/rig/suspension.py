@@ -1,12 +1,10 @@
 """A machine that is suspended: for the daemon alone, and without the wait."""
 
 import mmap
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.node.support import cannot_run
+from tests.node.support import preloaded
 
 # CLOCK_MONOTONIC stands still in suspend, the other two do not (clock_gettime(2)).
 _SHIM: Final = """
@@ -37,14 +35,9 @@ class Suspension:
     """Suspends the machine of the daemon that runs with `prefix`, as its clocks tell it."""
 
     def __init__(self, root: Path) -> None:
-        compiler = shutil.which("cc")
-        if compiler is None:
-            cannot_run("a suspended machine needs a C compiler (Debian: apt-get install gcc libc6-dev)")
-        source, shim, self._file = root / "suspend.c", root / "suspend.so", root / "suspended-s"
-        source.write_text(_SHIM, encoding="ascii")
-        subprocess.run([str(compiler), "-shared", "-fPIC", "-O1", "-o", shim, source], check=True)
+        self._file = root / "suspended-s"
         self._file.write_bytes(bytes(8))
-        self.prefix = ("env", f"LD_PRELOAD={shim}", f"SUSPENDED_S={self._file}")
+        self.prefix = ("env", preloaded(root, "suspend", _SHIM), f"SUSPENDED_S={self._file}")
 
     def let_pass(self, seconds: int) -> None:
         """Let the machine have been suspended for so long altogether."""

@@ -1,13 +1,11 @@
 """A process that hides its living thread behind zombies: `traced.c`, compiled where it is wanted."""
 
 import contextlib
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.node.support import ENDS_WITH_US, cannot_run
+from tests.node.support import ENDS_WITH_US, compiled
 
 _SOURCE = Path(__file__).with_name("traced.c")
 
@@ -15,11 +13,7 @@ _SOURCE = Path(__file__).with_name("traced.c")
 @contextlib.contextmanager
 def traced(folder: Path, count: int, enter: Callable[[int], None]) -> Iterator[int]:
     """The PID of one with so many zombies; `enter` puts its tracer where both are to be, before it is made."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        cannot_run("a process with traced threads needs a C compiler")
-    program = folder / "traced"
-    subprocess.run([compiler, "-O1", "-Wall", "-Werror", "-pthread", "-o", program, _SOURCE], check=True)
+    program = compiled(_SOURCE, folder / "traced", "-pthread")
     process = subprocess.Popen(
         [*ENDS_WITH_US, program, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from tests.rig import Daemon, Node, gpu_watchdog
-from tests.stub import GIB, MIB
+from tests.stub import GIB
 from tests.world.policies import write_policy
 from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 CONTACT = '[events]\ncontact = "gpu-team@example.org"\n'
-PROTECT = '\n[protect]\npods = ["spared"]\n'
 
 
 def kill(for_: str, grace: str) -> str:
@@ -78,49 +77,3 @@ def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
     assert gone["source"] == "journal"
     assert [each["used"] for each in gone["accounts"]] == [9 * GIB]
     assert [each["event"] for each in gone["history"]] == ["explained"]
-
-
-def test_what_is_said_of_a_kill_is_what_was_sent(world_v1: Node) -> None:
-    """A program that exits with 0 on SIGTERM: no SIGKILL and no exit code is reported, and the kill comes first."""
-    tenant = world_v1.single("hog", declared="4Gi", used=6 * GIB, behaviour="saver")
-    with run(world_v1, write_policy(world_v1.root, kill("0s", "20s"))) as running:
-        running.wait(ended)
-        running.wait_passes(1)
-        assert tenant.process.poll() == 0
-        url = ("--url", f"http://127.0.0.1:{running.port}")
-        begun, outcome = (running.events(name)[0]["message"] for name in ("kill_begun", "kill_ended"))
-        past = gpu_watchdog("history", "--journal", world_v1.journal, "--pod", "ns/hog", stub=world_v1.stub_file).stdout
-        near = text(ask(world_v1, running, "ns/hog"))
-        far = gpu_watchdog("explain", "ns/hog", *url, "--journal", "/nowhere/j.db", stub=world_v1.stub_file).stdout
-    far = " ".join(far.split())
-    for told in (begun, outcome, past, near, far):
-        assert "SIGTERM" in told
-        assert "SIGKILL" not in told, told
-        assert "uses 6Gi" not in told, told
-    assert "Completed" in near
-    assert "5.75Gi" in near, "what to declare is without the allowance"
-    for told in (near, far):
-        assert told.index("was killed") < told.index("no GPU memory")
-        assert "6Gi" in told
-
-
-def test_whoever_is_spared_is_explained_too(world_v1: Node) -> None:
-    """A pod that is protected, one that is within, and one that nobody knows."""
-    spared = world_v1.pod("spared", ("main", "1Gi"))
-    calm = world_v1.pod("calm", ("main", "1Gi"))
-    tenant = world_v1.start(spared, used=9 * GIB)
-    world_v1.start(calm, used=256 * MIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, kill("0s", "2s"), more=PROTECT)) as running:
-        running.wait(lambda d: d.metric("withheld_total", brake="protected") == 1)
-        why = text(ask(world_v1, running, "ns/spared"))
-        assert "protects" in why
-        found = document(ask(world_v1, running, "ns/spared", "--json"))
-        assert [(each["do"], each["withheld_by"]) for each in found["plan"]] == [("kill", "protected")]
-        found = document(ask(world_v1, running, "ns/calm", "--json"))
-        assert ([each["verdict"] for each in found["accounts"]], found["plan"]) == (["within"], [])
-        unknown = ask(world_v1, running, "other/spared")
-        assert (unknown.returncode, unknown.stdout) == (1, "")
-        assert "other/spared" in unknown.stderr
-        assert "ns/spared?" in unknown.stderr
-        assert (tenant.is_alive, tenant.terms) == (True, [])

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -30,28 +29,8 @@ def _observe_by_stop_file(world: Node, _: Tenant) -> None:
     (world.journal.parent / "stop").touch()
 
 
-def _observe_by_policy(world: Node, _: Tenant) -> None:
-    write_policy(world.root, KILL_AT_ONCE, mode="observe")
-
-
-def _protect_by_policy(world: Node, _: Tenant) -> None:
-    write_policy(world.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n')
-
-
 def _fall(world: Node, tenant: Tenant) -> None:
     world.use(tenant, 512 * MIB)
-
-
-def _go(world: Node, _: Tenant) -> None:
-    world.pods.clear()
-    world.pod("other", ("main", None))
-    world.write()
-
-
-def _terminate(world: Node, _: Tenant) -> None:
-    until = datetime.now(tz=UTC) + timedelta(seconds=60)
-    world.pods[0].metadata = {"deletionTimestamp": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    world.write()
 
 
 def _declare_more(world: Node, _: Tenant) -> None:
@@ -59,16 +38,8 @@ def _declare_more(world: Node, _: Tenant) -> None:
     world.write()
 
 
-def _protect_by_priority(world: Node, _: Tenant) -> None:
-    world.pods[0].priority = 2_000_000_000
-    world.write()
-
-
 AFTER_3S: Final = 'above = "100%"\nfor = "3s"\ndo = "kill"\nscope = "container"\ngrace = "2s"'
-CHANGES: Final = (
-    *(_observe_by_annotation, _observe_by_stop_file, _observe_by_policy, _protect_by_policy, _fall, _go, _terminate),
-    *(_declare_more, _protect_by_priority),
-)
+CHANGES: Final = (_observe_by_annotation, _observe_by_stop_file, _fall, _declare_more)
 
 
 @pytest.fixture
@@ -78,10 +49,8 @@ def disk(tmp_path: Path) -> StallingDisk:
 
 
 def _hog(world: Node) -> Tenant:
-    tenant = world.start(world.pod("hog", ("main", "1Gi")), used=512 * MIB)
     world.mark()
-    world.write()
-    return tenant
+    return world.single("hog", used=512 * MIB)
 
 
 def _begin(world: Node, disk: StallingDisk, running: Daemon, tenant: Tenant) -> None:
@@ -116,11 +85,7 @@ def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(world_v1: Node, 
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
         _begin(world_v1, disk, running, tenant)
         running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1.0, 10)
-        passes = running.metric("cycle_duration_seconds_count") or 0
-        began = time.monotonic()
         running.wait_passes(3)
-        assert time.monotonic() - began < 10
-        assert (running.metric("cycle_duration_seconds_count") or 0) >= passes + 3
         assert running.get("/healthz")[0] == 200
         (entry,) = [each for each in running.status()["plan"] if each["do"] == "kill"]
         assert entry["withheld_by"] == "journal"
@@ -191,7 +156,7 @@ def test_a_gap_before_the_last_look_ends_what_was_counted(world_v1: Node, disk: 
     assert done.began_s > again_s + 3
 
 
-def test_what_was_planned_before_enforcement_began_anew_is_not_done(world_v1: Node, disk: StallingDisk) -> None:
+def test_what_was_planned_before_enforcement_was_reset_is_not_done(world_v1: Node, disk: StallingDisk) -> None:
     """Point 20: a stop file that comes and goes while the disk stalls starts every stretch over."""
     tenant = _hog(world_v1)
     stop = world_v1.journal.parent / "stop"

@@ -4,7 +4,6 @@ import subprocess
 
 import pytest
 
-from tests.ports import free_port
 from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.record import actions
 from tests.stub import GIB
@@ -48,21 +47,6 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
     assert len(tenant.terms) == 2
 
 
-def test_a_stop_that_the_daemon_does_not_see_is_a_failure(world_v1: Node) -> None:
-    """Beside another journal than the daemon's the file is of no use: exit code 1, and the daemon enforces."""
-    world_v1.write()
-    (world_v1.root / "elsewhere").mkdir()
-    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
-        done = call(world_v1, running, "stop", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
-        assert done.returncode == 1
-        assert (done.stdout, "NOT STOPPED" in done.stderr) == ("", True)
-        assert running.metric("enforcing") == 1
-        (world_v1.journal.parent / "stop").touch()
-        running.wait(lambda d: d.metric("enforcing") == 0)
-        done = call(world_v1, running, "resume", "--stop-file", str(world_v1.root / "elsewhere" / "stop"))
-        assert (done.returncode, "different stop file" in done.stderr) == (1, True)
-
-
 def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
     """With a cycle every five minutes the switch brings one forward, so that whoever turns it sees that it holds."""
     world_v1.write()
@@ -73,33 +57,3 @@ def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> 
         assert "has seen " in call(world_v1, running, "stop").stdout
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         assert "n1 enforces" in call(world_v1, running, "resume").stdout
-
-
-def test_resume_says_what_else_keeps_it_from_enforcing(world_v1: Node) -> None:
-    """Whoever takes one switch back reads of the other one."""
-    world_v1.mark(annotations={"gpu-memory-watchdog/mode": "observe"})
-    world_v1.write()
-    more = ("--node-object", world_v1.node_file)
-    with run(world_v1, write_policy(world_v1.root, SLOW), more=more) as running:
-        assert call(world_v1, running, "stop").returncode == 0
-        done = call(world_v1, running, "resume")
-        assert done.returncode == 0
-        assert "annotation gpu-memory-watchdog/mode" in done.stdout
-
-
-def test_a_daemon_that_cannot_be_asked_is_known_by_its_lock(world_v1: Node) -> None:
-    """From the host of a DaemonSet the port is not reached: the folder is. A folder of nobody confirms nothing."""
-    world_v1.write()
-    (world_v1.root / "elsewhere").mkdir()
-    with run(world_v1, write_policy(world_v1.root, SLOW)) as running:
-        running.wait(lambda d: d.metric("enforcing") == 1)
-        where = ("--listen", f"127.0.0.1:{free_port()}", "--journal")
-        done = gpu_watchdog("stop", *where, world_v1.root / "elsewhere" / "journal.db", stub=world_v1.stub_file)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert "NOT CONFIRMED" in done.stderr
-        running.wait_passes(2)
-        assert running.metric("enforcing") == 1
-        done = gpu_watchdog("stop", *where, world_v1.journal, stub=world_v1.stub_file)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert f"holds the lock in {world_v1.journal.parent}" in done.stdout
-        running.wait(lambda d: d.metric("enforcing") == 0)
