@@ -1,4 +1,4 @@
-"""What rollout.md, sharing.md and sizing.md show: a good scan, which of two numbers counts, the lock."""
+"""What rollout.md and sharing.md show: a good scan, and which of two numbers counts."""
 
 import re
 from dataclasses import replace
@@ -50,17 +50,6 @@ def test_which_number_counts_beside_replicas(row: list[str]) -> None:
     assert _declared(row, parse_policy(_POLICY, "sharing.md")) == parse_quantity(row[2])
 
 
-def test_which_counts_with_the_tables_the_other_way_about() -> None:
-    """The order of the file decides; where nobody knows whether the card is shared, it is whole."""
-    under = parse_policy(_POLICY, "sharing.md")
-    turned = replace(under, declarations=under.declarations[::-1])
-    assert [_declared(row, turned) for row in _ROWS[:3]] == [20 * Gi, 80 * Gi, 40 * Gi]
-    unshared = [_ROWS[1][0], f"{_ROWS[1][1]}, label nvidia.com/gpu.replicas=1"]
-    assert _declared(unshared, turned) == 8 * Gi
-    assert "With the tables swapped the first three rows would be 20Gi, 80Gi and 40Gi" in " ".join(_SECTION.split())
-    assert "With `nvidia.com/gpu.replicas=1` the second row would be 8Gi" in " ".join(_SECTION.split())
-
-
 def test_the_policy_of_both_is_whole() -> None:
     """It advertises what its first table reads, and has the brakes, the rule and the protection that it needs."""
     under = parse_policy(_POLICY, "sharing.md")
@@ -69,15 +58,3 @@ def test_the_policy_of_both_is_whole() -> None:
     assert under.brakes.breaker is not None
     assert under.rules
     assert under.allowance.per_context == 512 * Mi
-
-
-def test_the_share_of_the_driver_s_lock() -> None:
-    """docs/sizing.md's table is 3 lists of 4.5 ms for each card, over the interval."""
-    text = (_ROOT / "docs" / "sizing.md").read_text(encoding="utf-8").partition("## The driver's lock")[2]
-    rows = [line.strip("| ").split(" | ") for line in text.partition("\n## ")[0].splitlines() if line[:1] == "|"]
-    intervals = [float(re.findall(r"\d+", cell)[0]) for cell in rows[0][1:]]
-    assert len(rows) == 6
-    for cards, *shares in rows[2:]:
-        for interval_s, share in zip(intervals, shares, strict=True):
-            assert abs(float(share.rstrip("%")) - 3 * 0.45 * int(cards) / interval_s) <= 0.0501, (cards, interval_s)
-    assert "is not measured" in text

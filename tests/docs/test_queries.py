@@ -40,6 +40,13 @@ def test_metrics_and_labels_exist(page: Path) -> None:
             assert metric not in LABELS or labels <= LABELS[metric] | TARGET, query
 
 
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_metrics_that_are_named_exist(page: Path) -> None:
+    """A metric in a sentence or a table is one that the daemon exposes, or the family of several."""
+    families = {re.sub(r"_(?:bucket|count|sum|total|info)$", "", name) for name in LABELS}
+    assert metric_names(TEXTS[page]) - LABELS.keys() - families == set()
+
+
 @pytest.mark.slow
 def test_prometheus_reads_every_query(tmp_path: Path) -> None:
     """Prometheus's own parser accepts all of them."""

@@ -35,18 +35,6 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
     assert shown == told_of.note.replace("gpu-team@example.org", "#gpu-help")
 
 
-def test_what_else_ends_with_137_is_told_apart() -> None:
-    """Whoever reads 137 and finds no Event of ours is led to the probe, to RAM and to a normal deletion."""
-    told = section("Was it the watchdog?")
-    row = next(line for line in told.splitlines() if line.startswith("| exit code 137"))
-    for cause in ("liveness probe", "child process", "normal deletion"):
-        assert cause in row
-    traces = told.partition("### Exit code 137")[2]
-    # The words of the kubelet (pkg/kubelet/prober/prober.go, kuberuntime/kuberuntime_manager.go) and of the kernel.
-    for trace in ("`GPUMemoryKilled`", "Liveness probe failed", "failed liveness probe, will be restarted", "oom_kill"):
-        assert trace in traces
-
-
 @pytest.mark.parametrize("reason", sorted(tiding_form.ACTIONS))
 def test_each_reason_is_explained(reason: str) -> None:
     """Whatever stands in `describe`, the page has it."""
@@ -68,13 +56,3 @@ def test_the_allowance_is_the_one_that_ships() -> None:
     assert own.percent * 100 == 2
     text = " ".join(section("What counts").split())
     assert "512Mi for each process on each GPU, four times at most, and 2% of what is declared" in text
-
-
-def test_the_metrics_that_are_named_are_there() -> None:
-    """A query that is copied from the page finds series."""
-    told = set(re.findall(r"`(gpu_watchdog_[a-z_]+)", TEXT))
-    assert len(told) == 3
-    metrics = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    assert not [
-        name for name in told if f"`{name.removeprefix('gpu_watchdog_')}`" not in metrics and name not in metrics
-    ]

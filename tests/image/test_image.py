@@ -1,6 +1,5 @@
 """What is in the image, and that it does its work on a base without a shell."""
 
-import contextlib
 import json
 import os
 import re
@@ -12,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.image.builder import LEFT_OUT, Builder
-from tests.node.support import REPOSITORY, wait_until
+from tests.node.support import REPOSITORY
 from watchdog import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
@@ -142,36 +141,6 @@ def test_equal_inputs_give_equal_layers(builder: Builder, image: str) -> None:
     layers = [builder.inspect(name)["OCIv1"]["rootfs"]["diff_ids"] for name in (image, again)]
     assert layers[0] == layers[1]
     assert len(layers[0]) == 2
-
-
-_KILLED: Final = "import subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)"
-
-
-def test_nothing_is_left_of_a_build_that_was_killed(builder: Builder) -> None:
-    """Kill -9 of the tests in the middle of a build: no process goes on with it, and nothing stays mounted."""
-    folder = builder.folder / "killed"
-    folder.mkdir()
-    # A number of its own, by which its process is known.
-    (folder / "Dockerfile").write_text(f"FROM localhost/base:1\nRUN sleep 9{os.getpid()}\n", encoding="utf-8")
-    command = builder.command("bud", "--no-cache", str(folder))
-    tests = subprocess.Popen([sys.executable, "-c", _KILLED, *command])
-    try:
-        wait_until(lambda: bool(running(f"sleep 9{os.getpid()}")), 120)
-    finally:
-        tests.kill()
-        tests.wait()
-    wait_until(lambda: not running(f"sleep 9{os.getpid()}") and not running(str(folder)), 10)
-    assert str(builder.folder) not in Path("/proc/self/mounts").read_text(encoding="utf-8")
-
-
-def running(text: str) -> list[int]:
-    """The processes that have this in their arguments."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if text in each.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
-                found.append(int(each.parent.name))
-    return found
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

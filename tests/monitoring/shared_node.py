@@ -1,11 +1,11 @@
-"""Two nodes on which everything happens that the metrics tell of, scraped by a real Prometheus as deploy/ says.
+"""Two nodes on which everything happens that the metrics report, scraped by a real Prometheus as deploy/ says.
 
 n1 enforces. It has two cards and one with a MIG instance. `vision/trainer` is on both cards and within; `jupyter/nb-7`
 is killed; `batch/sweep-3` is to be evicted, for which there is no API here; `lab/creeper` is over and only warned;
 `infra/exporter` is protected; `lab/stranger` declares nothing; `vision/small` has the MIG instance; a process of the
-host is nobody's; and for some seconds a card does not tell its processes.
+host is unattributed; and for some seconds a card does not list its processes.
 
-n2 is told to enforce and does not, for somebody has put a stop file there; `speech/greedy` is over. The scrape labels
+n2 is set to enforce and does not, since there is a stop file; `speech/greedy` is over. The scrape labels
 it with a cluster, as those of several clusters do, while n1 has no such label.
 """
 
@@ -21,27 +21,17 @@ import pynvml
 from tests.monitoring.prometheus import Prometheus, prometheus
 from tests.monitoring.scraping import plain_job, without_api
 from tests.rig import Daemon, Node, Tenant, node
-from tests.rig.command import daemon
 from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, MIB, StubGpu, StubMig, StubProcess, StubReturn
+from tests.world.policies import HEAD
+from tests.world.test_kill import run
 
 INTERVAL_S: Final = 1.0
 SECOND: Final = "GPU-00000000-0000-0000-0000-000000000001"
 ELSEWHERE: Final = "GPU-00000000-0000-0000-0000-000000000009"
 INSTANCE: Final = "MIG-00000000-0000-0000-0000-000000000002"
 _MIG_CARD: Final = "GPU-00000000-0000-0000-0000-000000000002"
-_POLICY: Final = """
-mode = "enforce"
-interval = "1s"
-[[declaration]]
-resource = "veriff.com/gpu-memory"
-unit = "1"
-[allowance]
-per_context = "256Mi"
-percent = "2%"
-[protect]
-namespaces = ["infra"]
-"""
+_PROTECTED: Final = '[protect]\nnamespaces = ["infra"]\n'
 _STEPS: Final = {
     "notebooks": ("jupyter", 'above = "100%"\nfor = "1s"\ndo = "kill"\nscope = "container"\ngrace = "2s"'),
     "batch": ("batch", 'above = "100%"\nfor = "0s"\ndo = "evict"\ngrace = "2s"'),
@@ -103,14 +93,13 @@ def _daemon(on: Node) -> Iterator[Daemon]:
         f'[[rule]]\nname = "{name}"\nmatch = {{ namespaces = ["{where}"] }}\n[[rule.step]]\n{step}\n'
         for name, (where, step) in _STEPS.items()
     ]
-    policy.write_text("\n".join([_POLICY, *rules]), encoding="utf-8")
-    options = {"--policy": policy, "--pods": on.pods_file, "--journal": on.journal}
-    with daemon(on.root, on.stub_file, *(each for pair in options.items() for each in pair)) as running:
+    policy.write_text("\n".join([HEAD.format(mode="enforce"), *rules, _PROTECTED]), encoding="utf-8")
+    with run(on, policy) as running:
         yield running
 
 
 class _First:
-    """n1: who is on its cards."""
+    """n1: the pods on its cards."""
 
     def __init__(self, world: Node) -> None:
         self._world = world
@@ -143,19 +132,14 @@ class _First:
         return StubProcess(pid=self._tenants[name].pid, used=used)
 
     def grow(self, pause_s: float) -> None:
-        """First a card does not tell; then, one after the other, those who shall be over are."""
+        """First a card lists no processes; then one pod after the other goes over."""
         broken = StubReturn(call=LISTS[0], code=pynvml.NVML_ERROR_UNKNOWN, gpu=SECOND)
         self._world.stub = replace(self._world.stub, returns=(broken,))
         self._world.write(pods=False)
         time.sleep(pause_s)
         self._world.stub = replace(self._world.stub, returns=())
         self._world.write(pods=False)
-        for name, used in (
-            ("creeper", 4 * GIB),
-            ("exporter", 2 * GIB),
-            ("sweep-3", 5 * GIB),
-            ("nb-7", 9 * GIB),
-        ):
+        for name, used in (("creeper", 4 * GIB), ("exporter", 2 * GIB), ("sweep-3", 5 * GIB), ("nb-7", 9 * GIB)):
             time.sleep(pause_s)
             self._world.use(self._tenants[name], used)
 

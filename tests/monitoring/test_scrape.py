@@ -12,41 +12,20 @@ from tests.monitoring.prometheus import Prometheus, configuration
 from tests.monitoring.scraping import NAMESPACE, Config, operator_job, plain_job, pod_monitor, without_api
 from tests.node.support import REPOSITORY
 from tests.rig import node
-from tests.rig.command import Daemon, daemon
+from tests.rig.command import Daemon
 from tests.stub import GIB
+from tests.world.policies import WARN_AT_ONCE, write_policy
+from tests.world.test_kill import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
-_POLICY: Final = """
-[[declaration]]
-resource = "veriff.com/gpu-memory"
-unit = "1"
-[allowance]
-per_context = "0"
-percent = "0%"
-[[rule]]
-name = "all"
-match = {}
-[[rule.step]]
-above = "100%"
-for = "0s"
-do = "warn"
-"""
 _OWN: Final = {"namespace", "pod", "container", "endpoint"}
-_EXPECTED: Final = {
-    "n1": {
-        "job": "gpu-memory-watchdog",
-        "node": "n1",
-        "watchdog_namespace": NAMESPACE,
-        "watchdog_pod": "gpu-watchdog-n1",
-    },
-    "n2": {
-        "job": "gpu-memory-watchdog",
-        "node": "n2",
-        "watchdog_namespace": NAMESPACE,
-        "watchdog_pod": "gpu-watchdog-n2",
-    },
-}
+_WAYS: Final = ("plain", "operator", "overridden")
+
+
+def _expected(node: str) -> dict[str, str]:
+    own = {"watchdog_namespace": NAMESPACE, "watchdog_pod": f"gpu-watchdog-{node}"}
+    return {"job": "gpu-memory-watchdog", "node": node, **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +49,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
         started = []
         for each in (first, second):
             each.write()
-            policy = each.root / "policy.toml"
-            policy.write_text(_POLICY, encoding="utf-8")
-            arguments = ("--policy", policy, "--pods", each.pods_file, "--journal", each.journal)
-            started.append(stack.enter_context(daemon(each.root, each.stub_file, *arguments)))
+            started.append(stack.enter_context(run(each, write_policy(each.root, WARN_AT_ONCE))))
         started[0].wait(lambda d: d.metric("account_over_limit") == 1)
         yield started[0], started[1]
 
@@ -104,7 +80,7 @@ def scraped(daemons: tuple[Daemon, Daemon], tmp_path_factory: pytest.TempPathFac
         yield Scraped(**running)
 
 
-@pytest.mark.parametrize("way", ["plain", "operator", "overridden"])
+@pytest.mark.parametrize("way", _WAYS)
 def test_targets_have_these_labels(scraped: Scraped, way: str) -> None:
     """Both files give the watchdog's targets the same labels and no others.
 
@@ -115,10 +91,10 @@ def test_targets_have_these_labels(scraped: Scraped, way: str) -> None:
     labels = {each["labels"]["node"]: dict(each["labels"]) for each in running.targets()}
     assert len(running.targets()) == 2
     assert all(each.pop("instance").startswith("127.0.0.1:") for each in labels.values())
-    assert labels == _EXPECTED
+    assert labels == {node: _expected(node) for node in ("n1", "n2")}
 
 
-@pytest.mark.parametrize("way", ["plain", "operator", "overridden"])
+@pytest.mark.parametrize("way", _WAYS)
 def test_namespace_pod_and_container_are_the_workloads(scraped: Scraped, way: str) -> None:
     """A pod's series have the pod's labels, every other series has none of them, and all say which watchdog and node.
 
@@ -126,7 +102,7 @@ def test_namespace_pod_and_container_are_the_workloads(scraped: Scraped, way: st
     """
     running: Prometheus = getattr(scraped, way)
     (used,) = running.query("gpu_watchdog_container_memory_used_bytes")
-    assert _EXPECTED["n1"].items() <= used.labels.items()
+    assert _expected("n1").items() <= used.labels.items()
     named = {"namespace": "team-a", "pod": "trainer", "container": "main"}
     assert named.items() <= used.labels.items()
     (over,) = running.query("gpu_watchdog_account_over_limit")
@@ -140,24 +116,8 @@ def test_namespace_pod_and_container_are_the_workloads(scraped: Scraped, way: st
         assert not [each.labels for each in found if each.labels.keys() & _OWN]
 
 
-def test_honor_labels_alone_give_alerts_the_watchdogs_pod(scraped: Scraped) -> None:
-    """Why podmonitor.yaml has relabelings: with honorLabels alone a card's alert would name the watchdog's pod."""
-    (used,) = scraped.only_honors.query("gpu_watchdog_container_memory_used_bytes")
-    assert (used.labels["namespace"], used.labels["pod"]) == ("team-a", "trainer")
-    for name in ("gpu_watchdog_gpu_up", "gpu_watchdog_enforcing"):
-        wrong = {(each.labels["namespace"], each.labels["container"]) for each in scraped.only_honors.query(name)}
-        assert wrong == {(NAMESPACE, "watchdog")}
-
-
-def test_without_honor_labels_the_workload_is_renamed(scraped: Scraped) -> None:
-    """Why the operator's defaults do not do: everything seems to be the watchdog's memory, by namespace and pod."""
-    (used,) = scraped.honors_nothing.query("gpu_watchdog_container_memory_used_bytes")
-    assert (used.labels["namespace"], used.labels["pod"]) == (NAMESPACE, "gpu-watchdog-n1")
-    assert (used.labels["exported_namespace"], used.labels["exported_pod"]) == ("team-a", "trainer")
-
-
 def test_the_queries_of_the_page_tell_right_from_wrong(scraped: Scraped) -> None:
-    """docs/prometheus.md: each target is up; what must be nothing is nothing with our files, and tells each mistake."""
+    """docs/prometheus.md: each target is up; what must be empty is so with our files, and not with a label mistake."""
     page = (REPOSITORY / "docs" / "prometheus.md").read_text(encoding="utf-8")
     up, wrong, pods = (each.strip() for each in re.findall(r"```promql\n(.*?)```", page, re.DOTALL))
     for right in (scraped.plain, scraped.operator, scraped.overridden):

@@ -49,11 +49,16 @@ def about(listed: Path) -> dict[str, str]:
     return {each["name"].removeprefix("gpu-memory-watchdog:"): each["value"] for each in root["properties"]}
 
 
-def blob(archive: Path, digest: str) -> bytes:
+def member(archive: Path, name: str) -> bytes:
+    """A file of an archive."""
     with tarfile.open(archive) as tar:
-        source = tar.extractfile(f"blobs/sha256/{digest.removeprefix('sha256:')}")
+        source = tar.extractfile(name)
         assert source is not None
         return source.read()
+
+
+def blob(archive: Path, digest: str) -> bytes:
+    return member(archive, f"blobs/sha256/{digest.removeprefix('sha256:')}")
 
 
 def test_the_same_commit_gives_the_same_bytes(released: Released, again: Released) -> None:
@@ -141,16 +146,9 @@ def test_the_base_is_the_one_that_is_named(released: Released, tmp_path: Path) -
     archive = released.file("*.oci.tar")
     (image,) = json.loads(released.file("release.json").read_text(encoding="utf-8"))["images"]
     manifest = json.loads(blob(archive, image["digest"]))
-    with tarfile.open(base_archive()) as packed:
-        status = packed.extractfile("./var/lib/dpkg/status")
-        assert status is not None
-        expected = status.read()
     layer = tmp_path / "layer.tar.gz"
     layer.write_bytes(blob(archive, manifest["layers"][0]["digest"]))
-    with tarfile.open(layer) as tar:
-        found = tar.extractfile("var/lib/dpkg/status")
-        assert found is not None
-        assert found.read() == expected
+    assert member(layer, "var/lib/dpkg/status") == member(base_archive(), "./var/lib/dpkg/status")
 
 
 def test_the_images_list_has_what_is_locked_and_in_it(released: Released) -> None:
@@ -169,10 +167,7 @@ def test_the_images_list_has_what_is_locked_and_in_it(released: Released) -> Non
 def test_the_images_list_has_what_dpkg_has(released: Released, tmp_path: Path) -> None:
     """The base's packages, in the versions that dpkg itself reads from its records; most with licences."""
     (tmp_path / "dpkg/updates").mkdir(parents=True)
-    with tarfile.open(base_archive()) as tar:
-        status = tar.extractfile("./var/lib/dpkg/status")
-        assert status is not None
-        (tmp_path / "dpkg/status").write_bytes(status.read())
+    (tmp_path / "dpkg/status").write_bytes(member(base_archive(), "./var/lib/dpkg/status"))
     said = told("dpkg-query", f"--admindir={tmp_path / 'dpkg'}", "-W", "-f", "${Package} ${Version}\n")
     found = components(released.file("*-linux-*.cdx.json"), "deb")
     assert {name: each["version"] for name, each in found.items()} == dict(line.split() for line in said.splitlines())

@@ -1,10 +1,10 @@
-"""The ladder and its actions: what was done, to whom, what was held back, what observe mode would have done."""
+"""The ladder and its actions: actions, withheld actions, and those that observe mode would have taken."""
 
-from tools.dashboard.kinds import bars, table
-from tools.dashboard.panels import GREEN, ORANGE, RED, YELLOW, Panel, Query, Row, fixed, override
-from tools.dashboard.queries import ACTION_LABELS, OF_PODS, counted, metric
+from tools.dashboard.kinds import bars, heads, table
+from tools.dashboard.panels import GREEN, ORANGE, RED, YELLOW, Panel, Row, fixed, mapping, override
+from tools.dashboard.queries import ACTION_LABELS, OF_PODS, metric
 
-# As the marks in the graphs have them; darker where it did not come about.
+# As the marks in the graphs have them; darker where the action failed.
 _COLORS = {
     "warn, done": YELLOW,
     "kill, done": RED,
@@ -18,12 +18,13 @@ _COLORS = {
 def _table() -> Panel:
     seen = f"max_over_time({metric('pod_last_action_timestamp_seconds', OF_PODS)}[$__range])"
     results = {
-        "done": {"text": "done", "color": GREEN, "index": 0},
-        "failed": {"text": "failed", "color": RED, "index": 1},
-        "blocked": {"text": "blocked", "color": RED, "index": 2},
-        "interrupted": {"text": "interrupted", "color": ORANGE, "index": 3},
-        "gone": {"text": "gone: nothing left to act on", "color": GREEN, "index": 4},
+        "done": ("done", GREEN),
+        "failed": ("failed", RED),
+        "blocked": ("blocked", RED),
+        "interrupted": ("interrupted", ORANGE),
+        "gone": ("gone: nothing left to act on", GREEN),
     }
+    words = {"mappings": mapping(results), "custom.cellOptions": {"type": "color-text"}}
     return table(
         "Actions",
         "What was done to which pod in this time range, newest first: the last time of each action, container and "
@@ -31,61 +32,48 @@ def _table() -> Panel:
         "dateTimeAsIso",
         {
             "Value": "When",
-            "action": "Action",
-            "result": "Result",
-            "cluster": "Cluster",
-            "node": "Node",
-            "namespace": "Namespace",
-            "pod": "Pod",
-            "container": "Container",
-            "rule": "Rule",
+            **heads("action", "result", "cluster", "node", "namespace", "pod", "container", "rule"),
         },
-        Query(expr=f"max by ({ACTION_LABELS}) ({seen}) * 1000 >= $__from", instant=True, table=True),
+        f"max by ({ACTION_LABELS}) ({seen}) * 1000 >= $__from",
         sort="When",
         none="no actions, or unknown",
-        overrides=[
-            override(
-                "Result",
-                {"mappings": [{"type": "value", "options": results}], "custom.cellOptions": {"type": "color-text"}},
-            )
-        ],
+        overrides=[override("Result", words)],
     )
 
 
-def _done() -> Panel:
-    return bars(
-        "Actions over time",
-        "Actions in each step of the graph, by result. Counts all pods of the chosen nodes, since counters have no "
-        "pod.",
-        "short",
-        Query(expr=counted("action, result", "actions_total"), legend="{{action}}, {{result}}"),
-        none="no actions, or unknown",
-        overrides=[override(name, {"color": fixed(color)}) for name, color in _COLORS.items()],
-    )
-
-
-def _withheld() -> Panel:
-    return bars(
-        "Withheld, by brake",
-        "Actions that were due and withheld, once per incident and brake: for example a protected pod, the rate limit"
-        " of a node, namespace or owner, a stale pod list, or the breaker.",
-        "short",
-        Query(expr=counted("brake", "withheld_total"), legend="{{brake}}"),
-        none="nothing was withheld, or unknown",
-    )
-
-
-def _would() -> Panel:
-    return bars(
-        "Would have acted, by rule",
-        "Actions that observe mode would have taken, by rule: what enforcing would do. Read it for some days before "
-        "you enforce.",
-        "short",
-        Query(expr=counted("rule, action", "would_act_total"), legend="{{action}} by {{rule}}"),
-        none="no actions, or unknown",
-    )
+def _counts() -> list[Panel]:
+    return [
+        bars(
+            "Actions over time",
+            "Actions in each step of the graph, by result. Counts all pods of the chosen nodes, since counters have no "
+            "pod.",
+            "action, result",
+            "actions_total",
+            "{{action}}, {{result}}",
+            none="no actions",
+            overrides=[override(name, {"color": fixed(color)}) for name, color in _COLORS.items()],
+        ),
+        bars(
+            "Withheld, by brake",
+            "Actions that were due and withheld, once per incident and brake: for example a protected pod, the rate "
+            "limit of a node, namespace or owner, a stale pod list, or the breaker.",
+            "brake",
+            "withheld_total",
+            "{{brake}}",
+            none="nothing was withheld",
+        ),
+        bars(
+            "Would have acted, by rule",
+            "Actions that observe mode would have taken, by rule: what enforcing would do. Read it for some days before"
+            " you enforce.",
+            "rule, action",
+            "would_act_total",
+            "{{action}} by {{rule}}",
+            none="no actions",
+        ),
+    ]
 
 
 def actions() -> Row:
     """Give the row."""
-    return Row(title="Ladder and actions", panels=[_table(), _done(), _withheld(), _would()])
+    return Row(title="Ladder and actions", panels=[_table(), *_counts()])

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tools.dashboard.kinds import curves, gauges, history, share_cell, table
+from tools.dashboard.kinds import curves, gauges, heads, history, share_cell, table
 from tools.dashboard.panels import GREEN, RED, YELLOW, Panel, Query, Row, mapping, override
 from tools.dashboard.queries import CARD, CARD_TITLE, by, titled
 
@@ -10,8 +10,7 @@ _FULL: Final = ((None, GREEN), (0.9, YELLOW), (0.97, RED))
 _USED: Final = f"{by(CARD, 'gpu_memory_used_bytes')} / {by(CARD, 'gpu_memory_total_bytes')}"
 _FREE: Final = f"{by(CARD, 'gpu_memory_total_bytes')} - {by(CARD, 'gpu_memory_used_bytes')}"
 _COLUMNS: Final = {
-    "cluster": "Cluster",
-    "node": "Node",
+    **heads("cluster", "node"),
     "index": "GPU",
     "profile": "MIG profile",
     "model": "Model",
@@ -25,36 +24,36 @@ _COLUMNS: Final = {
     "Value #H": "Headroom",
     "gpu": "UUID",
 }
+_SHADES: Final = (
+    (None, "super-light-green"),
+    (0.25, GREEN),
+    (0.5, "super-light-yellow"),
+    (0.75, YELLOW),
+    (0.9, "orange"),
+    (0.97, RED),
+)
 
 
-def _bars() -> Panel:
-    return gauges(
-        "In use, by card",
-        "Memory in use on each card or MIG instance now. A card whose use is unknown is missing here, and has an "
-        "empty cell in the table.",
-        "percentunit",
-        Query(expr=titled(_USED), legend=CARD_TITLE, instant=True),
-        steps=_FULL,
-        defaults={"min": 0, "max": 1},
-    )
-
-
-def _heat() -> Panel:
-    return history(
-        "In use, by card, over time",
-        "One line per card, one cell per interval. A gap: its use was unknown.",
-        "percentunit",
-        Query(expr=titled(_USED), legend=CARD_TITLE),
-        steps=(
-            (None, "super-light-green"),
-            (0.25, GREEN),
-            (0.5, "super-light-yellow"),
-            (0.75, YELLOW),
-            (0.9, "orange"),
-            (0.97, RED),
+def _graphs() -> list[Panel]:
+    return [
+        gauges(
+            "In use, by card",
+            "Memory in use on each card or MIG instance now. A card whose use is unknown is missing here, and has an "
+            "empty cell in the table.",
+            "percentunit",
+            Query(expr=titled(_USED), legend=CARD_TITLE, instant=True),
+            steps=_FULL,
+            defaults={"min": 0, "max": 1},
         ),
-        width=16,
-    )
+        history(
+            "In use, by card, over time",
+            "One line per card, one cell per interval. A gap: its use was unknown.",
+            "percentunit",
+            Query(expr=titled(_USED), legend=CARD_TITLE),
+            steps=_SHADES,
+            width=16,
+        ),
+    ]
 
 
 def _headroom() -> Panel:
@@ -82,7 +81,9 @@ def _table() -> Panel:
         "two readings are subtracted. An empty cell means unknown, not 0.",
         "bytes",
         _COLUMNS,
-        *(Query(expr=expr, instant=True, table=True) for expr in (up, *exprs, _FREE)),
+        up,
+        *exprs,
+        _FREE,
         sort="In use, share",
         overrides=[
             override("Responds", {"mappings": answers, "unit": "short", "custom.cellOptions": {"type": "color-text"}}),
@@ -95,4 +96,4 @@ def _table() -> Panel:
 
 def cards() -> Row:
     """Give the row."""
-    return Row(title="Cards", panels=[_bars(), _heat(), _table(), _headroom()])
+    return Row(title="Cards", panels=[*_graphs(), _table(), _headroom()])

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tools.dashboard.kinds import curves, stat, states, table
+from tools.dashboard.kinds import curves, heads, stat, states, table
 from tools.dashboard.panels import (
     BLUE,
     GREEN,
@@ -21,10 +21,7 @@ from tools.dashboard.queries import JOB, NODE, ON_NODES, by, metric, quantile
 
 _TEXT: Final = {"custom.cellOptions": {"type": "color-text"}}
 _COLUMNS: Final = {
-    "cluster": "Cluster",
-    "node": "Node",
-    "version": "Version",
-    "mode": "Mode",
+    **heads("cluster", "node", "version", "mode"),
     "Value #C": "Enforcement",
     "Value #D": "Suspended",
     "Value #E": "Breaker",
@@ -72,7 +69,7 @@ def _nodes() -> Panel:
         " default) nothing is enforced.",
         "short",
         _COLUMNS,
-        *(Query(expr=expr, instant=True, table=True) for expr in _exprs()),
+        *_exprs(),
         hidden=("Value #A", "Value #B"),
         sort="Age of the last cycle",
         overrides=[
@@ -109,27 +106,33 @@ def _states() -> list[Panel]:
 
 
 def _ages() -> list[Panel]:
-    line = {"thresholdsStyle": {"mode": "line"}}
-    return [
-        curves(
+    ages = (
+        (
             "Age of the last cycle",
             "Time since the last completed cycle. It grows while a watchdog hangs; if it is gone, the line ends.",
-            "s",
-            Query(expr=_age("last_cycle_timestamp_seconds"), legend="{{node}}"),
-            look=line,
-            steps=((None, "transparent"), (60, RED)),
-            defaults={"min": 0},
-            width=8,
+            "last_cycle_timestamp_seconds",
+            60,
         ),
-        curves(
+        (
             "Age of the pod list",
             "Time since the pod list was last confirmed. Beyond stale_after (180 s, the red line) nothing is enforced.",
-            "s",
-            Query(expr=_age("pods_last_sync_timestamp_seconds"), legend="{{node}}"),
-            look=line,
-            steps=((None, "transparent"), (180, RED)),
-            defaults={"min": 0},
-            width=8,
+            "pods_last_sync_timestamp_seconds",
+            180,
+        ),
+    )
+    return [
+        *(
+            curves(
+                title,
+                description,
+                "s",
+                Query(expr=_age(name), legend="{{node}}"),
+                look={"thresholdsStyle": {"mode": "line"}},
+                steps=((None, "transparent"), (limit_s, RED)),
+                defaults={"min": 0},
+                width=8,
+            )
+            for title, description, name, limit_s in ages
         ),
         curves(
             "Policy file",
@@ -145,7 +148,7 @@ def _ages() -> list[Panel]:
 
 
 def _speed() -> list[Panel]:
-    actions = "$__range"
+    look: Json = {"width": 6, "height": 9, "text": "value_and_name", "none": _NO_ACTION}
     return [
         curves(
             "Duration of a cycle",
@@ -160,24 +163,18 @@ def _speed() -> list[Panel]:
             "99th percentile by action over the time range: from the last reading not above the threshold, plus the "
             "step's `for`, to the action. An upper bound, since the threshold was crossed somewhere in between.",
             "s",
-            Query(expr=quantile("0.99", "action", "reaction_seconds", actions), legend="{{action}}", instant=True),
-            width=6,
-            height=9,
-            text="value_and_name",
-            none=_NO_ACTION,
+            Query(expr=quantile("0.99", "action", "reaction_seconds", "$__range"), legend="{{action}}", instant=True),
             steps=((None, GREEN), (5, YELLOW), (30, RED)),
+            **look,
         ),
         stat(
             "Release, p50 and p99",
             "From the first signal until the memory is free, including the grace period. Over the time range.",
             "s",
-            Query(expr=quantile("0.5", "", "release_seconds", actions), legend="p50", instant=True),
-            Query(expr=quantile("0.99", "", "release_seconds", actions), legend="p99", instant=True),
-            width=6,
-            height=9,
-            text="value_and_name",
-            none=_NO_ACTION,
+            Query(expr=quantile("0.5", "", "release_seconds", "$__range"), legend="p50", instant=True),
+            Query(expr=quantile("0.99", "", "release_seconds", "$__range"), legend="p99", instant=True),
             steps=((None, GREEN), (15, YELLOW), (60, ORANGE)),
+            **look,
         ),
     ]
 
@@ -207,9 +204,7 @@ def _own() -> list[Panel]:
             "Nodes by policy. More than one row per mode: not every node has the same policy.",
             "short",
             {"mode": "Mode", "sha256": "Policy (SHA-256)", "Value": "Nodes"},
-            Query(
-                expr=f"count by (mode, sha256) ({by(f'{NODE}, mode, sha256', 'policy_info')})", instant=True, table=True
-            ),
+            f"count by (mode, sha256) ({by(f'{NODE}, mode, sha256', 'policy_info')})",
             sort="Nodes",
             width=8,
         ),

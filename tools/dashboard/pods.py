@@ -1,8 +1,8 @@
-"""The pods against what they declared: who is over and by how much, and who uses memory that nobody declared."""
+"""The pods against what they declared: who is over and by how much, and who uses memory that they do not declare."""
 
 from typing import Final
 
-from tools.dashboard.kinds import gauges, share_cell, table
+from tools.dashboard.kinds import gauges, heads, share_cell, table
 from tools.dashboard.panels import GREEN, GREY, RED, YELLOW, Json, Panel, Query, Row, limits, mapping, override
 from tools.dashboard.queries import ACCOUNT, ACCOUNT_TITLE, OF_PODS, POD, by, metric
 
@@ -13,11 +13,7 @@ DECLARED: Final = by(ACCOUNT, "account_memory_declared_bytes", OF_PODS)
 # An account that is allowed nothing (`default = "0"`) has no share of it: dividing by nothing gives no number.
 SHARE: Final = f"{USED} / ({ALLOWED} > 0)"
 _COLUMNS: Final = {
-    "cluster": "Cluster",
-    "node": "Node",
-    "namespace": "Namespace",
-    "pod": "Pod",
-    "container": "Container",
+    **heads("cluster", "node", "namespace", "pod", "container"),
     "gpu": "GPU",
     "rule": "Rule",
     "Value #A": "Used",
@@ -30,25 +26,14 @@ _COLUMNS: Final = {
 }
 
 
-_UNDECLARED: Final = {
-    "cluster": "Cluster",
-    "node": "Node",
-    "namespace": "Namespace",
-    "pod": "Pod",
-    "verdict": "Verdict",
-    "Value": "Used",
-}
-
-
-def _queries() -> list[Query]:
+def _exprs() -> tuple[str, ...]:
     # The peak is the pod's: every account of the pod gets it, those whose use is unknown too.
     accounts = f"({USED} or {ALLOWED}) * 0 + 1"
     peak = f"({accounts}) * on ({POD}) group_left () {by(POD, 'pod_memory_peak_bytes', OF_PODS)}"
     over = by(ACCOUNT, "account_over_limit", OF_PODS)
-    # Of those that are there now: the actions tell of those that are gone.
+    # Of those that are there now: the actions have those that are gone.
     lasting = f"max by ({ACCOUNT}) (avg_over_time({metric('account_over_limit', OF_PODS)}[$__range])) and {over}"
-    exprs = (USED, DECLARED, ALLOWED, SHARE, peak, over, lasting)
-    return [Query(expr=expr, instant=True, table=True) for expr in exprs]
+    return (USED, DECLARED, ALLOWED, SHARE, peak, over, lasting)
 
 
 def _table() -> Panel:
@@ -69,7 +54,7 @@ def _table() -> Panel:
         "was over.",
         "bytes",
         _COLUMNS,
-        *_queries(),
+        *_exprs(),
         sort="Used of allowed",
         height=11,
         overrides=[
@@ -110,8 +95,8 @@ def _undeclared() -> Panel:
         "Pods that use GPU memory and declare none, or have an invalid declaration. They are measured, and no action "
         "is taken on them.",
         "bytes",
-        _UNDECLARED,
-        Query(expr=f"sum by ({POD}, verdict) ({held})", instant=True, table=True),
+        {**heads("cluster", "node", "namespace", "pod", "verdict"), "Value": "Used"},
+        f"sum by ({POD}, verdict) ({held})",
         sort="Used",
         width=12,
         none="none, or unknown",

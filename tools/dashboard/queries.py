@@ -22,12 +22,12 @@ def metric(name: str, where: str = ON_NODES, *more: str) -> str:
 
 
 def by(labels: str, name: str, where: str = ON_NODES, *more: str) -> str:
-    """Give one series a set of labels, whichever watchdog pod told it: a restarted daemon is a new `watchdog_pod`."""
+    """Give one series a set of labels, from whichever watchdog pod: a restarted daemon is a new `watchdog_pod`."""
     return f"max by ({labels}) ({metric(name, where, *more)})"
 
 
 def or_none(count: str, knowing: str = "") -> str:
-    """Count zero where there is nothing to count, but only where somebody knows: a series of `knowing`, or a watchdog.
+    """Count zero where there is nothing to count, but only where that is known, by a series of `knowing` or a watchdog.
 
     Where a watchdog is there and does not know, as while a call into the driver hangs, zero would be a claim.
     """

@@ -1,4 +1,4 @@
-"""What stands above the panels: the variables, and the marks of what was done in every graph."""
+"""What is above the panels: the variables, and the marks of what was done in every graph."""
 
 from typing import Final
 

@@ -6,9 +6,9 @@ from typing import Final
 from tools import ROOT
 from tools.dashboard.actions import actions
 from tools.dashboard.cards import cards
-from tools.dashboard.course import course
 from tools.dashboard.grid import dashboard
 from tools.dashboard.health import health
+from tools.dashboard.over_time import over_time
 from tools.dashboard.overview import overview
 from tools.dashboard.pods import pods
 from tools.dashboard.unseen import unseen
@@ -18,5 +18,5 @@ FILE: Final = ROOT / "deploy" / "grafana" / "gpu-memory-watchdog.json"
 
 def text() -> str:
     """Give the file's text."""
-    made = dashboard([overview(), cards(), pods(), course(), actions(), unseen(), health()])
+    made = dashboard([overview(), cards(), pods(), over_time(), actions(), unseen(), health()])
     return json.dumps(made, indent=2) + "\n"

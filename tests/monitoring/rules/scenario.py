@@ -1,14 +1,14 @@
 """The table of scenarios: each is a function that lets time pass in a world, and says which alerts there are when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from tests.monitoring.rules.world import Firing, Labels, World
+from tests.monitoring.rules.world import Daemon, Firing, Labels, World
 from tests.worlds import Gi, Mi, gpu, process, snapshot, use
 from watchdog.core.model import Gpu, Pod, Snapshot
 
-Scenario = Callable[[World], None]
-SCENARIOS: Final[list[tuple[str, Scenario]]] = []
+Scenario = Callable[[World, Daemon], None]
+SCENARIOS: Final[list[tuple[str, Scenario, Mapping[str, Any]]]] = []
 # Of a/trainer with three processes in four contexts: 8Gi and 2 % of it, and four times 512Mi.
 ALLOWED: Final = 8 * Gi * 102 // 100 + 4 * 512 * Mi
 # The smallest step that the numbers of these worlds have.
@@ -17,11 +17,11 @@ A_LITTLE: Final = Mi
 EXEC: Final = "kubectl -n gpu-memory-watchdog exec gpu-watchdog-n1 -- "
 
 
-def scenario(alert: str) -> Callable[[Scenario], Scenario]:
-    """Enter a scenario that is about this alert."""
+def scenario(alert: str, **story: Any) -> Callable[[Scenario], Scenario]:
+    """Enter a scenario that is about this alert; it begins with a daemon on n1, whose `Story` is made of `story`."""
 
     def enter(made: Scenario) -> Scenario:
-        SCENARIOS.append((alert, made))
+        SCENARIOS.append((alert, made, story))
         return made
 
     return enter

@@ -33,15 +33,14 @@ def _look(daemon: Daemon, minutes: float, used: float, *first: Outcome) -> World
     return daemon.world
 
 
-def _evicting(world: World) -> tuple[Daemon, PlanEntry]:
-    """A daemon that evicts, and the eviction of a/trainer as its plan has it."""
-    return world.daemon(under=EVICTING), entry(Story(under=EVICTING).see(trainer_node(12.4)), "evict")
+def _eviction() -> PlanEntry:
+    """The eviction of a/trainer as a plan has it."""
+    return entry(Story(under=EVICTING).see(trainer_node(12.4)), "evict")
 
 
 @scenario("GPUMemoryPodKilled")
-def pod_killed(world: World) -> None:
+def pod_killed(world: World, daemon: Daemon) -> None:
     """A kill fires for 10 minutes, also where pod and daemon go meanwhile; one that failed does not."""
-    daemon = world.daemon()
     _look(daemon, 4.5, 12.4)
     vain = (outcome(result=each, at=at(280)) for each in (Result.FAILED, Result.GONE, Result.INTERRUPTED))
     _look(daemon, 5, 12.4, *vain, outcome(_warned(), at=at(280))).expect("below")
@@ -54,9 +53,8 @@ def pod_killed(world: World) -> None:
 
 
 @scenario("GPUMemoryPodKilled")
-def pod_killed_twice(world: World) -> None:
+def pod_killed_twice(world: World, daemon: Daemon) -> None:
     """The counter of kills starts at 1, and once more after a restart: the alert has the last moment."""
-    daemon = world.daemon()
     _look(daemon, 1, 4.0)
     daemon.restart(2)
     _look(daemon, 4, 4.0, killed(at=at(100)))
@@ -76,10 +74,10 @@ EVICTED = told(
 )
 
 
-@scenario("GPUMemoryPodEvicted")
-def pod_evicted(world: World) -> None:
+@scenario("GPUMemoryPodEvicted", under=EVICTING)
+def pod_evicted(world: World, daemon: Daemon) -> None:
     """An eviction that succeeded fires for 10 minutes; a kill, or a blocked one, does not."""
-    daemon, due = _evicting(world)
+    due = _eviction()
     _look(daemon, 5, 12.4, outcome(due, Result.BLOCKED, at=at(10)), killed(at=at(20))).expect("below")
     _look(daemon, 5.5, 12.4, outcome(due, at=at(310))).expect("fires", EVICTED)
     daemon.story.pods = ()
@@ -98,10 +96,10 @@ BLOCKED = told(
 )
 
 
-@scenario("GPUMemoryEvictionBlocked")
-def eviction_blocked(world: World) -> None:
+@scenario("GPUMemoryEvictionBlocked", under=EVICTING)
+def eviction_blocked(world: World, daemon: Daemon) -> None:
     """Blocked for two minutes, without another result: then it fires, until there is one."""
-    daemon, due = _evicting(world)
+    due = _eviction()
     _look(daemon, 5, 12.4, outcome(due, Result.FAILED, at=at(20))).expect("below")
     _look(daemon, 7, 12.4, outcome(due, Result.BLOCKED, at=at(310))).expect("waits")
     _look(daemon, 7.5, 12.4).expect("fires", BLOCKED)
@@ -110,10 +108,10 @@ def eviction_blocked(world: World) -> None:
     _look(daemon, 10, 12.4, outcome(due, Result.DONE, at=at(590))).expect("resolves")
 
 
-@scenario("GPUMemoryEvictionBlocked")
-def eviction_blocked_without_a_result(world: World) -> None:
+@scenario("GPUMemoryEvictionBlocked", under=EVICTING)
+def eviction_blocked_without_a_result(world: World, daemon: Daemon) -> None:
     """A daemon that is started again reports no result of it: 15 minutes are enough then."""
-    daemon, due = _evicting(world)
+    due = _eviction()
     _look(daemon, 1, 12.4, outcome(due, Result.BLOCKED, at=at(10)))
     daemon.restart(2)
     _look(daemon, 15, 4.0).expect("restart", BLOCKED.but("00:05:10", "00:00:10"))
@@ -131,9 +129,8 @@ FAILING = told(
 
 
 @scenario("GPUMemoryActionFailing")
-def kill_fails(world: World) -> None:
+def kill_fails(world: World, daemon: Daemon) -> None:
     """A kill that failed, and none since that did not; one that failed first and then succeeded does not fire."""
-    daemon = world.daemon()
     _look(daemon, 5, 12.4, outcome(result=Result.FAILED, at=at(20)), killed(at=at(30))).expect("below")
     _look(daemon, 6, 12.4, outcome(result=Result.FAILED, at=at(310))).expect("waits")
     _look(daemon, 6.5, 12.4).expect("fires", FAILING)
@@ -142,10 +139,10 @@ def kill_fails(world: World) -> None:
     _look(daemon, 9, 12.4, killed(at=at(525))).expect("resolves")
 
 
-@scenario("GPUMemoryActionFailing")
-def eviction_fails(world: World) -> None:
+@scenario("GPUMemoryActionFailing", under=EVICTING)
+def eviction_fails(world: World, daemon: Daemon) -> None:
     """An eviction that fails again and again stays; 15 minutes after the last time it goes."""
-    daemon, due = _evicting(world)
+    due = _eviction()
     for minute in range(0, 20, 5):
         failed = outcome(due, Result.FAILED, at=at(minute * 60 + 10))
         _look(daemon, minute + 5, 12.4, failed)

@@ -24,9 +24,8 @@ def _show(daemon: Daemon, minutes: float, gpus: tuple[Gpu, ...], *gaps: GapReaso
 
 
 @scenario("GPUMemoryCardLost")
-def card_is_down(world: World) -> None:
+def card_is_down(world: World, daemon: Daemon) -> None:
     """A card that does not answer for five minutes; one that answers without saying what is in use is not lost."""
-    daemon = world.daemon()
     _show(daemon, 6, (gpu(0, used=Gi), gpu(1, used=None)), GapReason.MEMORY).expect("below")
     _show(daemon, 11, DOWN, GapReason.GPU_LOST).expect("waits")
     _show(daemon, 11.5, DOWN, GapReason.GPU_LOST).expect("fires", LOST)
@@ -36,9 +35,8 @@ def card_is_down(world: World) -> None:
 
 
 @scenario("GPUMemoryCardLost")
-def card_is_not_listed(world: World) -> None:
+def card_is_not_listed(world: World, daemon: Daemon) -> None:
     """A daemon that is started again never saw the card that has fallen off the bus: the older series show it."""
-    daemon = world.daemon()
     _show(daemon, 1, GOOD)
     daemon.restart(2)
     _show(daemon, 30, GOOD[:1]).expect("restart", LOST)
@@ -46,9 +44,8 @@ def card_is_not_listed(world: World) -> None:
 
 
 @scenario("GPUMemoryCardLost")
-def card_is_under_maintenance(world: World) -> None:
+def card_is_under_maintenance(world: World, daemon: Daemon) -> None:
     """While the driver is released no card is lost, nor right after it; nor when the node and its daemon are gone."""
-    daemon = world.daemon()
     _show(daemon, 1, GOOD)
     _show(daemon, 20, SILENT, GapReason.MAINTENANCE).expect("below")
     _show(daemon, 21, GOOD)
@@ -57,17 +54,15 @@ def card_is_under_maintenance(world: World) -> None:
 
 
 @scenario("GPUMemoryCardLost")
-def driver_is_silent(world: World) -> None:
+def driver_is_silent(world: World, daemon: Daemon) -> None:
     """A driver that is silent as a whole is reported once, by GPUWatchdogStale, and not for each card."""
-    daemon = world.daemon()
     _show(daemon, 6, GOOD)
     _show(daemon, 30, SILENT, GapReason.NVML_UNAVAILABLE).expect("below")
 
 
 @scenario("GPUMemoryCardLost")
-def driver_hangs(world: World) -> None:
+def driver_hangs(world: World, daemon: Daemon) -> None:
     """No cycle ends, and no card is up then: GPUWatchdogStale alone reports that too; so also after a restart."""
-    daemon = world.daemon()
     _show(daemon, 6, GOOD)
     world.wait(20)
     world.gives("count by (cluster, node) (gpu_watchdog_gpu_up == 0)", ({"node": "n1"}, len(GOOD)))
@@ -92,9 +87,8 @@ def _host(daemon: Daemon, minutes: float, used: int) -> World:
 
 
 @scenario("GPUMemoryUnattributed")
-def unattributed(world: World) -> None:
+def unattributed(world: World, daemon: Daemon) -> None:
     """A tenth of the card may be unattributed; more than that not for a quarter of an hour."""
-    daemon = world.daemon()
     _host(daemon, 20, 8 * Gi).expect("below")
     _host(daemon, 24, 8 * Gi + A_LITTLE)
     daemon.restart(25)
@@ -114,9 +108,8 @@ FULL = told(
 
 
 @scenario("GPUMemoryCardNearlyFull")
-def card_nearly_full(world: World) -> None:
+def card_nearly_full(world: World, daemon: Daemon) -> None:
     """A twentieth of the card is free: enough. A little less for ten minutes, and it fires until that is over."""
-    daemon = world.daemon()
     _show(daemon, 12, (gpu(used=76 * Gi),)).expect("below")
     _show(daemon, 15, (gpu(used=76 * Gi + A_LITTLE),))
     daemon.restart(16)

@@ -14,6 +14,8 @@ from watchdog.core.policy import Brakes, Breaker
 
 NODE = {"node": "n1"}
 BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker=Breaker(of_at_least=4)))
+TRIAL = replace(BRAKED, rules=(rule(step("100%", 0, "kill"), name="rest", mode="observe"),))
+EVICTING = policy(rule(step("100%", 0, "evict"), name="evicting"))
 PODS = tuple(resident(f"u{number}", f"w{number}") for number in range(4))
 OPEN = told(
     {**NODE, "severity": "critical"},
@@ -43,10 +45,9 @@ def _over(daemon: Daemon, minutes: float, over: int, *, enforcing: bool = True) 
     return daemon.sees(minutes, lambda second: snapshot(uses, processes, second=second), enforcing=enforcing)
 
 
-@scenario("GPUMemoryBreakerOpen")
-def breaker_open(world: World) -> None:
+@scenario("GPUMemoryBreakerOpen", under=BRAKED, pods=PODS)
+def breaker_open(world: World, daemon: Daemon) -> None:
     """Half of four owners at once open it, one of four does not."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _over(daemon, 2, 1).expect("below")
     _over(daemon, 3, 2).expect("waits")
     _over(daemon, 3.5, 2).expect("fires", OPEN)
@@ -54,22 +55,17 @@ def breaker_open(world: World) -> None:
     _over(daemon, 16, 0).expect("resolves")
 
 
-@scenario("GPUMemoryBreakerOpen")
-def breaker_open_while_observing(world: World) -> None:
+@scenario("GPUMemoryBreakerOpen", under=BRAKED, pods=PODS)
+def breaker_open_while_observing(world: World, daemon: Daemon) -> None:
     """In observe mode it is a warning."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _over(daemon, 1, 1, enforcing=False)
     _over(daemon, 2, 4, enforcing=False).expect("waits")
     _over(daemon, 2.5, 4, enforcing=False).expect("fires", OBSERVED)
 
 
-@scenario("GPUMemoryBreakerOpen")
-def breaker_open_on_trial(world: World) -> None:
+@scenario("GPUMemoryBreakerOpen", under=TRIAL, pods=PODS)
+def breaker_open_on_trial(world: World, daemon: Daemon) -> None:
     """A rollout in stages: the daemon enforces, and the rule of these pods observes. No action, no alert."""
-    trial = policy(
-        rule(step("100%", 0, "kill"), name="rest", mode="observe"), brakes=Brakes(breaker=Breaker(of_at_least=4))
-    )
-    daemon = world.daemon(under=trial, pods=PODS)
     _over(daemon, 8, 4)
     is_told = 'sum by (cluster, node) (gpu_watchdog_withheld_total{brake="breaker"}) == 4'
     world.gives(f"{is_told} and on (cluster, node) gpu_watchdog_enforcing == 1", (NODE, 4))
@@ -92,10 +88,9 @@ def _clients(daemon: Daemon, minutes: float, *, over: bool) -> World:
     return daemon.sees(minutes, lambda second: snapshot(uses, processes, second=second))
 
 
-@scenario("GPUMemoryMPSWithheld")
-def withheld_for_mps(world: World) -> None:
+@scenario("GPUMemoryMPSWithheld", under=BRAKED, pods=PODS)
+def withheld_for_mps(world: World, daemon: Daemon) -> None:
     """Clients within their limits do not fire; one that is left alone does, for as long as it is over, by its name."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(daemon, 2, over=False).expect("below")
     _clients(daemon, 3, over=True).expect("waits")
     _clients(daemon, 3.5, over=True).expect("fires", MPS)
@@ -104,20 +99,18 @@ def withheld_for_mps(world: World) -> None:
     _clients(daemon, 75.5, over=False).expect("resolves")
 
 
-@scenario("GPUMemoryMPSWithheld")
-def withheld_again_and_again(world: World) -> None:
+@scenario("GPUMemoryMPSWithheld", under=BRAKED, pods=PODS)
+def withheld_again_and_again(world: World, daemon: Daemon) -> None:
     """A pod that is over for a minute and a half of every eight fires all along."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(daemon, 1, over=False)
     for number in range(4):
         _clients(daemon, 8 * number + 2.5, over=True).expect("fires", MPS)
         _clients(daemon, 8 * number + 9, over=False).expect("fires", MPS)
 
 
-@scenario("GPUMemoryMPSWithheld")
-def withheld_while_another_is_over(world: World) -> None:
+@scenario("GPUMemoryMPSWithheld", under=BRAKED, pods=PODS)
+def withheld_while_another_is_over(world: World, daemon: Daemon) -> None:
     """It is about the pod that is withheld: that another one on the node is over does not keep it up."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(daemon, 1, over=False)
     _clients(daemon, 8, over=True)
     uses = [use(0, Gi, mps=True), use(1, 4 * Gi)]
@@ -127,10 +120,9 @@ def withheld_while_another_is_over(world: World) -> None:
     world.expect("resolves")
 
 
-@scenario("GPUMemoryMPSWithheld")
-def withheld_since_the_first_scrape(world: World) -> None:
+@scenario("GPUMemoryMPSWithheld", under=BRAKED, pods=PODS)
+def withheld_since_the_first_scrape(world: World, daemon: Daemon) -> None:
     """A counter first seen at 1 shows no increase: this needs none."""
-    daemon = world.daemon(under=BRAKED, pods=PODS)
     _clients(daemon, 6, over=True)
     world.gives('sum by (cluster, node) (gpu_watchdog_withheld_total{brake="mps"}) > 0', (NODE, 1))
     world.expect("fires", MPS)
@@ -159,9 +151,8 @@ UNABLE = told(
 
 
 @scenario("GPUWatchdogNotEnforcing")
-def not_enforcing(world: World) -> None:
+def not_enforcing(world: World, daemon: Daemon) -> None:
     """A daemon that is set to observe is fine; one that is set to enforce, and can't for ten minutes, is not."""
-    daemon = world.daemon()
     _suspended(daemon, 12).expect("below")
     _suspended(daemon, 15, "lock")
     daemon.restart(16)
@@ -183,9 +174,8 @@ UNSETTLED = told(
 
 
 @scenario("GPUWatchdogNotEnforcing")
-def not_enforcing_yet(world: World) -> None:
+def not_enforcing_yet(world: World, daemon: Daemon) -> None:
     """A policy file that does not settle is not checked by `doctor`: the remedy is in the alert."""
-    daemon = world.daemon()
     _suspended(daemon, 12, "policy_file")
     world.expect("fires", UNSETTLED)
 
@@ -201,9 +191,8 @@ def _switched_off(reason: str, how: str, on_again: str) -> Firing:
 
 
 @scenario("GPUWatchdogNotEnforcing")
-def switched_off(world: World) -> None:
+def switched_off(world: World, daemon: Daemon) -> None:
     """Whoever turned it off knows; after an hour they are reminded, by a warning."""
-    daemon = world.daemon()
     _suspended(daemon, 1, enforcing=True)
     _suspended(daemon, 61, "stop_file").expect("waits")
     _suspended(daemon, 61.5, "stop_file")
@@ -213,9 +202,8 @@ def switched_off(world: World) -> None:
 
 
 @scenario("GPUWatchdogNotEnforcing")
-def switched_off_by_annotation(world: World) -> None:
+def switched_off_by_annotation(world: World, daemon: Daemon) -> None:
     """The other way to switch it off, in the alert's words."""
-    daemon = world.daemon()
     _suspended(daemon, 61, "node_annotation")
     how = "the node has the annotation gpu-memory-watchdog/mode: observe"
     said = _switched_off("node_annotation", how, "kubectl annotate node n1 gpu-memory-watchdog/mode-")
@@ -244,9 +232,8 @@ def _acting(daemon: Daemon, minutes: float, *began: Outcome, held: Brake | None 
 
 
 @scenario("GPUWatchdogReactionSlow")
-def reaction_slow(world: World) -> None:
+def reaction_slow(world: World, daemon: Daemon) -> None:
     """Five seconds are fast enough; more are not, for the hour in which that is seen, over restarts of the daemon."""
-    daemon = world.daemon()
     _acting(daemon, 1)
     _acting(daemon, 8, killed(reaction_s=5.0)).expect("below")
     daemon.restart(9)
@@ -259,36 +246,31 @@ def reaction_slow(world: World) -> None:
 
 
 @scenario("GPUWatchdogReactionSlow")
-def reaction_withheld(world: World) -> None:
+def reaction_withheld(world: World, daemon: Daemon) -> None:
     """A kill that a brake held back for an hour is not slow; nor is an eviction that waited for its budget."""
-    daemon = world.daemon()
     _acting(daemon, 1)
     _acting(daemon, 60, held=Brake.OWNER_BACKOFF)
     _acting(daemon, 75, killed(reaction_s=3540.0)).expect("below")
 
 
 @scenario("GPUWatchdogReactionSlow")
-def reaction_withheld_for_hours(world: World) -> None:
+def reaction_withheld_for_hours(world: World, daemon: Daemon) -> None:
     """However long ago that began, and were it before the first scrape: its counter moves once."""
-    daemon = world.daemon()
     _acting(daemon, 60, held=Brake.OWNER_BACKOFF, news=False)
     _acting(daemon, 75, killed(reaction_s=36000.0)).expect("below")
 
 
 @scenario("GPUWatchdogReactionSlow")
-def reaction_after_another_action(world: World) -> None:
+def reaction_after_another_action(world: World, daemon: Daemon) -> None:
     """That a kill is not begun again while it is in progress is no excuse for one that is late."""
-    daemon = world.daemon()
     _acting(daemon, 2, held=Brake.PENDING, news=False)
     _acting(daemon, 8, killed(reaction_s=5.1))
     world.expect("fires", SLOW.but("9.9s", "9.95s"))
 
 
-@scenario("GPUWatchdogReactionSlow")
-def eviction_takes_its_time(world: World) -> None:
+@scenario("GPUWatchdogReactionSlow", under=EVICTING)
+def eviction_takes_its_time(world: World, daemon: Daemon) -> None:
     """An eviction waits for the API server and for budgets: how long says nothing of the daemon."""
-    under = policy(rule(step("100%", 0, "evict"), name="evicting"))
-    evicted = outcome(entry(Story(under=under).see(trainer_node(12.4)), "evict"), at=at(90), reaction_s=59.0)
-    daemon = world.daemon(under=under)
+    due = entry(Story(under=EVICTING).see(trainer_node(12.4)), "evict")
     _acting(daemon, 1)
-    _acting(daemon, 15, evicted).expect("below")
+    _acting(daemon, 15, outcome(due, at=at(90), reaction_s=59.0)).expect("below")

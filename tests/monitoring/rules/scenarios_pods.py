@@ -11,6 +11,9 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Pod
 from watchdog.core.policy import Declaration
 
+SILENT = trainer(containers=(container("main", of="u1"),))
+OWN = policy(replace(NOTEBOOKS, name='each "own" \\', account="container"))
+SHARES = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
 TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
 OVER = told(
     {**TRAINER, "rule": "notebooks", "severity": "warning"},
@@ -27,9 +30,8 @@ def _use(daemon: Daemon, minutes: float, used: float) -> World:
 
 
 @scenario("GPUMemoryOverLimit")
-def over_limit(world: World) -> None:
+def over_limit(world: World, daemon: Daemon) -> None:
     """What is allowed may be used up; a byte more for five minutes may not."""
-    daemon = world.daemon()
     _use(daemon, 10, ALLOWED / Gi).expect("below")
     _use(daemon, 15, (ALLOWED + 1) / Gi).expect("waits")
     _use(daemon, 15.5, 12.4).expect("fires", OVER)
@@ -39,9 +41,8 @@ def over_limit(world: World) -> None:
 
 
 @scenario("GPUMemoryOverLimit")
-def over_limit_in_a_restart(world: World) -> None:
+def over_limit_in_a_restart(world: World, daemon: Daemon) -> None:
     """A daemon that is started again while the five minutes run does not begin them again; nor does a new pod of it."""
-    daemon = world.daemon()
     _use(daemon, 1, 4.0)
     _use(daemon, 3, 12.4)
     daemon.restart(4)
@@ -52,20 +53,16 @@ def over_limit_in_a_restart(world: World) -> None:
 
 
 @scenario("GPUMemoryOverLimit")
-def over_limit_and_gone(world: World) -> None:
+def over_limit_and_gone(world: World, daemon: Daemon) -> None:
     """A pod that goes takes its alert along, a bridge's length later."""
-    daemon = world.daemon()
     _use(daemon, 6, 12.4).expect("fires", OVER)
     daemon.story.pods = ()
     _use(daemon, 10, 0.0).expect("resolves")
 
 
-@scenario("GPUMemoryOverLimit")
-def over_limit_of_a_container(world: World) -> None:
+@scenario("GPUMemoryOverLimit", under=OWN, pods=(trainer(containers=(container("main", "1Gi", of="u1"),)),))
+def over_limit_of_a_container(world: World, daemon: Daemon) -> None:
     """The alert names the container, also of a rule whose name would end a string; without a cluster no watchdog."""
-    main = container("main", "1Gi", of="u1")
-    rules = policy(replace(NOTEBOOKS, name='each "own" \\', account="container"))
-    daemon = world.daemon(under=rules, pods=(trainer(containers=(main,)),))
     del daemon.target["watchdog_pod"], daemon.target["watchdog_namespace"]
     daemon.sees(6, lambda second: runs(second, daemon.story.pods[0], 2 * Gi))
     said = told(
@@ -80,9 +77,8 @@ def over_limit_of_a_container(world: World) -> None:
 
 
 @scenario("GPUMemoryOverLimit")
-def over_limit_by_more_than_is_known(world: World) -> None:
+def over_limit_by_more_than_is_known(world: World, daemon: Daemon) -> None:
     """A process whose use is not known adds to what is known to be too much: no sum is given."""
-    daemon = world.daemon()
     uses, processes = [use(101, 20 * Gi), use(102, None)], [process(pid, "u1/main") for pid in (101, 102)]
     daemon.sees(6, lambda second: snapshot(uses, processes, second=second))
     world.expect("fires", OVER.but("It uses 12.4GiB. Its limit is 10.16GiB", "Its limit is 9.16GiB"))
@@ -103,44 +99,39 @@ def _run(daemon: Daemon, minutes: float, pod: Pod, used: int) -> World:
 
 
 @scenario("GPUMemoryUndeclared")
-def undeclared(world: World) -> None:
+def undeclared(world: World, daemon: Daemon) -> None:
     """Half an hour of use without a declaration; declaring ends it, and so does ending."""
-    daemon = world.daemon()
     _run(daemon, 2, trainer(), 3 * Gi).expect("below")
-    silent = trainer(containers=(container("main", of="u1"),))
-    _run(daemon, 20, silent, 3 * Gi)
+    _run(daemon, 20, SILENT, 3 * Gi)
     daemon.restart(21)
-    _run(daemon, 32, silent, 3 * Gi).expect("waits")
-    _run(daemon, 32.5, silent, 3 * Gi).expect("fires", UNDECLARED)
+    _run(daemon, 32, SILENT, 3 * Gi).expect("waits")
+    _run(daemon, 32.5, SILENT, 3 * Gi).expect("fires", UNDECLARED)
     daemon.restart(34).expect("restart", UNDECLARED)
     # The last verdict is bridged for 3 minutes.
     _run(daemon, 37.5, trainer(), 3 * Gi).expect("resolves")
 
 
-@scenario("GPUMemoryUndeclared")
-def undeclared_and_not_measured(world: World) -> None:
+@scenario("GPUMemoryUndeclared", pods=(SILENT,))
+def undeclared_and_not_measured(world: World, daemon: Daemon) -> None:
     """Where the driver does not report what it uses, no amount is given."""
-    silent = trainer(containers=(container("main", of="u1"),))
-    daemon = world.daemon(pods=(silent,))
     daemon.sees(31, lambda second: snapshot([use(101, None)], [process(101, "u1/main")], second=second))
     world.expect("fires", UNDECLARED.but("uses 3GiB of GPU memory", "uses GPU memory"))
 
 
-@scenario("GPUMemoryUndeclared")
-def undeclared_beside_it(world: World) -> None:
+@scenario("GPUMemoryUndeclared", under=policy(replace(NOTEBOOKS, account="container")))
+def undeclared_beside_it(world: World, daemon: Daemon) -> None:
     """Of two containers the one that declares nothing counts; a pod with one that the list lacks is not blamed."""
     good = trainer(name="good", uid="u2", containers=(container("main", "8Gi", of="u2"),))
     half = trainer(containers=(container("main", "8Gi", of="u1"), container("side", of="u1")))
-    daemon = world.daemon(under=policy(replace(NOTEBOOKS, account="container")), pods=(half, good))
+    daemon.story.pods = (half, good)
     owners = {101: "u1/main", 102: "u1/side", 103: "u2/main", 104: "u2/young"}
     uses, processes = [use(pid, 3 * Gi) for pid in owners], [process(pid, where) for pid, where in owners.items()]
     daemon.sees(31, lambda second: snapshot(uses, processes, second=second)).expect("fires", UNDECLARED)
 
 
-@scenario("GPUMemoryUndeclared")
-def undeclared_without_use(world: World) -> None:
+@scenario("GPUMemoryUndeclared", pods=(SILENT,))
+def undeclared_without_use(world: World, daemon: Daemon) -> None:
     """A pod that is in the list, declares nothing and uses nothing does not fire."""
-    daemon = world.daemon(pods=(trainer(containers=(container("main", of="u1"),)),))
     daemon.sees(40, lambda second: runs(second, daemon.story.pods[0], 0, gpu())).expect("below")
 
 
@@ -153,14 +144,12 @@ MISDECLARED = told(
 )
 
 
-@scenario("GPUMemoryMisdeclared")
-def misdeclared(world: World) -> None:
+@scenario("GPUMemoryMisdeclared", under=policy(declarations=(VERIFF, Declaration(annotation="vram", unit=1))))
+def misdeclared(world: World, daemon: Daemon) -> None:
     """As much as the card has can be true, a MiB more in an annotation can't."""
-    noted = Declaration(annotation="vram", unit=1)
-    daemon = world.daemon(under=policy(declarations=(VERIFF, noted)))
-    card, silent = 80 * Gi, trainer(containers=(container("main", of="u1"),))
-    _run(daemon, 11, replace(silent, annotations={"vram": str(card)}), 3 * Gi).expect("below")
-    wrong = replace(silent, annotations={"vram": str(card + A_LITTLE)})
+    card = 80 * Gi
+    _run(daemon, 11, replace(SILENT, annotations={"vram": str(card)}), 3 * Gi).expect("below")
+    wrong = replace(SILENT, annotations={"vram": str(card + A_LITTLE)})
     _run(daemon, 14, wrong, 3 * Gi)
     daemon.restart(15)
     _run(daemon, 21, wrong, 3 * Gi).expect("waits")
@@ -179,13 +168,11 @@ UNKNOWN = told(
 )
 
 
-@scenario("GPUMemoryUnknown")
-def unknown(world: World) -> None:
+@scenario("GPUMemoryUnknown", under=policy(declarations=(SHARES,)))
+def unknown(world: World, daemon: Daemon) -> None:
     """A share of unknown size for a quarter of an hour; the labels end it, and the pod's end does."""
-    shares = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
-    sharing = trainer(containers=(container("main", of="u1", resources={shares.key: "1"}),))
+    sharing = trainer(containers=(container("main", of="u1", resources={SHARES.key: "1"}),))
     known = Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"})
-    daemon = world.daemon(under=policy(declarations=(shares,)))
     daemon.story.node = known
     _run(daemon, 16, sharing, 3 * Gi).expect("below")
     daemon.story.node = Node(name="n1")
@@ -199,9 +186,8 @@ def unknown(world: World) -> None:
 
 
 @scenario("GPUMemoryUnknown")
-def unknown_under_maintenance(world: World) -> None:
+def unknown_under_maintenance(world: World, daemon: Daemon) -> None:
     """While the driver is released for maintenance nothing is known of any pod, and no pod fires."""
-    daemon = world.daemon()
     gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("under maintenance"))
     uses, processes = [use(101, None)], [process(101, "u1/main")]
     daemon.sees(20, lambda second: snapshot(uses, processes, second=second, blind=True, gaps=(gap,))).expect("below")
@@ -224,10 +210,9 @@ def _new(daemon: Daemon, minutes: float, *gaps: Gap) -> World:
 
 
 @scenario("GPUMemoryContainerUnlisted")
-def container_unlisted(world: World) -> None:
+def container_unlisted(world: World, daemon: Daemon) -> None:
     """A container that is only new does not fire; one that the list should have by now does, until it has it."""
     gap = Gap(reason=GapReason.CONTAINER, what="container 1 of pod a/trainer", problem=Problem("it is not in the list"))
-    daemon = world.daemon()
     _new(daemon, 10).expect("below")
     _new(daemon, 15, gap).expect("waits")
     _new(daemon, 15.5, gap).expect("fires", UNLISTED)

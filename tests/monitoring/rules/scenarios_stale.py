@@ -26,9 +26,8 @@ def _hung(since: str) -> Firing:
 
 
 @scenario("GPUWatchdogStale")
-def no_cycle_ends(world: World) -> None:
+def no_cycle_ends(world: World, daemon: Daemon) -> None:
     """It answers, and its last cycle is two minutes old, for two minutes; so also where it was started again since."""
-    daemon = world.daemon()
     daemon.all_is_well(5)
     world.wait(7).expect("below")
     world.wait(9).expect("waits")
@@ -39,16 +38,15 @@ def no_cycle_ends(world: World) -> None:
 
 
 @scenario("GPUWatchdogStale")
-def hanging_fires_once(world: World) -> None:
+def hanging_fires_once(world: World, daemon: Daemon) -> None:
     """While no cycle ends the list of pods grows old as well, which says nothing of the way to the API server."""
-    world.daemon().all_is_well(5)
+    daemon.all_is_well(5)
     world.wait(19).expect("fires", _hung("a cycle for 14m 0s"))
 
 
 @scenario("GPUWatchdogStale")
-def a_node_goes(world: World) -> None:
+def a_node_goes(world: World, daemon: Daemon) -> None:
     """A daemon that is gone does not hang."""
-    daemon = world.daemon()
     daemon.all_is_well(5)
     world.remove(daemon)
     world.wait(11).expect("below")
@@ -73,9 +71,8 @@ def _no_pods(since: str) -> Firing:
 
 
 @scenario("GPUWatchdogStale")
-def pods_are_old(world: World) -> None:
+def pods_are_old(world: World, daemon: Daemon) -> None:
     """The pod list may be three minutes old; older ones fire after ten more."""
-    daemon = world.daemon()
     daemon.all_is_well(1)
     _with_list_of(daemon, 4, 60).expect("below")
     daemon.restart(5)
@@ -95,7 +92,7 @@ def _blind(daemon: Daemon, minutes: float, *, every: int = 1) -> World:
 
 
 @scenario("GPUWatchdogStale")
-def driver_does_not_answer(world: World) -> None:
+def driver_does_not_answer(world: World, daemon: Daemon) -> None:
     """Silence in half of the cycles is trouble that passes; in more than half, for ten minutes, it does not."""
     silent = _stale(
         "driver",
@@ -104,7 +101,6 @@ def driver_does_not_answer(world: World) -> None:
         "neither measured nor limited there. Check whether nvidia-smi works on the node. The watchdog's "
         f"diagnosis: {EXEC}gpu-watchdog doctor",
     )
-    daemon = world.daemon()
     _blind(daemon, 20, every=2).expect("below")
     daemon.all_is_well(26)
     _blind(daemon, 38.5)  # more than half of the cycles of five minutes since 29:00

@@ -2,7 +2,7 @@
 
 from tests.export.build import trainer_node
 from tests.monitoring.rules.scenario import EXEC, scenario, told
-from tests.monitoring.rules.world import Firing, World
+from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import T0
 
 
@@ -17,9 +17,8 @@ def _down(answered: str) -> Firing:
 
 
 @scenario("GPUWatchdogDown")
-def down(world: World) -> None:
+def down(world: World, daemon: Daemon) -> None:
     """It has not answered half of the scrapes of ten minutes, five minutes long; a restart is far from that."""
-    daemon = world.daemon()
     daemon.all_is_well(15)
     daemon.restart(17).expect("restart")
     daemon.all_is_well(35).expect("below")
@@ -31,9 +30,8 @@ def down(world: World) -> None:
 
 
 @scenario("GPUWatchdogDown")
-def crash_loop(world: World) -> None:
+def crash_loop(world: World, daemon: Daemon) -> None:
     """It comes up for a moment each five minutes, which is as good as down."""
-    daemon = world.daemon()
     for minute in range(0, 60, 5):
         daemon.is_up = True
         daemon.begin_again()
@@ -56,9 +54,8 @@ def _none_at_all(cluster: str) -> Firing:
 
 
 @scenario("GPUWatchdogDown")
-def none_at_all(world: World) -> None:
+def none_at_all(world: World, daemon: Daemon) -> None:
     """The last target of a cluster vanishes: there is nothing left that could be down."""
-    daemon = world.daemon()
     daemon.all_is_well(10)
     world.remove(daemon)
     world.wait(15).expect("waits")
@@ -68,8 +65,9 @@ def none_at_all(world: World) -> None:
 
 
 @scenario("GPUWatchdogDown")
-def never_any(world: World) -> None:
+def never_any(world: World, daemon: Daemon) -> None:
     """The rules are loaded, and nothing is scraped; where another cluster is, this one can't be known of."""
+    world.remove(daemon)
     world.fix("kube_node_labels", 1, node="n1")
     world.wait(4.5).expect("waits")
     world.wait(5)
@@ -80,13 +78,13 @@ def never_any(world: World) -> None:
 
 
 @scenario("GPUWatchdogDown")
-def one_of_two_goes(world: World) -> None:
+def one_of_two_goes(world: World, daemon: Daemon) -> None:
     """A node that is taken away is not down, and the other still says that there are watchdogs."""
-    first, second = world.daemon(), world.daemon("n2")
+    second = world.daemon("n2")
     for moment in world.until(5):
-        first.see(trainer_node(4.0, moment))
+        daemon.see(trainer_node(4.0, moment))
         second.see(trainer_node(4.0, moment))
-    world.remove(first)
+    world.remove(daemon)
     second.all_is_well(30).expect("below")
 
 
@@ -101,21 +99,21 @@ def _missing(node: str) -> Firing:
 
 
 @scenario("GPUWatchdogMissing")
-def missing(world: World) -> None:
+def missing(world: World, daemon: Daemon) -> None:
     """A node that offers GPUs and has no target; a node without GPUs needs none, and one that is down has one."""
     for node, gpus in (("n1", 8), ("n2", 4), ("n3", 0)):
         offers = {"node": node, "resource": "nvidia_com_gpu", "unit": "integer", "job": "kube-state-metrics"}
         world.fix("kube_node_status_allocatable", gpus, **offers)
-    first, second = world.daemon(), world.daemon("n2")
-    first.all_is_well(5)
+    second = world.daemon("n2")
+    daemon.all_is_well(5)
     second.is_up = False
-    first.all_is_well(25).expect("below")
+    daemon.all_is_well(25).expect("below")
     world.remove(second)
-    first.restart(26)
-    first.all_is_well(43).expect("waits")
-    first.all_is_well(43.5)
+    daemon.restart(26)
+    daemon.all_is_well(43).expect("waits")
+    daemon.all_is_well(43.5)
     world.expect("fires", _missing("n2"))
-    first.restart(45).expect("restart", _missing("n2"))
+    daemon.restart(45).expect("restart", _missing("n2"))
     second = world.daemon("n2")
     for moment in world.until(45.5):
         second.see(trainer_node(4.0, moment))
@@ -123,12 +121,12 @@ def missing(world: World) -> None:
 
 
 @scenario("GPUWatchdogMissing")
-def missing_by_label(world: World) -> None:
+def missing_by_label(world: World, daemon: Daemon) -> None:
     """Where kube-state-metrics exports NVIDIA's label, a node counts before its device plugin offers anything."""
     label = {"label_nvidia_com_gpu_present": "true", "job": "kube-state-metrics"}
     world.fix("kube_node_labels", 1, node="n1", **label)
     world.fix("kube_node_labels", 1, node="n2", **label)
-    world.daemon().all_is_well(15).expect("fires", _missing("n2"))
+    daemon.all_is_well(15).expect("fires", _missing("n2"))
 
 
 REFUSED = told(
@@ -143,9 +141,8 @@ REFUSED = told(
 
 
 @scenario("GPUWatchdogPolicyReloadFailed")
-def policy_refused(world: World) -> None:
+def policy_refused(world: World, daemon: Daemon) -> None:
     """A policy with a mistake, for five minutes; a good one ends it."""
-    daemon = world.daemon()
     daemon.all_is_well(2)
     daemon.metrics.policy_reload(ok=True, wall_s=T0 + 120)
     daemon.all_is_well(8).expect("below")

@@ -1,4 +1,4 @@
-"""Over time: who is on a card, a pod's use against what it is allowed, how the accounts stood."""
+"""Over time: who is on a card, a pod's use against what it is allowed, accounts by verdict."""
 
 from tools.dashboard.kinds import curves
 from tools.dashboard.panels import (
@@ -25,15 +25,7 @@ _CARD = f'{ON_NODES}, gpu=~"$gpu"'
 _DASHED = {"fill": "dash", "dash": [8, 6]}
 _DOTTED = {"fill": "dot", "dash": [2, 6]}
 _ALONE = {"mode": "none", "group": "A"}
-
-
-def _line(color: str) -> dict[str, object]:
-    return {
-        "color": fixed(color),
-        "custom.stacking": _ALONE,
-        "custom.fillOpacity": 0,
-        "custom.lineWidth": 2,
-    }
+_LINE = {"color": fixed(PURPLE), "custom.stacking": _ALONE, "custom.fillOpacity": 0, "custom.lineWidth": 2}
 
 
 def _rest(name: str) -> str:
@@ -59,7 +51,7 @@ def _on_card() -> Panel:
             override("unattributed", {"color": fixed(ORANGE)}),
             override("residual", {"color": fixed(GREY)}),
             override("reserved by the driver", {"color": fixed("#5a5a5a")}),
-            override("size of the card", _line(PURPLE)),
+            override("size of the card", _LINE),
         ],
         repeat="gpu",
         height=10,
@@ -117,6 +109,6 @@ def _verdicts() -> Panel:
     )
 
 
-def course() -> Row:
+def over_time() -> Row:
     """Give the row."""
     return Row(title="Over time", panels=[_on_card(), _against(), _share(), _verdicts()])
