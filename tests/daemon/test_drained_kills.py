@@ -169,11 +169,28 @@ def test_a_drain_that_is_called_off(group: Group, is_sent: bool) -> None:
     assert not node.control.send()
 
 
+def test_a_policy_file_that_changes_right_before_a_drain(group: Group) -> None:
+    """Point 20: no first signal is sent then, not even to clients that the policy accepts are ended undrained."""
+    node = Node(group, number=1)
+    node.see(*node.keys, accepts=True)
+    node.control.sends_at_once = False
+    node.begin()
+    assert node.kills.advance(node.now, lambda _: None, policy_unsettled=True) == ()
+    assert not node.control.send()
+    node.answer(Drained.REFUSED)
+    (outcome,) = node.advance()
+    assert (outcome.result, node.signals) == (Result.WITHDRAWN, [])
+
+
 def test_clients_that_end_before_any_is_drained(group: Group) -> None:
     """Point 22: the kill goes on by its last look, or is withdrawn once that is too old or something is against it."""
     node = Node(group)
     node.control.sends_at_once = False
-    for second, objection, expected in ((5.0, None, ["SIGTERM"]), (5.0, "the pod had become protected", [])):
+    for second, objection, expected in (
+        (5.0, None, ["SIGTERM"]),
+        (5.0, "the pod had become protected", []),
+        (0.1, None, []),
+    ):
         helper = group.start(POLITE)
         node.record.lines.clear()
         node.show(*node.keys)

@@ -1,12 +1,15 @@
 """MPS control daemons: which are trusted, who can be drained by them, and how a drain ends, with real processes."""
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,12 +20,20 @@ from tests.node.support import need_root, sleepers, wait_until
 from tests.stub.mps import MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.mps import DrainableClient, Drained
+from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.policy import Draining
 from watchdog.node.mps import MpsControl
-from watchdog.node.mps_control import InvalidAnswerError, SilentError, find_program, inspect_mps, resolve_below
+from watchdog.node.mps_control import InvalidAnswerError, find_program, inspect_mps, resolve_below
 from watchdog.node.mps_limits import parse_limit, parse_limits
-from watchdog.node.mps_pipes import MpsError, NoPipeError, UntrustedPipeError, check_pipe, find_pipes
+from watchdog.node.mps_pipes import (
+    MpsError,
+    NoPipeError,
+    SilentError,
+    UntrustedPipeError,
+    check_listener,
+    check_pipe,
+    find_pipes,
+)
 from watchdog.node.procfs import Procfs
 
 OURS = os.getuid()
@@ -52,6 +63,7 @@ class Rig:
     control: MpsControl
     bell: Bell
     keys: list[ProcessKey]
+    settings: Draining
     now_s: float = 0.0
     gpus: dict[ProcessKey, frozenset[str]] = field(default_factory=dict)
 
@@ -90,7 +102,7 @@ def rig(tmp_path: Path, program: Path) -> Iterator[Rig]:
         keys = [key_of(process.pid) for process in started]
         daemon.servers = {SERVER: [key.pid for key in keys]}
         control = MpsControl(bell, Procfs(), settings, trusted_uid=OURS)
-        yield Rig(daemon, pipe, control, bell, keys)
+        yield Rig(daemon, pipe, control, bell, keys, settings)
         control.close()
         wait_until(lambda: not any(thread.name == "mps" for thread in threading.enumerate()))
     bell.close()
@@ -162,7 +174,7 @@ REFUSED = {
     "silent": (lambda rig: setattr(rig.daemon, "is_silent", True), Drained.UNKNOWN, "did not answer terminate_client"),
     "gone": (lambda rig: (rig.pipe / "control").unlink(), Drained.REFUSED, "no MPS control daemon listens"),
     "no longer trusted": (_chmod, Drained.REFUSED, "is writable by other users"),
-    "dead": (lambda rig: _bury(rig.pipe), Drained.UNKNOWN, "was not reached: the control program ended with status 1"),
+    "dead": (lambda rig: _bury(rig.pipe), Drained.REFUSED, "was not reached: Connection refused"),
 }
 
 
@@ -331,6 +343,10 @@ def test_doctor_asks_each_daemon(tmp_path: Path, program: Path) -> None:
         (tmp_path / "empty").mkdir()
         found = inspect_mps(settings, OURS)
         without = inspect_mps(replace(settings, control="/none"), OURS)
+        newer = tmp_path / "v3"
+        newer.write_text("#!/bin/sh\necho 'usage: nvidia-cuda-mps-control <module> <verb>'\nexit 1\n")
+        newer.chmod(0o755)
+        other = inspect_mps(replace(settings, control=str(newer)), OURS).daemons[str(pipes[0])]
     states = {
         Path(path).name: state if isinstance(state, int) else type(state) for path, state in found.daemons.items()
     }
@@ -338,6 +354,8 @@ def test_doctor_asks_each_daemon(tmp_path: Path, program: Path) -> None:
     assert (found.program, found.no_program) == (str(program), None)
     assert (without.program, str(pipes[0]) in without.daemons, without.daemons[str(pipes[0])]) == ("", True, None)
     assert without.no_program is not None
+    assert isinstance(other, InvalidAnswerError)
+    assert "protocol 3" in other.problem.remedy
 
 
 def _link(pipe: Path) -> Path:
@@ -399,6 +417,113 @@ def test_trust(tmp_path: Path, case: str) -> None:
         else:
             with pytest.raises(error, match=why):
                 check_pipe(path, OURS)
+
+
+LISTEN = """
+import os, socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+os.chdir(sys.argv[1])
+listener.bind("control")
+if sys.argv[2] == "user":
+    os.setuid(65534)
+listener.listen()
+if sys.argv[2] == "fork" and os.fork():
+    os._exit(0)
+print(flush=True)
+time.sleep(300)
+"""
+POD = "0::/kubepods/besteffort/pod0b1f6a4e-3f1c-4c55-9a3e-6f9e3f1a2b3c/" + "0123456789abcdef" * 4 + "\n"
+
+
+@contextmanager
+def listening(pipe: Path, how: str = "", *before: str) -> Iterator[int]:
+    """A process that listens in a pipe directory in place of a control daemon; its PID, or that of its child."""
+    pipe.mkdir(parents=True)
+    command = [*before, sys.executable, "-c", LISTEN, str(pipe), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def place(root: Path, pid: int, cgroup: str = "", bounding: str = "") -> Procfs:
+    """A proc file system in which a process has this cgroup text and capability bounding set."""
+    folder = root / str(pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("stat", "status", "uid_map", "cgroup"):
+        (folder / name).write_bytes(Path(f"/proc/{pid}/{name}").read_bytes())
+    if cgroup:
+        (folder / "cgroup").write_text(cgroup)
+    if bounding:
+        status = re.sub("CapBnd:.*", f"CapBnd:\t{bounding}", (folder / "status").read_text())
+        (folder / "status").write_text(status)
+    return Procfs(root)
+
+
+@pytest.mark.parametrize(
+    ("how", "before", "cgroup", "bounding", "why"),
+    [
+        ("", (), "", "", ""),
+        ("", (), POD, "000001ffffffffff", ""),
+        ("", (), POD, "00000000a80425fb", "is in a container that is not privileged"),
+        ("user", (), "", "", "runs as another user"),
+        ("fork", (), "", "", "has ended"),
+        ("", ("unshare", "--pid", "--fork", "--kill-child"), "", "", "in a PID namespace of its own"),
+    ],
+    ids=["host", "privileged", "tenant", "user", "ended", "namespace"],
+)
+def test_who_listens(tmp_path: Path, how: str, before: tuple[str, ...], cgroup: str, bounding: str, why: str) -> None:
+    """Point 36: a socket that a tenant has put in the place of the daemon's own is not used."""
+    need_root()
+    pipe = tmp_path / "pipe"
+    with listening(pipe, how, *before) as pid:
+        procfs = Procfs() if before or how == "fork" else place(tmp_path / "proc", pid, cgroup, bounding)
+        identity = check_pipe(str(pipe), OURS)
+        if not why:
+            check_listener(str(pipe), identity, procfs, OURS)
+            return
+        with pytest.raises(UntrustedPipeError, match=why):
+            check_listener(str(pipe), identity, procfs, OURS)
+
+
+def test_a_tenants_daemon_hides_nobody(rig: Rig, tmp_path: Path) -> None:
+    """Point 36: whatever it says, real clients can be drained; it is not asked, and the gap names it."""
+    need_root()
+    pipe = tmp_path / "mps/nvidia.com/gpu.shared/pipe"
+    with listening(pipe) as pid:
+        for known in (os.getpid(), *(key.pid for key in rig.keys)):
+            (tmp_path / "proc" / str(known)).parent.mkdir(exist_ok=True)
+            (tmp_path / "proc" / str(known)).symlink_to(f"/proc/{known}")
+        procfs = place(tmp_path / "proc", pid, POD, "00000000a80425fb")
+        rig.control = MpsControl(rig.bell, procfs, rig.settings, trusted_uid=OURS)
+        rig.query()
+        assert [client.key for client in rig.control.drainable] == sorted(rig.keys)
+        (gap,) = rig.control.gaps
+        assert (gap.what, "is in a container that is not privileged" in gap.problem.cause) == (str(pipe), True)
+        rig.control.close()
+
+
+def test_a_socket_that_is_exchanged_during_a_call(rig: Rig) -> None:
+    """Point 36: an answer may have come from another process, even if the daemon's own socket is back in its place."""
+    control, aside = rig.pipe / "control", rig.pipe / "aside"
+
+    def exchange() -> bool:
+        control.rename(aside)
+        aside.rename(control)
+        return True
+
+    rig.query()
+    rig.control.drain(7, rig.control.drainable[:1], exchange)
+    results: list[DrainResult] = []
+    deadline = time.monotonic() + 60
+    while not results:
+        assert time.monotonic() < deadline
+        results += rig.control.take()
+    assert [result.drained for result in results] == [Drained.UNKNOWN]
+    assert "was replaced during terminate_client" in results[0].reason
 
 
 def test_pipes(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class MpsDaemon:
                 stream.flush()
         with self._lock:
             self._at_once -= 1
-        if not self.is_silent:
+        if connection not in self._held:
             connection.close()
 
     def answer(self, command: list[str]) -> str:

@@ -16,12 +16,11 @@ from watchdog.node.mps_control import (
     ControlDaemon,
     InvalidAnswerError,
     NotSentError,
-    SilentError,
     find_program,
     shortened,
 )
 from watchdog.node.mps_limits import limits_of, own_limits
-from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
+from watchdog.node.mps_pipes import MpsError, NoPipeError, SilentError, check_pipe, find_pipes, no_daemon
 from watchdog.node.procfs import Procfs
 
 # The lists are queried again when the clients change, but not more often than this, and now and then in any case.
@@ -221,7 +220,9 @@ class MpsControl:
                     del self._pipes[path]
                 for path in pipes if self._settings == settings and not self._is_closed else ():
                     if path not in self._pipes:
-                        daemon = ControlDaemon(program, path, settings.timeout_s, self._trusted_uid)
+                        daemon = ControlDaemon(
+                            program, path, settings.timeout_s, self._trusted_uid, procfs=self._procfs
+                        )
                         self._pipes[path] = _Pipe(daemon)
                 due = [pipe for path, pipe in self._pipes.items() if path in pipes and self._begin_query(pipe, now)]
             if has_changed:
@@ -330,16 +331,23 @@ class MpsControl:
         self, pipe: _Pipe, ticket: int, client: DrainableClient, may_send: Callable[[], bool]
     ) -> DrainResult:
         drained, reason = Drained.DONE, "it had ended by then"
+        is_sent = False
+
+        def send() -> bool:
+            nonlocal is_sent
+            is_sent = self._is_alive(client.key) and may_send()
+            return is_sent
+
         try:
             if self._is_alive(client.key):
-                drained, reason = self._terminate(pipe, client, may_send)
+                drained, reason = self._terminate(pipe, client, send)
         except NotSentError as error:
             if self._is_alive(client.key):
                 drained, reason = Drained.REFUSED, error.problem.cause
         except OSError as error:
             drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
         except (SilentError, InvalidAnswerError) as error:
-            drained, reason = Drained.UNKNOWN, error.problem.cause
+            drained, reason = Drained.UNKNOWN if is_sent else Drained.REFUSED, error.problem.cause
         except MpsError as error:
             drained, reason = Drained.REFUSED, error.problem.cause
         return DrainResult(ticket=ticket, key=client.key, drained=drained, reason=reason)
@@ -352,12 +360,8 @@ class MpsControl:
             self._asked = frozenset()
 
     def _terminate(self, pipe: _Pipe, client: DrainableClient, may_send: Callable[[], bool]) -> tuple[Drained, str]:
-        """Drain a client, whose identity is checked right before; if the daemon does not agree, see if it is gone."""
-
-        def is_due() -> bool:
-            return self._is_alive(client.key) and may_send()
-
-        answer = pipe.daemon.terminate(client.server_pid, client.key.pid, is_due)
+        """Drain a client; if the daemon does not agree, see whether it is gone."""
+        answer = pipe.daemon.terminate(client.server_pid, client.key.pid, may_send)
         if answer == "0":
             return Drained.DONE, ""
         clients = pipe.daemon.clients()

@@ -5,6 +5,11 @@ Commands and answers are those of version 2 of the interface, the default
 and passes them to the daemon of `CUDA_MPS_PIPE_DIRECTORY`. Its exit status only says whether the daemon was reached; a
 rejected command has its error on stdout (nvidia-cuda-mps-control(1)). `terminate_client` answers with the CUDA error
 code, 0 if the client's contexts were destroyed.
+
+Version 3 (MPS v3, documented for driver 620; chosen by `--protocol 3` or `CUDA_MPS_PROTOCOL_VERSION` when the daemon is
+started) takes modules and verbs as arguments instead: `client list --all --format=csv,noheader`, `client terminate PID`
+(https://docs.nvidia.com/deploy/mps/620/mpsv3-interface.html). The program follows the version of the daemon. What it
+answers to commands of version 2 is not documented, so anything that is no answer of version 2 counts as invalid.
 """
 
 import os
@@ -21,8 +26,17 @@ from typing import Final
 from watchdog.core.errors import Problem
 from watchdog.core.policy import Draining
 from watchdog.node.mps_limits import parse_limit
-from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
-from watchdog.node.procfs import printable
+from watchdog.node.mps_pipes import (
+    MpsError,
+    NoPipeError,
+    PipeIdentity,
+    SilentError,
+    check_listener,
+    check_pipe,
+    find_pipes,
+    no_daemon,
+)
+from watchdog.node.procfs import Procfs, printable
 
 # Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/devices`).
 _FOLDERS: Final = (
@@ -39,15 +53,13 @@ _LIBRARIES: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib/*-linux
 _MOST_LINKS: Final = 40  # as in the kernel (MAXSYMLINKS)
 _LONGEST_ANSWER: Final = 65536
 _REAP_WITHIN_S: Final = 1.0
+_NO_DAEMON: Final = "Cannot find MPS control daemon"  # what the program prints if it reaches none
+_PROTOCOL: Final = "look into its control.log; a daemon that was started with protocol 3 (MPS v3) can't be used"
 _LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
 
 
 class NoProgramError(MpsError):
     """There is no control program."""
-
-
-class SilentError(MpsError):
-    """The daemon was not reached or did not answer in time; whether a command was carried out is unknown."""
 
 
 class NotSentError(MpsError):
@@ -124,9 +136,19 @@ def resolve_below(root: Path, path: Path) -> Path:
 class ControlDaemon:
     """The control daemon of one trusted pipe. Its calls block; the caller makes one at a time."""
 
-    def __init__(self, program: Sequence[str], pipe: str, timeout_s: float, trusted_uid: int = 0) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        pipe: str,
+        timeout_s: float,
+        trusted_uid: int = 0,
+        *,
+        procfs: Procfs | None = None,
+    ) -> None:
         self.pipe = pipe
         self._program = tuple(program)
+        self._procfs = procfs or Procfs()
+        self._checked: PipeIdentity | None = None
         self._timeout_s = timeout_s
         self._trusted_uid = trusted_uid
         self._unreaped: subprocess.Popen[bytes] | None = None
@@ -160,12 +182,18 @@ class ControlDaemon:
         raise InvalidAnswerError(
             f"the MPS control daemon of {self.pipe} answered {command} with {shortened(answer)}, which is no list of "
             "PIDs",
-            "look into its control.log; a daemon that was started with protocol 3 can't be used",
+            _PROTOCOL,
         )
 
     def ask(self, command: str, may_send: Callable[[], bool] = lambda: True) -> str:
-        """Send one command and return its answer, checking before and after that the pipe is the trusted one."""
+        """Send one command and return its answer, checking before and after that the pipe is the trusted one.
+
+        Who listens on a socket never changes, so that is checked once for each socket.
+        """
         before = check_pipe(self.pipe, self._trusted_uid)
+        if before != self._checked:
+            check_listener(self.pipe, before, self._procfs, self._trusted_uid)
+            self._checked = before
         answer = self._call(command, may_send)
         try:
             is_same = check_pipe(self.pipe, self._trusted_uid) == before
@@ -222,6 +250,11 @@ class ControlDaemon:
             raise self._late(command) from None
         if status != 0:
             ended = f"status {status}" if status > 0 else signal.Signals(-status).name
+            if status > 0 and output.strip() and _NO_DAEMON not in output:
+                raise InvalidAnswerError(
+                    f"{command} to the MPS control daemon of {self.pipe} ended with {ended} and {shortened(output)}",
+                    _PROTOCOL,
+                )
             raise SilentError(
                 f"the MPS control daemon of {self.pipe} was not reached: the control program ended with {ended}"
                 + (f" and {shortened(output)}" if output.strip() else ""),

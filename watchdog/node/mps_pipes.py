@@ -1,18 +1,26 @@
-"""The pipe directories of MPS control daemons, and which of them only root can have made."""
+"""The pipe directories of MPS control daemons: which of them only root can have made, and who listens there."""
 
 import errno
 import glob
 import os
+import select
+import socket
 import stat
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
 from watchdog.core.errors import Problem, WatchdogError
+from watchdog.core.model import PlaceKind
+from watchdog.node.cgroup import parse_cgroup
+from watchdog.node.procfs import Procfs, printable
 
 _MOST_PIPES: Final = 64
 _SOCKET: Final = "control"  # the daemon's socket in its pipe directory
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: PID, user, group (unix(7))
+_SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h, since Linux 6.5
 
 
 class MpsError(WatchdogError):
@@ -21,6 +29,10 @@ class MpsError(WatchdogError):
     def __init__(self, cause: str, remedy: str = "") -> None:
         self.problem = Problem(cause, remedy)
         super().__init__(str(self.problem))
+
+
+class SilentError(MpsError):
+    """The daemon was not reached or did not answer in time; whether a command was carried out is unknown."""
 
 
 class NoPipeError(MpsError):
@@ -55,10 +67,13 @@ def find_pipes(patterns: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipeIdentity:
-    """The directory and socket behind a pipe's name, by device and inode."""
+    """The directory and socket behind a pipe's name, by device and inode.
+
+    For the socket, also when it was last changed: giving the name to another socket and back changes it.
+    """
 
     directory: tuple[int, int]
-    socket: tuple[int, int]
+    socket: tuple[int, int, int]
 
 
 def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
@@ -82,13 +97,76 @@ def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
             _check_part(name, os.fstat(fd), trusted_uid, is_directory=True)
         directory = os.fstat(fd)
         try:
-            socket = os.stat(_SOCKET, dir_fd=fd, follow_symlinks=False)
+            control = os.stat(_SOCKET, dir_fd=fd, follow_symlinks=False)
         except OSError as error:
             raise _unreachable(path, error) from error
-        _check_part(f"{path}/{_SOCKET}", socket, trusted_uid, is_directory=False)
+        _check_part(f"{path}/{_SOCKET}", control, trusted_uid, is_directory=False)
     finally:
         os.close(fd)
-    return PipeIdentity((directory.st_dev, directory.st_ino), (socket.st_dev, socket.st_ino))
+    return PipeIdentity((directory.st_dev, directory.st_ino), _identity(control))
+
+
+def _identity(control: os.stat_result) -> tuple[int, int, int]:
+    return control.st_dev, control.st_ino, control.st_ctime_ns
+
+
+def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_uid: int = 0) -> None:
+    """Check that no tenant listens on the daemon's socket; UntrustedPipeError, or SilentError if nobody listens.
+
+    A container that runs as root and has mounted the directory can put a socket of its own there. The kernel keeps who
+    began to listen (SO_PEERCRED, unix(7)). That must be a process of root on the host or in a privileged container, as
+    NVIDIA's are, and in the node's PID namespace: otherwise the PIDs that it names are not those of the driver.
+    """
+    fd = os.open(f"{path}/{_SOCKET}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if _identity(os.fstat(fd)) != identity.socket:
+            raise SilentError(f"the MPS control daemon of {path} was replaced", "it is asked again")
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(0)
+            connection.connect(f"/proc/self/fd/{fd}")
+            pid, uid, _ = _CREDENTIALS.unpack(
+                connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            why = "runs as another user" if uid not in (0, trusted_uid) else _objection(connection, pid, procfs)
+    except OSError as error:
+        raise SilentError(
+            f"the MPS control daemon of {path} was not reached: {error.strerror or error}", "check that it runs"
+        ) from error
+    finally:
+        os.close(fd)
+    if why:
+        raise UntrustedPipeError(
+            f"the MPS pipe is not trusted: the process that listens in {path} {why}",
+            "run the control daemon as root on the host, or in a privileged container with hostPID; if it does, find "
+            "the pod that has mounted the directory and replaced the daemon's socket",
+        )
+
+
+def _objection(connection: socket.socket, pid: int, procfs: Procfs) -> str:
+    """Why the process that listens is not trusted; empty if it is."""
+    try:
+        pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            return "has ended"
+        return _objection_to(pid, procfs)  # an older kernel, where only the PID is known
+    try:
+        why = _objection_to(pid, procfs)
+        return "has ended" if select.select([pidfd], [], [], 0)[0] else why
+    finally:
+        os.close(pidfd)
+
+
+def _objection_to(pid: int, procfs: Procfs) -> str:
+    try:
+        name = f"({pid} {printable(procfs.stat(pid).comm)})"
+        is_host = parse_cgroup(procfs.cgroup_text(pid)).kind is PlaceKind.HOST
+        is_foreign = not procfs.shares_pid_namespace(pid)
+    except OSError:
+        return "has ended or can't be read"
+    if not is_host and not procfs.is_privileged(pid):
+        return f"{name} is in a container that is not privileged"
+    return f"{name} is in a PID namespace of its own" if is_foreign else ""
 
 
 def _open_below(fd: int, part: str, name: str) -> int:

@@ -15,6 +15,7 @@ _Result = TypeVar("_Result")
 
 _EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _BOUNDING: Final = re.compile(rb"^CapBnd:\s*([0-9a-f]{1,16})$", re.MULTILINE)
+_NAMESPACE_PIDS: Final = re.compile(rb"^NSpid:\s*(.*)$", re.MULTILINE)
 _SYS_ADMIN: Final = 21  # include/uapi/linux/capability.h
 _ALL_USERS: Final = [b"0", b"0", b"4294967295"]  # the map of the initial user namespace: every ID onto itself
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
@@ -158,6 +159,11 @@ class Procfs:
             return may_administer and self._read(f"{pid}/uid_map").split() == _ALL_USERS
         except OSError:
             return False
+
+    def shares_pid_namespace(self, pid: int) -> bool:
+        """Whether a process is in the PID namespace of this proc file system, and not in one below it."""
+        pids = _NAMESPACE_PIDS.search(self._read(f"{pid}/status"))
+        return pids is None or len(pids[1].split()) == 1
 
     def _link(self, path: str) -> str:
         """The target of a symbolic link; empty if it can't be read."""

@@ -24,8 +24,8 @@ from watchdog.core.policy import Declaration, Draining, Match, Safety
 from watchdog.core.rules import MODE
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading, released_reading
-from watchdog.node.mps_control import InvalidAnswerError, MpsInspection, SilentError
-from watchdog.node.mps_pipes import UntrustedPipeError
+from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
+from watchdog.node.mps_pipes import SilentError, UntrustedPipeError
 from watchdog.node.nvml_calls import NvmlCallError
 from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
@@ -237,6 +237,7 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("of /p answers; clients: 2", _inspected(daemons={"/p": 2})),
         ("a daemon is silent: it sleeps", _inspected(daemons={"/p": SilentError("it sleeps", "wake it")})),
         ("an answer is invalid: a poem", _inspected(daemons={"/p": InvalidAnswerError("a poem", "see its log")})),
+        ("no control daemon names any", _inspected(_policed(SHARED_BY_MPS), daemons={"/p": 0})),
     ),
     "mps_limits": (
         ("do not exceed what their pods declare", _limited(clients=1, most=2**30, together=2**30)),

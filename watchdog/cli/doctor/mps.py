@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, ok, to_enforce, to_observe, warning
-from watchdog.node.mps_control import InvalidAnswerError, MpsInspection, SilentError
-from watchdog.node.mps_pipes import UntrustedPipeError
+from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
+from watchdog.node.mps_pipes import SilentError, UntrustedPipeError
 from watchdog.report.sentences.usage import account_name, pinned_limits
 from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
@@ -60,7 +60,8 @@ def mps_program(facts: Facts) -> Iterator[CheckResult]:
 def mps_pipe(facts: Facts) -> Iterator[CheckResult]:
     """With `[mps]`, a control daemon listens in one of its pipe directories, whose whole path belongs to root.
 
-    A program that can replace a part of that path can answer in the daemon's place.
+    A program that can replace a part of that path can answer in the daemon's place. The daemon itself must run as root
+    on the host or in a privileged container, which a program that has replaced its socket does not.
     """
     known = facts.mps or MpsInspection()
     for pipe, state in known.daemons.items():
@@ -80,8 +81,18 @@ def mps_pipe(facts: Facts) -> Iterator[CheckResult]:
 
 @to_enforce(given=_is_inspected)
 def mps_daemon(facts: Facts) -> Iterator[CheckResult]:
-    """With `[mps]`, each trusted control daemon answers in time, with lists of PIDs."""
-    for pipe, state in (facts.mps or MpsInspection()).daemons.items():
+    """With `[mps]`, each trusted control daemon answers in time, with lists of PIDs, and they name clients if any run.
+
+    Only version 2 of the control program's commands is supported, the default. Version 3 has others.
+    """
+    known, count = facts.mps or MpsInspection(), _clients(facts)
+    if count and not known.clients and 0 in known.daemons.values():
+        yield warning(
+            f"MPS clients: {count}, and no control daemon names any",
+            "check whether they belong to another daemon, whose pipe directory is not under [mps]; a daemon that was "
+            "started with protocol 3 (MPS v3) can't be used",
+        )
+    for pipe, state in known.daemons.items():
         if isinstance(state, int):
             yield ok(f"the MPS control daemon of {pipe} answers; clients: {state}")
         elif isinstance(state, InvalidAnswerError):
