@@ -104,7 +104,9 @@ class CounterPulse:
         used = self._measure(settings)
         if self._is_noticed:
             return False
-        self._is_noticed = any(now > self._before.setdefault(uuid, now) + settings.rise for uuid, now in used.items())
+        for uuid, now in used.items():
+            if now > self._before.setdefault(uuid, now) + settings.rise:
+                self._is_noticed = True
         return self._is_noticed
 
     def _measure(self, settings: Pulse) -> Mapping[str, int]:
@@ -305,20 +307,22 @@ class DriverThread:
         # Signals are for the main thread, which sleeps in a selector and must wake for them.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
+            rest, wait_s = self._rest, self._pulse.wait_s
+            tick_s = None if rest is None else max(rest.next_s - self._now().boottime_s, 0.0)
+            due = rest if tick_s is not None and (wait_s is None or tick_s <= wait_s) else None
             try:
-                request = self._requests.get(timeout=self._wait_s)
+                request = self._requests.get(timeout=wait_s if due is None else tick_s)
             except queue.Empty:
-                request = _Request.NONE
-            if self._closing:
-                break
-            if request is _Request.NONE:
-                rest = self._rest
-                if rest is not None and self._now().boottime_s >= rest.next_s:
-                    self._tick(rest)
+                if due is not None:
+                    self._tick(due)
                 elif self._pulse.has_risen():
                     with self._lock:
                         self._has_risen = True
                         self._bell.ring()
+                continue
+            if self._closing:
+                break
+            if request is _Request.NONE:
                 continue
             reading = None
             if request is _Request.RELEASE:
@@ -333,15 +337,6 @@ class DriverThread:
                 self._busy_since = None
                 self._bell.ring()
         self._driver.close()
-
-    @property
-    def _wait_s(self) -> float | None:
-        """How long to wait for a request; None is indefinitely."""
-        pulse_s, rest = self._pulse.wait_s, self._rest
-        if rest is None:
-            return pulse_s
-        tick_s = max(rest.next_s - self._now().boottime_s, 0.0)
-        return tick_s if pulse_s is None else min(tick_s, pulse_s)
 
     def _tick(self, rest: Rest) -> None:
         asked = self._now()

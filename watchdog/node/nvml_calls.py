@@ -207,6 +207,27 @@ class MemoryCounter:
         self._pointer: Any = ctypes.byref(self._info)
         self._pointer_v2: Any = ctypes.byref(self._info_v2)
 
+    def used(self, handles: Iterable[tuple[str, object]]) -> dict[str, int]:
+        """Read the bytes in use by UUID; devices that can't be read are missing.
+
+        20 times a second for 8 devices, each call on cold caches: `read` for each would double the CPU time.
+        """
+        used: dict[str, int] = {}
+        loaded = self._second or self._first
+        if loaded is None:
+            return used
+        _, function = loaded
+        info, pointer = (self._info_v2, self._pointer_v2) if self._second else (self._info, self._pointer)
+        self._info_v2.version = pynvml.nvmlMemory_v2
+        for uuid, handle in handles:
+            if function(handle, pointer) == pynvml.NVML_SUCCESS:
+                used[uuid] = info.used
+                continue
+            with contextlib.suppress(NvmlCallError):
+                if (memory := self.read(handle)) is not None:
+                    used[uuid] = memory.used
+        return used
+
     def read(self, handle: object) -> Memory | None:
         """Read the counter; None if the device has none (GB10 and others that share the host's memory).
 

@@ -122,13 +122,7 @@ class CardReader:
 
     def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
         """The memory counters of those rows that can be read, in bytes."""
-        used: dict[str, int] = {}
-        for row in rows:
-            if row.handle is not None:
-                with contextlib.suppress(NvmlCallError):
-                    if (memory := self._memory.read(row.handle)) is not None:
-                        used[row.uuid] = memory.used
-        return used
+        return self._memory.used([(row.uuid, row.handle) for row in rows if row.handle is not None])
 
     def read(self, card: NvmlCard, only: Collection[str] | None = None) -> CardReading:
         """Read the rows of a card, or those of `only`; failures become gaps.
