@@ -245,6 +245,15 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
     assert taken(story.see(3, 5 * Gi)) == ["kill"]
 
 
+def test_a_failure_without_an_incident_is_forgotten() -> None:
+    """An action that fails on an account below its thresholds leaves no wait for the next incident."""
+    story = Story(policy(rule(step())))
+    (account,) = story.see(0, Gi).ledger.accounts
+    story.ledger = story.ledger.note_failed(account, Do.KILL, at(0))
+    story.see(1, Gi)
+    assert taken(story.see(2, 5 * Gi)) == ["kill"]
+
+
 def test_another_boot_begins_anew() -> None:
     """Point 19: boot times of two boots are never subtracted."""
     story = Story(policy(rule(KILL_10)))

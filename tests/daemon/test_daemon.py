@@ -36,7 +36,7 @@ class NoGpus:
 
     needs_new_process = None
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Nothing, at once."""
         return DriverReading(driver="0")
 

@@ -10,7 +10,7 @@ from tests.laws.nodes import build
 from tests.worlds import Gi, at, container, pod, rule, snapshot, step, use
 from tests.worlds import inputs as given
 from tests.worlds import policy as policy_of
-from watchdog.core.assess import Assessor, hidden_pods
+from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import Inputs, KnownDrains
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
@@ -29,7 +29,6 @@ class Cycles:
     """Cycles of one node, one after the other, that act on nothing."""
 
     def __init__(self, inputs: Inputs) -> None:
-        self._assessor = Assessor()
         self.inputs = inputs
         self.ledger = Ledger()
 
@@ -38,7 +37,7 @@ class Cycles:
         seen = replace(seen, at=at(second))
         inputs = replace(self.inputs, hidden=hidden_pods(seen, self.inputs.pods.pods))
         attribution = attribute(seen, inputs.pods.pods)
-        assessments = self._assessor.assess(attribution, seen, inputs)
+        assessments = assess(attribution, seen, inputs)
         plan = decide(assessments, self.ledger, seen.at, inputs)
         self.ledger = plan.ledger
         opened = OpenCycle(

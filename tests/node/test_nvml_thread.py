@@ -241,7 +241,7 @@ class Counters:
         self.takes_s = 0.0
         self.busy: Callable[[], None] = lambda: None
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """All GPUs, or these."""
         shown = [uuid for uuid in self.counters if only is None or uuid in only]
         return DriverReading(driver="0", gpus=tuple(replace(gpu(), uuid=uuid, used=0) for uuid in shown))

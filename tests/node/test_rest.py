@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, uses
+from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
 from tests.node.support import wait_until
 from tests.node.test_nvml_thread import is_readable, wait
-from tests.stub import GIB, LISTS, StubDelay
+from tests.stub import GIB, LISTS, Stub, StubDelay, StubReturn
 from tests.worlds import at
 from watchdog import clock
 from watchdog.core.quiet import Ticks
@@ -143,3 +144,43 @@ def test_a_request_ends_the_rest(thread: DriverThread) -> None:
     thread.request()
     wait(thread)
     assert not is_readable(thread, 0.2)
+
+
+def failing(code: int) -> Stub:
+    """A card whose processes can't be listed."""
+    return Stub(gpus=(card("a", ghost(1)),), returns=(StubReturn(call=LISTS[0], code=code),))
+
+
+NODES = {
+    "a process": Stub(gpus=(card("a", ghost(1)),)),
+    "another amount": Stub(gpus=(card("a", ghost(1, 2 * GIB)),)),
+    "another process": Stub(gpus=(card("a", ghost(2)),)),
+    "more in use by none": Stub(gpus=(card("a", ghost(1), base=GIB),)),
+    "an amount that is missing": Stub(gpus=(card("a", ghost(1, None)),)),
+    "another list": Stub(gpus=(card("a", ghost(1, lists=("compute", "mps"))),)),
+    "no process": Stub(gpus=(card("a"),)),
+    "another card": Stub(gpus=(card("a", ghost(1)), card("b", ghost(2)))),
+    "instances": Stub(gpus=(mig_card("a", ghost(1, gi=1, ci=0)),)),
+    "a failure": failing(pynvml.NVML_ERROR_UNKNOWN),
+    "another failure": failing(pynvml.NVML_ERROR_NO_PERMISSION),
+}
+
+
+@pytest.mark.parametrize("before", NODES)
+@pytest.mark.parametrize("after", NODES)
+def test_a_reading_like_another_is_the_reading(world: NvmlWorld, before: str, after: str) -> None:
+    """What is taken over from the reading before is what reading it again would give."""
+    drivers = (world.driver(layout_every_s=3600.0), world.driver(layout_every_s=3600.0))
+    NODES[before].write(world.path)
+    first, _ = (driver.read() for driver in drivers)
+    NODES[after].write(world.path)
+    taken, again = drivers[0].read(like=first), drivers[1].read()
+    assert taken == again
+
+
+def test_a_quiet_card_is_not_computed_again(world: NvmlWorld) -> None:
+    """A quiet tick costs little more than NVML's calls: the values of an unchanged card are taken over."""
+    driver = world.driver(layout_every_s=3600.0)
+    first = driver.read()
+    assert driver.read(like=first).uses[0] is first.uses[0]
+    assert driver.read().uses[0] is not first.uses[0]

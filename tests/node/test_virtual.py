@@ -137,16 +137,6 @@ def test_any_other_gpu_is_asked_once(world: NvmlWorld, mode: int | None) -> None
     assert world.calls(MODE) == 2
 
 
-def test_a_steady_vgpu_is_not_worked_out_anew(world: NvmlWorld) -> None:
-    """A gap that never ends costs no more than the calls: the very same reading is given again."""
-    world.show(card("a", virtualization=VGPU, used=14 * GIB))
-    driver = world.driver(layout_every_s=1e9)
-    driver.read()
-    first, second = driver.read(), driver.read()
-    assert first.gpus[0] is second.gpus[0]
-    assert second.unseen == {"GPU-a"}
-
-
 def test_a_gap_for_missing_numbers_ends_with_them(world: NvmlWorld) -> None:
     """Once the driver reports amounts, or lists no process, there is no gap any more."""
     driver = world.driver()
@@ -164,11 +154,3 @@ def test_a_process_that_one_list_knows_is_known(world: NvmlWorld) -> None:
     reading = world.driver().read()
     assert [gap.gpu for gap in reading.gaps] == ["GPU-m"]
     assert {(use.gpu, use.used) for use in reading.uses} == {("GPU-a", GIB), ("MIG-m2", None)}
-
-
-def test_such_a_card_costs_no_more_than_another(world: NvmlWorld) -> None:
-    """A reading that is as the one before is not computed again for a number that is never there."""
-    world.show(card("a", ghost(1, None)))
-    driver = world.driver(layout_every_s=3600.0)
-    first = driver.read()
-    assert driver.read().uses[0] is first.uses[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.export.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
-from watchdog.core.assess import Assessor
+from watchdog.core.assess import assess
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
@@ -59,7 +59,6 @@ class Life:
         self.recorder = Recorder()
         self.journal = Journal.open(path, LIMITS, "n1")
         self.ledger = ledger or Ledger()
-        self._assessor = Assessor()
         self._state = State()
         self._seen = self._state.seen(at(0))
 
@@ -80,7 +79,7 @@ class Life:
             pods_stale=is_stale(pods, self.under, now),
         )
         attribution = attribute(seen, pods.pods)
-        assessments = self._assessor.assess(attribution, seen, inputs)
+        assessments = assess(attribution, seen, inputs)
         plan = decide(assessments, self.ledger, now, inputs)
         self.ledger = plan.ledger
         for entry in plan.taken:

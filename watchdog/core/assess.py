@@ -9,10 +9,10 @@ from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
 from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
-from watchdog.core.model import Gap, Gpu, Node, Now, PlaceKind, Pod, Snapshot
+from watchdog.core.model import Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
-from watchdog.core.rules import hours_at, observes, protection, rule_of
+from watchdog.core.rules import observes, protection, rule_of
 
 Rank = tuple[bool, int, int, str, str, str]
 
@@ -100,15 +100,19 @@ def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTerms:
-    """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares."""
+    """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares.
+
+    `mps` and the `short` cards are those of the node.
+    """
 
     rule: Rule | None
     gap: Gap | None
     declaration: PodDeclaration
     mps: Mps
+    short: frozenset[str]
 
     @classmethod
-    def of(cls, pod: Pod, cards: Cards, inputs: Inputs, mps: Mps) -> "PodTerms":
+    def of(cls, pod: Pod, cards: Cards, inputs: Inputs, mps: Mps, short: frozenset[str]) -> "PodTerms":
         """The terms of a pod, on a node with these cards."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         return cls(
@@ -116,6 +120,7 @@ class PodTerms:
             gap=rule if isinstance(rule, Gap) else None,
             declaration=declare(pod, inputs.policy, inputs.node, cards),
             mps=mps,
+            short=short,
         )
 
 
@@ -124,13 +129,12 @@ def assess_pod(
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
 
-    From the snapshot it uses only the GPUs' names and sizes, and the time for terminating pods and rules with hours.
+    From the snapshot it uses only the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
     if not (uses or declaration.amounts or declaration.misdeclared):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
-    short = short_for(inputs.policy, snapshot.gpus)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     to_drain = terms.mps.to_drain(pod, uses)
     assessments: list[Assessment] = []
@@ -163,7 +167,7 @@ def assess_pod(
                 protected=protected,
                 observes=rule is not None and observes(rule, snapshot.at),
                 rule_gap=terms.gap,
-                short=short & {use.gpu for use in own},
+                short=terms.short & {use.gpu for use in own},
                 uses=own,
                 shares=_shares(own, granted),
                 misdeclarations=declaration.remarks,
@@ -240,62 +244,17 @@ def _verdict(granted: Budget, used_at_least: int, *, is_known: bool) -> Verdict:
     return Verdict.WITHIN if is_known else Verdict.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _AssessedPod:
-    """A pod with its terms and its last assessments; `inputs` are its uses, and the time while it terminates."""
-
-    pod: Pod
-    terms: PodTerms
-    inputs: tuple[Uses, Now | None] | None = None
-    assessments: tuple[Assessment, ...] = ()
-
-
-class Assessor:
-    """Assesses cycles one after another; an unchanged pod keeps its assessments.
-
-    This only saves time: a new assessor gives equal assessments. Resting does not help while one process allocates;
-    with 1,000 processes in 250 pods such a cycle would take twice the CPU time.
-    """
-
-    def __init__(self) -> None:
-        self._common: tuple[Policy, object] | None = None
-        self._assessed: dict[str, _AssessedPod] = {}
-
-    def assess(self, attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
-        """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
-        coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
-        self._forget_if_changed(snapshot, coverage, mps, inputs)
-        by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
-        for use in attribution.attributed:
-            by_pod[use.uid].append(use)
-        # A UID identifies one pod; a list that repeats it must not make two accounts of one.
-        pods = {pod.uid: pod for pod in sorted(inputs.pods.pods, key=lambda p: (p.namespace, p.name), reverse=True)}
-        before, self._assessed = self._assessed, {}
-        for uid, pod in pods.items():
-            assessed, uses = before.get(uid), tuple(by_pod.get(uid, ()))
-            if assessed is None or assessed.pod is not pod:
-                assessed = _AssessedPod(pod=pod, terms=PodTerms.of(pod, coverage.cards, inputs, mps))
-            own_inputs = uses, None if pod.deletion_deadline_s is None else snapshot.at
-            if assessed.inputs != own_inputs:
-                assessments = assess_pod(pod, uses, assessed.terms, snapshot, coverage, inputs)
-                assessed = replace(assessed, inputs=own_inputs, assessments=assessments)
-            self._assessed[uid] = assessed
-        every = (assessment for assessed in self._assessed.values() for assessment in assessed.assessments)
-        return tuple(sorted(every, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
-
-    def _forget_if_changed(self, snapshot: Snapshot, coverage: Coverage, mps: Mps, inputs: Inputs) -> None:
-        """Forget all pods if something that all of them depend on has changed."""
-        # The memory in use of the cards changes all the time and is not an input; what else matters is compared.
-        cards = tuple((gpu.uuid, gpu.size, gpu.profile, gpu.listed, gpu.up) for gpu in snapshot.gpus)
-        hidden = (snapshot.blind, snapshot.unseen, snapshot.missing, snapshot.parents)
-        sources = (inputs.node, inputs.own, inputs.namespaces, inputs.overdue, hours_at(inputs.policy, snapshot.at))
-        short = short_for(inputs.policy, snapshot.gpus)
-        common = (cards, hidden, sources, short, coverage.everywhere, coverage.unlisted, mps)
-        # A reloaded policy may be equal, but its rules are other objects, and rules are compared by identity.
-        if self._common is None or self._common[0] is not inputs.policy or self._common[1] != common:
-            self._common, self._assessed = (inputs.policy, common), {}
-
-
 def assess(attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
-    """Assess a single cycle."""
-    return Assessor().assess(attribution, snapshot, inputs)
+    """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
+    coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
+    short = short_for(inputs.policy, snapshot.gpus)
+    by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
+    for use in attribution.attributed:
+        by_pod[use.uid].append(use)
+    # A UID identifies one pod; a list that repeats it must not make two accounts of one.
+    pods = {pod.uid: pod for pod in sorted(inputs.pods.pods, key=lambda p: (p.namespace, p.name), reverse=True)}
+    assessments: list[Assessment] = []
+    for uid, pod in pods.items():
+        terms = PodTerms.of(pod, coverage.cards, inputs, mps, short)
+        assessments += assess_pod(pod, tuple(by_pod.get(uid, ())), terms, snapshot, coverage, inputs)
+    return tuple(sorted(assessments, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))

@@ -38,7 +38,8 @@ def parse_number(text: str) -> Fraction:
     if match is None:
         hint = 'write a number with an optional suffix, like "500Mi" or "24Gi"'
         raise ValueError(f"{brief(text)!r} is not a quantity; {hint}")
-    number = Fraction(Decimal(match["number"]))
+    written = match["number"]
+    number = Fraction(int(written) if written.isdigit() else Decimal(written))
     if match["exponent"]:
         return number * Fraction(10) ** int(match["exponent"])
     suffix = match["suffix"] or ""

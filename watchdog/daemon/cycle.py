@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from watchdog.core.assess import Assessor, hidden_pods
+from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
@@ -32,7 +32,6 @@ class Cycle:
         self, scanner: Scanner, kills: Kills, evictions: Evictions, record: ActionRecord, clock: Callable[[], Now]
     ) -> None:
         self._scanner = scanner
-        self._assessor = Assessor()
         self._kills = kills
         self._evictions = evictions
         self._record = record
@@ -77,7 +76,7 @@ class Cycle:
         overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
         inputs = replace(inputs, overdue=overdue, hidden=hidden)
         attribution = attribute(snapshot, inputs.pods.pods)
-        assessments = self._assessor.assess(attribution, snapshot, inputs)
+        assessments = assess(attribution, snapshot, inputs)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
         clients_of = clients_seen(assessments, attribution, snapshot, inputs.policy, asked)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from watchdog.core.assess import short_cards
-from watchdog.core.assessment import AccountKey, Assessment, AttributedUse
+from watchdog.core.assessment import AccountKey, AttributedUse
 from watchdog.core.ladder import step_readings
 from watchdog.core.model import Gpu, Node, PlaceKind, Pod
 from watchdog.core.mps import Mps
@@ -203,9 +203,8 @@ class FrameEncoder:
         self._gpus: list[Gpu] = []
         self._short: frozenset[str] = frozenset()
         self._pod_list: tuple[Pod, ...] | None = None
-        self._pods: dict[str, tuple[Pod, Pod]] = {}
+        self._pods: dict[str, Pod] = {}
         self._processes = RecordedProcesses()
-        self._assessed: dict[AccountKey, Assessment] = {}
         self._sides: dict[AccountKey, object] = {}
 
     def changes(self, report: CycleReport) -> Fields:
@@ -260,12 +259,12 @@ class FrameEncoder:
         new, present = [], set()
         for pod in report.pods.pods:
             present.add(pod.uid)
-            original, kept = self._pods.get(pod.uid, (None, None))
-            if original is pod or (kept is None and pod.uid not in wanted and not asks_for_devices(pod)):
+            kept = self._pods.get(pod.uid)
+            if kept is None and pod.uid not in wanted and not asks_for_devices(pod):
                 continue
             less = reduced(pod)
-            self._pods[pod.uid] = (pod, less)
             if less != kept:
+                self._pods[pod.uid] = less
                 new.append(less)
         gone = self._pods.keys() - present
         for uid in gone:
@@ -276,7 +275,7 @@ class FrameEncoder:
     def _compare_namespaces(self, report: CycleReport) -> None:
         labels = report.namespaces
         if labels or self._recorded.get("namespaces"):
-            names = sorted({kept.namespace for _, kept in self._pods.values()} & labels.keys())
+            names = sorted({pod.namespace for pod in self._pods.values()} & labels.keys())
             self._set("namespaces", {name: dict(labels[name]) for name in names})
 
     def _crossed(self, report: CycleReport) -> set[str]:
@@ -284,22 +283,11 @@ class FrameEncoder:
 
         Replaying under the same policy then finds every crossing at the right time.
         """
-        crossed: set[str] = set()
-        assessed: dict[AccountKey, Assessment] = {}
+        before, self._sides = self._sides, {}
         for assessment in report.assessments:
-            account = assessment.account
-            assessed[account] = assessment
-            if assessment is self._assessed.get(account):
-                continue
             readings = tuple(step.reading for step in step_readings(assessment, stale=False))
-            sides = assessment.verdict, assessment.used is None, readings
-            if self._sides.get(account) != sides:
-                self._sides[account] = sides
-                crossed.add(account.uid)
-        if assessed.keys() != self._assessed.keys():
-            self._sides = {account: sides for account, sides in self._sides.items() if account in assessed}
-        self._assessed = assessed
-        return crossed
+            self._sides[assessment.account] = assessment.verdict, assessment.used is None, readings
+        return {account.uid for account, sides in self._sides.items() if before.get(account) != sides}
 
 
 def _hidden(report: CycleReport) -> Hidden:

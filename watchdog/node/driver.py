@@ -19,7 +19,8 @@ class DriverReading:
     They are UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2" for one
     without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so that
     their size is not known. `listed_s` is, by GPU, the CLOCK_BOOTTIME right before its processes were requested; a GPU
-    without one was listed no earlier than the reading as a whole was requested.
+    without one was listed no earlier than the reading as a whole was requested. `answers` is, by card, what the driver
+    itself compares with its next answers, if it is given this reading again.
     """
 
     driver: str | None
@@ -31,6 +32,7 @@ class DriverReading:
     unseen: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
     listed_s: Mapping[str, float] = field(default_factory=dict, compare=False)
+    answers: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
 def released_reading(why: str, last: DriverReading | None = None) -> DriverReading:
@@ -63,8 +65,11 @@ class Driver(Protocol):
         """Why only a new process could read the driver again (another version of it has been installed), or None."""
         ...
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
-        """Read every GPU, or only the rows with these UUIDs (the check right before an action); nothing is cached."""
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
+        """Read every GPU, or only the rows with these UUIDs (the check right before an action).
+
+        Nothing is cached: what the driver answers as for the reading `like` may be taken from there.
+        """
         ...
 
     def used(self) -> Mapping[str, int]:

@@ -82,16 +82,17 @@ class CounterPulse:
         cost = self.cost
         return cost is not None and cost.is_expensive
 
-    def read(self, only: frozenset[str] | None) -> DriverReading:
+    def read(self, only: frozenset[str] | None, like: DriverReading | None = None) -> DriverReading:
         """Take a reading; the counters that later ones are compared with are read before the processes are listed.
 
-        A reading of some GPUs changes nothing: what has risen on the others has not been seen yet.
+        A reading of some GPUs changes nothing: what has risen on the others has not been seen yet. `like` is for the
+        driver.
         """
         if only is not None:
             return self._driver.read(only)
         is_on = self._settings is not None and not self._is_expensive
         before = dict(self._driver.used()) if is_on else {}
-        reading = self._driver.read(None)
+        reading = self._driver.read(None, like)
         self._before = {gpu.uuid: gpu.used for gpu in reading.gpus if gpu.used is not None} | before
         self._is_noticed = False
         return reading
@@ -344,7 +345,7 @@ class DriverThread:
             if self._rest is not rest:
                 return  # it ended just now
             self.asked, self._busy_since, self._has_risen = asked, time.monotonic(), False
-        reading = self._pulse.read(None)
+        reading = self._pulse.read(None, rest.reading)
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:
             self._busy_since = None

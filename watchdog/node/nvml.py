@@ -65,8 +65,11 @@ class NvmlDriver:
             )
         return None
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
-        """Read all rows, or only the lists and counters of those with the UUIDs in `only`; never raises."""
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
+        """Read all rows, or only the lists and counters of those with the UUIDs in `only`; never raises.
+
+        A card that answers byte for byte as for the reading `like` keeps the values from there.
+        """
         try:
             reader = self._open()
             if only is None or not self._layout.cards:
@@ -74,7 +77,8 @@ class NvmlDriver:
         except NvmlCallError as error:
             return self._blind(error, only, ())
         cards = [card for card in self._layout.cards if only is None or any(row.uuid in only for row in card.rows)]
-        readings = [self._read_card(reader, card, only) for card in cards]
+        answers = {} if like is None else like.answers
+        readings = [self._read_card(reader, card, only, answers.get(card.uuid)) for card in cards]
         broken = [reading.broken for reading in readings if reading.broken is not None]
         if only is None and broken and all(reading.silent for reading in readings):
             gaps = [gap for reading in readings for gap in reading.gaps]
@@ -134,9 +138,9 @@ class NvmlDriver:
         self._gaps = (*gaps, *self._layout.gaps)
         self._layout_due_s = now_s + (min(self._layout_every_s, _RETRY_S) if self._gaps else self._layout_every_s)
 
-    def _read_card(self, reader: CardReader, card: NvmlCard, only: frozenset[str] | None) -> CardReading:
+    def _read_card(self, reader: CardReader, card: NvmlCard, only: frozenset[str] | None, like: object) -> CardReading:
         was_failing = card.failing
-        reading = reader.read(card, only)
+        reading = reader.read(card, only, like if isinstance(like, CardReading) else None)
         if card.failing and not was_failing:
             self._layout_due_s = 0.0
         return reading
@@ -159,7 +163,8 @@ class NvmlDriver:
             gaps=tuple(gaps),
             unseen=unseen,
             missing=self._missing,
-            listed_s={gpu.uuid: reading.listed_s for reading in readings for gpu in reading.gpus},
+            listed_s={gpu.uuid: reading.sample.listed_s for reading in readings for gpu in reading.gpus},
+            answers={reading.card: reading for reading in readings},
         )
 
     @property

@@ -1,6 +1,5 @@
 """A card's process lists and memory, merged; lists that contradict themselves are rejected, with a gap."""
 
-import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -84,7 +83,6 @@ _EMPTY_VGPU: Final = Problem(
     "this is a vGPU with memory in use, and its driver lists no process",
     "the owner of this memory is unknown: update this virtual machine's driver, or give it a whole GPU (passthrough)",
 )
-_LASTING: Final = frozenset({GapReason.PROCESSES, GapReason.PROCESS_MEMORY})
 _IDLE: Final = 512 * 2**20
 # After these the card as a whole counts as not answering.
 _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUND}
@@ -94,58 +92,54 @@ _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUN
 class CardReading:
     """The reading of one card.
 
-    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost.
+    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost. `rows` and
+    `sample` are what it was made from.
     """
 
+    card: str
+    rows: Sequence[DeviceRow]
+    sample: Sample
     gpus: tuple[Gpu, ...]
     uses: tuple[Use, ...]
     gaps: tuple[Gap, ...]
     unseen: frozenset[str]
     silent: bool = False
     broken: NvmlCallError | None = None
-    listed_s: float = 0.0
+
+    def is_like(self, rows: Sequence[DeviceRow], sample: Sample) -> bool:
+        """Whether a sample of these rows, on a card that does not fail, gives this reading again."""
+        return self.rows is rows and self.sample.lists == sample.lists and self.sample.memories == sample.memories
 
 
 class CardReader:
-    """Reads cards, in one NVML session: in the steady state only one counter per row and one list per kind.
-
-    NVML's raw answers are compared with the last ones. If nothing has changed on a card, its last reading is returned,
-    so a steady cycle costs little more than the calls.
-    """
+    """Reads cards, in one NVML session: only one counter per row and one list per kind, unless something fails."""
 
     def __init__(self, windows: str = "") -> None:
         """`windows` is the evidence for the Windows driver, as from `windows_sign`; empty if there is none."""
         self._lists = ProcessLists()
         self._memory = MemoryCounter()
         self._windows = windows
-        self._steady: dict[str, tuple[Sequence[DeviceRow], Sample, CardReading]] = {}
 
     def used(self, rows: Iterable[DeviceRow]) -> dict[str, int]:
         """The memory counters of those rows that can be read, in bytes."""
         return self._memory.used([(row.uuid, row.handle) for row in rows if row.handle is not None])
 
-    def read(self, card: NvmlCard, only: Collection[str] | None = None) -> CardReading:
+    def read(self, card: NvmlCard, only: Collection[str] | None = None, like: CardReading | None = None) -> CardReading:
         """Read the rows of a card, or those of `only`; failures become gaps.
 
-        A row that cannot be listed now keeps the processes of its last good listing, with unknown amounts.
+        A row that cannot be listed now keeps the processes of its last good listing, with unknown amounts. If NVML's
+        raw answers are those of `like`, that is returned: comparing them costs a sixth of reading them.
         """
         if card.doubled:
             return _conclude(card, _chosen(card, only), Sample(hidden=True), None)
         sample = self._sample(card, _chosen(card, only))
-        if card.uuid in self._steady:
-            rows, before, reading = self._steady[card.uuid]
-            if rows is card.rows and before.lists == sample.lists and before.memories == sample.memories:
-                return reading
+        if like is not None and not card.failing and like.is_like(card.rows, sample):
+            return like
         used = self._used_by_row(card, sample, only)
         card.failing = bool(sample.errors)
         if card.failing:
             card.drop_handles()  # they may be invalid: the next sample gets new ones
-        reading = _conclude(card, _chosen(card, only), sample, used)
-        self._steady.pop(card.uuid, None)
-        # What a driver never reports is missing in every reading, and no reason to compute the reading again.
-        if not sample.errors and all(gap.reason in _LASTING for gap in reading.gaps):
-            self._steady[card.uuid] = card.rows, sample, reading
-        return reading
+        return _conclude(card, _chosen(card, only), sample, used)
 
     def _sample(self, card: NvmlCard, rows: Sequence[DeviceRow]) -> Sample:
         """Read the memory of these rows of a card and its process lists; failures are recorded in the sample."""
@@ -293,13 +287,15 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
         unseen.add(card.uuid)
     silent = used is None and all(memory is None for memory in sample.memories.values())
     return CardReading(
+        card=card.uuid,
+        rows=card.rows,
+        sample=sample,
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
         uses=tuple(use for row in rows for use in _uses(row, used)),
         gaps=tuple(sample.gaps),
         unseen=frozenset() if sample.lost or (used is not None and not sample.hidden) else frozenset(unseen),
         silent=silent,
         broken=sample.errors[0] if silent and sample.errors and not sample.lost else None,
-        listed_s=sample.listed_s,
     )
 
 

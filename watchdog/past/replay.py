@@ -126,14 +126,15 @@ class NodeAssessor:
             self._terms.clear()
             self._assessed.clear()
         inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces)
-        coverage = Coverage.of(snapshot, inputs.node)
+        coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
-                terms = PodTerms.of(pod, coverage.cards, inputs, node.hidden.mps)
+                terms = PodTerms.of(pod, coverage.cards, inputs, node.hidden.mps, short)
                 self._terms[pod.uid] = (pod, terms)
-            self._assessed[pod.uid] = assess_pod(pod, node.uses_of(pod.uid), terms, snapshot, coverage, inputs)
+            uses = node.uses_of(pod.uid)
+            self._assessed[pod.uid] = assess_pod(pod, uses, terms, snapshot, coverage, inputs)
         return frozenset(pod.uid for pod in missing)
 
     def of(self, uid: str) -> tuple[Assessment, ...]:

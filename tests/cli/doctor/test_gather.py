@@ -121,7 +121,7 @@ class _Stuck:
     def __init__(self) -> None:
         self.free = threading.Event()
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         self.free.wait(30)
         return DriverReading(driver=None)
 

@@ -190,7 +190,7 @@ class SimDriver:
         """Let a process use memory along a curve that begins now; one that uses 0 bytes is not listed."""
         self._uses.append(_SimUse(key, curve, self._clock()))
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Read the card as it is now."""
         if only is not None and self._card.uuid not in only:
             return DriverReading(driver="simulated")

@@ -128,10 +128,10 @@ class _InspectingDriver(NvmlDriver):
     library: Library | None = None
     vgpus: tuple[str, ...] = ()
 
-    def read(self, only: frozenset[str] | None = None) -> DriverReading:
+    def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Inspect the library, then read the GPUs."""
         library = inspect_library()
-        reading = super().read(only)
+        reading = super().read(only, like)
         self.vgpus = find_vgpus() if library.path is not None and library.failure is None else ()
         self.library = library
         return reading
