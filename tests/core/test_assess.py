@@ -78,6 +78,7 @@ def test_who_was_not_seen_is_unknown_where_not_everything_was_seen() -> None:
     for seen in [
         snapshot(blind=True),
         snapshot(gpus=[gpu(0), dark], unseen=frozenset({"GPU-1"})),
+        snapshot([use(5, 1, 0)], gpus=[gpu(0), gpu(1)], unseen=frozenset({"GPU-1"})),
         snapshot(gpus=[gpu(0), dark]),
         snapshot([use(9, 5)], [unreadable]),
     ]:
