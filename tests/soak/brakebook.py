@@ -66,21 +66,21 @@ class BrakeBook:
 
     def begin(self, owner: Workload, brakes: Brakes, intended: Now, now: Now) -> None:
         """An action begins: no brake may forbid it. The journal has it from when it was intended."""
-        allowed, law, why = self.verdict(owner, brakes, now.boottime_s)
-        if not allowed:
-            fail(law, why)
+        why = self.forbids(owner, brakes, now.boottime_s)
+        if why:
+            fail(LAW, why)
         self.begun.append(Begun(owner, intended, now.boottime_s))
 
     def is_free(self, owner: Workload, brakes: Brakes, now_s: float) -> bool:
         """Whether one more action on a pod of this owner is allowed now, whatever else counts."""
         known = len(self.begun)
         self.begun += self.perhaps
-        is_allowed = self.verdict(owner, brakes, now_s)[0]
+        is_allowed = not self.forbids(owner, brakes, now_s)
         del self.begun[known:]
         return is_allowed
 
-    def verdict(self, owner: Workload, brakes: Brakes, now_s: float) -> tuple[bool, str, str]:
-        """Whether one more action on a pod of this owner is allowed now; else the law and what forbids it."""
+    def forbids(self, owner: Workload, brakes: Brakes, now_s: float) -> str:
+        """What forbids one more action on a pod of this owner now; empty if it is allowed."""
         windows = (
             ("owner", brakes.owner, owner),
             ("namespace", brakes.namespace, owner[:1]),
@@ -90,17 +90,17 @@ class BrakeBook:
             if window is None:
                 continue
             if self._lost is not None and now_s < self._lost_s + window.per_s:
-                return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {name}: {window}"
+                return f"the journal was lost {now_s - self._lost_s} s ago, {name}: {window}"
             recent = sum(1 for e in self.begun if e.owner[: len(whom)] == whom and e.at_s + window.per_s > now_s)
             if recent >= window.count:
-                return False, LAW, f"{recent} actions for {name} {whom} within {window}"
+                return f"{recent} actions for {name} {whom} within {window}"
         backoff = brakes.owner_backoff
         if self._lost is not None and backoff is not None and now_s < self._lost_s + backoff.max_s:
-            return False, LAW, f"the journal was lost {now_s - self._lost_s} s ago, {backoff}"
+            return f"the journal was lost {now_s - self._lost_s} s ago, {backoff}"
         wait_s = self._backoff_s(owner, brakes)
         last_s = max((e.at_s for e in self.begun if e.owner == owner), default=None)
         if last_s is not None and wait_s is not None and now_s < last_s + wait_s:
-            return False, LAW, f"back-off of {owner}: {now_s - last_s} s after the last action, {wait_s} s to wait"
+            return f"back-off of {owner}: {now_s - last_s} s after the last action, {wait_s} s to wait"
         return self._breaker(brakes, now_s)
 
     def in_its_turn(
@@ -124,10 +124,10 @@ class BrakeBook:
         over, place = _over(fact), (by_age * self._let_through_by(timers.since_s(fact)[0]), -_over(fact))
         turns = ((by_age * self._let_through_by(timers.since_s(each)[1]), -_over(each), each) for each in ready)
         first = [each for *turn, each in turns if tuple(turn) < place]
-        free = [fact for fact in first if self.verdict(fact.tenant.workload, brakes, now_s)[0]]
+        free = [fact for fact in first if not self.forbids(fact.tenant.workload, brakes, now_s)]
         self.begun.append(Begun(chosen.owner, asked, now_s))
         for fact in free:
-            if not self.verdict(fact.tenant.workload, brakes, now_s)[0]:
+            if self.forbids(fact.tenant.workload, brakes, now_s):
                 fail(FIRST, f"{chosen.key} is {over} over and goes before {fact.key}, {_over(fact)} over")
         self.begun.pop()
 
@@ -146,16 +146,16 @@ class BrakeBook:
             row = 1 if index == 0 or moment - moments[index - 1] > 2 * backoff.max_s else row + 1
         return min(backoff.first_s * backoff.factor ** max(row - 1, 0), backoff.max_s) if row else None
 
-    def _breaker(self, brakes: Brakes, now_s: float) -> tuple[bool, str, str]:
+    def _breaker(self, brakes: Brakes, now_s: float) -> str:
         if brakes.breaker is None or self.opened_s is None:
-            return True, "", ""
+            return ""
         hold_s = brakes.breaker.hold_s
         if now_s < self.opened_s + hold_s:
-            return False, LAW, f"the breaker is open since {now_s - self.opened_s} s, {hold_s} s to hold"
+            return f"the breaker is open since {now_s - self.opened_s} s, {hold_s} s to hold"
         last_s = max((e.at_s for e in self.begun), default=self.opened_s)
         if last_s >= self.opened_s and now_s < last_s + hold_s:
-            return False, LAW, f"half open: {now_s - last_s} s after the last action, one a {hold_s} s is allowed"
-        return True, "", ""
+            return f"half open: {now_s - last_s} s after the last action, one a {hold_s} s is allowed"
+        return ""
 
     def look(
         self, facts: Mapping[Key, Fact], timers: Timers, policy: Policy, now: Now, *, sure: bool, enforcing: bool

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, Literal
 
 from tests.soak.clock import Clock
@@ -66,6 +67,7 @@ class Tenant:
         return (self.namespace, kind, name)
 
 
+@lru_cache(maxsize=256)
 def as_pod(tenant: Tenant) -> Pod:
     """The pod as the list shows it."""
     annotations = {"spare-me": "yes"} if tenant.spared else {}
@@ -119,7 +121,6 @@ class Cluster:
     labelled: bool = True
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
-    _made: dict[str, tuple[Tenant, Pod]] = field(default_factory=dict)
     _serial: int = 0
 
     def serial(self) -> int:
@@ -139,7 +140,6 @@ class Cluster:
     def remove(self, uid: str) -> None:
         """The pod's object is gone."""
         self.tenants.pop(uid, None)
-        self._made.pop(uid, None)
 
     @property
     def node(self) -> Node:
@@ -149,17 +149,7 @@ class Cluster:
     def read(self, now: Now) -> PodList:
         """The list as the daemon reads it now."""
         if not self.frozen:
-            self._renew()
+            if self.view.tenants != self.tenants:
+                self.view = View(tenants=dict(self.tenants), pods=tuple(map(as_pod, self.tenants.values())))
             self.synced = now
         return PodList(pods=self.view.pods, synced=self.synced)
-
-    def _renew(self) -> None:
-        if self.view.tenants == self.tenants:
-            return
-        pods = []
-        for uid, tenant in self.tenants.items():
-            made = self._made.get(uid)
-            if made is None or made[0] is not tenant:
-                made = self._made[uid] = tenant, as_pod(tenant)
-            pods.append(made[1])
-        self.view = View(tenants=dict(self.tenants), pods=tuple(pods))

@@ -1,6 +1,8 @@
 """What pods do: come and go, crash and come back under new UIDs, terminate, change, and stay unknown for a while."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 from tests.soak import processes
 from tests.soak.cluster import Box, Gi, Kind, Mi, Tenant
@@ -88,6 +90,18 @@ def _any(world: World) -> Tenant | None:
     return world.dice.choice(others) if others else None
 
 
+def _to_a_pod(action: Callable[[World, Tenant], None]) -> Callable[[World], None]:
+    """Let something happen to one of the pods."""
+
+    @wraps(action)
+    def happen(world: World) -> None:
+        tenant = _any(world)
+        if tenant is not None:
+            action(world, tenant)
+
+    return happen
+
+
 def _vanish(world: World, tenant: Tenant) -> None:
     for task in world.kernel.living():
         if task.pod == tenant.uid:
@@ -115,11 +129,9 @@ def delete(world: World) -> None:
     world.say(f"pod went: {tenant.uid}")
 
 
-def crash_loop(world: World) -> None:
+@_to_a_pod
+def crash_loop(world: World, tenant: Tenant) -> None:
     """The controller puts a pod back at once, under another UID, and it does the same again."""
-    tenant = _any(world)
-    if tenant is None:
-        return
     memory = [task.memory for task in world.kernel.living() if task.pod == tenant.uid]
     _vanish(world, tenant)
     number = world.cluster.serial()
@@ -135,10 +147,10 @@ def crash_loop(world: World) -> None:
     world.say(f"pod came back: {tenant.uid} as {again.uid}")
 
 
-def restart_containers(world: World) -> None:
+@_to_a_pod
+def restart_containers(world: World, tenant: Tenant) -> None:
     """The kubelet starts a container of which nothing runs any more."""
-    tenant = _any(world)
-    if tenant is None or tenant.deadline_s is not None:
+    if tenant.deadline_s is not None:
         return
     there = {task.container for task in world.kernel.living()}
     for box in tenant.boxes:
@@ -147,10 +159,10 @@ def restart_containers(world: World) -> None:
             world.say(f"container restarted: {box.name} of {tenant.uid}")
 
 
-def renew_container(world: World) -> None:
+@_to_a_pod
+def renew_container(world: World, tenant: Tenant) -> None:
     """The kubelet starts a container again, under an ID that the list does not have yet."""
-    tenant = _any(world)
-    if tenant is None or tenant.deadline_s is not None:
+    if tenant.deadline_s is not None:
         return
     old = world.dice.choice(tenant.boxes)
     for task in world.kernel.living():
@@ -162,20 +174,20 @@ def renew_container(world: World) -> None:
     world.say(f"container got a new ID: {new.name} of {tenant.uid}")
 
 
-def turn_phase(world: World) -> None:
+@_to_a_pod
+def turn_phase(world: World, tenant: Tenant) -> None:
     """The list has it that an init container runs, or runs no more; the pod may be further on than that."""
-    tenant = _any(world)
-    init = [box for box in tenant.boxes if box.kind is ContainerKind.INIT] if tenant is not None else []
-    if tenant is not None and init:
+    init = [box for box in tenant.boxes if box.kind is ContainerKind.INIT]
+    if init:
         boxes = (replace(b, runs=not b.runs) if b.kind is ContainerKind.INIT else b for b in tenant.boxes)
         world.cluster.change(tenant.uid, boxes=tuple(boxes))
         world.say("phase turned to main" if init[0].runs else "phase turned to init")
 
 
-def debug(world: World) -> None:
+@_to_a_pod
+def debug(world: World, tenant: Tenant) -> None:
     """Somebody adds an ephemeral container to a pod."""
-    tenant = _any(world)
-    if tenant is None or any(box.kind is ContainerKind.EPHEMERAL for box in tenant.boxes):
+    if any(box.kind is ContainerKind.EPHEMERAL for box in tenant.boxes):
         return
     made = _box(world, world.cluster.serial(), "debug", tenant.kind)
     box = replace(made, kind=ContainerKind.EPHEMERAL, declares=None)
@@ -190,13 +202,12 @@ def lose_labels(world: World) -> None:
     world.say("node labels are back" if world.cluster.labelled else "node labels disappeared")
 
 
-def terminate(world: World) -> None:
+@_to_a_pod
+def terminate(world: World, tenant: Tenant) -> None:
     """A pod is being deleted, and may take its time."""
-    tenant = _any(world)
-    if tenant is not None:
-        grace_s = world.dice.choice([0.0, 5.0, 30.0])
-        world.cluster.change(tenant.uid, deadline_s=world.clock.wall_s + grace_s)
-        world.say(f"pod terminates: {tenant.uid}")
+    grace_s = world.dice.choice([0.0, 5.0, 30.0])
+    world.cluster.change(tenant.uid, deadline_s=world.clock.wall_s + grace_s)
+    world.say(f"pod terminates: {tenant.uid}")
 
 
 def linger(world: World) -> None:
@@ -226,11 +237,9 @@ def undrain(world: World) -> None:
             world.cluster.change(uid, deadline_s=None)
 
 
-def change(world: World) -> None:
+@_to_a_pod
+def change(world: World, tenant: Tenant) -> None:
     """Somebody edits a pod."""
-    tenant = _any(world)
-    if tenant is None:
-        return
     dice = world.dice
     changes: list[dict[str, object]] = [
         {"spared": not tenant.spared},

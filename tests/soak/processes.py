@@ -1,5 +1,8 @@
 """What processes do: take and give memory, fork, end, get another's PID, change their manners, lie about where."""
 
+from collections.abc import Callable
+from functools import wraps
+
 from tests.soak.cluster import Gi, Mi
 from tests.soak.kernel import Task, true_claim
 from tests.soak.truth import WATCHDOG
@@ -40,17 +43,28 @@ def _chosen(world: World) -> Task | None:
     return world.dice.choice(living) if living else None
 
 
-def allocate(world: World) -> None:
+def _to_a_process(action: Callable[[World, Task], None]) -> Callable[[World], None]:
+    """Let something happen to one of the processes."""
+
+    @wraps(action)
+    def happen(world: World) -> None:
+        task = _chosen(world)
+        if task is not None:
+            action(world, task)
+
+    return happen
+
+
+@_to_a_process
+def allocate(world: World, task: Task) -> None:
     """A process takes memory, or gives some of it back."""
-    task = _chosen(world)
-    if task is not None:
-        hold(world, task)
+    hold(world, task)
 
 
-def release(world: World) -> None:
+@_to_a_process
+def release(world: World, task: Task) -> None:
     """A process gives back all it has on a card, or nearly all."""
-    task = _chosen(world)
-    if task is not None and task.memory:
+    if task.memory:
         card = world.dice.choice(sorted(task.memory))
         if world.dice.random() < 0.5:
             del task.memory[card]
@@ -78,27 +92,23 @@ def stampede(world: World) -> None:
     world.say("stampede")
 
 
-def fork(world: World) -> None:
+@_to_a_process
+def fork(world: World, task: Task) -> None:
     """A process of a container, or of the host, comes to be."""
-    task = _chosen(world)
-    if task is not None:
-        child = start(world, task.pod, task.container)
-        if child is not None and world.dice.random() < 0.7:
-            hold(world, child)
+    child = start(world, task.pod, task.container)
+    if child is not None and world.dice.random() < 0.7:
+        hold(world, child)
 
 
-def end(world: World) -> None:
+@_to_a_process
+def end(world: World, task: Task) -> None:
     """A process ends by itself."""
-    task = _chosen(world)
-    if task is not None:
-        world.kernel.die(task)
+    world.kernel.die(task)
 
 
-def recycle(world: World) -> None:
+@_to_a_process
+def recycle(world: World, task: Task) -> None:
     """A process ends, and another one, of any pod, gets its PID at once."""
-    task = _chosen(world)
-    if task is None:
-        return
     world.kernel.die(task)
     world.kernel.reap(task)
     world.pass_by(1 / 32)
@@ -110,18 +120,17 @@ def recycle(world: World) -> None:
             hold(world, child)
 
 
-def character(world: World) -> None:
+@_to_a_process
+def character(world: World, task: Task) -> None:
     """A process changes its user, its handler or its state."""
-    task = _chosen(world)
-    if task is not None:
-        which = world.dice.choice(["stubborn", "stubborn", "aloof"])
-        setattr(task, which, not getattr(task, which))
+    which = world.dice.choice(["stubborn", "stubborn", "aloof"])
+    setattr(task, which, not getattr(task, which))
 
 
-def lie(world: World) -> None:
+@_to_a_process
+def lie(world: World, task: Task) -> None:
     """A process's cgroup text stops telling the truth."""
-    task = _chosen(world)
-    if task is None or task.pod is None:
+    if task.pod is None:
         return
     others = [pod for pod in world.cluster.tenants if pod not in (task.pod, WATCHDOG)]
     lies = [CONTRADICTORY, UNREADABLE, Place(kind=PlaceKind.POD, pod="nobody", container=task.container)]
