@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.soak.driver import Told
+from tests.soak.driver import TrueReading
 from tests.soak.kernel import Task
 from tests.soak.standing import Standing
 from tests.soak.timers import Timers
@@ -60,7 +60,7 @@ class ActionBook:
         self._lingering: dict[int, TrackedAction] = {}  # truly ended, and the daemon does not know that yet
         self.closed_s: dict[str, float] = {}
         self._seen_alive: set[tuple[str, ProcessKey]] = set()
-        self._told: Told | None = None
+        self._told: TrueReading | None = None
         self._asked_s = 0.0
 
     def daemon_starts(self, now: Now) -> None:
@@ -71,31 +71,31 @@ class ActionBook:
             action.ends_s = now.boottime_s + self._standing.policy.release_timeout_s
 
     def forget(self) -> None:
-        """The journal was lost while no daemon ran: nobody knows any more what is in progress."""
+        """The journal was lost while no daemon ran: what is in progress is no longer known."""
         self.open.clear()
         self._lingering.clear()
 
-    def saw(self, uses: Iterable[TrueUse], told: Told) -> None:
+    def saw(self, uses: Iterable[TrueUse], truth: TrueReading) -> None:
         """What the daemon has seen alive, and on which card."""
-        self._seen_alive |= {(use.gpu, use.task.key) for use in uses if use.gpu not in told.dark}
+        self._seen_alive |= {(use.gpu, use.task.key) for use in uses if use.gpu not in truth.dark}
 
-    def given(self, told: Told, asked: Now) -> None:
+    def given(self, truth: TrueReading, asked: Now) -> None:
         """A reading is about to be taken: actions whose victims are no longer listed, or overdue, have ended."""
-        self._told, self._asked_s = told, asked.boottime_s
-        listed = {line.task for line in told.lines}
+        self._told, self._asked_s = truth, asked.boottime_s
+        listed = {line.task for line in truth.lines}
         for number, action in list(self.open.items()):
             is_over = action.life != self._standing.life and asked.boottime_s >= action.ends_s
-            if is_over or not self._may_hold(action, listed, told):
+            if is_over or not self._may_hold(action, listed, truth):
                 self.close(number)
 
-    def _may_hold(self, action: TrackedAction, listed: set[Task | None], told: Told) -> bool:
+    def _may_hold(self, action: TrackedAction, listed: set[Task | None], truth: TrueReading) -> bool:
         """Whether memory of a victim may still be taken, or a victim of this daemon's own still lives.
 
         Of an earlier daemon's action the journal tells whom it was meant for, and not the forks that it met.
         """
         if action.life != self._standing.life:
-            return told.reading.blind or any(task is not None and task.key in action.targets for task in listed)
-        if told.reading.blind or not action.signalled:
+            return truth.reading.blind or any(task is not None and task.key in action.targets for task in listed)
+        if truth.reading.blind or not action.signalled:
             return True
         # As long as the daemon does not call its processes dead, those that have joined are its victims, too.
         joined = any(
@@ -108,7 +108,7 @@ class ActionBook:
         action = self.open.pop(number, None)
         if action is not None:
             self._lingering[number] = action
-            self._timers.end_force(action.key, self._asked_s)
+            self._timers.end_enforcement(action.key, self._asked_s)
             self.closed_s[action.key[0]] = self._asked_s
 
     def _forget(self, number: int) -> None:
@@ -167,14 +167,14 @@ class ActionBook:
             self._forget(number)
         elif result is Result.INTERRUPTED:
             action.result = result
-            self._timers.end_force(action.key, now.boottime_s)
+            self._timers.end_enforcement(action.key, now.boottime_s)
             self._standing.seen["interrupted"] += 1
 
-    def _demand_unlisted(self, action: TrackedAction, told: Told) -> None:
-        for line in told.lines:
+    def _demand_unlisted(self, action: TrackedAction, truth: TrueReading) -> None:
+        for line in truth.lines:
             said = self._standing.answers.get(line.pid)
             is_another = said is None or line.task is None or said.key not in (None, line.task.key)
-            if line.gpu in told.dark and line.task is not None:
+            if line.gpu in truth.dark and line.task is not None:
                 # What the daemon never saw alive on a card it can't tie to it while the card is not listed.
                 is_tied = (line.gpu, line.task.key) in self._seen_alive and line.pid not in self._standing.recycled
                 is_another = is_another or not is_tied
@@ -190,7 +190,7 @@ class ActionBook:
             return
         is_early = now.boottime_s < action.ends_s
         if action.life == self._standing.life and release_s is None:
-            # It gave up waiting, or was told to stop.
+            # It gave up waiting, or was stopped.
             if is_early and action.result is not Result.INTERRUPTED:
                 fail(ENDED, f"action {number} is given up {action.ends_s - now.boottime_s} s too early")
         elif is_early and self._told is not None:

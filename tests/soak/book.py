@@ -8,7 +8,7 @@ from typing import Final
 from tests.soak.actionbook import ENDED, ActionBook, TrackedAction
 from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
 from tests.soak.cluster import Tenant
-from tests.soak.driver import Listed, Told
+from tests.soak.driver import Listed, TrueReading
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
 from tests.soak.standing import Reading, Standing
 from tests.soak.timers import Timers
@@ -33,13 +33,13 @@ from watchdog.core.policy import Policy, Step, Threshold
 
 _KEPT_S: Final = 600.0  # a container that is not in the list and was not seen for so long is forgotten
 _SETTLES_S: Final = 15.0  # after the end of an action on a pod: until then the daemon may still have its doubts
-LAW3: Final = "law 3, unknown or stale input never leads to force"
+LAW3: Final = "law 3, unknown or stale input never leads to enforcement"
 JOURNAL: Final = "point 31, journal first"
 LISTED: Final = "point 13, an unknown container counts once the list should have had it for a minute"
 COUNTED: Final = "point 29, an action that was begun counts"
 FRESH: Final = "point 22, the last look is at most 2 s old, and after the commit of the intention"
 LAW5: Final = "law 5, nothing is acted on before its time"
-OBSERVES: Final = "law 7, what observes does nothing"
+OBSERVES: Final = "law 7, a rule that observes takes no action"
 
 
 class Book:
@@ -68,7 +68,7 @@ class Book:
         self._unlisted.clear()
         self.standing.life += 1
         self.standing.reading = None
-        self.timers.begin_anew()
+        self.timers.reset()
         self.actions.daemon_starts(now)
 
     def forget(self, now: Now, *, lost: bool) -> None:
@@ -110,9 +110,9 @@ class Book:
         here.stale = not is_of_this_boot or age_s > here.policy.stale_after_s
 
     def enforcement(self, *, enforcing: bool) -> None:
-        """Whether force may be used from now on."""
+        """Whether enforcement is permitted from now on."""
         if enforcing and not self.standing.enforcing:
-            self.timers.begin_anew()
+            self.timers.reset()
             self.seen["enforcement began"] += 1
         self.standing.enforcing = enforcing
 
@@ -129,24 +129,24 @@ class Book:
         self.standing.policy, self.standing.is_half, self.standing.waiting_s = policy, policy is half, None
         self.seen["started by half a policy"] += policy is half
 
-    def read(self, told: Told, asked: Now, overdue: frozenset[tuple[str, str]], *, written: bool) -> None:
+    def read(self, truth: TrueReading, asked: Now, overdue: frozenset[tuple[str, str]], *, written: bool) -> None:
         """A reading has been taken as far as its plan; nothing has been done about it yet.
 
         `overdue` are the containers (pod, ID) of which the daemon holds that the list should have them by now.
         """
         here = self.standing
-        bright = is_bright(told, here.answers)
-        uses = tenants_uses(told.lines, here.answers, here.tenants)
-        self.actions.saw((use for each in uses.values() for use in each), told)
+        bright = is_bright(truth, here.answers)
+        uses = tenants_uses(truth.lines, here.answers, here.tenants)
+        self.actions.saw((use for each in uses.values() for use in each), truth)
         perhaps, surely = self._overdue(asked)
         if not surely <= overdue <= perhaps:
             fail(LISTED, f"overdue are {set(overdue)}; surely {set(surely)}, perhaps {set(perhaps)}")
         here.overdue = overdue
-        sight = self._sight(told)
-        self._note_unlisted(uses, told, asked)
+        sight = self._sight(truth)
+        self._note_unlisted(uses, truth, asked)
         bright = bright and not any(lags(use, uid, sight) for uid, each in uses.items() for use in each)
         facts = facts_of(uses, here.tenants, here.policy, sight, bright=bright)
-        here.reading = Reading(told, asked, facts, bright)
+        here.reading = Reading(truth, asked, facts, bright)
         self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
         opened = self.brakes.look(facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing)
@@ -154,9 +154,9 @@ class Book:
         self.seen["bright reading"] += bright
         self._is_written = self._is_written and written
 
-    def _sight(self, told: Told) -> Sight:
-        here, reading = self.standing, told.reading
-        masked = is_masked((line for line in told.lines if line.used != 0), here.answers)
+    def _sight(self, truth: TrueReading) -> Sight:
+        here, reading = self.standing, truth.reading
+        masked = is_masked((line for line in truth.lines if line.used != 0), here.answers)
         hidden = reading.blind or reading.missing or reading.unseen or masked
         return Sight(
             sizes={gpu.uuid: gpu.total or 0 for gpu in reading.gpus},
@@ -184,7 +184,7 @@ class Book:
             for place in (0, 1)
         ]
 
-    def _note_unlisted(self, uses: Mapping[str, list[TrueUse]], told: Told, asked: Now) -> None:
+    def _note_unlisted(self, uses: Mapping[str, list[TrueUse]], truth: TrueReading, asked: Now) -> None:
         here, now_s = self.standing, asked.boottime_s
         listed = {(uid, box.cid) for uid, t in here.tenants.items() for box in t.boxes if box.known}
         kept = {
@@ -194,8 +194,8 @@ class Book:
             if key not in listed and now_s - seen_s <= _KEPT_S
         }
         new = [(uid, use) for uid, each in uses.items() for use in each if not use.container]
-        sure = {(uid, use.task.container or "") for uid, use in new if use.gpu not in told.dark}
-        for key in {(uid, use.task.container or "") for uid, use in new} | (self._of_another(told) - listed):
+        sure = {(uid, use.task.container or "") for uid, use in new if use.gpu not in truth.dark}
+        for key in {(uid, use.task.container or "") for uid, use in new} | (self._of_another(truth) - listed):
             first_s, sure_s, _, last_s = kept.get(key, (now_s, math.inf, now_s, now_s))
             if key in sure:
                 sure_s, last_s = min(sure_s, now_s), now_s
@@ -204,9 +204,9 @@ class Book:
             self.seen["container overdue"] += key in here.overdue
         self._unlisted = kept
 
-    def _of_another(self, told: Told) -> set[tuple[str, str]]:
+    def _of_another(self, truth: TrueReading) -> set[tuple[str, str]]:
         """The containers of processes that have the PID of a listed one, and are seen because of it."""
-        answers = ((line.task, self.standing.answers.get(line.pid)) for line in told.lines)
+        answers = ((line.task, self.standing.answers.get(line.pid)) for line in truth.lines)
         places = [said.place for task, said in answers if said is not None and (task is None or said.key != task.key)]
         return {(each.pod, each.container or "") for each in places if each.pod and each.pod in self.standing.tenants}
 
@@ -259,14 +259,14 @@ class Book:
         return sorted({action.key[0] for action in self._intended.values()} & self.standing.tenants.keys())
 
     def ended(self, number: int, result: Result, now: Now) -> None:
-        """An action has ended; one that nobody was signalled for, since a process was out of reach, may count."""
+        """An action has ended; one without a signal, since a process was out of reach, may count."""
         intended = self._intended.pop(number, None)
         if intended is not None:
             self.brakes.perhaps.append(Begun(intended.owner, now, now.boottime_s))
         self.actions.ended(number, result, now)
 
     def withdrawn(self, number: int) -> None:
-        """The daemon has found out that it must not do what it has written down, or that nobody is left to signal."""
+        """The daemon must not do what it has written down, or finds no process left to signal."""
         action = self._intended.pop(number, None) or self._take_back(number)
         self.seen["withdrawn"] += 1
         if action is not None:
@@ -327,7 +327,7 @@ class Book:
         here, account = self.standing, entry.account
         key: Key = (account.uid, account.container, account.gpu)
         if not here.enforcing:
-            fail(OBSERVES, f"{key} is acted on while force is not permitted")
+            fail(OBSERVES, f"{key} is acted on while enforcement is not permitted")
         if here.stale:
             fail(LAW3, f"{key} is acted on by a stale list")
         if account.uid not in here.tenants:
@@ -339,15 +339,15 @@ class Book:
             fail(LAW4, f"{key} is no account of any rule")
         return fact
 
-    def _second_facts(self, reading: Reading, second: Told, entry: PlanEntry) -> dict[Key, Fact]:
+    def _second_facts(self, reading: Reading, second: TrueReading, entry: PlanEntry) -> dict[Key, Fact]:
         """How all accounts stood; bytes under a PID that was given twice may count as unknown."""
         here = self.standing
         doubted = {(u.gpu, u.key.pid) for u in entry.assessment.uses if u.used is None and u.key.pid in here.recycled}
-        lines: list[Listed] = [line for line in reading.told.lines if line.gpu not in reading.only]
+        lines: list[Listed] = [line for line in reading.truth.lines if line.gpu not in reading.only]
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
         uses = tenants_uses(lines, here.answers, here.tenants)
-        return facts_of(uses, here.tenants, here.policy, self._sight(reading.told), bright=False)
+        return facts_of(uses, here.tenants, here.policy, self._sight(reading.truth), bright=False)
 
     def _judge(self, fact: Fact, step: Step, now: Now) -> None:
         here, key = self.standing, fact.key
@@ -356,10 +356,8 @@ class Book:
         if step.do != "kill" or fact.allowed is None:
             fail(LAW4, f"{key} is killed by {step}, allowed {fact.allowed}")
         if fact.used <= threshold_bytes(step, fact.allowed):
-            fail(
-                LAW4,
-                f"{key} uses {fact.used}, its mark is {threshold_bytes(step, fact.allowed)}, allowed {fact.allowed}",
-            )
+            bound = threshold_bytes(step, fact.allowed)
+            fail(LAW4, f"{key} uses {fact.used}, its threshold is {bound}, allowed {fact.allowed}")
         if protected(fact.tenant, here.policy, now):
             fail(LAW4, f"pod {key[0]} is protected")
         if not self.timers.due(fact, step, looked=True):

@@ -14,7 +14,7 @@ from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy
 
 LAW = "law 6, the brakes hold over any history"
-FIRST = "point 25, the account most bytes over goes first where a brake lets only some through"
+FIRST = "point 25, the account most bytes over goes first if a brake lets only some through"
 Workload = tuple[str, str, str]
 
 
@@ -61,7 +61,7 @@ class BrakeBook:
         self.begun.sort(key=lambda each: each.at_s)
 
     def doubt(self, now: Now) -> None:
-        """Nobody can say any more whether the breaker is open: what was said of it may not have reached the disk."""
+        """It is no longer known whether the breaker is open: what was said of it may not have reached the disk."""
         self._doubt(now.boottime_s)
 
     def begin(self, owner: Workload, brakes: Brakes, intended: Now, now: Now) -> None:
@@ -189,7 +189,7 @@ class BrakeBook:
     def _look_whether_closed(
         self, crowd: list[Fact], lately_s: float, share: Fraction, now_s: float, *, sure: bool
     ) -> None:
-        """It closes once the share of the owners above a mark, or acted on lately, has fallen, however few they are."""
+        """It closes once the share of owners above a threshold, or acted on recently, has fallen, however few."""
         base = {fact.tenant.workload for fact in crowd}
         above = {fact.tenant.workload for fact in crowd if _above(fact)}
         lately = {each.owner for each in self.begun if each.at_s > lately_s}
@@ -205,9 +205,9 @@ class BrakeBook:
 
 
 def counts(fact: Fact, policy: Policy, now: Now) -> bool:
-    has_force = any(step.do != "warn" for step in fact.rule.steps)
+    enforces = any(step.do != "warn" for step in fact.rule.steps)
     is_known = fact.allowed is not None and (fact.is_known or fact.used > fact.allowed)
-    return has_force and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, policy, now)
+    return enforces and is_known and fact.rule.mode != "observe" and not protected(fact.tenant, policy, now)
 
 
 def _above(fact: Fact) -> bool:

@@ -27,7 +27,7 @@ class _Call:
 
 
 class SimulatedControl:
-    """Outlives the daemon, whose requests have their effect even if nobody waits for the answer any more.
+    """Outlives the daemon, whose requests have their effect even if no daemon waits for the answer any more.
 
     `tell` hears of each request before it goes out; `replace` starts the successor of a process that was drained.
     """
@@ -43,7 +43,7 @@ class SimulatedControl:
         self.replace: Callable[[Task], None] = lambda _: None
 
     def daemon_starts(self) -> None:
-        """Nobody waits for an answer."""
+        """No daemon waits for an answer."""
         for call in self._calls:
             self._settle(call)
         self._known, self._calls, self._results = (), [], []

@@ -28,7 +28,7 @@ INJECTED: Final = (
 # What a long run must have met at least once.
 SITUATIONS: Final = (
     *INJECTED,
-    *("pass", "bright reading", "last look", "last look too late", "intended", "withdrawn"),
+    *("cycle", "bright reading", "last look", "last look too late", "intended", "withdrawn"),
     *("action", "SIGTERM", "SIGKILL", "grace ran out", "hastened", "interrupted", "failed", "not released"),
     *("scope process", "scope container", "scope pod", "killed before its deadline"),
     *("warn done", "warn observed", "kill done", "kill failed", "kill withdrawn", "kill interrupted", "kill observed"),

@@ -31,7 +31,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TrueReading:
     """A reading as the daemon got it, and the truth behind each of its lines. `dark` are GPUs that were not listed."""
 
     reading: DriverReading
@@ -50,7 +50,7 @@ class Cards:
 
     sizes: dict[str, int]
     state: dict[str, Card] = field(default_factory=dict)
-    silent: set[tuple[str, int]] = field(default_factory=set)  # (card, PID) whose bytes it does not tell
+    silent: set[tuple[str, int]] = field(default_factory=set)  # (card, PID) whose bytes it does not report
     blind: bool = False
 
 
@@ -64,7 +64,7 @@ class SimulatedDriver:
         self._cards = cards
         self._known: dict[str, dict[int, Listed]] = {}
 
-    def read(self, only: frozenset[str] | None = None, like: Told | None = None) -> Told:
+    def read(self, only: frozenset[str] | None = None, like: TrueReading | None = None) -> TrueReading:
         """Read all cards, or those named."""
         self._absent &= {uuid for uuid, state in self._cards.state.items() if state is Card.LOST}
         there = [uuid for uuid in self._cards.sizes if uuid not in self._absent]
@@ -101,7 +101,7 @@ class SimulatedDriver:
             unseen=frozenset(unseen),
             missing=frozenset(f"GPU {uuid}" for uuid in self._absent),
         )
-        return Told(reading=reading, lines=tuple(lines), dark=frozenset(dark))
+        return TrueReading(reading=reading, lines=tuple(lines), dark=frozenset(dark))
 
     def _list(self, uuid: str) -> list[Listed]:
         numberless = self._cards.state.get(uuid) is Card.NUMBERLESS
@@ -121,7 +121,7 @@ class SimulatedDriver:
         return made if up and listed else replace(made, up=up, listed=listed)
 
 
-def late(told: Told, reading: DriverReading) -> Told:
-    """What was told, once it has come so late that nothing is known by it."""
-    lines = tuple(replace(line, used=None) for line in told.lines)
-    return Told(reading=reading, lines=lines, dark=frozenset(gpu.uuid for gpu in reading.gpus))
+def late(truth: TrueReading, reading: DriverReading) -> TrueReading:
+    """The same reading once it is so late that its bytes count as unknown."""
+    lines = tuple(replace(line, used=None) for line in truth.lines)
+    return TrueReading(reading=reading, lines=lines, dark=frozenset(gpu.uuid for gpu in reading.gpus))

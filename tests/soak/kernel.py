@@ -30,7 +30,7 @@ class Task:
     `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `saves` starts another process on it before it
     ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
     lists its memory after its death. `other` is what it holds the next time that it wavers.
-    `named` says that it calls itself an MPS server, `serves_others` that it is one for whoever comes; `server` is the
+    `named` says that it calls itself an MPS server, `serves_others` that it is one for all pods; `server` is the
     one that it is a client of, `drained` that its work there has been ended, and `is_controlled` that a trusted control
     daemon knows the server.
     """
@@ -55,7 +55,7 @@ class Task:
     other: dict[str, int] | None = None
     dies_s: float | None = None
     died_s: float = 0.0
-    lied: bool = False  # its cgroup's text has once told something else; who read it then may not read it again
+    lied: bool = False  # its cgroup text was once something else, and may not be read again
 
     @property
     def lives(self) -> bool:
@@ -103,7 +103,7 @@ class Kernel:
         return task
 
     def _drop_unseen_ghosts(self, pid: int) -> None:
-        """Free what the dead one with this PID held and was never listed for: nobody could tell whose it is."""
+        """Free what the dead one with this PID held and was never listed for: it can't be truth whose it is."""
         for ghost in self.ghosts:
             if ghost.key.pid == pid:
                 seen = {card for card, keys in self.listed.items() if ghost.key in keys}
@@ -158,7 +158,7 @@ class Kernel:
         self.recycled.clear()
         self._free = list(range(FIRST_PID, FIRST_PID + PIDS))
 
-    def be_listed_anew(self) -> None:
+    def forget_listed(self) -> None:
         """A daemon starts: the memory of the dead whose PIDs are in use again comes free."""
         self.listed.clear()
         self.ghosts = [each for each in self.ghosts if each.key.pid not in self.tasks]
@@ -201,7 +201,7 @@ class Kernel:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A process held by the daemon: a signal reaches that very one or none. `tell` is told of each before it goes."""
+    """A process held by the daemon: a signal reaches that very one or none. `tell` is called before each one."""
 
     task: Task
     kernel: Kernel

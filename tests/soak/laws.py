@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from tests.soak.driver import Told
+from tests.soak.driver import TrueReading
 from tests.soak.violation import fail
 from watchdog.core.assess import assess
 from watchdog.core.attribute import Unlisted, attribute
@@ -24,15 +24,15 @@ from watchdog.node.scan import Scanner
 LAW1: Final = "law 1, attribution conserves bytes"
 LAW2: Final = "law 2, a plan does not depend on the order"
 LAW7: Final = "law 7, observe and enforce make equal plans"
-WHOSE: Final = "law 4, bytes are charged to nobody but whose they are"
+WHOSE: Final = "law 4, bytes are charged to their true owner"
 T = TypeVar("T")
 
 
-def conserves(opened: OpenCycle, told: Told, recycled: set[int]) -> Told:
+def conserves(opened: OpenCycle, truth: TrueReading, recycled: set[int]) -> TrueReading:
     """Law 1: every line of the reading is in exactly one place, with its bytes, and charged to whose they truly are.
 
-    Bytes under a PID that has been given twice, or whose process has ended, may count as unknown: gives what was told
-    with these made unknown.
+    Bytes under a PID that has been given twice, or whose process has ended, may count as unknown: gives the
+    reading with these made unknown.
     """
     placed: Counter[tuple[str, int]] = Counter()
     said: dict[tuple[str, int], int | None] = {}
@@ -44,9 +44,9 @@ def conserves(opened: OpenCycle, told: Told, recycled: set[int]) -> Told:
     for other in opened.attribution.unattributed:
         placed[other.gpu, other.pid] += 1
         said[other.gpu, other.pid] = other.used
-    for line in told.lines:
+    for line in truth.lines:
         at = (line.gpu, line.pid)
-        if line.gpu in told.dark and at not in placed:
+        if line.gpu in truth.dark and at not in placed:
             continue  # carried over from an earlier listing, and ended since
         if placed[at] != 1:
             fail(LAW1, f"{line} is in {placed[at]} places")
@@ -57,10 +57,10 @@ def conserves(opened: OpenCycle, told: Told, recycled: set[int]) -> Told:
             truly = (line.task.pod, line.task.key)
             if owners[at] != truly:
                 fail(WHOSE, f"{line} is charged to {owners[at]}")
-    if len(placed) > len(told.lines):
-        fail(LAW1, f"{len(placed)} places for {len(told.lines)} lines")
-    lines = (replace(line, used=said.get((line.gpu, line.pid))) for line in told.lines)
-    return replace(told, lines=tuple(lines))
+    if len(placed) > len(truth.lines):
+        fail(LAW1, f"{len(placed)} places for {len(truth.lines)} lines")
+    lines = (replace(line, used=said.get((line.gpu, line.pid))) for line in truth.lines)
+    return replace(truth, lines=tuple(lines))
 
 
 def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random) -> None:
@@ -94,7 +94,7 @@ def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, aske
     if _essences(one) != _essences(other):
         fail(LAW7, f"enforce {_brief(one)}, observe {_brief(other)}")
     if _essences(one) != _essences(opened.plan):
-        fail(LAW7, f"{_brief(one)}, in the pass {_brief(opened.plan)}")
+        fail(LAW7, f"{_brief(one)}, in the cycle {_brief(opened.plan)}")
     if one.ledger.accounts != other.ledger.accounts:
         fail(LAW7, "the ledgers differ")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.export.build import record
 from tests.soak.clock import QUANTUM_S
-from tests.soak.driver import Told, late
+from tests.soak.driver import TrueReading, late
 from tests.soak.fittings import BOTH, NODE, OWN, Record, SimSources, counted, full_disk
 from tests.soak.kernel import Task
 from tests.soak.laws import conserves, ignores_order, ignores_the_mode
@@ -192,15 +192,15 @@ class Life:
         book.begun_now.clear()
         stirred = world.stirs
         asked = world.clock.now()
-        told, took_s = self._ask(None, world.slow_s)
-        reading = told.reading
+        truth, took_s = self._ask(None, world.slow_s)
+        reading = truth.reading
         if took_s > self._policy.reset_after_s:
             reading = reject_late(reading, took_s)
-            told = late(told, reading)
+            truth = late(truth, reading)
         self._judge()
         now = world.clock.now()
         view = self._inputs()
-        book.actions.given(told, asked)
+        book.actions.given(truth, asked)
         before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(world.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
@@ -209,10 +209,10 @@ class Life:
                 self._drains.refresh(now)
         for gpu in reading.gpus:
             if gpu.listed:
-                lines = (line for line in told.lines if line.gpu == gpu.uuid)
+                lines = (line for line in truth.lines if line.gpu == gpu.uuid)
                 world.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
-        told = conserves(opened, told, world.kernel.recycled)
-        book.read(told, asked, opened.inputs.overdue, written=self._is_writable)
+        truth = conserves(opened, truth, world.kernel.recycled)
+        book.read(truth, asked, opened.inputs.overdue, written=self._is_writable)
         self._check(opened, before, unlisted, asked)
         with full_disk(world.disk_full):
             waiting = PendingCycle(opened=self.cycle.intend(opened), since=now)
@@ -222,16 +222,16 @@ class Life:
         if (second is not None or not opened.only) and world.stirs == stirred:
             nobody_is_held_up(book, opened.plan, world.clock.now(), written=self._is_writable)
 
-    def _ask(self, only: frozenset[str] | None, slow_s: float) -> tuple[Told, float]:
+    def _ask(self, only: frozenset[str] | None, slow_s: float) -> tuple[TrueReading, float]:
         began_s = self._world.clock.boottime_s
-        told = self._driver.read(only)
+        truth = self._driver.read(only)
         self._world.pass_by(max(slow_s, QUANTUM_S))
-        return told, self._world.clock.boottime_s - began_s
+        return truth, self._world.clock.boottime_s - began_s
 
-    def _last_look(self, waiting: PendingCycle) -> Told | None:
+    def _last_look(self, waiting: PendingCycle) -> TrueReading | None:
         """Wait for the disk, then ask the driver once more, as the daemon does; what it truly said in time."""
         world, book = self._world, self._book
-        told: Told | None = None
+        truth: TrueReading | None = None
         while (following := waiting.next(world.clock.now(), maintenance=False)) is not Next.CLOSE:
             if following is Next.WAIT:
                 world.pass_by(QUANTUM_S)
@@ -240,9 +240,9 @@ class Life:
                 world.stir("between the looks")
                 waiting.ask()
                 asked = world.clock.now()
-                told, took_s = self._ask(waiting.opened.only, world.second_slow_s)
+                truth, took_s = self._ask(waiting.opened.only, world.second_slow_s)
                 world.second_slow_s *= world.dice.random() < 0.7
-                waiting.take(TimedReading(reading=told.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
+                waiting.take(TimedReading(reading=truth.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
                 book.seen["last look"] += 1
                 book.seen["last look too late"] += waiting.last_reading is None
             if world.dice.random() < 0.2:
@@ -250,11 +250,11 @@ class Life:
                 self.advance()
         reading = book.standing.reading
         if reading is not None and waiting.last_reading is not None:
-            reading.second, reading.only = told, waiting.opened.only
+            reading.second, reading.only = truth, waiting.opened.only
             reading.looked_s = waiting.last_reading.asked.boottime_s
-        return told if waiting.last_reading is not None else None
+        return truth if waiting.last_reading is not None else None
 
-    def _close(self, waiting: PendingCycle, second: Told | None) -> None:
+    def _close(self, waiting: PendingCycle, second: TrueReading | None) -> None:
         world, book = self._world, self._book
         self._judge()
         now = world.clock.now()

@@ -1,4 +1,4 @@
-"""Law 10: whoever is due, and held back by nothing, is acted on in this very cycle, whatever becomes of others."""
+"""Law 10: an account that is due, and held back by nothing, is acted on in this cycle, whatever happens to others."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from watchdog.core.plan import Plan
 
 LAW10: Final = "law 10, one pending or failing target never holds up another"
 LAW11: Final = "law 11, nothing a tenant can write holds enforcement back"
-_MOST_PUT_OFF: Final = 5  # passes
+_MOST_PUT_OFF: Final = 5  # cycles
 _SETTLES_S: Final = 5.0  # after the end of an action on a pod: until then the daemon may still have its doubts
 
 

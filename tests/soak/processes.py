@@ -1,4 +1,4 @@
-"""What processes do: take and give memory, fork, end, get another's PID, change their manners, lie about where."""
+"""What processes do: take and give memory, fork, end, get another's PID, behave differently, lie about their place."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,7 +11,7 @@ from watchdog.core.model import CONTRADICTORY, UNREADABLE, Place, PlaceKind
 
 
 def start(world: World, pod: str | None, container: str | None, pid: int | None = None) -> Task | None:
-    """Start a process of some manner."""
+    """Start a process with a behaviour of its own."""
     dice = world.dice
     task = world.kernel.spawn(pod, container, pid)
     if task is None:
@@ -144,7 +144,7 @@ def lie(world: World, task: Task) -> None:
 
 
 def heal(world: World) -> None:
-    """Every place is honest again, and nobody is out of reach."""
+    """Every place is honest again, and no process is out of reach."""
     for task in world.kernel.tasks.values():
         task.claim = true_claim(task.pod, task.container)
         task.aloof = False

@@ -33,7 +33,7 @@ class Tally:
 
 
 def episode(seed: str, steps: int) -> Tally:
-    """One node from a seed; an error that nobody foresaw is a failure too."""
+    """One node from a seed; any other error is a failure too."""
     began = time.process_time()
     tally = Tally(episodes=1)
     with tempfile.TemporaryDirectory(prefix="soak-", dir=_SHM if _SHM.is_dir() else None) as folder:

@@ -1,4 +1,4 @@
-"""MPS servers: on the host or in a DaemonSet's privileged pod for whoever comes, or in a pod for that pod alone."""
+"""MPS servers: on the host or in a DaemonSet's privileged pod for all pods, or in a pod for that pod alone."""
 
 from collections.abc import Callable
 from typing import Final

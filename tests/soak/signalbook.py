@@ -10,14 +10,14 @@ from tests.soak.truth import protected, true_to_claim
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 
-LAW4: Final = "law 4, only the guilty and unprotected are ever signalled"
-GRACE: Final = "point 23, SIGTERM, then the grace, then SIGKILL"
-WITHDRAWN: Final = "point 20, a grace sends no SIGKILL once the pod is spared or the policy observes"
-WRITTEN: Final = "point 20, nobody is signalled while the policy is being written"
-ENOUGH: Final = "point 22, scope process stops when use is at or below the mark"
-NEIGHBOURS: Final = "point 36, a neighbour that did nothing broke"
+LAW4: Final = "law 4, only unprotected processes of an account over its limit are signalled"
+GRACE: Final = "point 23, SIGTERM, then the grace period, then SIGKILL"
+WITHDRAWN: Final = "point 20, no SIGKILL is sent once the pod is protected or the policy observes"
+WRITTEN: Final = "point 20, no signal is sent while the policy is being written"
+ENOUGH: Final = "point 22, scope process stops once use is at or below the threshold"
+NEIGHBOURS: Final = "point 36, another client of the MPS server broke"
 SERVER: Final = "point 35, an MPS server that other pods need is never signalled"
-ALOOF: Final = "point 23, one out of reach and nobody is signalled"
+ALOOF: Final = "point 23, no process is signalled if one is out of reach"
 
 
 class SignalBook:
@@ -37,7 +37,7 @@ class SignalBook:
                 self.out_of_reach.add((task.pod, task.container))
             return
         self._standing.tail.append(f"signal {number} to {task.key.pid}/{task.key.start_ticks} of {task.pod}")
-        action = self._deed_on(task)
+        action = self._action_on(task)
         if task.serves_others:
             fail(SERVER, f"{task.key} of {task.pod}")
         self._demand_no_work(task)
@@ -57,7 +57,7 @@ class SignalBook:
         here.tail.append(f"drain of {task.key.pid}/{task.key.start_ticks} of {task.pod}")
         if not task.lives:
             return
-        self._deed_on(task)
+        self._action_on(task)
         if not here.enforcing:
             fail(WITHDRAWN, f"{task.key} is drained")
         if here.waits(now):
@@ -70,10 +70,10 @@ class SignalBook:
         if reading is None or here.policy.safety.signal_mps_clients or not task.is_served_from_outside:
             here.seen["drained client signalled"] += task.drained
             return
-        if any(line.task is task and line.mps for line in reading.told.lines):
+        if any(line.task is task and line.mps for line in reading.truth.lines):
             fail(NEIGHBOURS, f"{task.key} of {task.pod} is not drained, and is a client of {task.server}")
 
-    def _deed_on(self, task: Task) -> TrackedAction:
+    def _action_on(self, task: Task) -> TrackedAction:
         """The action that this signal is part of; none may be sent without."""
         if task.pod is None or task.key.pid <= 1:
             fail(LAW4, f"{task} is signalled")
@@ -92,8 +92,8 @@ class SignalBook:
         The other clients of that server break by its end. A server of its own pod serves that pod alone.
         """
         here, reading = self._standing, self._standing.reading
-        told = None if reading is None else reading.second or reading.told
-        for line in () if told is None or here.policy.safety.signal_mps_clients else told.lines:
+        truth = None if reading is None else reading.second or reading.truth
+        for line in () if truth is None or here.policy.safety.signal_mps_clients else truth.lines:
             task = line.task
             is_meant = task is not None and task.lives and task.pod == action.key[0] and task.container in action.boxes
             # One whose cgroup text lies is not found in the container, and so not signalled.

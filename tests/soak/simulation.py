@@ -38,7 +38,7 @@ class Simulation(World):
             self.kill_nine()
 
     def close(self) -> None:
-        """Leave nothing open: the daemon ends, and whoever was writing the policy."""
+        """Leave nothing open: the daemon ends, and so does the writing of the policy."""
         self.kill_nine()
         _end_writing(self)
 
@@ -59,7 +59,7 @@ class Simulation(World):
         action(self)
 
 
-def _pass(sim: World) -> None:
+def _cycle(sim: World) -> None:
     interval_s = sim.policy.interval_s
     sim.pass_by(sim.dice.choice([interval_s, interval_s, interval_s, interval_s / 2, 0.25, 2 * interval_s]))
     pods.toggle(sim)
@@ -68,7 +68,7 @@ def _pass(sim: World) -> None:
         life.beat()
     life.advance()
     life.look()
-    sim.book.seen["pass"] += 1
+    sim.book.seen["cycle"] += 1
 
 
 def _wake(sim: World) -> None:
@@ -88,7 +88,7 @@ def _reload(sim: World) -> None:
 
 
 def _write_policy(sim: World) -> None:
-    """The policy is written in place, with pauses; what is there until then spares nobody and has no brakes."""
+    """The policy is written in place, with pauses; what is there until then protects no pod and has no brakes."""
     if sim.writer is None:
         if sim.life is not None and not sim.life.has_seen_swaps:
             return
@@ -169,7 +169,7 @@ def _well(sim: World) -> None:
 
 Action = Callable[[World], None]
 _TABLE: Final[tuple[tuple[float, Action], ...]] = (
-    (45.0, _pass),
+    (45.0, _cycle),
     (12.0, _wake),
     (14.0, processes.allocate),
     (6.0, processes.waver),
@@ -214,9 +214,9 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.3, troubles.suspend),
 )
 _ACTIONS: Final = [action for _, action in _TABLE]
-# What happens where a seed is for one kind of situation: everything is told, and no policy changes.
+# What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
 _CALM: Final = (
-    *(_pass, _wake, _well, processes.allocate, processes.waver, processes.stampede, processes.release, processes.fork),
+    *(_cycle, _wake, _well, processes.allocate, processes.waver, processes.stampede, processes.release, processes.fork),
     *(processes.end, pods.crash_loop, pods.create, pods.delete, pods.learn),
 )
 # What happens there besides.

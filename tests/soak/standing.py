@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.soak.cluster import Tenant
-from tests.soak.driver import Told
+from tests.soak.driver import TrueReading
 from tests.soak.truth import Fact, Key, is_needed
 from watchdog.core.model import Now, Process
 from watchdog.core.policy import Policy
@@ -20,11 +20,11 @@ HELD_S: Final = 55.0  # of the 60 s, since an earlier change may not have been l
 class Reading:
     """The last reading and what it truly said, and the last look where there was one."""
 
-    told: Told
+    truth: TrueReading
     asked: Now
     facts: Mapping[Key, Fact]
     bright: bool
-    second: Told | None = None
+    second: TrueReading | None = None
     looked_s: float = 0.0  # boot time at which the last look was asked for
     only: frozenset[str] = frozenset()
 
@@ -62,5 +62,5 @@ class Standing:
     def is_withheld_for_mps(self, fact: Fact) -> bool:
         """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
-        looks = () if reading is None else (reading.told, *([reading.second] if reading.second is not None else []))
-        return any(is_needed(told, fact.key[0], self.tenants, self.policy) for told in looks)
+        looks = () if reading is None else (reading.truth, *([reading.second] if reading.second is not None else []))
+        return any(is_needed(truth, fact.key[0], self.tenants, self.policy) for truth in looks)

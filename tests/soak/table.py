@@ -20,7 +20,7 @@ class SimulatedTable(ProcessTable):
     """Says of each listed PID what it is; a process that is held and lives is not read again until the last look.
 
     `answers` has what was last said of each PID. `stir` is called wherever the world can change in the middle of a
-    pass; `tell` is told of each signal.
+    cycle; `tell` is called before each signal.
     """
 
     def __init__(self, kernel: Kernel, tell: Callable[[Task, int], None], stir: Callable[[str], None]) -> None:

@@ -50,7 +50,7 @@ class Ladder:
     `known_s` has the same since it was formed last with a known allowance: the daemon begins an account by that, and
     outside of an incident forgets one that is not formed.
     `acted` says that an action has begun since it was last below all thresholds, `failed` that one could not;
-    `forced_s` is when the last action ended.
+    `enforced_s` is when the last action ended.
     """
 
     reads: list[Read] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Ladder:
     known_s: dict[str, float] = field(default_factory=dict)
     acted: bool = False
     failed: bool = False
-    forced_s: float = float("-inf")
+    enforced_s: float = float("-inf")
 
     def backwards(self, rule: Rule, step: Step) -> Iterator[Read]:
         """The readings that a step can have counted, the last one first."""
         since_s = self.rules[rule.name][1] if rule.name in self.rules else float("inf")
-        since_s = since_s if step.do == "warn" else max(since_s, self.forced_s)
+        since_s = since_s if step.do == "warn" else max(since_s, self.enforced_s)
         for read in reversed(self.reads):
             if read.at_s < since_s:
                 return
@@ -97,19 +97,19 @@ class Timers:
         self.ladders: dict[Key, Ladder] = {}
         self._policy: Policy | None = None
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Nothing is remembered: the daemon has started, or enforcement begins."""
         self.ladders.clear()
 
     def reload(self, before: Policy, after: Policy) -> None:
         """Another policy: all starts over unless it differs in brakes, protection and the times that are no step's."""
         if _counted_by(before) != _counted_by(after):
-            self.begin_anew()
+            self.reset()
 
-    def end_force(self, key: Key, now_s: float) -> None:
-        """An action on the account has ended: its steps of force start over."""
+    def end_enforcement(self, key: Key, now_s: float) -> None:
+        """An action on the account has ended: its steps of enforcement start over."""
         if key in self.ladders:
-            self.ladders[key].forced_s = now_s
+            self.ladders[key].enforced_s = now_s
 
     def note_acted(self, key: Key) -> None:
         """An action on the account has begun."""
@@ -155,7 +155,7 @@ class Timers:
         return self._sure_since_s(fact, step) is not None
 
     def since_s(self, fact: Fact) -> tuple[float, float]:
-        """Since when, at the earliest and at the latest, an account has been above a mark of force."""
+        """Since when, at the earliest and at the latest, an account has been above a threshold of enforcement."""
         ladder = self.ladders.get(fact.key)
         earliest_s = ladder.reads[0].at_s if ladder is not None and ladder.reads else 0.0
         since = (self._sure_since_s(fact, step) for step in fact.rule.steps if step.do != "warn")

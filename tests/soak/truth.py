@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.soak.cluster import REPLICAS, Box, Tenant
-from tests.soak.driver import Listed, Told
+from tests.soak.driver import Listed, TrueReading
 from tests.soak.kernel import Task, true_claim
 from watchdog.core.model import ContainerKind, Now, PlaceKind, Process
 from watchdog.core.policy import Policy, Rule, Step
@@ -26,7 +26,7 @@ class TrueUse:
 class Fact:
     """How one account truly stands. `allowed` is None where no declaration holds: such an account is left alone.
 
-    `used` counts what the driver told of, in containers that count; `is_known` says that nothing was hidden. `shares`
+    `used` counts what the driver reported in containers that count; `is_known` says that nothing was hidden. `shares`
     is what each container declares for itself.
     """
 
@@ -61,15 +61,15 @@ def tenants_uses(
     return found
 
 
-def is_bright(told: Told, answers: Mapping[int, Process]) -> bool:
+def is_bright(truth: TrueReading, answers: Mapping[int, Process]) -> bool:
     """Whether nothing at all was hidden in a reading, so that every account is known for sure."""
-    if not told.is_bright or is_masked(told.lines, answers):
+    if not truth.is_bright or is_masked(truth.lines, answers):
         return False
-    return not any(line.task and answers[line.pid].key != line.task.key for line in told.lines)
+    return not any(line.task and answers[line.pid].key != line.task.key for line in truth.lines)
 
 
 def is_masked(lines: Iterable[Listed], answers: Mapping[int, Process]) -> bool:
-    """Whether some line is of a process that may be anybody's."""
+    """Whether some line is of a process that may be of any pod."""
     said = [answers.get(line.pid) for line in lines]
     return any(one is None or one.place.kind is PlaceKind.UNREADABLE for one in said)
 
@@ -200,7 +200,7 @@ def _fact(
 
 
 def _shares(tenant: Tenant, uses: list[TrueUse], sight: Sight) -> dict[str, int]:
-    """What each container declares for itself; more than anybody has, where that can't be determined."""
+    """What each container declares for itself; more than any pod has, where that can't be determined."""
     found: dict[str, int] = {}
     for box in tenant.boxes:
         if tenant.kind != "note" and box.declares is not None and box.declares >= 0:
@@ -338,13 +338,13 @@ def true_to_claim(task: Task) -> bool:
     return task.claim == true_claim(task.pod, task.container)
 
 
-def is_needed(told: Told, uid: str, tenants: Mapping[str, Tenant], policy: Policy) -> bool:
+def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], policy: Policy) -> bool:
     """Whether a process of the pod may be a client of a server that is not its own, or a server that others have.
 
-    A server that honestly runs in a pod that serves nobody else is its clients' own, where no other one is listed.
+    A server that honestly runs in a pod that serves no other pod is its clients' own, where no other one is listed.
     """
-    servers = [(line.gpu, line.task) for line in told.lines if line.task is not None and line.task.named]
-    clients = {(line.gpu, line.task.pod) for line in told.lines if line.task is not None and line.mps is not False}
+    servers = [(line.gpu, line.task) for line in truth.lines if line.task is not None and line.task.named]
+    clients = {(line.gpu, line.task.pod) for line in truth.lines if line.task is not None and line.mps is not False}
     serves = any(task.pod == uid for _, task in servers)
     if not serves and all(pod != uid for _, pod in clients):
         return False

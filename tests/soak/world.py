@@ -62,7 +62,7 @@ class World:
 
     def open_driver(self) -> SimulatedDriver:
         """A session of a new daemon."""
-        self.kernel.be_listed_anew()
+        self.kernel.forget_listed()
         return SimulatedDriver(self.kernel, self.cards)
 
     def stir(self, where: str) -> None:
