@@ -60,7 +60,7 @@ class ActionBook:
         self._lingering: dict[int, TrackedAction] = {}  # truly ended, and the daemon does not know that yet
         self.closed_s: dict[str, float] = {}
         self._seen_alive: set[tuple[str, ProcessKey]] = set()
-        self._told: TrueReading | None = None
+        self._last: TrueReading | None = None
         self._asked_s = 0.0
 
     def daemon_starts(self, now: Now) -> None:
@@ -81,7 +81,7 @@ class ActionBook:
 
     def given(self, truth: TrueReading, asked: Now) -> None:
         """A reading is about to be taken: actions whose victims are no longer listed, or overdue, have ended."""
-        self._told, self._asked_s = truth, asked.boottime_s
+        self._last, self._asked_s = truth, asked.boottime_s
         listed = {line.task for line in truth.lines}
         for number, action in list(self.open.items()):
             is_over = action.life != self._standing.life and asked.boottime_s >= action.ends_s
@@ -193,7 +193,7 @@ class ActionBook:
             # It gave up waiting, or was stopped.
             if is_early and action.result is not Result.INTERRUPTED:
                 fail(ENDED, f"action {number} is given up {action.ends_s - now.boottime_s} s too early")
-        elif is_early and self._told is not None:
-            self._demand_unlisted(action, self._told)
+        elif is_early and self._last is not None:
+            self._demand_unlisted(action, self._last)
         self._standing.seen["not released"] += now.boottime_s >= action.ends_s
         self._forget(number)

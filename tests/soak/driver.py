@@ -64,7 +64,7 @@ class SimulatedDriver:
         self._cards = cards
         self._known: dict[str, dict[int, Listed]] = {}
 
-    def read(self, only: frozenset[str] | None = None, like: TrueReading | None = None) -> TrueReading:
+    def read(self, only: frozenset[str] | None = None) -> TrueReading:
         """Read all cards, or those named."""
         self._absent &= {uuid for uuid, state in self._cards.state.items() if state is Card.LOST}
         there = [uuid for uuid in self._cards.sizes if uuid not in self._absent]

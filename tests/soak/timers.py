@@ -34,8 +34,8 @@ class Read:
             return False
         if self.rule.name == rule.name:
             return True
-        is_told = self.rule.mode != "observe" or rule.mode == "observe"
-        return is_told and any(self.used > threshold_bytes(each, self.allowed) for each in self.rule.steps)
+        counts_here = self.rule.mode != "observe" or rule.mode == "observe"
+        return counts_here and any(self.used > threshold_bytes(each, self.allowed) for each in self.rule.steps)
 
     def ends(self, rule: Rule, step: Step) -> bool:
         """Whether the account was surely at or below the threshold of a step of the rule in force."""
