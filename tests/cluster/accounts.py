@@ -2,10 +2,9 @@
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,12 +14,12 @@ import yaml
 from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.real_pods import wait_until
 from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import Piece, Right, ServiceAccount, render, render_role
 
-_LIMIT_S = 180.0
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _MAY_I: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -92,13 +91,10 @@ def roles(rights: Iterable[Right], identity: ServiceAccount) -> str:
     return "---\n".join(render_role(piece, listed, identity) for piece in pieces)
 
 
-def wait_until(true: Callable[[], bool], what: str, limit_s: float = _LIMIT_S) -> float:
-    """Wait until something is so; the seconds that it took. The limit is generous: it only counts where it fails."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < limit_s, f"not within {limit_s:.0f} s: {what}"
-        time.sleep(0.05)
-    return time.monotonic() - began
+def lacking(rights: Iterable[Right], missing: Collection[tuple[str, str]]) -> list[Right]:
+    """Rights without some verbs, each given as resource and verb."""
+    left = (replace(each, verbs=tuple(v for v in each.verbs if (each.target, v) not in missing)) for each in rights)
+    return [each for each in left if each.verbs]
 
 
 def _pod(plane: ControlPlane, identity: ServiceAccount, node: str) -> Object:
@@ -177,6 +173,7 @@ __all__ = [
     "NewAccount",
     "account",
     "account_kubeconfig",
+    "lacking",
     "new_account",
     "roles",
     "wait_until",

@@ -1,8 +1,8 @@
-"""What the daemon does with its rights, each part done once by its own code; "" if it worked, else what it says."""
+"""What the daemon does with its rights, each part done once by its own code."""
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.cluster.accounts import Account, wait_until
 from tests.cluster.control_plane import ControlPlane
@@ -25,8 +25,8 @@ RESOURCE: Final = "example.com/gpu-memory"
 CARD: Final = Gpu(uuid="GPU-0", index=0, name="A100", total=80 * 2**30, reserved=0)
 
 
-class Kills:
-    """Each method is one part of what the daemon does in the cluster, done as an account on a node."""
+class DaemonWork:
+    """Each method does one part of the daemon's work as an account on a node; "" if it worked, else the problem."""
 
     def __init__(self, plane: ControlPlane, pods: Pods, account: Account, node: str) -> None:
         self._plane = plane
@@ -35,13 +35,15 @@ class Kills:
         self._api = CountingApi(account.kubeconfig)
         self._bell = Bell()
 
-    def close(self) -> None:
-        """Let the connections go."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._api.close()
 
     @property
-    def all(self) -> Mapping[str, Callable[[], str]]:
-        """Every action by its name."""
+    def parts(self) -> Mapping[str, Callable[[], str]]:
+        """Every part by its name."""
         return {
             "follow pods": self.follow_pods,
             "follow the node": self.follow_node,
@@ -108,12 +110,12 @@ class Kills:
 
     def advertise(self) -> str:
         """Advertise what a card has."""
-        feed = NodeInformer(self._api, self._node, self._bell)
-        feed.fetch()
+        informer = NodeInformer(self._api, self._node, self._bell)
+        informer.fetch()
         now = clock.now()
         keeper = CapacityKeeper(self._api)
         policy = Policy(sha256="", source="", capacity=Capacity(resource=RESOURCE, amount=secrets.randbelow(2**30)))
-        keeper.keep(feed.read(now)[0], Snapshot(at=now, driver=None, gpus=(CARD,)), policy)
+        keeper.keep(informer.read(now)[0], Snapshot(at=now, driver=None, gpus=(CARD,)), policy)
         notes: list[LogMessage] = []
 
         def has_said() -> bool:
@@ -124,19 +126,19 @@ class Kills:
         keeper.stop()
         return "; ".join(note.text for note in notes if note.is_problem)
 
-    def _follow(self, feed: Informer[Any, Any], change: Callable[[], object]) -> str:
+    def _follow(self, informer: Informer[Any, Any], change: Callable[[], object]) -> str:
         self._api.requests.clear()
-        feed.start()
+        informer.start()
         try:
-            wait_until(lambda: bool(feed.view.problem or self._api.requests["watch"]), "the list came, or did not")
-            feed.take_view()
+            wait_until(lambda: bool(informer.view.problem or self._api.requests["watch"]), "the list came, or did not")
+            informer.take_view()
             change()
 
             def is_over() -> bool:
                 # A second list would show the change, too, and is not what the watch is for.
-                return bool(feed.view.problem) or (feed.has_changed() and self._api.requests["list"] == 1)
+                return bool(informer.view.problem) or (informer.has_changed() and self._api.requests["list"] == 1)
 
             wait_until(is_over, "the change came, or did not")
         finally:
-            feed.stop()
-        return str(feed.view.problem or "")
+            informer.stop()
+        return str(informer.view.problem or "")

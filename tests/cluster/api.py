@@ -17,7 +17,7 @@ MERGE = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server said."""
+    """A response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,7 +31,7 @@ class Answer:
 
 
 class RefusedError(RuntimeError):
-    """The server answered with an error where the test wanted success; `answer` is what it said."""
+    """The server answered with an error where the test wanted success; `answer` is that response."""
 
     def __init__(self, what: str, answer: Answer) -> None:
         super().__init__(f"{what}: {answer.status} {answer.body[:2000].decode(errors='replace')}")
@@ -62,7 +62,7 @@ class Api:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that says who asks."""
+        """The header that names the account."""
         return {"Authorization": f"Bearer {self._token}"}
 
     def connection(self, timeout_s: float = 30.0) -> http.client.HTTPSConnection:
@@ -103,5 +103,5 @@ class Api:
 
 
 def query(**parameters: str) -> str:
-    """The part of a path from the question mark on."""
+    """The query string of a path, with its question mark."""
     return "?" + urllib.parse.urlencode(parameters) if parameters else ""

@@ -1,7 +1,7 @@
 """A proxy of requests between a client and the API server: it ends TLS, so it can answer and spoil on its own.
 
 It speaks HTTP/1.1 with a certificate of its own authority (`ca`), which may be expired or of tomorrow. What it is not
-told to spoil goes to the real API server, with the client's own headers, and comes back as it was.
+made to spoil goes to the real API server, with the client's own headers, and comes back as it was.
 """
 
 import datetime as dt
@@ -89,7 +89,7 @@ class ApiProxy:
         self._traffic.rules.add(Rule(when=when, times=times, edit=change))
 
     def shift_clock(self, seconds: float) -> None:
-        """Have the server's clock go wrong, as far as the Date of its answers tells: ahead by so much, or behind."""
+        """Have the server's clock go wrong, in the Date of its answers: ahead by so many seconds, or behind."""
         self._traffic.clock_offset_s = seconds
 
     def insert(self, line: bytes, *, when: When = everything) -> int:

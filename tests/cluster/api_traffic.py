@@ -23,7 +23,7 @@ _ANSWER_LIMIT_S: Final = 3600.0
 
 
 class Traffic:
-    """What the proxy has seen, what runs through it, and what it shall spoil."""
+    """What the proxy has seen, what runs through it, and what it is to spoil."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -74,7 +74,7 @@ class Traffic:
 
 
 class ProxyServer(ThreadingHTTPServer):
-    """One thread a connection; TLS is begun in it, so that a silent client keeps nobody waiting."""
+    """One thread a connection; TLS is begun in it, so that a silent client holds up no other."""
 
     daemon_threads = True
     block_on_close = False
@@ -91,7 +91,7 @@ class ProxyServer(ThreadingHTTPServer):
         request.settimeout(_HANDSHAKE_LIMIT_S)
         try:
             secure = self._tls.wrap_socket(request, server_side=True)
-        except OSError:  # among them ssl.SSLError: it does not trust us, says nothing, or has gone
+        except OSError:  # among them ssl.SSLError: it does not trust us, sends nothing, or has gone
             return
         secure.settimeout(None)
         with self._lock:
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or cut
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing: the proxy keeps what it has seen."""
+        """Log nothing: the proxy keeps what it has seen."""
 
 
 def _end_to_end(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The node's GPU: the stub of NVML shows that processes of real containers use it, as their arguments say."""
+"""The node's GPU: the stub of NVML shows that processes of real containers use it, as their arguments give it."""
 
 import threading
 from pathlib import Path
@@ -12,9 +12,9 @@ _PAUSE_S: Final = 0.05
 
 
 class Card:
-    """A context manager: inside, each process uses what `gpu=` or `child-gpu=` of its container says, while it lives.
+    """A context manager: inside, each process uses the amount in `gpu=` or `child-gpu=` of its container.
 
-    A process has it from its start on, as far as a look every 50 ms can tell.
+    It has it from its start to its end, within the 50 ms between two readings.
     """
 
     def __init__(self, folder: Path, cgroups: CgroupRoot, *, total: int = 1024 * GIB) -> None:
@@ -41,7 +41,7 @@ class Card:
         assert not self._failed, self._failed
 
     def use(self, pid: int, used: int) -> None:
-        """From now on a process uses so many bytes, whatever its arguments say."""
+        """From now on a process uses so many bytes, whatever its arguments are."""
         self._given[pid] = used
 
     def hang(self, *calls: str) -> None:
@@ -52,12 +52,12 @@ class Card:
     def _follow(self) -> None:
         while not self._stopped.wait(_PAUSE_S):
             try:
-                self._look()
+                self._read()
             except OSError as error:
                 self._failed.append(error)
                 return
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         members = set(self._cgroups.members().items())
         found = {member: self._known[member] for member in members & self._known.keys()}
         for member in members - found.keys():

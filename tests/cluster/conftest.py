@@ -10,9 +10,10 @@ import pytest
 from tests.cluster.accounts import account_kubeconfig, new_account  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import clinic, clinic_account  # noqa: F401
-from tests.cluster.eviction_rig import evicting_account, looking_account  # noqa: F401
-from tests.cluster.installed_fixtures import builder, image, watchdog_image  # noqa: F401
+from tests.cluster.doctor_rig import clinic  # noqa: F401
+from tests.cluster.eviction_rig import evicting_account, reading_account  # noqa: F401
+from tests.cluster.informer_rig import follow, observer  # noqa: F401
+from tests.cluster.installed_fixtures import builder, image, release, tenants, watchdog, watchdog_image  # noqa: F401
 from tests.cluster.node_fixtures import cluster, node_programs, room  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.pods import Pods
 from tests.cluster.rights_guard import _only_with_our_rights, rights_guard  # noqa: F401

@@ -53,7 +53,7 @@ _NETWORK: Final = {
 
 
 def missing_programs() -> list[str]:
-    """Tell which programs of a node's runtime, and of what its images are made with, this machine lacks."""
+    """The programs that this machine lacks, of a node's runtime and of what its images are made with."""
     found = [name for name in _PROGRAMS if shutil.which(name) is None]
     return found if (_CNI_PLUGINS / "ptp").exists() else [*found, f"{_CNI_PLUGINS}/ptp"]
 

@@ -14,14 +14,9 @@ from tests.cluster.audit import POLICY, AuditLog, Request
 from tests.cluster.certificates import Authority, Pair
 from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
 from tests.cluster.network import LOOPBACK, Network
-from tests.cluster.processes import Server
 from tests.cluster.servers import Layout
 from tests.cluster.throttle import throttle
 from tests.ports import free_port
-
-# Nodes of the tests have no kubelet that renews their leases; they stay as the test wrote them. The node lifecycle
-# controller is there all the same: it takes the taint of a new node away when the node becomes ready.
-_PATIENT = ("--node-monitor-grace-period=24h", "--node-startup-grace-period=24h")
 
 
 class ControlPlane:
@@ -36,8 +31,6 @@ class ControlPlane:
         controllers: bool = True,
         scheduler: bool = True,
         users: Sequence[User] = (),
-        apiserver_flags: Sequence[str] = (),
-        controller_flags: Sequence[str] = _PATIENT,
     ) -> None:
         """`folder` must not be in use; it gets certificates, data and logs. `users` come beside the default ones."""
         self.folder = folder
@@ -61,13 +54,11 @@ class ControlPlane:
             signer=self.signer,
         )
         self.etcd, self._etcd_api = layout.etcd()
-        self.apiserver = layout.apiserver(apiserver_flags)
+        self.apiserver = layout.apiserver()
         self.audit = AuditLog(folder / "audit.log")
         self.admin_kubeconfig = self.kubeconfig(token=self.token(ADMIN))
         self.api = Api(network, self.port, ca=self.ca, token=self.token(ADMIN))
-        self.controller_manager = (
-            layout.controller_manager(self.admin_kubeconfig, controller_flags) if controllers else None
-        )
+        self.controller_manager = layout.controller_manager(self.admin_kubeconfig) if controllers else None
         self.scheduler = layout.scheduler(self.admin_kubeconfig) if scheduler else None
 
     def __enter__(self) -> Self:
@@ -89,19 +80,13 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Where the API server is, as a client in the same network says it."""
+        """Where the API server is, for a client in the same network."""
         return f"https://{self.network.address}:{self.port}"
 
     @property
     def ca(self) -> Path:
         """The certificate to trust."""
         return self.authority.certificate
-
-    @property
-    def servers(self) -> tuple[Server, ...]:
-        """All processes of it."""
-        found = (self.etcd, self.apiserver, self.controller_manager, self.scheduler)
-        return tuple(server for server in found if server is not None)
 
     def token(self, user: str) -> str:
         """The static token of a user."""

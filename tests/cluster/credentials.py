@@ -1,4 +1,4 @@
-"""Who may talk to the API server of the tests: users with static tokens, service accounts, kubeconfig files."""
+"""The accounts at the API server of the tests: users with static tokens, service accounts, kubeconfig files."""
 
 import base64
 import json

@@ -17,8 +17,8 @@ from watchdog.kube.event_objects import PodEvent
 from watchdog.kube.events import EventWriter
 
 NODE: Final = "gpu-node-1"
-# Writes Events, and does nothing else but follow its node and the pods there.
-TELLS: Final = Policy(events=Events(observe=True))
+# Writes Events, and otherwise only follows its node and the pods there.
+OBSERVES: Final = Policy(events=Events(observe=True))
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def writing(kubeconfig: Path, *, longest_pause_s: float = 30.0) -> Iterator[Even
 
 
 def on(pod: Object, of: PodEvent) -> PodEvent:
-    """The same, told of this pod."""
+    """The same, about this pod."""
     meta = pod["metadata"]
     key = (meta["uid"], *of.key[1:])
     return replace(of, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], key=key)
@@ -55,6 +55,6 @@ def path_of(namespace: str, name: str = "") -> str:
 
 
 def asked(plane: ControlPlane, namespace: str) -> list[Request]:
-    """What was asked of the server about Events of a namespace, by the daemon's own client."""
+    """The requests about Events of a namespace, by the daemon's own client."""
     found = plane.requests(user_agent="gpu-memory-watchdog/")
     return [each for each in found if each.resource == "events" and each.namespace == namespace]

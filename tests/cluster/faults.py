@@ -1,4 +1,4 @@
-"""What the API proxy shall do wrong, and to which requests."""
+"""What the API proxy does wrong, and to which requests."""
 
 import json
 import threading
@@ -70,7 +70,7 @@ def reply(status: int, headers: Mapping[str, str] | None, body: Object | bytes |
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Rule:
-    """One fault; `times` is how often it is still to be applied, None for as long as it stands."""
+    """One fault; `times` is how often it is still to be applied, None for every time."""
 
     when: When
     times: int | None
@@ -82,7 +82,7 @@ class Rule:
 
 @dataclass(eq=False, slots=True)
 class Rules:
-    """The faults that stand now, the latest first. A rule is used up by being applied."""
+    """The current faults, the latest first. A rule is used up by being applied."""
 
     _rules: list[Rule] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-# `.test` is nobody's (RFC 6761), so that nothing could ever be pulled under these names.
+# `.test` is reserved (RFC 6761), so that nothing could ever be pulled under these names.
 WORKLOAD: Final = "gpu-watchdog.test/workload:1"
 SANDBOX: Final = "gpu-watchdog.test/sandbox:1"
 

@@ -1,23 +1,27 @@
-"""Feeds of the tests: what they know, and what the API server was asked for them."""
+"""Informers under test: what they know, and what the API server was asked for them."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+import pytest
 
 from tests.cluster.accounts import Account, with_rights
+from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.counting import CountingApi
 from tests.cluster.faults import watches
+from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.clock import Bell
-from watchdog.core.model import PodList
+from watchdog.core.model import Pod, PodList
 from watchdog.core.policy import Match, Policy, Rule
 from watchdog.kube.informers import PodInformer
 from watchdog.kube.reflector import USUAL, RequestPace
@@ -42,42 +46,42 @@ QUICK: Final = RequestPace(
 
 
 class Followed:
-    """A pod feed under test. `asked` is what the API server was asked since the test began.
-
-    `account` is as whom it asks; None: with a token that the API server does not take.
-    """
+    """A pod informer under test. `asked` is what the API server was asked since the test began."""
 
     def __init__(
-        self,
-        plane: ControlPlane,
-        config: Path,
-        node: str,
-        pace: RequestPace = USUAL,
-        by: ApiProxy | None = None,
-        account: Account | None = None,
+        self, pods: Pods, plane: ControlPlane, config: Path, node: str, pace: RequestPace, by: ApiProxy | None
     ) -> None:
-        self.plane = plane
-        self._account = account
-        self._by = by
+        self.node = node
+        self.objects: dict[str, Object] = {}  # the pods that were made before it
         self.bell = Bell()
         self.api = CountingApi(config)
-        self.feed = PodInformer(self.api, node, self.bell, pace)
+        self.informer = PodInformer(self.api, node, self.bell, pace)
+        self._pods = pods
+        self._plane = plane
+        self._by = by
         self._since_s = time.time()
 
-    @property
-    def account(self) -> Account:
-        """As whom it asks."""
-        assert self._account is not None
-        return self._account
+    def create(self, name: str = "new") -> Object:
+        """Make a pod on its node, which does not run yet."""
+        return self._pods.create(name, node=self.node, running=False)
 
     def read(self) -> PodList:
         """What the daemon would read now."""
-        return self.feed.read(clock.now())
+        return self.informer.read(clock.now())
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, empty if nothing is."""
+        return str(self.informer.view.problem or "")
 
     @property
     def names(self) -> set[str]:
         """The names of the pods."""
         return {pod.name for pod in self.read().pods}
+
+    def known(self, name: str = "old") -> Pod:
+        """The pod of this name."""
+        return next(pod for pod in self.read().pods if pod.name == name)
 
     def asked(self) -> tuple[Request, ...]:
         """The requests of this test, as the server's audit log has them.
@@ -93,10 +97,8 @@ class Followed:
         return found
 
     def _logged(self) -> tuple[Request, ...]:
-        agent = "gpu-memory-watchdog/"
-        return tuple(
-            one for one in self.plane.requests(user_agent=agent, since=self._since_s) if one.resource == "pods"
-        )
+        seen = self._plane.requests(user_agent="gpu-memory-watchdog/", since=self._since_s)
+        return tuple(one for one in seen if one.resource == "pods")
 
     def verbs(self) -> list[str]:
         """Their verbs."""
@@ -106,70 +108,91 @@ class Followed:
         """Count requests from here on."""
         self._since_s = time.time()
 
-    def begin(self, names: Sequence[str] | None = None) -> None:
-        """Start the feed, and wait until it watches and these are the pods that are known."""
-        self.feed.start()
+    def begin(self, *names: str) -> None:
+        """Start the informer, and wait until it watches and these are the pods that are known."""
+        self.informer.start()
         self.wait_until_watching()
-        if names is not None:
-            self.wait_for(names)
+        self.wait_for(*names)
 
-    def wait_for(self, names: Sequence[str], seconds: float = 180) -> None:
+    def wait_for(self, *names: str) -> None:
         """Wait until these are the pods that are known."""
-        wait_until(lambda: self.names == set(names), seconds)
+        wait_until(lambda: self.names == set(names))
 
     def wait_until_watching(self) -> None:
         """Wait until a watch of it is open at the server, and at the proxy of requests if one is in between."""
         proxy = self._by
         if proxy is not None:
             wait_until(lambda: any(watches("pods")(stream.seen) for stream in proxy.streams))
-        wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self.asked()))
-
-    def stays(self, true: Callable[[], bool], seconds: float) -> None:
-        """See that something is true for so long."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert true()
-            time.sleep(0.02)
+        wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self._logged()))
 
 
-@contextmanager
-def following(
-    plane: ControlPlane,
-    node: str,
-    *,
-    by: TcpProxy | ApiProxy | None = None,
-    at: TcpProxy | None = None,
-    pace: RequestPace = USUAL,
-    token: str | None = None,
-    policy: Policy = OBSERVES,
-) -> Iterator[Followed]:
-    """A feed of a node's pods, with the rights of this policy, by way of a proxy. It is not started yet.
+class Follow(Protocol):
+    """Makes a node with pods of these names and an informer of them, which is not started yet.
 
-    `at` is a proxy of bytes before that of requests; `token` is one that the API server does not take.
+    `by` is a proxy in between, `at` one of bytes before that; `config` is a kubeconfig of another account.
     """
-    first, proxy = at or by, by if isinstance(by, ApiProxy) else None
-    with nullcontext() if token is not None else with_rights(plane, policy) as account:
-        config = plane.kubeconfig(
-            token=token or (account.token if account is not None else None),
+
+    def __call__(
+        self,
+        *names: str,
+        by: TcpProxy | ApiProxy | None = None,
+        at: TcpProxy | None = None,
+        pace: RequestPace = USUAL,
+        config: Path | None = None,
+    ) -> AbstractContextManager[Followed]: ...
+
+
+@pytest.fixture(scope="session")
+def observer(control_plane: ControlPlane) -> Iterator[Account]:
+    """An account that may do what an observing policy needs."""
+    with with_rights(control_plane, OBSERVES) as made:
+        yield made
+
+
+@pytest.fixture
+def follow(control_plane: ControlPlane, pods: Pods, observer: Account) -> Follow:
+    """Makes informers with the rights of an observing policy."""
+
+    @contextmanager
+    def make(
+        *names: str,
+        by: TcpProxy | ApiProxy | None = None,
+        at: TcpProxy | None = None,
+        pace: RequestPace = USUAL,
+        config: Path | None = None,
+    ) -> Iterator[Followed]:
+        node = pods.node()
+        made = {name: pods.create(name, node=node) for name in names}
+        first, proxy = at or by, by if isinstance(by, ApiProxy) else None
+        config = config or control_plane.kubeconfig(
+            token=observer.token,
             server=first.url if first is not None else None,
             ca=proxy.ca if proxy is not None else None,
         )
-        with following_by(Followed(plane, config, node, pace, proxy, account)) as followed:
+        followed = Followed(pods, control_plane, config, node, pace, proxy)
+        followed.objects = made
+        try:
             yield followed
+        finally:
+            followed.informer.stop()
+            wait_until(lambda: not has_threads())
+            followed.api.close()
+            followed.bell.close()
+
+    return make
 
 
-@contextmanager
-def following_by(followed: Followed) -> Iterator[Followed]:
-    """Ends it afterwards, threads and all."""
-    try:
-        yield followed
-    finally:
-        followed.feed.stop()
-        wait_until(lambda: not has_threads())
-        followed.api.close()
-        followed.bell.close()
+def stays(true: Callable[[], bool], seconds: float) -> None:
+    """See that something is true for so long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert true()
+        time.sleep(0.02)
 
 
 def has_threads() -> bool:
-    """Whether a thread of a feed is there."""
+    """Whether a thread of an informer is there."""
     return any(thread.name in ("api-pods", "api-node", "api-namespaces") for thread in threading.enumerate())
+
+
+__all__ = ["MATCHES_BY_NAMESPACE", "MOST_IN_12_S", "OBSERVES", "QUICK", "Follow", "follow", "has_threads", "observer"]

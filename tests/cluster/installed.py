@@ -1,16 +1,15 @@
 """gpu-watchdog on the cluster's node as an operator has it: the image in a pod, installed by the real helm.
 
-What is the node's stands in one folder: `driver`, mounted into the pod as the driver's libraries are on GKE, with the
+What is the node's is in one folder: `driver`, mounted into the pod as the driver's libraries are on GKE, with the
 stub of NVML and the file that steers it; `state`, the journal's folder. `card` steers the stub from outside.
 """
 
-import http.client
 import json
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from tests.cluster.api import Object
 from tests.cluster.card import Card
 from tests.cluster.network import Network
 from tests.cluster.node import NODE, Cluster
+from tests.cluster.node_cgroups import CgroupRoot
 from tests.cluster.real_pods import wait_until
 from tests.cluster.rights_guard import vouch_for
 from tests.rig.command import Endpoints
@@ -29,7 +29,7 @@ from tools.chart import CHART
 from tools.programs import helm
 from watchdog.core.units import parse_quantity
 
-# `.test` is nobody's (RFC 6761): it could not be pulled, and says `pullPolicy: Never`.
+# `.test` is reserved (RFC 6761): it could not be pulled, and has `pullPolicy: Never`.
 IMAGE: Final = "gpu-watchdog.test/gpu-memory-watchdog"
 RELEASE: Final = "gpu-watchdog"
 LABEL: Final = "app.kubernetes.io/name=gpu-memory-watchdog"
@@ -43,37 +43,26 @@ class _At(Endpoints):
         self._network = replace(network, address=address)
 
     def get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._network.address, PORT)
-        connection.sock = self._network.connect(PORT, 10.0)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        return self._network.get(PORT, path)
 
 
 class Installed(Endpoints):
-    """A release of the chart: `install` and `uninstall` are what an operator does, the rest looks what came of it."""
+    """A release of the chart: `install` and `uninstall` are what an operator does, the rest reads the result."""
 
     def __init__(
         self,
         cluster: Cluster,
         folder: Path,
         *,
-        namespace: str | None = None,
         account: str = "gpu-watchdog",
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """`folder` gets the values, the policy and what is the node's; without `namespace` it gets one of its own.
-
-        `more` are values beside those that this node needs.
-        """
+        """`folder` gets the values, the policy and what is the node's; `more` are values beside those it needs."""
         self.cluster = cluster
         self.account = account
         self._more = dict(more or {})
         self.folder = folder
-        self.namespace = namespace or cluster.new_namespace("gpu-watchdog")
+        self.namespace = cluster.new_namespace("gpu-watchdog")
         self.driver = folder / "driver"
         self.state = folder / "gpu-watchdog"
         library = self.driver / "lib64"
@@ -108,7 +97,7 @@ class Installed(Endpoints):
             "journal": {"path": str(self.state)},
             "env": [{"name": "NVML_STUB_FILE", "value": f"{_DRIVER}/{self.card.file.name}"}],
             "serviceAccount": {"name": self.account},
-            # Some seconds of each installation; tests/cluster/test_installed_check.py has it on.
+            # Some seconds of each installation; test_installed_withdraw.py has it on.
             "policyCheck": False,
             # This kubelet does not count local storage (localStorageCapacityIsolation), so none can be requested of it.
             "resources": {part: {"ephemeral-storage": None} for part in ("requests", "limits")},
@@ -137,7 +126,7 @@ class Installed(Endpoints):
         self.helm(*self._uninstallation(), *flags)
 
     def tried_to_uninstall(self) -> subprocess.CompletedProcess[str]:
-        """What `helm uninstall` said where something stands in its way."""
+        """What `helm uninstall` prints where something prevents it."""
         return self.ran_helm(*self._uninstallation())
 
     def _uninstallation(self) -> tuple[str, ...]:
@@ -193,6 +182,31 @@ class Installed(Endpoints):
         ended = self.cluster.control_plane.kubectl(*given, check=False, limit_s=120, input=stdin)
         return ended.returncode, ended.stdout, ended.stderr
 
+    def run_once(self, name: str, change: Callable[[Object], object], *arguments: str) -> tuple[int, list[str]]:
+        """Run a pod like the daemon's but for a change, with these arguments: exit code and log."""
+        self.start_once(name, change, *arguments)
+        return self.end_of(name)
+
+    def start_once(self, name: str, change: Callable[[Object], object], *arguments: str) -> None:
+        """Begin it."""
+        found = self.cluster.control_plane.get("daemonset", "gpu-watchdog", self.namespace)
+        spec = found["spec"]["template"]["spec"]
+        spec["restartPolicy"] = "Never"
+        (one,) = spec["containers"]
+        one["args"] = list(arguments)
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            one.pop(probe)
+        change(spec)
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.cluster.pods.create(made, self.namespace)
+
+    def end_of(self, name: str) -> tuple[int, list[str]]:
+        """Wait for it."""
+        pods = self.cluster.pods
+        ended = pods.wait(name, lambda of: of["status"]["phase"] in ("Succeeded", "Failed"), self.namespace, 240)
+        (status,) = ended["status"]["containerStatuses"]
+        return status["state"]["terminated"]["exitCode"], pods.log(name, self.namespace)
+
     def log(self) -> list[dict[str, Any]]:
         """What the daemon's pod has logged."""
         lines = self.kubectl("logs", self.pod()["metadata"]["name"]).splitlines()
@@ -209,6 +223,19 @@ class Installed(Endpoints):
         (container,) = self.cluster.pods.containers(found)
         return container.pids[0]
 
+    def grow(self, of: Object, used: int) -> None:
+        """Let the first process of a pod's only container use so much."""
+        (one,) = self.cluster.pods.containers(of)
+        self.card.use(one.pids[0], used)
+
+    def lacking(self) -> set[str]:
+        """The findings of doctor in the daemon's pod that are not ok, by name."""
+        code, said, stderr = self.ask("doctor", "--json")
+        assert (code, stderr) == (0, "")
+        found = {each["name"] for each in json.loads(said)["findings"] if each["state"] != "ok"}
+        # The policies of these tests have no brakes and no [protect].
+        return found - {"policy_warnings"}
+
     def get(self, path: str) -> tuple[int, str]:
         """Ask the daemon at its pod's address, as Prometheus does."""
         return self.at(self.pod()["status"]["podIP"]).get(path)
@@ -222,7 +249,7 @@ class Installed(Endpoints):
         wait_until(lambda: bool(self.status()["enforcing"]), lambda: f"it enforces: {self.status()}"[:2000], limit_s)
 
     def nudge(self) -> None:
-        """Have the kubelet look at the daemon's pod now, and so at its ConfigMap: any change of the pod does."""
+        """Have the kubelet sync the daemon's pod now, and so its ConfigMap: any change of the pod does."""
         name = self.pod()["metadata"]["name"]
         self.kubectl("annotate", "--overwrite", "pod", name, f"tests/nudged={time.monotonic_ns()}")
 
@@ -231,7 +258,40 @@ class Installed(Endpoints):
         return parse_quantity(self.cluster.node(node)["status"][of].get(resource, "0"))
 
     def why_not(self) -> str:
-        """What an operator would look at where the pod does not come up."""
-        looked = (("get", "pods", "-o", "wide"), ("get", "events"), ("logs", "-l", LABEL, "--tail=20"))
+        """What an operator would read where the pod does not come up."""
+        commands = (("get", "pods", "-o", "wide"), ("get", "events"), ("logs", "-l", LABEL, "--tail=20"))
         run = self.cluster.control_plane.kubectl
-        return "\n".join(run("-n", self.namespace, *each, check=False).stdout[-3000:] for each in looked)
+        return "\n".join(run("-n", self.namespace, *each, check=False).stdout[-3000:] for each in commands)
+
+
+def is_daemon(pid: int) -> bool:
+    """Whether a process is `gpu-watchdog run`, and not its child that loads the policy."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+        return _runs(pid) and not _runs(parent)
+    except OSError:
+        return False
+
+
+def _runs(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return any(word.endswith(b"/gpu-watchdog") for word in words) and b"run" in words
+
+
+def image_of(of: Object) -> str:
+    """The tag of the image of a pod's container."""
+    return str(of["spec"]["containers"][0]["image"]).rpartition(":")[2]
+
+
+def left(cluster: Cluster) -> list[str]:
+    """Whatever the cluster has with the labels of the chart."""
+    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    label = f"{LABEL.partition('=')[0]} in (gpu-memory-watchdog, gpu-memory-watchdog-withdraw)"
+    return cluster.kubectl("get", ",".join(kinds), "--all-namespaces", "-l", label, "-o", "name").split()
+
+
+def wait_all_gone(cluster: Cluster, *others: CgroupRoot) -> None:
+    """Wait until no object of the chart and no daemon is left, on this node and others."""
+    wait_until(lambda: not left(cluster), lambda: f"objects are gone: {left(cluster)}")
+    roots = (cluster.cgroups, *others)
+    wait_until(lambda: not any(is_daemon(pid) for each in roots for pid in each.members()), "the daemons have ended")

@@ -11,12 +11,13 @@ import pytest
 
 from tests.cluster.installed import IMAGE, Installed
 from tests.cluster.node import Cluster
+from tests.cluster.real_pods import MEMORY, wait_until
 from tests.image.builder import Builder
 from tests.image.conftest import builder, image
 from tests.node.support import cannot_run
 from tools.programs import NoProgramsError, helm
 
-# An archive to load instead of building the image, for whoever works on these tests.
+# An archive to load instead of building the image, for people who work on these tests.
 _OVERRIDE: Final = "GPU_WATCHDOG_IMAGE_ARCHIVE"
 
 
@@ -49,10 +50,12 @@ def _load(cluster: Cluster, archive: Path) -> None:
 
 
 @contextmanager
-def installed(cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[Installed]:
+def installed(
+    cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = None, *, account: str = "gpu-watchdog"
+) -> Iterator[Installed]:
     """Inside, the chart can be installed, and the node's card is steered; after it nothing is left of the release."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = Installed(cluster, folder, more=more)
+    made = Installed(cluster, folder, account=account, more=more)
     try:
         with made.card:
             yield made
@@ -60,4 +63,28 @@ def installed(cluster: Cluster, folder: Path, more: Mapping[str, Any] | None = N
         made.remove()
 
 
-__all__ = ["builder", "image", "installed", "watchdog_image"]
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """A release of the module's own, not installed yet."""
+    with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def watchdog(release: Installed, request: pytest.FixtureRequest) -> Installed:
+    """The release, installed with the module's POLICY, which enforces and advertises."""
+    release.install(request.module.POLICY)
+    release.wait_enforcing()
+    wait_until(lambda: release.capacity(MEMORY, "allocatable") > 0, "the node offers GPU memory")
+    return release
+
+
+@pytest.fixture
+def tenants(cluster: Cluster) -> Iterator[str]:
+    """A namespace in which the pods over their limit are killed."""
+    name = cluster.new_namespace("tenants")
+    yield name
+    cluster.drop_namespace(name)
+
+
+__all__ = ["builder", "image", "installed", "release", "tenants", "watchdog", "watchdog_image"]

@@ -5,7 +5,7 @@ from typing import Final
 
 from tests.cluster.real_pods import MEMORY
 
-# No allowance, so that what is declared is the mark.
+# No allowance, so that what is declared is the limit.
 _HEAD: Final = f"""
 mode = "{{mode}}"
 interval = "1s"
@@ -21,10 +21,10 @@ _RULE: Final = """
 [[rule]]
 name = "{name}"
 match = {{ namespaces = ["{name}-*"] }}
-account = "container"
+account = "{account}"
 [[rule.step]]
 above = "100%"
-for = "1s"
+for = "{after}"
 grace = "1s"
 {action}
 """
@@ -36,7 +36,16 @@ KILL: Final = 'do = "kill"\nscope = "container"'
 EVICT: Final = 'do = "evict"'
 
 
-def policy_text(mode: str, actions: Mapping[str, str], *, stale_after: str = "3m", more: str = CAPACITY) -> str:
+def policy_text(
+    mode: str,
+    actions: Mapping[str, str],
+    *,
+    stale_after: str = "3m",
+    more: str = CAPACITY,
+    account: str = "container",
+    after: str = "1s",
+) -> str:
     """A policy that does this in namespaces of these names, with a dash and more behind."""
-    rules = "".join(_RULE.format(name=name, action=action) for name, action in actions.items())
+    given = {"account": account, "after": after}
+    rules = "".join(_RULE.format(name=name, action=action, **given) for name, action in actions.items())
     return _HEAD.format(mode=mode, stale_after=stale_after) + rules + more

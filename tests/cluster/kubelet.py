@@ -25,7 +25,7 @@ def kubelet(
 
     `ports` are its own and that of its health.
 
-    Its pods stand below a cgroup of the tests' own, since a kubelet ends every process below its `kubepods` that
+    Its pods are below a cgroup of the tests' own, since a kubelet ends every process below its `kubepods` that
     belongs to no pod of its own: at the top of the hierarchy these would be processes of other tests.
     """
     config = folder / "kubelet.json"
@@ -39,7 +39,7 @@ def kubelet(
 
 
 def static_pods(folder: Path) -> Path:
-    """Where the kubelet with this folder looks for the manifests of static pods."""
+    """Where the kubelet with this folder reads the manifests of static pods."""
     return folder / "static-pods"
 
 
@@ -51,7 +51,7 @@ def _configuration(cgroup_root: str) -> dict[str, Any]:
         "cgroupRoot": cgroup_root,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "podLogsDir": LOGS,
-        # Only the node's network reaches it, and nobody is in there but the tests.
+        # Only the node's network reaches it, and only the tests are in there.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
         "resolvConf": "",

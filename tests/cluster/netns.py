@@ -1,4 +1,4 @@
-"""The namespaces that a cluster of the tests lives in: its network, and mounts that nobody else sees."""
+"""The namespaces that a cluster of the tests lives in: its network, and mounts that are seen only there."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ done
 trap '' INT TERM
 echo ready
 cat
-# Nobody reads any more: the first complaint of `kill` would end this shell by SIGPIPE.
+# Its output is read no more: the first error message of `kill` would end this shell by SIGPIPE.
 exec > /dev/null 2>&1
 set +e
 for round in 1 2 3 4 5; do
@@ -70,7 +70,7 @@ class Namespaces:
 
     They have no name: one process holds them, and the kernel drops both, with every mount, interface and address,
     when that process and those that were started inside have ended. So there is nothing to unmount or to delete.
-    Where the tests are killed, that process sees its stdin closed and ends whoever is left.
+    Where the tests are killed, that process sees its stdin closed and ends what is left.
     """
 
     def __init__(self, beside: "Namespaces | None" = None) -> None:

@@ -1,6 +1,7 @@
 """Connections into a network namespace."""
 
 import ctypes
+import http.client
 import os
 import socket
 import threading
@@ -17,7 +18,7 @@ _NAMESPACES: Final = Path("/run/netns")
 class Network:
     """Where a control plane listens: loopback, or in a named network namespace on an address of its own.
 
-    In a namespace the API server binds 0.0.0.0:`port` and says that it is at `address`; `service_address` is what pods
+    In a namespace the API server binds 0.0.0.0:`port` and advertises `address`; `service_address` is what pods
     know it by. Both addresses must be on an interface there, `lo` will do.
     """
 
@@ -28,7 +29,7 @@ class Network:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """What stands before a command that shall run there."""
+        """What to put before a command that is to run there."""
         # `ip netns exec` would remount /sys too, and the kubelet then finds no cgroups.
         return ("nsenter", f"--net={_NAMESPACES / self.namespace}") if self.namespace else ()
 
@@ -42,6 +43,17 @@ class Network:
     def listen(self, port: int) -> socket.socket:
         """A socket that listens on a port of `address`. Raises OSError."""
         return self._inside(lambda: socket.create_server((self.address, port), backlog=1024))
+
+    def get(self, port: int, path: str) -> tuple[int, str]:
+        """What an HTTP server there answers: status and body. Raises OSError."""
+        connection = http.client.HTTPConnection(self.address, port)
+        connection.sock = self.connect(port)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
 
     def _inside(self, make: Callable[[], socket.socket]) -> socket.socket:
         if not self.namespace:

@@ -69,7 +69,7 @@ def _enable_controllers(folder: Path) -> None:
     available = folder / "cgroup.controllers"
     if available.exists():
         for controller in set(available.read_text(encoding="ascii").split()) & set(_CONTROLLERS):
-            # Refused where a process sits in the cgroup itself; then the kubelet says what it misses.
+            # Refused where a process sits in the cgroup itself; then the kubelet reports what it misses.
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text(f"+{controller}", encoding="ascii")
 

@@ -1,7 +1,6 @@
 """The real daemon in the network of a cluster."""
 
 import contextlib
-import http.client
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -35,20 +34,12 @@ class NodeDaemon(Daemon):
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask one of its endpoints; status and body."""
-        port = self.port
-        connection = http.client.HTTPConnection(NODE_ADDRESS, port)
-        connection.sock = self._network.connect(port, 5.0)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        return self._network.get(self.port, path)
 
 
 @contextlib.contextmanager
 def node_daemon(cluster: Cluster, card: Steered, policy: Path, *arguments: str | Path) -> Iterator[NodeDaemon]:
-    """Run the daemon on the cluster's node; journal and log stand beside its policy.
+    """Run the daemon on the cluster's node; journal and log are beside its policy.
 
     It runs by a service account of a pod on that node, with exactly the rights that `gpu-watchdog rights` prints.
     """

@@ -3,20 +3,20 @@
 import datetime as dt
 import itertools
 import secrets
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tests.cluster.api import Api, Object
+from tests.node.support import wait_until
 
 # PodGC and the taint manager leave such pods alone, and it lets a pod be scheduled on a node that is not ready yet.
 _TOLERATE_ALL: Final = [{"operator": "Exists"}]
 _numbers = itertools.count(1)
 
 
-def container_id(seed: str | None = None) -> str:
+def container_id() -> str:
     """A container's ID as containerd gives it, `containerd://` and 64 hex digits."""
-    return f"containerd://{seed or secrets.token_hex(32)}"
+    return f"containerd://{secrets.token_hex(32)}"
 
 
 class Pods:
@@ -35,7 +35,7 @@ class Pods:
         labels: Mapping[str, str] | None = None,
         capacity: Mapping[str, str] | None = None,
     ) -> str:
-        """A Node that says it is ready, with 64 CPUs and 256Gi beside `capacity`; gives its name. It has no kubelet."""
+        """A Node that is ready, with 64 CPUs and 256Gi beside `capacity`; gives its name. It has no kubelet."""
         name = name or f"node-{next(_numbers)}-{secrets.token_hex(3)}"
         hostname = {"kubernetes.io/hostname": name, **(labels or {})}
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": hostname}}
@@ -57,8 +57,6 @@ class Pods:
         *,
         node: str = "",
         namespace: str | None = None,
-        containers: Sequence[str] = ("main",),
-        ids: Mapping[str, str] | None = None,
         running: bool = True,
         metadata: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
@@ -66,30 +64,28 @@ class Pods:
     ) -> Object:
         """A pod, bound to `node` (or left to the scheduler), running and ready unless `running` is False.
 
-        `ids` are container IDs by container name; new ones otherwise. `metadata` (labels, annotations,
-        ownerReferences ...), `spec` and `container` (resources, env ...: the same for every container) are added.
+        `metadata` (labels, annotations ...), `spec` and `container` (resources, env ...) are added.
         """
-        one = {"image": "tests.invalid/tenant:1", "imagePullPolicy": "Never", **(container or {})}
+        one = {"name": "main", "image": "tests.invalid/tenant:1", "imagePullPolicy": "Never", **(container or {})}
         body: Object = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name or f"pod-{next(_numbers)}", **(metadata or {})},
             "spec": {
-                "containers": [{"name": each, **one} for each in containers],
+                "containers": [one],
                 "tolerations": _TOLERATE_ALL,
                 **({"nodeName": node} if node else {}),
                 **(spec or {}),
             },
         }
         made = self._api.ask("POST", f"/api/v1/namespaces/{namespace or self.namespace}/pods", body)
-        return self.run(made, ids=ids) if running and node else made
+        return self.run(made) if running and node else made
 
-    def run(self, pod: Object, *, ids: Mapping[str, str] | None = None, restarts: int = 0) -> Object:
-        """Say that its containers run and are ready, as its kubelet would; gives the pod as it is then."""
-        given = ids or {}
+    def run(self, pod: Object) -> Object:
+        """Report that its containers run and are ready, as its kubelet would; gives the pod as it is then."""
         statuses = [
             {
-                **_container_status(each, given.get(each["name"]) or container_id(), restarts),
+                **_container_status(each, container_id()),
                 "ready": True,
                 "started": True,
                 "state": {"running": {"startedAt": _now()}},
@@ -102,26 +98,14 @@ class Pods:
             pod, {**status, "hostIP": "192.0.2.1", "podIP": "192.0.2.77", "podIPs": [{"ip": "192.0.2.77"}]}
         )
 
-    def finish(
-        self, pod: Object, *, exit_code: int = 137, reason: str = "Error", conditions: Iterable[Object] = ()
-    ) -> Object:
-        """Say that its containers have ended, and the pod with them: Failed, or Succeeded with exit code 0."""
-        ended = {"exitCode": exit_code, "reason": reason if exit_code else "Completed", "finishedAt": _now()}
-        known = {each["name"]: each for each in self.read(pod)["status"].get("containerStatuses", ())}
-        statuses = [
-            {
-                **_container_status(each, known.get(each["name"], {}).get("containerID") or container_id(), 0),
-                "ready": False,
-                "started": False,
-                "state": {"terminated": ended},
-            }
-            for each in pod["spec"]["containers"]
-        ]
+    def finish(self, pod: Object, *, exit_code: int) -> None:
+        """Report that its container has ended, and the pod with it: Failed, or Succeeded with exit code 0."""
+        ended = {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed", "finishedAt": _now()}
+        (known,) = self.read(pod)["status"]["containerStatuses"]
+        status = {**known, "ready": False, "started": False, "state": {"terminated": ended}}
         phase = "Failed" if exit_code else "Succeeded"
         not_ready = [_condition(kind, status="False", reason=f"Pod{phase}") for kind in ("ContainersReady", "Ready")]
-        return self.set_status(
-            pod, {"phase": phase, "conditions": [*not_ready, *conditions], "containerStatuses": statuses}
-        )
+        self.set_status(pod, {"phase": phase, "conditions": not_ready, "containerStatuses": [status]})
 
     def set_status(self, pod: Object, status: Object) -> Object:
         """Write parts of a pod's status."""
@@ -136,9 +120,9 @@ class Pods:
         answer = self._api.call("GET", path_of(pod))
         return answer.status == 200 and answer.object["metadata"]["uid"] == pod["metadata"]["uid"]
 
-    def list(self, *, namespace: str | None = None) -> list[Object]:
+    def list(self) -> list[Object]:
         """All pods of the namespace."""
-        found: list[Object] = self._api.ask("GET", f"/api/v1/namespaces/{namespace or self.namespace}/pods")["items"]
+        found: list[Object] = self._api.ask("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
 
     def delete(self, pod: Object, *, grace_s: int = 0) -> None:
@@ -147,53 +131,44 @@ class Pods:
             "DELETE", path_of(pod), {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s}
         )
 
-    def budget(
-        self,
-        labels: Mapping[str, str],
-        *,
-        allowed: int,
-        name: str | None = None,
-        limit_s: float = 180.0,
-        **spec: object,
-    ) -> Object:
-        """A PodDisruptionBudget, once the disruption controller says that it allows `allowed` evictions.
+    def daemonset(self, spec: Object) -> None:
+        """A DaemonSet."""
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets"
+        self._api.ask("POST", path, {"metadata": {"name": "agent"}, "spec": spec})
+
+    def budget(self, labels: Mapping[str, str], *, allowed: int | None, name: str, **spec: object) -> None:
+        """A PodDisruptionBudget, once the disruption controller allows `allowed` evictions by it, if given.
 
         `spec` is minAvailable (the only one for pods without a controller), maxUnavailable, unhealthyPodEvictionPolicy.
         """
-        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
-        name = name or f"budget-{next(_numbers)}"
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": dict(labels)}, **spec},
-        }
-        self._api.ask("POST", path, body)
-        self.wait_for_budget(name, allowed=allowed, limit_s=limit_s)
-        return self._api.ask("GET", f"{path}/{name}")
+        spec = {"selector": {"matchLabels": dict(labels)}, **spec}
+        self._api.ask("POST", self._budgets, {"metadata": {"name": name}, "spec": spec})
+        if allowed is not None:
+            self.wait_for_budget(name, allowed=allowed)
 
-    def wait_for_budget(self, name: str, *, allowed: int, limit_s: float = 180.0) -> None:
+    def loosen(self, name: str, *, allowed: int, **spec: object) -> None:
+        """Change a budget, until it allows so many evictions."""
+        self._api.ask("PATCH", f"{self._budgets}/{name}", {"spec": spec})
+        self.wait_for_budget(name, allowed=allowed)
+
+    def wait_for_budget(self, name: str, *, allowed: int) -> None:
         """Wait until a budget allows so many evictions."""
-        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets/{name}"
 
         def known() -> bool:
-            status = self._api.ask("GET", path).get("status", {})
+            status = self._api.ask("GET", f"{self._budgets}/{name}").get("status", {})
             return bool(status.get("observedGeneration")) and status.get("disruptionsAllowed") == allowed
 
-        self._wait(known, limit_s)
+        wait_until(known)
+
+    @property
+    def _budgets(self) -> str:
+        return f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
 
     def clear(self) -> None:
         """Remove the nodes."""
         for name in self._nodes:
             self._api.call("DELETE", f"/api/v1/nodes/{name}")
         self._nodes.clear()
-
-    @staticmethod
-    def _wait(true: Any, limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
-        while not true():
-            assert time.monotonic() < deadline, f"it did not become so within {limit_s:.0f} s"
-            time.sleep(0.05)
 
 
 def path_of(pod: Object) -> str:
@@ -202,14 +177,14 @@ def path_of(pod: Object) -> str:
     return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
 
 
-def _container_status(container: Object, identity: str, restarts: int) -> Object:
+def _container_status(container: Object, identity: str) -> Object:
     image = container["image"]
     return {
         "name": container["name"],
         "image": image,
         "imageID": f"{image}@sha256:{'0' * 64}",
         "containerID": identity,
-        "restartCount": restarts,
+        "restartCount": 0,
     }
 
 

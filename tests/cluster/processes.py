@@ -60,14 +60,6 @@ class Server:
                 process.kill()
                 process.wait(limit_s)
 
-    def pause(self) -> None:
-        """SIGSTOP: its connections stay open and nobody answers."""
-        self._send(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._send(signal.SIGCONT)
-
     def wait_for(self, ready: Callable[[], bool], limit_s: float = 180.0) -> None:
         """Wait until it is ready. Raises ServerError when it ends before, or takes longer."""
         deadline = time.monotonic() + limit_s
@@ -85,11 +77,6 @@ class Server:
         if not self.log.exists():
             return ""
         return self.log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
-
-    def _send(self, number: signal.Signals) -> None:
-        with self._lock:
-            assert self._process is not None, f"{self.name} does not run"
-            self._process.send_signal(number)
 
     def _popen(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:

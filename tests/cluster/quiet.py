@@ -1,4 +1,4 @@
-"""What one node's feeds ask of an API server while nothing happens: `python -m tests.cluster.quiet --minutes 10`."""
+"""What a node's informers request while nothing happens: `python -m tests.cluster.quiet --minutes 10`."""
 
 import argparse
 import tempfile
@@ -31,20 +31,20 @@ def watch_quiet(plane: ControlPlane, account: Account, minutes: float) -> None:
     node = pods.node()
     pods.create("trainer", node=node)
     api, bell = Api(account.kubeconfig), Bell()
-    feeds = (PodInformer(api, node, bell), NodeInformer(api, node, bell), NamespaceInformer(api, bell))
+    informers = (PodInformer(api, node, bell), NodeInformer(api, node, bell), NamespaceInformer(api, bell))
     began_s, oldest_s, rings = time.time(), 0.0, 0
-    for feed in feeds:
-        feed.start()
+    for informer in informers:
+        informer.start()
     time.sleep(2)
     bell.silence()
     while time.time() < began_s + minutes * 60:
         time.sleep(0.5)
-        synced = feeds[0].read(clock.now()).synced
+        synced = informers[0].read(clock.now()).synced
         oldest_s = max(oldest_s, clock.now().boottime_s - (synced.boottime_s if synced is not None else 0))
         rings += bell.silence()
     seen = plane.requests(user=account.identity.user, since=began_s)
-    for feed in feeds:
-        feed.stop()
+    for informer in informers:
+        informer.stop()
     for (resource, verb), count in sorted(Counter((one.resource, one.verb) for one in seen).items()):
         moments = ", ".join(
             f"{one.received_s - began_s:.0f}" for one in seen if (one.resource, one.verb) == (resource, verb)

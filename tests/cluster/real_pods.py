@@ -46,7 +46,7 @@ class RealContainer:
 
 
 class RealPods:
-    """Creates pods and looks at them."""
+    """Creates and reads pods."""
 
     def __init__(self, control_plane: ControlPlane, *cgroups: CgroupRoot) -> None:
         self._plane = control_plane
@@ -83,11 +83,11 @@ class RealPods:
         """Wait until something is true of a pod that exists; gives the object of which it was."""
         seen: list[Object | None] = []
 
-        def look() -> bool:
+        def is_so() -> bool:
             seen[:] = [self.get(name, namespace)]
             return seen[0] is not None and bool(true(seen[0]))
 
-        wait_until(look, lambda: f"pod {namespace}/{name}: {(seen[0] or {}).get('status')}", limit_s)
+        wait_until(is_so, lambda: f"pod {namespace}/{name}: {(seen[0] or {}).get('status')}", limit_s)
         assert seen[0] is not None
         return seen[0]
 
@@ -125,12 +125,22 @@ class RealPods:
         """The host's PIDs of a container's processes, PID 1 of the container first."""
         members = {pid: path for each in self._cgroups for pid, path in each.members().items()}
         pids = [pid for pid, path in members.items() if path.endswith(f"pod{uid}/{container_id}")]
-        return tuple(sorted(pids, key=_inner_pid))
+        return tuple(sorted(pids, key=inner_pid))
 
-    def log(self, name: str, namespace: str = "default", *, previous: bool = False) -> list[str]:
+    def log(self, name: str, namespace: str = "default") -> list[str]:
         """What a pod's only container has printed, line by line."""
-        more = ("--previous",) if previous else ()
-        return self._plane.kubectl("logs", "-n", namespace, name, *more).stdout.splitlines()
+        return self._plane.kubectl("logs", "-n", namespace, name).stdout.splitlines()
+
+    def untouched(self, of: str, namespace: str, name: str) -> bool:
+        """Whether a container has run from its start on, also some seconds after its neighbour ended."""
+        time.sleep(3)
+        status = status_of(self.get(of, namespace) or {"status": {}}, name)
+        return status.get("restartCount") == 0 and "running" in status["state"]
+
+    def processes(self, of: Object) -> dict[int, str]:
+        """The processes of a pod, the sandbox's too: the host's PID and the cgroup."""
+        members = {pid: path for each in self._cgroups for pid, path in each.members().items()}
+        return {pid: path for pid, path in members.items() if f"pod{of['metadata']['uid']}/" in path}
 
 
 def is_running(of: Object) -> bool:
@@ -139,17 +149,32 @@ def is_running(of: Object) -> bool:
     return len(statuses) == len(of["spec"]["containers"]) and all("running" in each["state"] for each in statuses)
 
 
+def status_of(found: Object, name: str = "main") -> Object:
+    """The status of a container of a pod, of an init container too; empty before it has one."""
+    kinds = ("containerStatuses", "initContainerStatuses")
+    statuses = (each for kind in kinds for each in found["status"].get(kind, ()) if each["name"] == name)
+    return dict(next(statuses, {}))
+
+
+def killed(found: Object, name: str = "main") -> bool:
+    """Whether a container was ended by SIGKILL and runs again."""
+    status = status_of(found, name)
+    ended = status.get("lastState", {}).get("terminated", {})
+    return ended.get("exitCode") == 137 and "running" in status.get("state", {})
+
+
 def wait_until(
-    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 180, pause_s: float = 0.1
-) -> None:
-    """Wait until something is true; `what` says in the failure what was waited for."""
-    deadline = time.monotonic() + limit_s
+    true: Callable[[], bool], what: str | Callable[[], str], limit_s: float = 180, pause_s: float = 0.05
+) -> float:
+    """Wait until something is true, and give the seconds that it took; `what` is for the failure."""
+    began = time.monotonic()
     while not true():
-        assert time.monotonic() < deadline, f"not so after {limit_s} s: {what() if callable(what) else what}"
+        assert time.monotonic() - began < limit_s, f"not so after {limit_s} s: {what() if callable(what) else what}"
         time.sleep(pause_s)
+    return time.monotonic() - began
 
 
-def _inner_pid(pid: int) -> int:
+def inner_pid(pid: int) -> int:
     """The PID that a process has in its container."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()

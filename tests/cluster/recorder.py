@@ -1,4 +1,4 @@
-"""What became of pods, change by change: a watch of the tests' own."""
+"""The changes of pods, from a watch of the tests' own."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ class Change:
 
 
 class Recorder:
-    """A context manager: inside, every change of every pod of the cluster is kept.
+    """A context manager: inside, every change of every pod of the cluster is recorded.
 
     A watch that ends meanwhile, as the server ends one that it finds too slow, goes on where it was.
     """

@@ -1,7 +1,7 @@
-"""Sees to it that the daemon's own code asks the API server by accounts with its own rights, and by no others.
+"""Ensures that the daemon's own code uses the API server by accounts with its own rights, and by no others.
 
-A test that let it ask as the administrator would pass where an operator's daemon is refused. So the audit log of each
-session's control plane is looked at after every test: who asked under the name of our client?
+A test that let it ask as the administrator would succeed where an operator's daemon is refused. So the audit log of
+each session's control plane is read after every test: which accounts has our client used?
 """
 
 import time
@@ -16,14 +16,14 @@ from watchdog.kube.client import USER_AGENT
 from watchdog.kube.rights import ALL_RIGHTS
 
 _RIGHTS = frozenset((right.group, right.target, verb) for right in ALL_RIGHTS for verb in right.verbs)
-# Who was made by `accounts`, with nothing but what `gpu-watchdog rights` can print.
+# The accounts that have nothing but what `gpu-watchdog rights` can print.
 _vouched: set[str] = set()
 # They have no rights at all: with a token that is not accepted, without one, and a user of the token file.
 _POWERLESS = frozenset({"", "system:anonymous", "nobody"})
 
 
 def vouch_for(user: str, manifests: Iterable[Object]) -> None:
-    """Let a user be one whom the daemon's code may ask by, if these manifests give it no right but the daemon's."""
+    """Let the daemon's code use an account, if these manifests give it no right but the daemon's."""
     rules = [rule for each in manifests if each["kind"] in ("Role", "ClusterRole") for rule in each["rules"]]
     given = {
         (group, target, verb)
@@ -37,13 +37,13 @@ def vouch_for(user: str, manifests: Iterable[Object]) -> None:
 
 
 class RightsGuard:
-    """Looks at what was asked of control planes since it last looked."""
+    """Reads what was requested of control planes since it last did."""
 
     def __init__(self) -> None:
         self._since_s: WeakKeyDictionary[ControlPlane, float] = WeakKeyDictionary()
 
     def strangers(self, plane: ControlPlane) -> list[str]:
-        """Requests of the daemon's code by anybody else, as `user verb resource`, each once."""
+        """Requests of the daemon's code by other accounts, as `user verb resource`, each once."""
         until_s, since_s = time.time(), self._since_s.get(plane, 0.0)
         self._since_s[plane] = until_s
         asked = plane.requests(user_agent=USER_AGENT, since=since_s)
@@ -53,13 +53,13 @@ class RightsGuard:
 
 @pytest.fixture(scope="session")
 def rights_guard() -> RightsGuard:
-    """Looks at all control planes of the session."""
+    """Reads all control planes of the session."""
     return RightsGuard()
 
 
 @pytest.fixture(autouse=True)
 def _only_with_our_rights(request: pytest.FixtureRequest, rights_guard: RightsGuard) -> Iterator[None]:
-    """After each test: what the daemon's code asked in it, it asked with the daemon's rights."""
+    """After each test: the daemon's code has used nothing but the daemon's rights."""
     planes: list[ControlPlane] = []
     if "control_plane" in request.fixturenames:
         planes.append(request.getfixturevalue("control_plane"))

@@ -43,8 +43,8 @@ class Layout:
         ]
         return self._server("etcd", flags), EtcdApi(self.network, self._etcd_ports[0])
 
-    def apiserver(self, extra: Sequence[str]) -> Server:
-        """The API server; flags in `extra` come last and win."""
+    def apiserver(self) -> Server:
+        """The API server."""
         flags = [
             f"--etcd-servers=http://{self.network.address}:{self._etcd_ports[0]}",
             f"--bind-address={'0.0.0.0' if self.network.namespace else self.network.address}",
@@ -55,9 +55,9 @@ class Layout:
             # Its watchers' connections are closed on SIGTERM; else it waits 60 s for them to leave by themselves.
             "--shutdown-send-retry-after=true",
         ]
-        return self._server("kube-apiserver", [*flags, *self._trust(), *self._audit(), *extra])
+        return self._server("kube-apiserver", [*flags, *self._trust(), *self._audit()])
 
-    def controller_manager(self, kubeconfig: Path, extra: Sequence[str]) -> Server:
+    def controller_manager(self, kubeconfig: Path) -> Server:
         """The controller manager with all its default controllers, each as a service account of its own."""
         flags = [
             f"--kubeconfig={kubeconfig}",
@@ -66,8 +66,12 @@ class Layout:
             "--use-service-account-credentials",
             "--leader-elect=false",
             "--secure-port=0",
+            # Nodes of the tests have no kubelet that renews their leases; they stay as the test wrote them. The node
+            # lifecycle controller is there all the same: it removes the taint of a new node when it becomes ready.
+            "--node-monitor-grace-period=24h",
+            "--node-startup-grace-period=24h",
         ]
-        return self._server("kube-controller-manager", [*flags, *extra])
+        return self._server("kube-controller-manager", flags)
 
     def scheduler(self, kubeconfig: Path) -> Server:
         """The scheduler."""

@@ -60,7 +60,7 @@ class Stream:
         return self.close()
 
     def _notice_client(self) -> None:
-        # A client says nothing while it reads a watch: what can be read from it is its end.
+        # A client sends nothing while it reads a watch: what can be read from it is its end.
         while not self._closed.is_set():
             with contextlib.suppress(OSError, ValueError):
                 if select.select([self._client], [], [], _TICK_S)[0]:

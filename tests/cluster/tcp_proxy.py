@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -25,10 +24,9 @@ class _Pipe:
 
     client: socket.socket
     server: socket.socket | None = None
-    # Nothing passes any more, for ever, and nobody is told: packets are lost.
+    # Nothing passes any more, and neither side is notified: packets are lost.
     dead: bool = False
     closed: bool = False
-    answered_bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def join(self, server: socket.socket) -> bool:
@@ -74,9 +72,6 @@ class TcpProxy:
         self._listener: socket.socket | None = None
         self._pipes: set[_Pipe] = set()
         self._silent = False
-        self._cut_after: int | None = None
-        self._bytes_per_s: float | None = None
-        self.accepted = 0
 
     def __enter__(self) -> Self:
         self._listen()
@@ -91,21 +86,15 @@ class TcpProxy:
         """What a kubeconfig names as its server."""
         return f"https://{self._own.address}:{self.port}"
 
-    @property
-    def open(self) -> int:
-        """Connections that are open now."""
-        with self._lock:
-            return len(self._pipes)
-
     def heal(self) -> None:
         """Pass everything on again. Connections that were stalled or silent stay so: what was lost is lost."""
         with self._lock:
-            self._silent, self._cut_after, self._bytes_per_s = False, None, None
+            self._silent = False
         if self._listener is None:
             self._listen()
 
     def refuse(self) -> None:
-        """Refuse new connections, as a port does on which nobody listens; open ones go on."""
+        """Refuse new connections, as a port without a listener does; open ones go on."""
         with self._lock:
             listener, self._listener = self._listener, None
         if listener is not None:
@@ -121,7 +110,7 @@ class TcpProxy:
             pipe.close(reset=reset)
 
     def stall(self) -> None:
-        """Half-open: from now on open connections and new ones carry nothing, and nobody is told."""
+        """Half-open: from now on open connections and new ones carry nothing, and neither side is notified."""
         with self._lock:
             self._silent = True
             for pipe in self._pipes:
@@ -131,16 +120,6 @@ class TcpProxy:
         """New connections are accepted and never get a byte; open ones go on."""
         with self._lock:
             self._silent = True
-
-    def cut_after(self, answered_bytes: int) -> None:
-        """Close each connection by RST when the server has sent so many bytes on it; those already over it too."""
-        with self._lock:
-            self._cut_after = answered_bytes
-
-    def slow(self, bytes_per_s: float) -> None:
-        """Pass the server's bytes on no faster than this, on each connection."""
-        with self._lock:
-            self._bytes_per_s = bytes_per_s
 
     def _listen(self) -> None:
         listener = self._own.listen(self.port)
@@ -156,7 +135,6 @@ class TcpProxy:
                 return
             pipe = _Pipe(client=client)
             with self._lock:
-                self.accepted += 1
                 pipe.dead = self._silent
                 self._pipes.add(pipe)
             threading.Thread(target=self._serve, args=(pipe,), name="tcp-proxy", daemon=True).start()
@@ -181,8 +159,9 @@ class TcpProxy:
                 data = source.recv(_CHUNK)
                 if not data:
                     break
-                if not pipe.dead:  # else lost
-                    self._pass_on(pipe, data, answers=answers)
+                to = pipe.client if answers else pipe.server
+                if not pipe.dead and to is not None:  # else lost
+                    pipe.send(to, data)
             except TimeoutError:
                 continue
             except OSError:
@@ -190,32 +169,6 @@ class TcpProxy:
         # A half-open connection does not learn of the server's end either: `cut` closes it, or its client does.
         if not (pipe.dead and answers):
             self._end(pipe, reset=False)
-
-    def _pass_on(self, pipe: _Pipe, data: bytes, *, answers: bool) -> None:
-        if not answers:
-            assert pipe.server is not None
-            pipe.send(pipe.server, data)
-            return
-        with self._lock:
-            limit, rate = self._cut_after, self._bytes_per_s
-        if limit is not None and pipe.answered_bytes + len(data) >= limit:
-            pipe.send(pipe.client, data[: max(0, limit - pipe.answered_bytes)])
-            self._end(pipe, reset=True)
-            return
-        pipe.answered_bytes += len(data)
-        if rate is None:
-            pipe.send(pipe.client, data)
-        else:
-            self._trickle(pipe, data, rate)
-
-    def _trickle(self, pipe: _Pipe, data: bytes, rate: float) -> None:
-        step = max(1, int(rate * _TICK_S))
-        for begin in range(0, len(data), step):
-            if pipe.closed or pipe.dead:
-                return
-            part = data[begin : begin + step]
-            pipe.send(pipe.client, part)
-            time.sleep(len(part) / rate)
 
     def _end(self, pipe: _Pipe, *, reset: bool) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Tokens that are rotated under a feed: in a file that a kubeconfig names, and in a pod's service account."""
+"""Tokens that are rotated under an informer: in a file that a kubeconfig names, and in a pod's service account."""
 
 import json
 import os
@@ -8,16 +8,16 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.accounts import Account, NewAccount
+from tests.cluster.accounts import Account
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.informer_rig import OBSERVES, Followed, following_by
+from tests.cluster.informer_rig import Follow
 from tests.cluster.network import LOOPBACK
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
@@ -25,7 +25,7 @@ from tests.node.support import REPOSITORY, need_root, wait_until
 
 pytestmark = pytest.mark.slow
 
-# A pod's mount is at a fixed place: the script gets one of its own there, which nobody else sees.
+# A pod's mount has a fixed path: the script mounts one there, which only it sees.
 _IN_POD = """
 set -e
 mount -t tmpfs none /run
@@ -42,14 +42,15 @@ _FOLLOW = textwrap.dedent(
     from watchdog.kube.client import Api
     from watchdog.kube.informers import PodInformer
 
-    feed = PodInformer(Api(), sys.argv[1], Bell())
-    feed.start()
+    informer = PodInformer(Api(), sys.argv[1], Bell())
+    informer.start()
     while True:
-        names = sorted(pod.name for pod in feed.read(clock.now()).pods)
-        print(json.dumps({"names": names, "problem": feed.view.problem and str(feed.view.problem)}), flush=True)
+        names = sorted(pod.name for pod in informer.read(clock.now()).pods)
+        print(json.dumps({"names": names, "problem": str(informer.view.problem or "")}), flush=True)
         time.sleep(0.1)
     """
 )
+Line = dict[str, Any]
 
 
 class Tokens:
@@ -70,45 +71,42 @@ class Tokens:
 
 
 def test_a_token_file(
-    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
+    control_plane: ControlPlane, observer: Account, follow: Follow, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """A token that was replaced in its file: the first 401 reads it again and asks again at once; no list is made."""
-    node = pods.node()
-    pods.create("old", node=node)
-    tokens, file = Tokens(new_account(OBSERVES)), tmp_path / "token"
+    """A token that was replaced in its file: the first 401 reads it again and tries at once; no list is made."""
+    tokens, file = Tokens(observer), tmp_path / "token"
     file.write_text(tokens.first)
     config = control_plane.kubeconfig(token="here", server=tcp_proxy.url)
     config.write_text(config.read_text().replace('"token": "here"', f'"tokenFile": "{file}"'))
-    with following_by(Followed(control_plane, config, node)) as followed:
-        followed.begin(["old"])
+    with follow("old", config=config) as followed:
+        followed.begin("old")
         file.write_text(tokens.next + "\n")
         tokens.wait_until_refused()
         followed.forget()
         tcp_proxy.cut()
-        pods.create("new", node=node, running=False)
-        followed.wait_for(["old", "new"])
+        followed.create()
+        followed.wait_for("old", "new")
         assert [(one.verb, one.code) for one in followed.asked()] == [("watch", 401), ("watch", 200)]
-        assert followed.feed.view.problem is None
+        assert followed.problem == ""
 
 
 def test_the_service_account_of_a_pod(
-    control_plane: ControlPlane, pods: Pods, new_account: NewAccount, tcp_proxy: TcpProxy, tmp_path: Path
+    control_plane: ControlPlane, pods: Pods, observer: Account, tcp_proxy: TcpProxy, tmp_path: Path
 ) -> None:
-    """In a pod, where the kubelet swaps a link: the next watch goes on with the new token, and no list is made."""
+    """In a pod, where the kubelet swaps a link: the next watch uses the new token, and no list is made."""
     need_root()
     node = pods.node()
     pods.create("old", node=node)
-    tokens, mount = Tokens(new_account(OBSERVES)), tmp_path / "mount"
+    tokens, mount = Tokens(observer), tmp_path / "mount"
     write_token(control_plane, mount, "1", tokens.first)
     since_s = time.time()
-    with in_a_pod(mount, tcp_proxy, node) as told:
-        wait_for(told, lambda told: told["names"] == ["old"])
+    with in_a_pod(mount, tcp_proxy, node) as lines:
+        wait_for(lines, lambda line: line["names"] == ["old"])
         write_token(control_plane, mount, "2", tokens.next)
         tokens.wait_until_refused()
         tcp_proxy.cut()
         pods.create("new", node=node, running=False)
-        found = wait_for(told, lambda told: told["names"] == ["new", "old"])
-        assert found["problem"] is None
+        assert wait_for(lines, lambda line: line["names"] == ["new", "old"])["problem"] == ""
         seen = control_plane.requests(user_agent="gpu-memory-watchdog/", since=since_s)
         verbs = [(one.verb, one.code) for one in seen if one.resource == "pods"]
         assert verbs[:2] == [("list", 200), ("watch", 200)]
@@ -116,7 +114,7 @@ def test_the_service_account_of_a_pod(
 
 
 def write_token(plane: ControlPlane, mount: Path, version: str, token: str) -> None:
-    """What a pod has mounted, in the way in which the kubelet changes it: `..data` comes to name another folder."""
+    """What a pod has mounted, changed as the kubelet changes it: `..data` comes to name another folder."""
     folder = mount / f"..{version}"
     folder.mkdir(parents=True)
     (folder / "token").write_text(token)
@@ -130,30 +128,28 @@ def write_token(plane: ControlPlane, mount: Path, version: str, token: str) -> N
 
 
 @contextmanager
-def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[dict[str, Any]]"]:
-    """A process that follows as it would in a pod with this service account; gives what it tells, line by line."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(REPOSITORY),
-        "KUBERNETES_SERVICE_HOST": LOOPBACK.address,
-        "KUBERNETES_SERVICE_PORT": str(proxy.port),
-    }
+def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[Line]"]:
+    """A process that follows as it would in a pod with this service account; gives its lines."""
+    server = {"KUBERNETES_SERVICE_HOST": LOOPBACK.address, "KUBERNETES_SERVICE_PORT": str(proxy.port)}
     shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _IN_POD, "sh", str(mount)]
     process = subprocess.Popen(
-        [*shell, sys.executable, "-c", _FOLLOW, node], stdout=subprocess.PIPE, text=True, env=environment
+        [*shell, sys.executable, "-c", _FOLLOW, node],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **server},
     )
-    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    lines: queue.Queue[Line] = queue.Queue()
     output = process.stdout
     assert output is not None
 
     def read() -> None:
         for line in output:
-            told.put(json.loads(line))
+            lines.put(json.loads(line))
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     try:
-        yield told
+        yield lines
     finally:
         process.kill()
         process.wait()
@@ -161,10 +157,9 @@ def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[d
         output.close()
 
 
-def wait_for(told: "queue.Queue[dict[str, Any]]", true: Any, seconds: float = 180) -> dict[str, Any]:
-    """The first thing told that is so."""
+def wait_for(lines: "queue.Queue[Line]", true: Callable[[Line], bool], seconds: float = 180) -> Line:
+    """The first line of which this is true."""
     deadline = time.monotonic() + seconds
-    while True:
-        found = told.get(timeout=max(0.1, deadline - time.monotonic()))
-        if true(found):
-            return found
+    while not true(found := lines.get(timeout=max(0.1, deadline - time.monotonic()))):
+        pass
+    return found

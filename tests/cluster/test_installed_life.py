@@ -1,59 +1,130 @@
-"""The life of an installation: upgraded, rolled back, doubled by mistake, uninstalled."""
+"""The life of an installation whose brakes hold: upgraded, rolled back, stopped, replayed, uninstalled."""
 
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from typing import Any, Final
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.installed import LABEL, Installed
-from tests.cluster.installed_fixtures import installed
+from tests.cluster.installed import Installed, image_of, is_daemon, wait_all_gone
 from tests.cluster.installed_policy import CAPACITY, KILL, policy_text
-from tests.cluster.node import Cluster
-from tests.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
-from tests.cluster.test_installed import status_of
+from tests.cluster.node import NODE, Cluster
+from tests.cluster.real_pods import MEMORY, RealContainer, container, is_running, pod, wait_until
 from tests.cluster.workloads import DECLARED
 from tests.stub import GIB
+from watchdog.journal.schema import MIGRATIONS
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-BRAKES: Final = '[brakes]\nowner = "2 per 1h"\n'
+# One action is all that is allowed in an hour, by three brakes that each hold back one pod, and by a fourth.
+BRAKES: Final = """
+[brakes]
+namespace = "1 per 1h"
+node = "1 per 1h"
+owner_backoff = { first = "1h", factor = 2, max = "2h" }
+breaker = { offenders = "50%", of_at_least = 2, hold = "1h" }
+"""
 POLICY: Final = policy_text("enforce", {"tenants": KILL}, more=CAPACITY + BRAKES)
-HOG: Final = pod("hog", container("main", "term=ignore", f"gpu={2 * GIB}", memory=DECLARED))
+UNBRAKED: Final = policy_text("enforce", {"tenants": KILL})
+HELD: Final = {"killed-once": "owner_backoff", "beside": "namespace", "elsewhere": "node"}
+DONE: Final = {"action": "kill", "rule": "tenants", "result": "done"}
+
+
+class Braked:
+    """The installation, and three pods that are over, of which one was killed before the brakes held."""
+
+    def __init__(self, watchdog: Installed, near: str, far: str) -> None:
+        self.watchdog = watchdog
+        self.rooms: Final = {"killed-once": near, "beside": near, "elsewhere": far}
+
+    def start(self, name: str) -> None:
+        """A pod that is over."""
+        one = container("main", "term=ignore", f"gpu={2 * GIB}", memory=DECLARED)
+        self.watchdog.cluster.pods.create(pod(name, one), self.rooms[name])
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's status; empty while there is none."""
+        try:
+            return self.watchdog.status()
+        except (OSError, ValueError, KeyError):
+            return {}
+
+    def held_back(self) -> dict[str, str]:
+        """Which brake holds back which pod."""
+        return {each["pod"]: each["withheld_by"] for each in self.status().get("plan", ())}
+
+    def opened_at_s(self) -> float:
+        """Since when the breaker is open, 0 while it is closed."""
+        since = self.status()["breaker"]["since"]
+        return datetime.fromisoformat(since).timestamp() if since else 0.0
+
+    def containers(self) -> dict[str, list[RealContainer]]:
+        """What runs of the tenants."""
+        pods = self.watchdog.cluster.pods
+        return {name: pods.containers(pods.wait(name, is_running, room)) for name, room in self.rooms.items()}
+
+    def with_node_away(self, change: Callable[[], object]) -> None:
+        """Take the node out of the DaemonSet until its daemon has ended, and change something there meanwhile."""
+        cluster = self.watchdog.cluster
+        cluster.kubectl("label", "node", NODE, "nvidia.com/gpu.present-")
+        wait_until(lambda: not self.watchdog.pods(), "the DaemonSet has no pod")
+        wait_until(lambda: not any(map(is_daemon, cluster.cgroups.members())), "the daemon has ended")
+        change()
+
+    def journal(self, *statements: str) -> int:
+        """Run statements on the node's journal; the version of its tables then."""
+        with closing(sqlite3.connect(self.watchdog.state / "journal.db")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+            return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    @contextmanager
+    def exchanged(self) -> Iterator[None]:
+        """Inside, the daemon is exchanged: every brake holds after it, open since the same time, and no pod is hit."""
+        before, opened_s = self.containers(), self.opened_at_s()
+        assert opened_s
+        yield
+        wait_until(lambda: self.held_back() == HELD, lambda: f"all are still held back: {self.held_back()}")
+        assert abs(self.opened_at_s() - opened_s) <= 1  # it is in whole seconds, as a difference to now
+        self.assert_untouched(before)
+
+    def assert_untouched(self, before: dict[str, list[RealContainer]]) -> None:
+        """The tenants' containers are those of before, also some seconds after the new daemon could have acted."""
+        time.sleep(3)
+        assert self.containers() == before
+        assert self.watchdog.metric("actions_total", **DONE) == 0
 
 
 @pytest.fixture(scope="module")
-def watchdog(cluster: Cluster, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    """Installed, enforcing, and two actions on one owner are all that it may do in an hour."""
-    with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
-        made.install(POLICY)
-        made.wait_enforcing()
-        wait_until(lambda: made.capacity(MEMORY, "allocatable") > 0, "the node offers GPU memory")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def tenants(watchdog: Installed) -> Iterator[str]:
-    """A namespace in which whoever is over is killed."""
-    name = watchdog.cluster.new_namespace("tenants")
-    yield name
-    watchdog.cluster.drop_namespace(name)
+def braked(cluster: Cluster, watchdog: Installed) -> Iterator[Braked]:
+    """After one kill a back-off, the windows of namespace and node, and the breaker hold."""
+    found = Braked(watchdog, cluster.new_namespace("tenants"), cluster.new_namespace("tenants"))
+    found.start("killed-once")
+    wait_until(lambda: found.held_back() == {"killed-once": "owner_backoff"}, lambda: f"{found.held_back()}")
+    found.start("beside")
+    found.start("elsewhere")
+    wait_until(lambda: found.held_back() == HELD, lambda: f"all are held back: {found.held_back()}")
+    wait_until(lambda: found.opened_at_s() > 0, lambda: f"the breaker opens: {found.status()}"[:3000])
+    yield found
+    for room in set(found.rooms.values()):
+        cluster.drop_namespace(room)
 
 
 @contextmanager
-def daemons(cluster: Cluster) -> Iterator[list[int]]:
-    """Inside, the most daemons that ran on the node at once are counted, by a look every 20 ms."""
+def counted(cluster: Cluster) -> Iterator[list[int]]:
+    """Inside, the most daemons that ran on the node at once are counted, every 20 ms."""
     most, ended = [0], threading.Event()
 
-    def look() -> None:
+    def count() -> None:
         while not ended.wait(0.02):
-            most[0] = max(most[0], sum(is_daemon(pid) for pid in cluster.cgroups.members()))
+            most[0] = max(most[0], sum(map(is_daemon, cluster.cgroups.members())))
 
-    thread = threading.Thread(target=look, name="daemons")
+    thread = threading.Thread(target=count, name="daemons")
     thread.start()
     try:
         yield most
@@ -62,105 +133,81 @@ def daemons(cluster: Cluster) -> Iterator[list[int]]:
         thread.join()
 
 
-def is_daemon(pid: int) -> bool:
-    """Whether a process is `gpu-watchdog run`, and not its child that loads the policy."""
-    try:
-        parent = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-        return _runs(pid) and not _runs(parent)
-    except OSError:
-        return False
-
-
-def _runs(pid: int) -> bool:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return any(word.endswith(b"/gpu-watchdog") for word in words) and b"run" in words
-
-
-def held_back(of: Installed, room: str) -> bool:
-    """Whether the owner's brake holds back what is due there."""
-    plan = of.status()["plan"]
-    return [(each["pod"], each["withheld_by"]) for each in plan if each["namespace"] == room] == [("hog", "owner")]
-
-
-def test_two_daemons_on_a_node_never_both_act(watchdog: Installed, tenants: str) -> None:
-    """A second pod with the same journal, made by hand: it says that it has not the lock, and does nothing."""
-    spec = watchdog.cluster.control_plane.get("daemonset", "gpu-watchdog", watchdog.namespace)["spec"]["template"]
-    second = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second"}, "spec": spec["spec"]}
-    pods = watchdog.cluster.pods
-    running = pods.run(second, watchdog.namespace)
-    address = running["status"]["podIP"]
-    wait_until(lambda: "holds the lock" in ready(watchdog, address)[1], lambda: f"{ready(watchdog, address)}")
-    assert ready(watchdog, address)[0] == 503
-    pods.create(HOG, tenants)
-    wait_until(lambda: held_back(watchdog, tenants), "two kills, and then the brake")
-    assert watchdog.metric("actions_total", action="kill", rule="tenants", result="done") == 2
-    done = [value for (name, _), value in watchdog.at(address).metrics().items() if name == "actions_total"]
-    assert done
-    assert not any(done)
-    assert watchdog.at(address).metric("actions_total", action="kill", rule="tenants", result="done") == 0
-    found = pods.wait("hog", is_running, tenants)
-    assert status_of(found, "main")["restartCount"] == 2
-    pods.delete("second", watchdog.namespace)
-
-
-def ready(of: Installed, address: str) -> tuple[int, str]:
-    """What /readyz says there; 0 while nobody listens."""
-    try:
-        return of.at(address).get("/readyz")
-    except OSError as error:
-        return 0, str(error)
-
-
-def test_upgrade_and_rollback_keep_the_brakes(watchdog: Installed, tenants: str) -> None:
-    """Another image and back again: another pod each time, never two, and what the owner has had is not forgotten."""
-    pods = watchdog.cluster.pods
-    if pods.get("hog", tenants) is None:
-        pods.run(HOG, tenants)
-    wait_until(lambda: held_back(watchdog, tenants), "two kills, and then the brake")
-    before = pods.wait("hog", is_running, tenants)
-    first = watchdog.pod()
-    with daemons(watchdog.cluster) as most:
-        began = time.monotonic()
-        watchdog.install(POLICY, "--set-string", "image.tag=2")
-        second = watchdog.pod()
-        wait_until(lambda: held_back(watchdog, tenants), "the brake holds after the upgrade")
-        print(f"\nupgraded in {time.monotonic() - began:.1f} s")
-        watchdog.rollback()
-        third = watchdog.pod()
-        wait_until(lambda: held_back(watchdog, tenants), "the brake holds after the rollback")
-    assert [image_of(each) for each in (first, second, third)] == ["1", "2", "1"]
-    assert len({each["metadata"]["uid"] for each in (first, second, third)}) == 3
+def test_upgrade_and_rollback_keep_the_brakes(braked: Braked) -> None:
+    """Another image and back again: another pod each time and never two daemons; back-off, windows, breaker hold."""
+    watchdog = braked.watchdog
+    found = [watchdog.pod()]
+    with counted(watchdog.cluster) as most:
+        for change in (lambda: watchdog.install(POLICY, "--set-string", "image.tag=2"), watchdog.rollback):
+            with braked.exchanged():
+                change()
+            found.append(watchdog.pod())
+    assert [image_of(each) for each in found] == ["1", "2", "1"]
+    assert len({each["metadata"]["uid"] for each in found}) == 3
     assert most == [1]
-    time.sleep(3)
-    assert pods.containers(pods.wait("hog", is_running, tenants)) == pods.containers(before)
-    assert watchdog.metric("actions_total", action="kill", rule="tenants", result="done") == 0
 
 
-def image_of(of: Object) -> str:
-    """The tag of the image of a pod's container."""
-    return str(of["spec"]["containers"][0]["image"]).rpartition(":")[2]
+def test_it_can_be_stopped_and_resumed_without_a_shell(braked: Braked) -> None:
+    """`kubectl exec POD -- gpu-watchdog stop` turns enforcement off at once, `resume` on, where `sh` can't be run."""
+    watchdog = braked.watchdog
+    assert watchdog.execute("sh", "-c", "true")[0] != 0
+    code, _, stderr = watchdog.ask("stop", "--why", "the breaker is open")
+    assert (code, stderr, watchdog.status()["enforcing"]) == (0, "", False)
+    assert "the breaker is open" in (watchdog.state / "stop").read_text(encoding="utf-8")
+    code, _, stderr = watchdog.ask("resume")
+    assert (code, stderr, (watchdog.state / "stop").exists()) == (0, "", False)
+    watchdog.wait_enforcing()
+    wait_until(lambda: braked.held_back() == HELD, lambda: f"the brakes hold after it: {braked.held_back()}")
 
 
-def test_uninstall_leaves_nothing_behind(watchdog: Installed, tenants: str) -> None:
+def test_a_policy_is_tried_on_the_past_from_standard_input(braked: Braked) -> None:
+    """`kubectl exec -i POD -- gpu-watchdog replay --policy - < file` names the pods it would have hit, or a mistake."""
+
+    def replayed() -> str:
+        code, said, stderr = braked.watchdog.ask("replay", "--policy", "-", "--since", "1d", stdin=UNBRAKED)
+        assert (code, stderr) == (0, "")
+        return said
+
+    titles = {f"{room}/{name}" for name, room in braked.rooms.items()}
+    wait_until(lambda: all(title in replayed() for title in titles), replayed, 60, pause_s=2)
+    code, said, stderr = braked.watchdog.ask("replay", "--policy", "-", stdin="mode = 1\n")
+    assert (code, said, "mode: " in stderr) == (1, "", True)
+
+
+def test_an_older_journal_is_migrated(braked: Braked) -> None:
+    """The migration that exists: tables without the node's past, which no release has written. The brakes hold."""
+
+    def age() -> None:
+        tables = ("DROP TABLE past", "DROP TABLE past_span", "ALTER TABLE occurrence DROP COLUMN account")
+        assert braked.journal(*tables, "PRAGMA user_version = 2") == 2
+
+    with braked.exchanged():
+        braked.with_node_away(age)
+        braked.watchdog.install(POLICY)
+    assert braked.journal() == len(MIGRATIONS)
+
+
+def test_an_older_program_leaves_a_newer_journal_alone(braked: Braked) -> None:
+    """After a rollback behind a change of the tables it only observes, and reports why; no pod is hit."""
+    watchdog, before, newer = braked.watchdog, braked.containers(), len(MIGRATIONS) + 1
+    braked.with_node_away(lambda: braked.journal(f"PRAGMA user_version = {newer}"))
+    watchdog.cluster.kubectl("label", "node", NODE, "nvidia.com/gpu.present=true")
+    wait_until(lambda: len(watchdog.pods()) == 1, "the DaemonSet has a pod again")
+    wait_until(lambda: "journal" in str(braked.status().get("suspended")), lambda: f"{braked.status()}"[:2000])
+    assert not braked.status()["enforcing"]
+    wait_until(lambda: braked.held_back().keys() == HELD.keys(), lambda: f"all are due: {braked.held_back()}")
+    braked.assert_untouched(before)
+    assert braked.journal() == newer
+
+
+def test_uninstall_leaves_nothing_behind(braked: Braked) -> None:
     """No object of the release in the cluster, no capacity on the node, no process; tenants' pods run on."""
-    pods = watchdog.cluster.pods
-    pods.run(pod("stays", container("main", memory=DECLARED)), tenants)
-    before = pods.containers(pods.wait("stays", is_running, tenants))
-    began = time.monotonic()
+    watchdog, before = braked.watchdog, braked.containers()
     watchdog.uninstall()
-    print(f"\nuninstalled in {time.monotonic() - began:.1f} s")
     assert MEMORY not in watchdog.cluster.node()["status"]["capacity"]
     wait_until(lambda: MEMORY not in watchdog.cluster.node()["status"]["allocatable"], "allocatable follows")
-    wait_until(lambda: not left(watchdog.cluster), lambda: f"objects are gone: {left(watchdog.cluster)}")
-    wait_until(lambda: not any(map(is_daemon, watchdog.cluster.cgroups.members())), "the daemon has ended")
+    wait_all_gone(watchdog.cluster)
     assert watchdog.helm("list", "--all", "--namespace", watchdog.namespace, "--short").split() == []
-    assert pods.containers(pods.wait("stays", is_running, tenants)) == before
+    assert braked.containers() == before
     # The journal is the operator's: docs/operations.md says how to remove it.
     assert (watchdog.state / "journal.db").is_file()
-
-
-def left(cluster: Cluster) -> list[str]:
-    """Whatever the cluster has with the labels of the chart."""
-    kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
-    label = f"{LABEL.partition('=')[0]} in (gpu-memory-watchdog, gpu-memory-watchdog-withdraw)"
-    return cluster.kubectl("get", ",".join(kinds), "--all-namespaces", "-l", label, "-o", "name").split()

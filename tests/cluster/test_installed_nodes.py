@@ -1,4 +1,4 @@
-"""One release on two real nodes: each daemon for its own, updated one after the other, taken back from both."""
+"""Two real nodes: two releases that each have their own, then one release for both, updated and uninstalled."""
 
 import json
 import shutil
@@ -14,15 +14,13 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.card import Card
-from tests.cluster.installed import Installed
+from tests.cluster.installed import Installed, image_of, is_daemon, wait_all_gone
 from tests.cluster.installed_fixtures import installed
 from tests.cluster.installed_policy import KILL, policy_text
 from tests.cluster.node import NODE, SECOND, Cluster
 from tests.cluster.node_cgroups import CgroupRoot
-from tests.cluster.real_pods import MEMORY, RealPods, container, is_running, pod, wait_until
+from tests.cluster.real_pods import MEMORY, RealPods, container, is_running, killed, pod, wait_until
 from tests.cluster.second_node import SecondNode
-from tests.cluster.test_installed import killed, status_of
-from tests.cluster.test_installed_life import image_of, is_daemon, left
 from tests.cluster.workloads import DECLARED
 from tests.rig.command import Endpoints
 from tests.stub import GIB, MIB
@@ -32,6 +30,52 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 POLICY: Final = policy_text("enforce", {"tenants": KILL})
 TOTAL: Final = {NODE: 1024 * GIB, SECOND: 512 * GIB}
+LABEL: Final = "example.com/gpu-watchdog"
+
+
+@pytest.fixture(scope="module")
+def second(cluster: Cluster, node_programs: Path, watchdog_image: str) -> Iterator[SecondNode]:
+    """Another node, with the image."""
+    began = time.monotonic()
+    with SecondNode(cluster, node_programs) as made:
+        made.copy_image(watchdog_image, "1", "2")
+        print(f"\nthe second node is there after {time.monotonic() - began:.1f} s")
+        yield made
+
+
+def test_a_release_leaves_the_nodes_of_another_alone(
+    cluster: Cluster, second: SecondNode, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Two for two kinds of nodes, as in docs/security.md: each has its own, and takes back what those advertise."""
+
+    def advertising() -> list[str]:
+        return [node for node in TOTAL if MEMORY in cluster.node(node)["status"]["capacity"]]
+
+    policy = policy_text("observe", {"tenants": KILL})
+    cluster.kubectl("label", "node", SECOND, "nvidia.com/gpu.present=true", f"{LABEL}=mig")
+    plain = {"excludeNodeLabels": {LABEL: "mig"}}
+    labelled = {"nodeSelector": {LABEL: "mig"}}
+    with (
+        installed(cluster, tmp_path_factory.mktemp("installed"), plain) as one,
+        installed(cluster, tmp_path_factory.mktemp("installed"), labelled, account="gpu-watchdog-mig") as other,
+    ):
+        for each in (one, other):
+            each.install(policy)
+        wait_until(lambda: advertising() == [NODE, SECOND], "both nodes advertise GPU memory")
+        assert [each.pod()["spec"]["nodeName"] for each in (one, other)] == [NODE, SECOND]
+        kept, since = other.pod()["metadata"]["uid"], time.time()
+        one.uninstall()
+        assert advertising() == [SECOND]
+        user = f"system:serviceaccount:{one.namespace}:gpu-watchdog-withdraw"
+        asked = cluster.control_plane.requests(user_agent=USER_AGENT, user=user, since=since)
+        assert {each.name for each in asked if each.verb == "patch"} == {NODE}
+        assert other.pod()["metadata"]["uid"] == kept
+        wait_until(lambda: not any(map(is_daemon, cluster.cgroups.members())), "the first's daemon has ended")
+        assert any(map(is_daemon, second.cgroups.members()))
+        other.uninstall()
+        assert advertising() == []
+        wait_all_gone(cluster, second.cgroups)
+    cluster.kubectl("label", "node", SECOND, f"{LABEL}-")
 
 
 class Nodes:
@@ -69,9 +113,9 @@ class Nodes:
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [line for line in found if line["event"] == name]
 
-    def start(self, node: str, name: str, used: int, room: str) -> None:
-        """A pod of one container that uses so much, on that node."""
-        one = container("main", "term=ignore", f"gpu={used}", memory=DECLARED)
+    def start(self, node: str, name: str, room: str) -> None:
+        """A pod over its limit, on that node."""
+        one = container("main", "term=ignore", f"gpu={2 * GIB}", memory=DECLARED)
         self.pods.create(pod(name, one, nodeSelector={"kubernetes.io/hostname": node}), room)
 
     def running(self) -> list[int]:
@@ -85,91 +129,68 @@ class Nodes:
             lambda: all(self.release.capacity(MEMORY, "allocatable", node) for node in TOTAL), "both offer GPU memory"
         )
 
-    def is_over(self, node: str, name: str) -> bool:
-        """Whether that daemon sees a pod over its limit."""
-        accounts = self.at(node).status()["accounts"]
-        return any((each["pod"], each["verdict"]) == (name, "over") for each in accounts)
-
 
 @pytest.fixture(scope="module")
-def nodes(
-    cluster: Cluster, node_programs: Path, watchdog_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Nodes]:
-    """Installed on two nodes, and enforcing."""
-    began = time.monotonic()
-    with SecondNode(cluster, node_programs) as second:
-        second.copy_image(watchdog_image, "1", "2")
-        with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
-            cluster.kubectl("label", "--overwrite", "node", SECOND, "nvidia.com/gpu.present=true")
-            both = Nodes(made, second)
-            with both.card:
-                print(f"\nthe second node is there after {time.monotonic() - began:.1f} s")
-                made.install(POLICY)
-                both.wait_enforcing()
-                yield both
-
-
-@pytest.fixture
-def tenants(nodes: Nodes) -> Iterator[str]:
-    """A namespace in which whoever is over is killed."""
-    name = nodes.cluster.new_namespace("tenants")
-    yield name
-    nodes.cluster.drop_namespace(name)
+def nodes(cluster: Cluster, second: SecondNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """One release on both, enforcing."""
+    with installed(cluster, tmp_path_factory.mktemp("installed")) as made:
+        cluster.kubectl("label", "--overwrite", "node", SECOND, "nvidia.com/gpu.present=true")
+        both = Nodes(made, second)
+        with both.card:
+            made.install(POLICY)
+            both.wait_enforcing()
+            yield both
 
 
 def test_each_daemon_acts_on_the_pods_of_its_node(nodes: Nodes, tenants: str) -> None:
-    """A hog on each: each is killed by the daemon of its node, which neither asks for nor sees pods of the other."""
+    """A hog on each is killed by the daemon of its node, which neither requests nor sees pods of the other."""
     for node in TOTAL:
-        nodes.start(node, f"hog-on-{node}", 2 * GIB, tenants)
+        nodes.start(node, f"hog-on-{node}", tenants)
     for node in TOTAL:
-        nodes.pods.wait(f"hog-on-{node}", lambda of: killed(of, "main"), tenants)
-    for node in TOTAL:
+        nodes.pods.wait(f"hog-on-{node}", killed, tenants)
+    for node, total in TOTAL.items():
         assert {each["pod"] for each in nodes.events(node, "kill_begun")} == {f"hog-on-{node}"}
         assert {each["pod"] for each in nodes.at(node).status()["accounts"]} <= {f"hog-on-{node}"}
+        assert nodes.release.capacity(MEMORY, node=node) == total - 512 * MIB
     requests = nodes.cluster.control_plane.requests(user_agent=USER_AGENT)
     asked = {each.uri for each in requests if each.resource == "pods" and f":{nodes.release.namespace}:" in each.user}
-    assert asked
     assert {node for node in TOTAL for uri in asked if f"fieldSelector=spec.nodeName%3D{node}" in uri} == set(TOTAL)
     assert all("fieldSelector=spec.nodeName%3D" in uri for uri in asked)
 
 
-def test_each_node_offers_what_its_card_has(nodes: Nodes) -> None:
-    """[capacity]: the amount of each node's own card, written by the daemon that runs there."""
-    for node, total in TOTAL.items():
-        assert nodes.release.capacity(MEMORY, node=node) == total - 512 * MIB
-
-
-def test_stop_on_one_node_stops_nobody_else(nodes: Nodes, tenants: str) -> None:
+def test_stop_on_one_node_stops_no_other(nodes: Nodes, tenants: str) -> None:
     """The file `stop` in the journal's folder of a node: its hog is left alone, that of the other node is killed."""
-    stop = nodes.state[SECOND] / "stop"
+    stop, spared = nodes.state[SECOND] / "stop", f"late-on-{SECOND}"
     stop.touch()
     try:
         wait_until(lambda: not nodes.at(SECOND).status()["enforcing"], "the second node's daemon has stopped")
         for node in TOTAL:
-            nodes.start(node, f"late-on-{node}", 2 * GIB, tenants)
-        spared = f"late-on-{SECOND}"
-        nodes.pods.wait(f"late-on-{NODE}", lambda of: killed(of, "main"), tenants)
+            nodes.start(node, f"late-on-{node}", tenants)
+        nodes.pods.wait(f"late-on-{NODE}", killed, tenants)
         nodes.pods.wait(spared, is_running, tenants)
-        wait_until(lambda: nodes.is_over(SECOND, spared), "it is seen")
-        time.sleep(5)
-        assert status_of(nodes.pods.wait(spared, is_running, tenants), "main")["restartCount"] == 0
+
+        def over() -> set[str]:
+            return {each["pod"] for each in nodes.at(SECOND).status()["accounts"] if each["verdict"] == "over"}
+
+        wait_until(lambda: spared in over(), "it is seen")
+        assert nodes.pods.untouched(spared, tenants, "main")
     finally:
         stop.unlink()
-    nodes.pods.wait(spared, lambda of: killed(of, "main"), tenants)
+    nodes.pods.wait(spared, killed, tenants)
 
 
 @contextmanager
 def watched(nodes: Nodes) -> Iterator[dict[str, int]]:
-    """Inside, by a look every 20 ms: the fewest nodes with a daemon that runs, and the most daemons on one node."""
+    """Inside, every 20 ms: the fewest nodes with a daemon that runs, and the most daemons on one node."""
     seen, ended = {"nodes": len(TOTAL), "daemons": 0}, threading.Event()
 
-    def look() -> None:
+    def count() -> None:
         while not ended.wait(0.02):
             running = nodes.running()
             seen["nodes"] = min(seen["nodes"], sum(map(bool, running)))
             seen["daemons"] = max(seen["daemons"], *running)
 
-    thread = threading.Thread(target=look, name="watched")
+    thread = threading.Thread(target=count, name="watched")
     thread.start()
     try:
         yield seen
@@ -182,10 +203,8 @@ def test_an_update_takes_one_node_after_the_other(nodes: Nodes) -> None:
     """Of two nodes, 10% (`maxUnavailable`) are one: never both without a daemon, and never two daemons on a node."""
     before = {node: nodes.daemon(node)["metadata"]["uid"] for node in TOTAL}
     with watched(nodes) as seen:
-        began = time.monotonic()
         nodes.release.install(POLICY, "--set-string", "image.tag=2")
         nodes.wait_enforcing()
-        print(f"\nupdated after {time.monotonic() - began:.1f} s")
     assert seen == {"nodes": 1, "daemons": 1}
     for node in TOTAL:
         assert image_of(nodes.daemon(node)) == "2"
@@ -197,7 +216,6 @@ def test_uninstall_takes_the_capacity_back_from_all_nodes(nodes: Nodes) -> None:
     nodes.release.uninstall()
     for node in TOTAL:
         assert MEMORY not in nodes.cluster.node(node)["status"]["capacity"]
-    wait_until(lambda: not left(nodes.cluster), lambda: f"objects are gone: {left(nodes.cluster)}")
-    wait_until(lambda: not any(nodes.running()), "both daemons have ended")
+    wait_all_gone(nodes.cluster, nodes.second.cgroups)
     for state in nodes.state.values():
         assert (state / "journal.db").is_file()

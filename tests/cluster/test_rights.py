@@ -4,18 +4,18 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 
-from tests.cluster.accounts import Account, account, roles
-from tests.cluster.actions import RESOURCE, Kills
+from tests.cluster.accounts import Account, account
+from tests.cluster.actions import RESOURCE, DaemonWork
 from tests.cluster.api import Answer, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods, path_of
 from tests.worlds import parse_policy
 from watchdog.core.policy import Policy
+from watchdog.kube.client import USER_AGENT
 from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 
 WHOLE: Final = f"""
@@ -40,20 +40,6 @@ POLICIES: Final = {
     "observe and advertise": f'mode = "observe"\n[capacity]\nresource = "{RESOURCE}"\n',
     "everything": WHOLE,
 }
-USED_BY: Final = {
-    ("pods", "list"): "follow pods",
-    ("pods", "watch"): "follow pods",
-    ("events", "create"): "write Events",
-    ("events", "patch"): "write Events",
-    ("nodes", "list"): "follow the node",
-    ("nodes", "watch"): "follow the node",
-    ("namespaces", "list"): "follow namespaces",
-    ("namespaces", "watch"): "follow namespaces",
-    ("pods", "get"): "evict",
-    ("pods/eviction", "create"): "evict",
-    ("nodes/status", "patch"): "advertise",
-}
-JSON_PATCH: Final = {"Content-Type": "application/json-patch+json"}
 ENTRY: Final = f"/status/capacity/{RESOURCE.replace('/', '~1')}"
 
 
@@ -94,8 +80,8 @@ def rows(rights: Iterable[Right]) -> set[tuple[str, ...]]:
 def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: str, name: str) -> None:
     """`kubectl auth can-i --list` shows what the policy needs, and what every account of the cluster may anyhow."""
     policy = parse(POLICIES[name])
-    with acting(control_plane, namespace, lambda _: "", None) as nobody:
-        anyhow = allowed(control_plane, nobody, namespace)
+    with acting(control_plane, namespace, lambda _: "", None) as plain:
+        anyhow = allowed(control_plane, plain, namespace)
     with acting(control_plane, namespace, lambda identity: render(policy, identity), None) as made:
         found = allowed(control_plane, made, namespace)
         elsewhere = allowed(control_plane, made, "kube-system")
@@ -104,66 +90,53 @@ def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: 
     assert anyhow <= found
 
 
-def test_all_that_the_daemon_does_works_with_these_rights(
-    control_plane: ControlPlane, namespace: str, pods: Pods
-) -> None:
-    """The rights are enough: with them, and under the admission policies, each part of the daemon's work is done."""
-    node = pods.node()
-    with acting(control_plane, namespace, lambda identity: render(parse(WHOLE), identity), node) as made:
-        actions = Kills(control_plane, pods, made, node)
-        assert {name: action() for name, action in actions.all.items()} == dict.fromkeys(actions.all, "")
-        actions.close()
+def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
+    """With them, and under the admission policies, each part of its work is done, and uses every verb they give."""
+    node, policy = pods.node(), parse(WHOLE)
+    with (
+        acting(control_plane, namespace, lambda identity: render(policy, identity), node) as made,
+        DaemonWork(control_plane, pods, made, node) as work,
+    ):
+        assert {name: part() for name, part in work.parts.items()} == dict.fromkeys(work.parts, "")
+        asked = control_plane.requests(user=made.identity.user, user_agent=USER_AGENT)
+    used = {("/".join(filter(None, (each.resource, each.subresource))), each.verb) for each in asked}
+    assert used == {(right.target, verb) for right in rights_of(policy) for verb in right.verbs}
 
 
-@pytest.mark.parametrize(("target", "verb"), USED_BY)
-def test_each_right_is_needed(control_plane: ControlPlane, namespace: str, pods: Pods, target: str, verb: str) -> None:
-    """Without any one of them something fails, and is said with its remedy; what has no part in it works on."""
-    every = rights_of(parse(WHOLE))
-    assert {(right.target, verb) for right in every for verb in right.verbs} == USED_BY.keys()
-    lacking = [
-        replace(right, verbs=tuple(each for each in right.verbs if (right.target, each) != (target, verb)))
-        for right in every
-    ]
-    node = pods.node()
-    given = [right for right in lacking if right.verbs]
-    with acting(control_plane, namespace, lambda identity: roles(given, identity), node) as made:
-        actions = Kills(control_plane, pods, made, node)
-        said = actions.all[USED_BY[target, verb]]()
-        actions.close()
-    assert "403" in said
-    assert "gpu-watchdog rights" in said
+Guarded = tuple[Account, str, str]
+Operation = dict[str, Any]
 
 
 @pytest.fixture
-def guarded(control_plane: ControlPlane, namespace: str, pods: Pods) -> Iterator[tuple[Account, str, str]]:
+def guarded(control_plane: ControlPlane, namespace: str, pods: Pods) -> Iterator[Guarded]:
     """An account with all rights, its own node, and another node."""
     own, other = pods.node(), pods.node()
     with acting(control_plane, namespace, lambda identity: render(parse(WHOLE), identity), own) as made:
         yield made, own, other
 
 
-def patch(plane: ControlPlane, token: str, node: str, *operations: dict[str, Any], sub: str = "/status") -> Answer:
+def patch(plane: ControlPlane, token: str, node: str, *operations: Operation, sub: str = "/status") -> Answer:
     """A JSON patch of a node."""
     body = json.dumps(operations).encode()
-    return plane.api.call("PATCH", f"/api/v1/nodes/{node}{sub}", body, token=token, headers=JSON_PATCH)
+    headers = {"Content-Type": "application/json-patch+json"}
+    return plane.api.call("PATCH", f"/api/v1/nodes/{node}{sub}", body, token=token, headers=headers)
 
 
 ADD: Final = {"op": "add", "path": ENTRY, "value": "100Gi"}
-Guarded = tuple[Account, str, str]
+LABEL: Final = {"op": "add", "path": "/metadata/labels/a", "value": "b"}
 
 
-def test_the_own_node_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """What the right is for cycles: the entry is set, changed and removed, with many images on the node, too."""
+def test_the_own_node_s_entry_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
+    """It is set, changed and removed, also with as many images on the node as a kubelet reports."""
     made, own, _ = guarded
     names = [f"registry.example/{'x' * 80}/image@sha256:{'a' * 64}", f"registry.example/{'x' * 80}/image:v1"]
     images = [{"names": names, "sizeBytes": 1000 + number} for number in range(50)]  # nodeStatusMaxImages
     control_plane.api.ask("PATCH", f"/api/v1/nodes/{own}/status", {"status": {"images": images}})
-    remove = {"op": "remove", "path": ENTRY}
-    for operation in (ADD, {**ADD, "value": "7"}, remove, ADD):
+    for operation in (ADD, {**ADD, "value": "7"}, {"op": "remove", "path": ENTRY}, ADD):
         assert patch(control_plane, made.token, own, operation).status == 200
 
 
-ELSEWHERE: Final[tuple[dict[str, Any], ...]] = (
+ELSEWHERE: Final[tuple[Operation, ...]] = (
     {"op": "add", "path": "/status/capacity/example.com~1other", "value": "1"},
     {"op": "add", "path": "/status/capacity/cpu", "value": "1"},
     {"op": "remove", "path": "/status/capacity/memory"},
@@ -173,16 +146,19 @@ ELSEWHERE: Final[tuple[dict[str, Any], ...]] = (
     {"op": "add", "path": "/status/addresses", "value": [{"type": "InternalIP", "address": "192.0.2.9"}]},
     {"op": "add", "path": "/status/images", "value": [{"names": ["a.b/c"], "sizeBytes": 1}]},
     {"op": "add", "path": "/status/volumesInUse", "value": ["v"]},
-    {"op": "add", "path": "/metadata/labels/a", "value": "b"},
+    LABEL,
     {"op": "add", "path": "/metadata/annotations", "value": {"gpu-memory-watchdog/mode": "x"}},
     {"op": "add", "path": "/metadata/finalizers", "value": ["a.b/c"]},
     {"op": "remove", "path": "/status"},
 )
 
 
-def test_nothing_else_of_the_own_node_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """RBAC gives the whole status, and labels and annotations with it; the admission policy leaves one entry."""
-    made, own, _ = guarded
+def test_nothing_else_of_a_node_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
+    """RBAC gives the whole status, and labels and annotations with it; the admission policy leaves one entry.
+
+    The API server itself drops a change of the spec there. A token of another node's pod, or of none, changes nothing.
+    """
+    made, own, other = guarded
     before = control_plane.get("node", own)
     for operation in ELSEWHERE:
         for operations in ((operation,), (ADD, operation)):
@@ -190,95 +166,62 @@ def test_nothing_else_of_the_own_node_can_be_changed(control_plane: ControlPlane
             assert (answer.status, operations) == (403, operations)
             assert "the watchdog may only change" in answer.object["message"]
     assert control_plane.get("node", own) == before
+    taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "a.b/c", "effect": "NoSchedule"}]}
+    patch(control_plane, made.token, own, taint)
+    assert "a.b/c" not in json.dumps(control_plane.get("node", own)["spec"])
+    answer = patch(control_plane, made.token, other, ADD)
+    assert answer.status == 403
+    assert "the node that its pod is on" in answer.object["message"]
+    unbound = control_plane.service_account_token(made.identity.namespace, made.identity.name)
+    assert patch(control_plane, unbound, own, ADD).status == 403
 
 
-def test_whatever_rbac_is_given_beyond_it_the_rest_of_nodes_stays(
-    control_plane: ControlPlane, namespace: str, pods: Pods
-) -> None:
-    """The admission policy holds for nodes as a whole: a role that is widened by mistake opens nothing there."""
+def test_a_role_that_is_widened_opens_nothing_of_nodes(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
+    """The admission policy holds for nodes as a whole, whatever RBAC gives by mistake."""
     own = pods.node()
 
     def widened(identity: ServiceAccount) -> str:
         return render(parse(WHOLE), identity).replace('["nodes/status"]', '["nodes/status", "nodes"]')
 
     with acting(control_plane, namespace, widened, own) as made:
-        for operation in (
-            {"op": "add", "path": "/spec/unschedulable", "value": True},
-            {"op": "add", "path": "/metadata/labels/a", "value": "b"},
-        ):
+        for operation in ({"op": "add", "path": "/spec/unschedulable", "value": True}, LABEL):
             answer = patch(control_plane, made.token, own, operation, sub="")
             assert (answer.status, operation) == (403, operation)
             assert "the watchdog may only change" in answer.object["message"]
 
 
-def test_by_way_of_the_status_the_spec_is_not_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """The API server itself drops a change of the spec there: a taint can't be set."""
-    made, own, _ = guarded
-    taint = {"op": "add", "path": "/spec/taints", "value": [{"key": "a.b/c", "effect": "NoSchedule"}]}
-    patch(control_plane, made.token, own, taint)
-    assert "a.b/c" not in json.dumps(control_plane.get("node", own)["spec"])
-
-
-def test_no_other_node_can_be_changed(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """Whoever steals the token of one node's pod can't advertise on another one."""
-    made, _, other = guarded
-    answer = patch(control_plane, made.token, other, ADD)
-    assert answer.status == 403
-    assert "the node that its pod is on" in answer.object["message"]
-    assert RESOURCE not in control_plane.get("node", other)["status"]["capacity"]
-
-
-def test_a_token_of_no_pod_changes_no_node(control_plane: ControlPlane, guarded: Guarded) -> None:
-    """A token that was made by hand, or lies in a Secret, names no node."""
-    made, own, _ = guarded
-    token = control_plane.service_account_token(made.identity.namespace, made.identity.name)
-    assert patch(control_plane, token, own, ADD).status == 403
-
-
-def test_others_are_not_concerned(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
-    """The admission policies are for the watchdog's account alone: administrators and kubelets go on as before."""
+def test_others_are_not_affected(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
+    """The admission policies are for the watchdog's account alone: administrators and kubelets are as before."""
     _, own, other = guarded
     admin = control_plane.token("admin")
     assert patch(control_plane, admin, other, ADD).status == 200
-    assert patch(control_plane, admin, own, {"op": "add", "path": "/metadata/labels/a", "value": "b"}).status == 200
+    assert patch(control_plane, admin, own, LABEL).status == 200
     assert evict(control_plane, admin, pods.create(node=own), None).status == 201
 
 
-def evict(plane: ControlPlane, token: str, pod: Object, uid: str | None, *, dry: bool = False) -> Answer:
+def evict(plane: ControlPlane, token: str, pod: Object, uid: str | None) -> Answer:
     """An eviction of a pod, with this UID as its precondition."""
     meta = {key: pod["metadata"][key] for key in ("name", "namespace")}
     options = {} if uid is None else {"deleteOptions": {"preconditions": {"uid": uid}}}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, **options}
-    return plane.api.call("POST", f"{path_of(pod)}/eviction{'?dryRun=All' if dry else ''}", body, token=token)
+    return plane.api.call("POST", f"{path_of(pod)}/eviction", body, token=token)
 
 
-def test_only_the_pod_that_was_meant_is_evicted(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
-    """Without the UID of the pod an eviction is refused, whatever the watchdog would do; with another one, too."""
+def test_only_the_intended_pod_is_evicted(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
+    """Without its UID, with another one, in kube-system or by deletion, the server refuses, whatever is requested."""
     made, own, _ = guarded
     pod = pods.create(node=own)
+    system = pods.create(f"system-{secrets.token_hex(3)}", node=own, namespace="kube-system")
     for uid in (None, ""):
         answer = evict(control_plane, made.token, pod, uid)
         assert answer.status == 403
         assert "with the UID of the pod" in answer.object["message"]
     assert evict(control_plane, made.token, pod, "another").status == 409
-    assert pods.exists(pod)
-    assert evict(control_plane, made.token, pod, pod["metadata"]["uid"]).status == 201
-
-
-def test_nobody_is_evicted_from_the_system(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
-    """kube-system is kept out by the API server itself, with whatever precondition."""
-    made, own, _ = guarded
-    pod = pods.create(f"system-{secrets.token_hex(3)}", node=own, namespace="kube-system")
-    answer = evict(control_plane, made.token, pod, pod["metadata"]["uid"])
+    assert control_plane.api.call("DELETE", path_of(pod), token=made.token).status == 403
+    answer = evict(control_plane, made.token, system, system["metadata"]["uid"])
     assert answer.status == 403
     assert "of this namespace" in answer.object["message"]
     assert pods.exists(pod)
-    pods.delete(pod)
-
-
-def test_pods_are_not_deleted(control_plane: ControlPlane, guarded: Guarded, pods: Pods) -> None:
-    """No right to delete: an eviction that a budget blocks has no way around it."""
-    made, own, _ = guarded
-    pod = pods.create(node=own)
-    assert control_plane.api.call("DELETE", path_of(pod), token=made.token).status == 403
-    assert pods.exists(pod)
+    assert pods.exists(system)
+    pods.delete(system)
+    assert evict(control_plane, made.token, pod, pod["metadata"]["uid"]).status == 201

@@ -1,6 +1,8 @@
-"""The keeper of a node's capacity, tended as the daemon's loop does it, and what came of it."""
+"""The keeper of a node's capacity, run as the daemon's loop does it."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,22 +35,22 @@ def cards(*sizes: int | None) -> tuple[Gpu, ...]:
 class Upkeep:
     """A context manager: a loop that hands the node, a snapshot and the policy to the keeper, every 50 ms.
 
-    Change `snapshot`, `policy` and `has_lock` (of the node) at will; `notes` is what the keeper has said.
+    Change `snapshot`, `policy` and `has_lock` (of the node) at will; `notes` is what the keeper has reported.
     """
 
-    def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu, policy: Policy = POLICY) -> None:
+    def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu) -> None:
         self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
-        self.policy = policy
+        self.policy: Policy = POLICY
         self.has_lock = True
         self.notes: list[LogMessage] = []
         self._api = Api(kubeconfig)
-        self.feed = NodeInformer(self._api, node, Bell())
+        self.informer = NodeInformer(self._api, node, Bell())
         self.keeper = CapacityKeeper(self._api)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
     def __enter__(self) -> Self:
-        self.feed.start()
+        self.informer.start()
         self._thread.start()
         return self
 
@@ -56,7 +58,7 @@ class Upkeep:
         self._ended.set()
         self._thread.join(5)
         self.keeper.stop()
-        self.feed.stop()
+        self.informer.stop()
         self._api.close()
 
     def see(self, *gpus: Gpu, **more: Any) -> None:
@@ -71,7 +73,7 @@ class Upkeep:
     def _run(self) -> None:
         while not self._ended.wait(0.05):
             now = clock.now()
-            node, _ = self.feed.read(now)
+            node, _ = self.informer.read(now)
             if self.has_lock:
                 self.keeper.keep(node, replace(self.snapshot, at=now), self.policy)
             else:
@@ -79,13 +81,38 @@ class Upkeep:
             self.notes.extend(self.keeper.take_messages())
 
 
-def capacity_of(admin: Admin, node: str, resource: str = RESOURCE) -> int | None:
+def set_entry(admin: Admin, node: str, value: str) -> None:
+    """Set the entry as another writer does."""
+    change = {"status": {"capacity": {RESOURCE: value}, "allocatable": {RESOURCE: value}}}
+    admin.ask("PATCH", f"/api/v1/nodes/{node}/status", change)
+
+
+def capacity_of(admin: Admin, node: str) -> int | None:
     """What a node advertises, by value; None where it has no entry, or there is no node."""
     answer = admin.call("GET", f"/api/v1/nodes/{node}")
-    written = answer.object["status"].get("capacity", {}).get(resource) if answer.status == 200 else None
+    written = answer.object["status"].get("capacity", {}).get(RESOURCE) if answer.status == 200 else None
     return None if written is None else advertised(written)
 
 
-def wait_for(admin: Admin, node: str, amount: int | None, limit_s: float = 180.0) -> float:
+def wait_for(admin: Admin, node: str, amount: int | None) -> float:
     """Wait until a node advertises this amount; the seconds that it took."""
-    return wait_until(lambda: capacity_of(admin, node) == amount, f"{node} advertises {amount}", limit_s)
+    return wait_until(lambda: capacity_of(admin, node) == amount, f"{node} advertises {amount}")
+
+
+@contextmanager
+def repeating(act: Callable[[int], object], every_s: float) -> Iterator[None]:
+    """Inside, something is done again and again."""
+    ended = threading.Event()
+
+    def run() -> None:
+        number = 0
+        while not ended.wait(every_s):
+            act(number := number + 1)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(5)

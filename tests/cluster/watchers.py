@@ -1,6 +1,6 @@
 """Many daemons on one API server through an outage of it: `python -m tests.cluster.watchers --watchers 1000`.
 
-Each watcher is a pod feed of a node of its own, with its own `Api`, so with its own connection; they run in a few
+Each watcher is a pod informer of a node of its own, with its own `Api`, so with its own connection; they run in a few
 processes. Requests are counted at the server, from its audit log.
 """
 
@@ -65,7 +65,7 @@ class Result:
 
 
 class Crowd:
-    """Processes of watchers; each tells, when asked, how many of its feeds are without a problem and synced since."""
+    """Processes of watchers; each prints, on request, how many of its informers have no problem since a moment."""
 
     def __init__(self, config: Path, watchers: int) -> None:
         self._processes: list[subprocess.Popen[str]] = []
@@ -112,17 +112,17 @@ def _output(process: subprocess.Popen[str]) -> IO[str]:
 def follow(config: Path, nodes: Sequence[str]) -> None:
     """A process of the crowd: follows until its input ends."""
     bell = Bell()
-    feeds = [PodInformer(Api(config), node, bell) for node in nodes]
-    for feed in feeds:
-        feed.start()
+    informers = [PodInformer(Api(config), node, bell) for node in nodes]
+    for informer in informers:
+        informer.start()
     for line in sys.stdin:
         since_s = float(line)
-        well = [feed for feed in feeds if feed.view.problem is None and _heard(feed, since_s)]
+        well = [informer for informer in informers if informer.view.problem is None and _heard(informer, since_s)]
         print(len(well), flush=True)
 
 
-def _heard(feed: PodInformer, since_s: float) -> bool:
-    synced = feed.read(clock.now()).synced
+def _heard(informer: PodInformer, since_s: float) -> bool:
+    synced = informer.read(clock.now()).synced
     return synced is not None and synced.boottime_s >= since_s
 
 

@@ -9,7 +9,7 @@ from tests.stub import GIB, MIB
 
 DECLARED: Final = "1Gi"
 _OVER: Final = f"gpu={2 * GIB}"
-# What PID 1 of a container does at SIGTERM if the program says nothing of it: the kernel drops the signal
+# What PID 1 of a container does at SIGTERM unless the program handles it: the kernel drops the signal
 # (SIGNAL_UNKILLABLE in kernel/signal.c). Plain Python is such a program.
 STUBBORN: Final = container("main", "term=ignore", _OVER, memory=DECLARED)
 POLITE: Final = container("main", "term=exit", _OVER, memory=DECLARED)
@@ -55,7 +55,7 @@ def bare(name: str = "bare", *, restart: str = "Always") -> Object:
 
 
 def job(name: str, *, made_of: Object = STUBBORN, ignore_disruptions: bool = False, restart: str = "Never") -> Object:
-    """A Job that allows one failure; where told, it does not count what carries the condition DisruptionTarget."""
+    """A Job that allows one failure; on request, it does not count what carries the condition DisruptionTarget."""
     spec: Object = {"backoffLimit": 1, "template": _template(name, made_of, restartPolicy=restart)}
     if ignore_disruptions:
         spec["podFailurePolicy"] = _IGNORE_DISRUPTIONS

@@ -1,4 +1,4 @@
-"""What became of a workload, out of the changes of its pods."""
+"""What happened to a workload, from the changes of its pods."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,26 +8,25 @@ from tests.cluster.recorder import Change, Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class PodHistory:
     """All that was seen of the pods of one workload.
 
     `pods`: how many there were, by UID; `at_once`: the most whose containers ran at the same time. `restarts`: of
     containers in place, by name, the most of one pod. `ends`: exit code and reason of containers that ended.
-    `phases`: of pods. `waiting`: why containers waited. `disruptions`: the reasons of the condition DisruptionTarget.
-    `graces_s`: of deletions.
+    `waiting`: why containers waited. `disruptions`: the reasons of the condition DisruptionTarget. `graces_s`: of
+    deletions, without the kubelet's own 0 once the containers have ended.
     """
 
     pods: int
     at_once: int
     restarts: dict[str, int]
     ends: set[tuple[int, str]]
-    phases: set[str]
     waiting: set[str]
     disruptions: set[str]
     graces_s: set[int]
 
 
-def told(recorder: Recorder, namespace: str, app: str) -> Told:
+def pod_history(recorder: Recorder, namespace: str, app: str) -> PodHistory:
     """Sum up what the recorder has of a workload."""
     changes = list(recorder.of(namespace, app))
     seen = [change.pod for change in changes]
@@ -35,15 +34,14 @@ def told(recorder: Recorder, namespace: str, app: str) -> Told:
     restarts: dict[str, int] = {}
     for status in statuses:
         restarts[status["name"]] = max(restarts.get(status["name"], 0), status["restartCount"])
-    return Told(
+    return PodHistory(
         pods=len({pod["metadata"]["uid"] for pod in seen}),
         at_once=_at_once(changes),
         restarts=restarts,
         ends={end for status in statuses for end in _ends(status)},
-        phases={pod["status"]["phase"] for pod in seen},
         waiting={status["state"]["waiting"]["reason"] for status in statuses if "waiting" in status["state"]},
         disruptions={reason for pod in seen for reason in _disruptions(pod)},
-        graces_s={grace for pod in seen if (grace := pod["metadata"].get("deletionGracePeriodSeconds")) is not None},
+        graces_s={pod["metadata"].get("deletionGracePeriodSeconds", 0) for pod in seen} - {0},
     )
 
 

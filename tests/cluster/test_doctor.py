@@ -1,0 +1,277 @@
+"""`gpu-watchdog doctor` before a real API server: each fault is one finding, and nothing is changed."""
+
+import datetime as dt
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.cluster.accounts import Account, account, lacking, roles
+from tests.cluster.api_proxy import ApiProxy
+from tests.cluster.certificates import Authority
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.doctor_rig import Clinic
+from tests.cluster.network import Network
+from tests.cluster.pods import Pods
+from tests.cluster.tcp_proxy import TcpProxy
+from tests.node.support import cannot_run, wait_until
+from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount
+
+OBSERVES: Final = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "kill" }] }]'
+Verb = tuple[str, str]  # resource as RBAC writes it, verb
+EVERY: Final[tuple[Verb, ...]] = tuple((right.target, verb) for right in ALL_RIGHTS for verb in right.verbs)
+TO_ENFORCE: Final = [verb for verb in EVERY if verb[0] not in {"pods", "nodes"} or verb[1] == "get"]
+OF_THE_NODE: Final = [verb for verb in EVERY if verb[0] == "nodes"]
+DAY: Final = dt.timedelta(days=1)
+NewPatient = Callable[..., Account]
+
+
+@pytest.fixture
+def patient(control_plane: ControlPlane, clinic: Clinic, namespace: str) -> Iterator[NewPatient]:
+    """Makes accounts with every right that a policy can need but for some, of a pod on the clinic's node."""
+    with ExitStack() as stack:
+
+        def make(without: Collection[Verb] = ()) -> Account:
+            identity = ServiceAccount(namespace=namespace, name=f"watchdog-{secrets.token_hex(2)}")
+            given = roles(lacking(ALL_RIGHTS, without), identity)
+            return stack.enter_context(account(control_plane, given, identity, clinic.node))
+
+        yield make
+
+
+def test_all_is_well(control_plane: ControlPlane, clinic: Clinic, patient: NewPatient) -> None:
+    """With exactly the rights of the policy nothing is wrong, nothing is written, and each question is asked once."""
+    made = patient()
+    before = len(control_plane.requests(user=made.identity.user))
+    said = clinic.ask(made.kubeconfig)
+    assert (said.wrong(), said.code, said.stderr) == ({}, 0, "")
+    assert control_plane.url in said.what("api")
+    assert made.identity.user in said.what("api_credentials")
+    assert clinic.node in said.what("node_name")
+    assert said.what("pods").endswith(": 2")
+    assert "85899345920" in said.what("capacity")
+    asked = control_plane.requests(user=made.identity.user)[before:]
+    written = {each.resource for each in asked if each.verb not in {"get", "list", "watch"}}
+    assert written == {"selfsubjectreviews", "selfsubjectaccessreviews"}
+    assert len(asked) <= len(EVERY) + 8
+
+
+@pytest.mark.parametrize("missing", EVERY, ids=lambda each: f"{each[1]}-{each[0]}")
+def test_each_right_that_is_missing(clinic: Clinic, patient: NewPatient, missing: Verb) -> None:
+    """Without one verb, it alone is named, with the command that prints what to apply for this account."""
+    made = patient([missing])
+    said = clinic.ask(made.kubeconfig)
+    (text,) = said.wrong().values()
+    assert f" {missing[1]} {missing[0]}: " in text
+    whose = f"--namespace {made.identity.namespace} --service-account {made.identity.name}"
+    assert f"gpu-watchdog rights --policy {clinic.policy} {whose}" in text
+    assert said.code == (0 if missing[0] in {"events", "nodes/status"} else 1)
+
+
+def test_without_any_right(control_plane: ControlPlane, clinic: Clinic) -> None:
+    """An account with no role has each missing right as a finding, all at once."""
+    said = clinic.ask(control_plane.kubeconfig(token=control_plane.token("nobody")))
+    pieces = ("pods", "events", "node", "namespaces", "evict", "capacity")
+    assert (said.code, set(said.wrong())) == (1, {f"right_{piece}" for piece in pieces})
+
+
+def test_a_policy_that_observes(clinic: Clinic, patient: NewPatient) -> None:
+    """It needs little, and still observes without the right to see its node: then the pods show the node's name."""
+    clinic.policy.write_text(OBSERVES)
+    said = clinic.ask(patient(TO_ENFORCE).kubeconfig)
+    # The declarations of whole GPUs, which are the default, would read the node's labels.
+    assert (said.code, set(said.wrong())) == (0, {"rights_to_enforce", "node_object"})
+    assert "--enforce | kubectl apply -f -`" in said.wrong()["rights_to_enforce"]
+    blind = patient([*TO_ENFORCE, *OF_THE_NODE])
+    token = blind.plane.service_account_token(blind.identity.namespace, blind.identity.name)  # of no pod, so of no node
+    config = blind.plane.kubeconfig(token=token)
+    said = clinic.ask(config)
+    assert (said.code, set(said.wrong())) == (0, {"right_node", "rights_to_enforce"})
+    assert clinic.node in said.what("node_name")
+    similar = clinic.ask(config, node=f"{clinic.node}.example.com").wrong()["node_name"]
+    assert f"--node {clinic.node}" in similar
+    assert "not allowed" in clinic.ask(config, node="no-such-node").wrong()["node_name"]
+
+
+def _expired(plane: ControlPlane, made: Account) -> Path:
+    namespace, name = made.identity.namespace, made.identity.name
+    uid = plane.api.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
+    return plane.kubeconfig(token=plane.signer.token(namespace, name, uid, lasts_s=3600, begins_s=-2 * 3600 - 30))
+
+
+def _deleted(plane: ControlPlane, made: Account) -> Path:
+    namespace, name = made.identity.namespace, made.identity.name
+    plane.api.ask("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
+    wait_until(lambda: plane.api.call("GET", "/version", token=made.token).status == 401)
+    return made.kubeconfig
+
+
+def _old_certificate(plane: ControlPlane, _: Account) -> Path:
+    now = dt.datetime.now(dt.UTC)
+    return plane.kubeconfig(client=plane.authority.client("daemon", not_before=now - 9 * DAY, not_after=now - 2 * DAY))
+
+
+CREDENTIALS: Final[dict[str, tuple[Callable[[ControlPlane, Account], Path], str]]] = {
+    "an expired token": (_expired, "expired 1h ago"),
+    "a token of an account that was deleted": (_deleted, "(401)"),
+    "a token of no kind": (lambda plane, _: plane.kubeconfig(token="nonsense"), "(401)"),
+    "an expired client certificate": (_old_certificate, "certificate expired 2d ago"),
+    "none": (lambda plane, _: plane.kubeconfig(), "anonymous"),
+}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_credentials_that_are_not_accepted(
+    control_plane: ControlPlane, clinic: Clinic, patient: NewPatient, name: str
+) -> None:
+    """They are the only finding, with what can be known about them: dates, or the server's answer."""
+    make, fragment = CREDENTIALS[name]
+    wrong = clinic.ask(make(control_plane, patient())).wrong()
+    assert wrong.keys() == {"api_credentials"}
+    assert fragment in wrong["api_credentials"]
+
+
+def _html(status: int) -> Callable[[ControlPlane, TcpProxy, ApiProxy, Path], Path]:
+    def config(plane: ControlPlane, _: TcpProxy, api_proxy: ApiProxy, __: Path) -> Path:
+        api_proxy.answer(status, body=b"<html>hello</html>")
+        return plane.kubeconfig(token="t", server=api_proxy.url, ca=api_proxy.ca)
+
+    return config
+
+
+def _silent(plane: ControlPlane, tcp_proxy: TcpProxy, _: ApiProxy, __: Path) -> Path:
+    tcp_proxy.accept_silently()
+    return plane.kubeconfig(token="t", server=tcp_proxy.url)
+
+
+def _foreign(plane: ControlPlane, _: TcpProxy, __: ApiProxy, folder: Path) -> Path:
+    return plane.kubeconfig(token="t", ca=Authority(folder / "other").certificate)
+
+
+WAYS: Final[dict[str, tuple[Callable[[ControlPlane, TcpProxy, ApiProxy, Path], Path], str, str]]] = {
+    "silence": (_silent, "api", "does not respond"),
+    "a load balancer without a server": (_html(503), "api", "503: <html>hello</html>"),
+    "a page to log in": (_html(200), "api", "<html>hello</html>"),
+    "an unknown authority": (_foreign, "api_certificate", "unable to get local issuer"),
+    "no such kubeconfig": (lambda _, __, ___, folder: folder / "nowhere", "api_config", "nowhere can't be read"),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_way_that_leads_to_no_api_server(
+    control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProxy, api_proxy: ApiProxy, tmp_path: Path, name: str
+) -> None:
+    """It is the only finding about the cluster, within a bounded time."""
+    make, finding, fragment = WAYS[name]
+    said = clinic.ask(make(control_plane, tcp_proxy, api_proxy, tmp_path))
+    assert said.wrong().keys() == {finding}
+    assert fragment in said.wrong()[finding]
+    assert (said.code, said.lasted_s < 60) == (1, True)
+
+
+def test_a_certificate_for_another_address(control_plane: ControlPlane, clinic: Clinic) -> None:
+    """The server is reached by an address that its certificate does not have."""
+    with TcpProxy(control_plane.network, control_plane.port, listen=Network(address="127.0.0.2")) as proxy:
+        wrong = clinic.ask(control_plane.kubeconfig(token="t", server=proxy.url)).wrong()
+    assert wrong.keys() == {"api_certificate"}
+    assert "not valid for '127.0.0.2'" in wrong["api_certificate"]
+
+
+@pytest.mark.parametrize(
+    ("valid", "ahead", "fragment"),
+    [
+        ((-9 * DAY, -2 * DAY), 0 * DAY, "expired 2d ago"),
+        ((-9 * DAY, -2 * DAY), -3 * DAY, "this node's clock is 3d ahead"),
+        ((2.1 * DAY, 9 * DAY), 3 * DAY, "this node's clock is 3d behind"),
+    ],
+    ids=["expired", "a node ahead", "a node behind"],
+)
+def test_the_server_s_certificate_or_the_clock(
+    clinic: Clinic,
+    control_plane: ControlPlane,
+    tmp_path: Path,
+    valid: tuple[dt.timedelta, dt.timedelta],
+    ahead: dt.timedelta,
+    fragment: str,
+) -> None:
+    """The certificate is at fault if it is invalid by both clocks, otherwise this node's clock is."""
+    begins, ends = (dt.datetime.now(dt.UTC) + each for each in valid)
+    with ApiProxy(control_plane.api, tmp_path / "proxy", not_before=begins, not_after=ends) as proxy:
+        proxy.shift_clock(ahead.total_seconds())
+        wrong = clinic.ask(control_plane.kubeconfig(token="t", server=proxy.url, ca=proxy.ca)).wrong()
+        assert [dict(each.headers).get("Authorization") for each in proxy.seen] == [None]
+    assert wrong.keys() == {"api_certificate"}
+    assert fragment in wrong["api_certificate"]
+
+
+def test_a_wrong_clock(control_plane: ControlPlane, clinic: Clinic, patient: NewPatient, api_proxy: ApiProxy) -> None:
+    """It is a finding that blocks nothing, and is reported beside rejected credentials too."""
+    api_proxy.shift_clock(3600)
+    said = clinic.ask(patient().through(api_proxy))
+    assert (said.code, set(said.wrong())) == (0, {"api_clock"})
+    assert "clock is 1h behind" in said.wrong()["api_clock"]
+    refused = control_plane.kubeconfig(token="nonsense", server=api_proxy.url, ca=api_proxy.ca)
+    assert clinic.ask(refused).wrong().keys() == {"api_clock", "api_credentials"}
+
+
+def test_a_server_that_answers_too_slowly(clinic: Clinic, patient: NewPatient, api_proxy: ApiProxy) -> None:
+    """Each answer comes in time, all together do not: what was learned is reported, and what was waited for."""
+    made = patient()
+    api_proxy.delay(3)
+    said = clinic.ask(made.through(api_proxy))
+    assert made.identity.user in said.what("api_credentials")
+    (late,) = [found["what"] for found in said.findings if found["name"] == "api" and found["state"] == "missing"]
+    assert f"{api_proxy.url} did not answer all" in late
+    assert said.lasted_s < 60
+
+
+def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, patient: NewPatient) -> None:
+    """A server that throttles this account is reported as that: 429 is no missing right."""
+    made = patient()
+    with control_plane.throttle(made.identity.user):
+        wrong = clinic.ask(made.kubeconfig).wrong()
+    assert wrong.keys() == {"api"}
+    assert "answered 429" in wrong["api"]
+
+
+def test_in_a_pod(control_plane: ControlPlane, clinic: Clinic, patient: NewPatient, tmp_path: Path) -> None:
+    """Without a kubeconfig the pod's service account counts, and what is missing of its mount is named."""
+    if os.geteuid() != 0:
+        cannot_run("needs root, to mount what a kubelet mounts")
+    made, mounted = patient(), tmp_path / "serviceaccount"
+    mounted.mkdir()
+    (mounted / "token").write_text(made.token)
+    (mounted / "ca.crt").write_bytes(control_plane.ca.read_bytes())
+    uid = made.pod["metadata"]["uid"]
+    said = clinic.ask_in_pod(control_plane.port, mounted, uid)
+    assert (said.wrong(), said.code) == ({}, 0)
+    assert control_plane.url in said.what("api_config")
+    assert f"{made.identity.namespace}/{made.identity.name}-pod" in said.what("own_pod")
+    (mounted / "ca.crt").write_text("")
+    broken = clinic.ask_in_pod(control_plane.port, mounted, uid).wrong()
+    assert (set(broken), "ca.crt" in broken["api_config"]) == ({"api_config"}, True)
+    (mounted / "token").unlink()
+    broken = clinic.ask_in_pod(control_plane.port, mounted, uid).wrong()
+    assert (set(broken), "no token" in broken["api_config"]) == ({"api_config"}, True)
+
+
+def test_a_wrong_name_of_the_node(control_plane: ControlPlane, clinic: Clinic, patient: NewPatient, pods: Pods) -> None:
+    """A name that no node has, and one that was meant for another; the pod's token shows where it runs."""
+    made, other = patient(), pods.node()
+    free = control_plane.service_account_token(made.identity.namespace, made.identity.name)
+    config = control_plane.kubeconfig(token=free)
+    for name, remedy in (
+        ("no-such-node", "--node NAME"),
+        (f"{clinic.node}.example.com", f"--node {clinic.node}"),
+        (clinic.node.upper(), f"--node {clinic.node}"),
+    ):
+        wrong = clinic.ask(config, node=name).wrong()
+        assert wrong.keys() == {"node_name"}
+        assert remedy in wrong["node_name"]
+    wrong = clinic.ask(made.kubeconfig, node=other).wrong()
+    assert wrong.keys() == {"node_name", "own_pod"}
+    assert all(each in wrong["node_name"] for each in (f"--node {clinic.node}", other, "spec.nodeName"))
