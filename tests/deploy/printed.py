@@ -45,7 +45,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def all_blocks() -> list[Block]:
-    """Those of every page that tells how to install or upgrade, and of the README."""
+    """Those of every page."""
     return [block for page in PAGES if "templates" not in page.parts for block in blocks(page)]
 
 

@@ -44,7 +44,7 @@ def job(*flags: str) -> dict[str, Any]:
 
 
 def selectors(*flags: str) -> list[str]:
-    """What it is told to select."""
+    """Its selectors."""
     args: list[str] = job(*flags)["containers"][0]["args"]
     assert args[:4] == ["withdraw", "--all-nodes", "--resource", "example.com/vram"]
     assert args[4::2] == ["--selector"] * len(args[5::2])

@@ -26,7 +26,7 @@ _ENV: Final = {each["name"]: each.get("value") for each in _CONTAINER["env"]}
 
 
 def test_the_policy_is_the_one_that_ships() -> None:
-    """The ConfigMap holds config/policy.toml word for word, and nobody enforces by applying the base as it is."""
+    """The ConfigMap holds config/policy.toml word for word, and the base as it is does not enforce."""
     assert (_BASE / "policy.toml").read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
     assert load_policy(POLICY).mode == "observe"
 

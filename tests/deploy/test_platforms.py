@@ -74,14 +74,14 @@ def _affinity(spec: dict[str, Any]) -> tuple[str, ...]:
 
 
 def test_each_platform_has_values_and_a_section() -> None:
-    """Nobody finds a section without its values file, or one without the other."""
+    """No section lacks its values file, and no values file its section."""
     assert kustomize.PLATFORMS.keys() == _EXPECTED.keys()
     assert all(_section(platform) for platform in _EXPECTED)
 
 
 @pytest.mark.parametrize("platform", _EXPECTED)
 def test_what_a_platform_s_values_come_to(platform: str) -> None:
-    """Driver, runtime class, nodes, taints and security are those that the table in docs/install.md tells."""
+    """Driver, runtime class, nodes, taints and security are those in the table of docs/install.md."""
     template = daemonset(f"--values={kustomize.PLATFORMS[platform]}")["template"]
     expected = _EXPECTED[platform]
     spec = template["spec"]
@@ -111,13 +111,13 @@ def test_the_table_of_the_platforms_tells_it() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in _INSTALL.splitlines() if line[:3] == "| ["
     ]
-    told = {row[0].partition("(#")[2].removesuffix(")"): row for row in rows}
-    assert told.keys() == _EXPECTED.keys()
+    found = {row[0].partition("(#")[2].removesuffix(")"): row for row in rows}
+    assert found.keys() == _EXPECTED.keys()
     for platform, expected in _EXPECTED.items():
-        assert (f"`{expected.runtime}`" if expected.runtime else "none") in told[platform][1]
-        assert (f"`{expected.folder}`" in told[platform][2]) is (expected.folder is not None)
-        assert ("annotation" in told[platform][2]) is bool(expected.annotations)
-        assert told[platform][4].startswith("privileged" if expected.privileged else "minimal"), platform
+        assert (f"`{expected.runtime}`" if expected.runtime else "none") in found[platform][1]
+        assert (f"`{expected.folder}`" in found[platform][2]) is (expected.folder is not None)
+        assert ("annotation" in found[platform][2]) is bool(expected.annotations)
+        assert found[platform][4].startswith("privileged" if expected.privileged else "minimal"), platform
 
 
 def test_the_last_stage_has_every_platform_s_label() -> None:

@@ -132,7 +132,7 @@ def _uninstall_table() -> list[list[str]]:
 
 
 def test_the_uninstall_table_has_every_object() -> None:
-    """Each kind that the chart can make is told to go with it, and that of the namespace, which `delete -k` deletes."""
+    """Each kind that the chart can make is said to go with it, and so is the namespace, which `delete -k` deletes."""
     table = _uninstall_table()
     release = table[0][0]
     policy = (_DOCS / "capacity.md").read_text(encoding="utf-8")

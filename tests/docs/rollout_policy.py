@@ -18,7 +18,7 @@ def stages() -> str:
 
 
 def staged_policy() -> str:
-    """The whole policy, as somebody has it who did what the page says."""
+    """The whole policy, as it is once the page has been followed."""
     mode, rest = stages().split("\n", 1)
     kept = _REPLACED.sub("", SHIPPED.read_text(encoding="utf-8"))
     return f"{mode}\n{kept}\n{rest}"

@@ -49,7 +49,7 @@ def _example(cell: str) -> Pod:
 
 
 def _assess(pod: Pod, cell: str, under: Policy, *, everywhere: bool) -> tuple[Assessment, ...]:
-    """How a pod stands whose first container uses a byte on the first card, or on every one."""
+    """The assessment of a pod whose first container uses a byte on the first card, or on every one."""
     node, cards = read_node(cell)
     (identity, *_) = pod.containers[0].ids
     place = Place(kind=PlaceKind.POD, pod=pod.uid, container=identity)
@@ -128,7 +128,7 @@ def test_what_is_compared_with_what(row: tuple[str, ...]) -> None:
 
 def test_the_page_has_every_shape() -> None:
     """The tables have rows enough for all that the page promises."""
-    told = " ".join(" ".join(row) for row in SHAPE_ROWS)
+    documented = " ".join(" ".join(row) for row in SHAPE_ROWS)
     assert len(SHAPE_ROWS) >= 40
     for word in ("on 1", "side", "gpumem", "running init", "sidecar", "ephemeral", "MIG", "replicas", "limit=", "half"):
-        assert word in told
+        assert word in documented

@@ -75,7 +75,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("name", [*(str(page.relative_to(ROOT)) for page in PAGES), *_OTHERS])
 def test_pages_speak_of_the_product_alone(name: str) -> None:
-    """No page tells of the machine it was written on, of an index, or of how the work was organised."""
+    """No page mentions the machine it was written on, an index, or how the work was organised."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert not [line for line in text.splitlines() if _FORBIDDEN.search(line)]
 
@@ -92,7 +92,7 @@ def test_every_page_is_reachable() -> None:
     assert set(PAGES) <= reached
 
 
-def test_every_command_and_option_is_told() -> None:
+def test_every_command_and_option_is_documented() -> None:
     """The README or cli.md has each command, each option and each variable of the environment."""
     for name, command in main.commands.items():
         assert f"`{name}`" in MANUAL or f"gpu-watchdog {name}" in MANUAL, name
@@ -118,13 +118,13 @@ def _commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", _pages())
 def test_printed_commands_are_right(page: Path) -> None:
-    """Whoever copies a command line of gpu-watchdog from a page gets one that the program understands."""
+    """A command line of gpu-watchdog that is copied from a page is one that the program understands."""
     for name, *arguments in _commands(TEXTS[page]):
         command = main.commands.get(name)
         assert command is not None or name in ("--version", "--help"), name
         if command is not None:
             command.make_context(name, list(arguments), parent=click.Context(main))
-    # In a sentence a command may stand without what it needs.
+    # In a sentence a command may lack its arguments.
     for words in re.findall(r"`(?:kubectl [^`]+ )?gpu-watchdog ([a-z][^`|]*)", _FENCE.sub("", TEXTS[page])):
         name, *arguments = shlex.split(words)
         command = main.commands[name]
@@ -147,14 +147,14 @@ def test_printed_policies_are_valid(page: Path) -> None:
             parse_policy(body, page.name)
 
 
-def test_every_endpoint_is_told() -> None:
+def test_every_endpoint_is_documented() -> None:
     """cli.md has each path of the daemon, and each that it has is answered."""
-    told = _rows(CLI, "Endpoints")
-    assert told == {"/", "/metrics", "/healthz", "/readyz", "/api/status"}
+    documented = _rows(CLI, "Endpoints")
+    assert documented == {"/", "/metrics", "/healthz", "/readyz", "/api/status"}
     server = HttpServer("127.0.0.1:0", Endpoints(Metrics(), 1.0))
     server.start()
     try:
-        for path in told:
+        for path in documented:
             connection = HTTPConnection("127.0.0.1", server.port, timeout=5)
             connection.request("GET", path)
             assert connection.getresponse().status != HTTPStatus.NOT_FOUND, path
@@ -164,13 +164,13 @@ def test_every_endpoint_is_told() -> None:
 
 
 def _rows(text: str, heading: str) -> set[str]:
-    """What stands in backticks in the first cells of the table below a heading."""
+    """What is in backticks in the first cells of the table below a heading."""
     body = text.partition(f"\n## {heading}\n")[2] or text.partition(f"\n### {heading}\n")[2]
     body = re.split(r"^##", body, maxsplit=1, flags=re.MULTILINE)[0]
     return set(re.findall(r"^\| `([^`]+)` \|", body, re.MULTILINE))
 
 
-def test_every_suspension_is_told() -> None:
+def test_every_suspension_is_documented() -> None:
     """troubleshooting.md says of each reason against enforcing what it means and what helps; and of no other."""
     assert _rows(TROUBLES, "Enforcement is suspended") == REMEDIES.keys()
 
@@ -195,13 +195,13 @@ def _unready_lines(tmp_path: Path) -> Iterator[str]:
     yield from (second.problem, nowhere.problem)
 
 
-def test_every_reason_for_not_being_ready_is_told(tmp_path: Path) -> None:
+def test_every_reason_for_not_being_ready_is_documented(tmp_path: Path) -> None:
     """Each reason that /readyz gives is in troubleshooting.md word for word, with its remedy."""
-    told = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(TROUBLES, "Not ready")]
+    documented = [re.sub(r"\b(N|PATH|CAUSE)\b", ".+", re.escape(line)) for line in _rows(TROUBLES, "Not ready")]
     lines = list(_unready_lines(tmp_path))
     assert len(lines) >= 6
     for line in lines:
-        assert any(re.fullmatch(pattern, line) for pattern in told), line
+        assert any(re.fullmatch(pattern, line) for pattern in documented), line
 
 
 def test_every_page_lists_its_sections() -> None:
@@ -211,18 +211,18 @@ def test_every_page_lists_its_sections() -> None:
         assert set(re.findall(r"\]\(#([^)]+)\)", contents)) == _anchors(text) - {name}
 
 
-def test_every_gap_is_told() -> None:
+def test_every_gap_is_documented() -> None:
     """troubleshooting.md has each reason for a gap with its meaning and its remedy; and no other."""
     assert _rows(TROUBLES, "Gaps") == {reason.value for reason in GapReason}
 
 
-def test_every_brake_and_reason_is_told() -> None:
+def test_every_brake_and_reason_is_documented() -> None:
     """What a plan entry is withheld by, and why bytes belong to no pod: each has its row."""
     assert _rows(TEXTS[ROOT / "docs" / "brakes.md"], "The brakes, in order") == {brake.value for brake in Brake}
     assert _rows(TROUBLES, "Unattributed memory") == {reason.value for reason in Reason}
 
 
-def test_every_metric_is_told() -> None:
+def test_every_metric_is_documented() -> None:
     """metrics.md has a row for each metric that the code exports, with its labels, and none for any other."""
     metrics = Metrics()
     metrics.update(climbing())
@@ -232,22 +232,22 @@ def test_every_metric_is_told() -> None:
         name = family.name.removeprefix("gpu_watchdog_") + suffixes.get(family.type, "")
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         exported[name] = labels if family.samples else None
-    told = {
+    documented = {
         name: {label.strip() for label in labels.split(",")} - {""}
         for name, labels in re.findall(r"^\| `([a-z_]+)` \| ([a-z0-9, ]*)\|", METRICS, re.MULTILINE)
     }
-    assert told.keys() == exported.keys()
-    assert told == {name: told[name] if labels is None else labels for name, labels in exported.items()}
+    assert documented.keys() == exported.keys()
+    assert documented == {name: documented[name] if labels is None else labels for name, labels in exported.items()}
 
 
-def test_every_value_of_a_label_is_told() -> None:
+def test_every_value_of_a_label_is_documented() -> None:
     """metrics.md names each verdict, each result and each brake that a label can have."""
     results = {result.value for result in Result if result is not Result.OBSERVED}
     for word in {*results, *(verdict.value for verdict in Verdict), *(brake.value for brake in Brake)}:
         assert f"`{word}`" in METRICS, word
 
 
-def test_every_module_is_told() -> None:
+def test_every_module_is_documented() -> None:
     """architecture.md names each package and each module of the folders that say the flow, once it is there."""
     text = TEXTS[ROOT / "docs" / "architecture.md"]
     package = ROOT / "watchdog"

@@ -37,7 +37,7 @@ def example(title: str) -> str:
 
 @pytest.mark.parametrize("reason", sorted(REASONS))
 def test_each_reason_has_the_note_that_is_written(reason: str) -> None:
-    """Whoever looks a reason up sees what a pod gets, to the letter, and the action that machines read."""
+    """Each reason is there with the note that a pod gets, to the letter, and the action that machines read."""
     pod_event = occurrences()[reason]
     assert example(reason) == pod_event.note
     assert section(reason).strip().startswith(f"`{pod_event.action}`. ")
@@ -49,11 +49,11 @@ def test_the_page_has_each_reason_and_no_other() -> None:
 
 
 def test_observe_mode_is_shown() -> None:
-    """Nobody has to guess what `[events] observe` writes."""
+    """The page shows what `[events] observe` writes."""
     assert example("In observe mode") == occurrences()["observed"].note
 
 
-def test_every_annotation_is_told() -> None:
+def test_every_annotation_is_documented() -> None:
     """What machines read is a table on the page, and nothing else is written."""
     written = {
         key.partition("/")[2] for each in (*occurrences().values(), *told(misdeclaring())) for key in each.annotations

@@ -25,7 +25,7 @@ def test_each_family_says_what_it_means() -> None:
 
 
 def test_every_family_of_pods_and_cards_is_asked_for() -> None:
-    """What people scrape, they are shown what for: each gauge of a card, pod or account stands in a query."""
+    """Each gauge of a card, pod or account has a query that uses it."""
     asked = "\n".join(question.query for question in questions())
     spared = {"gpu_memory_reserved_bytes"}  # is part of the residual, and of no question of its own
     gauges = [each.name for each in FAMILIES if each.name.startswith(("gpu_", "pod_", "account", "container_"))]

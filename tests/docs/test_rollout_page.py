@@ -16,7 +16,7 @@ from watchdog.kube.rights import Piece, rights_of
 _DOCS: Final = Path(__file__).parents[2] / "docs"
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
-# They tell nobody to run a shell in the pod: the image has none.
+# Commands that run a shell or its tools in the pod.
 _SHELLS: Final = re.compile(r"gpu-memory-watchdog exec [^\n]*-- *(?:sh|bash|touch|rm|cat|ls|env)\b")
 
 
@@ -84,5 +84,5 @@ def test_a_share_on_gke(label: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(path for path in _DOCS.rglob("*.md") if "templates" not in path.parts))
 def test_no_page_runs_a_shell_in_the_pod(page: Path) -> None:
-    """The image has no shell and none of its tools; whoever copies such a command gets an error in an emergency."""
+    """The image has no shell and none of its tools; such a command would fail in an emergency."""
     assert not _SHELLS.findall(page.read_text(encoding="utf-8"))

@@ -36,12 +36,12 @@ def _tables() -> list[list[str]]:
         (4, STATUS["plan"][0]),
     ],
 )
-def test_every_key_of_the_status_is_told(table: int, row: dict[str, Any]) -> None:
-    """Whoever reads the status finds each of its keys on the page, in the order of the document, and no other."""
+def test_every_key_of_the_status_is_documented(table: int, row: dict[str, Any]) -> None:
+    """Each key of the status is on the page, in the order of the document, and no other."""
     assert _tables()[table] == list(row)
 
 
-def test_every_key_of_what_was_done_lately_is_told(tmp_path: Path) -> None:
+def test_every_key_of_what_was_done_lately_is_documented(tmp_path: Path) -> None:
     """The same for an action, as the journal of a daemon gives it."""
     journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
     key = ProcessKey(pid=101, start_ticks=1010)
@@ -52,6 +52,6 @@ def test_every_key_of_what_was_done_lately_is_told(tmp_path: Path) -> None:
     assert [f"`{name}`" in TEXT for name in row["signals"][0]] == [True] * 3
 
 
-def test_every_key_of_the_health_is_told() -> None:
+def test_every_key_of_the_health_is_documented() -> None:
     """The same for how the watchdog is."""
     assert _tables()[6] == list(HealthStatus.__struct_fields__)

@@ -25,7 +25,7 @@ def section(title: str) -> str:
 
 
 def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
-    """Somebody with the page beside a terminal finds the same words in both."""
+    """The page shows the same words as a terminal."""
     block = re.findall(r"(?:^    .*\n)+", section("Read the Event"), re.MULTILINE)[0]
     shown = " ".join(textwrap.dedent(block).split())
     plan, of = killing(), Owner(kind="StatefulSet", name="notebook")
@@ -37,7 +37,7 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
 
 @pytest.mark.parametrize("reason", sorted(tiding_form.ACTIONS))
 def test_each_reason_is_explained(reason: str) -> None:
-    """Whatever stands in `describe`, the page has it."""
+    """The page has every reason that `describe` may show."""
     assert f"`{reason}`" in section("Read the Event")
 
 
@@ -50,7 +50,7 @@ def test_what_to_declare_is_as_an_event_says_it() -> None:
 
 
 def test_the_allowance_is_the_one_that_ships() -> None:
-    """What a tenant is told to be given on top is what the policy has unless it says otherwise."""
+    """The allowance on the page is the default of the policy."""
     own = Allowance()
     assert (own.per_context, own.max_contexts) == (512 * 2**20, 4)
     assert own.percent * 100 == 2

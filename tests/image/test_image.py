@@ -97,7 +97,7 @@ def test_nothing_is_put_on_the_base_but_the_environment_and_the_policy(builder: 
 
 
 def _contents(root: Path) -> dict[Path, tuple[str, int, int]]:
-    """Every file and link below a root: what tells that it is another one, without the time it was written at."""
+    """Every file and link below a root: what distinguishes it, without the time it was written at."""
     found = {}
     for path in root.rglob("*"):
         if path.is_symlink() or not path.is_dir():

@@ -16,7 +16,7 @@ class RefusedError(RuntimeError):
 def ask(port: int, method: str, path: str, body: object = None, *, kind: str = "application/json") -> bytes:
     """The body of a successful answer; `body` is bytes of this kind, or an object for JSON.
 
-    Raises RefusedError, and OSError where nobody answers.
+    Raises RefusedError, and OSError where there is no answer.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
@@ -48,7 +48,7 @@ def is_ready(port: int) -> bool:
 
 
 def wait_for(look: Callable[[], T], what: Callable[[], str], limit_s: float) -> T:
-    """Look again and again until something is there, and give it; fails after `limit_s`, saying what there is."""
+    """Wait until something is there, and give it; fails after `limit_s`, with what there is."""
     deadline = time.monotonic() + limit_s
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {limit_s:.0f} s: {what()}"

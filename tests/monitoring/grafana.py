@@ -1,6 +1,6 @@
 """What Grafana makes of a dashboard's queries before Prometheus gets them: variables, and the marks in the graphs.
 
-Told after Grafana's own code: escaping.ts, annotations.ts and metric_find_query.ts in packages/grafana-prometheus/src,
+After Grafana's own code: escaping.ts, annotations.ts and metric_find_query.ts in packages/grafana-prometheus/src,
 and MultiValueVariable and metricNamesToVariableValues of @grafana/scenes.
 """
 
@@ -30,7 +30,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Somebody who looks at the dashboard: which time range (Unix seconds), and what is chosen in its variables.
+    """A viewer of the dashboard: which time range (Unix seconds), and what is chosen in its variables.
 
     What is not in `chosen` is All, or the first of the values where a variable has no All. `interval_s` is the scrape
     interval that the data source is set up with; it is the step of the graphs, too.

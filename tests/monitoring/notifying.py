@@ -20,7 +20,7 @@ Config = dict[str, Any]
 
 
 def example(receiver: str, *, wait: str | None = None) -> Config:
-    """The configuration, telling a receiver at this URL; with `wait` everything is told after that time."""
+    """The configuration with a receiver at this URL; with `wait` every alert is sent after that time."""
     text = EXAMPLE.read_text(encoding="utf-8")
     assert _RECEIVER in text
     config: Config = yaml.safe_load(text.replace(_RECEIVER, receiver))
@@ -45,8 +45,8 @@ def with_waits(file: Path, waits: Mapping[str, str]) -> str:
     return yaml.safe_dump(rules, sort_keys=False, width=1000)
 
 
-def told_for_s(name: str) -> int:
-    """For how many seconds an alert tells of a moment: the number of `> time() - 600`."""
+def fires_for_s(name: str) -> int:
+    """For how many seconds an alert fires about a moment: the number of `> time() - 600`."""
     (expr,) = (rule["expr"] for rule in alerting_rules() if rule["alert"] == name)
     return int(re.findall(r"> time\(\) - (\d+)", expr)[0])
 
@@ -75,4 +75,4 @@ def _hurry(route: Config) -> None:
         _hurry(each)
 
 
-__all__ = ["ALERTS", "EXAMPLE", "RECORDING", "alerting_rules", "example", "hurried", "told_for_s", "with_waits"]
+__all__ = ["ALERTS", "EXAMPLE", "RECORDING", "alerting_rules", "example", "fires_for_s", "hurried", "with_waits"]

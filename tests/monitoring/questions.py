@@ -40,7 +40,7 @@ _SILENT: Final = "GPU-00000000-0000-0000-0000-000000000031"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A query of the page, and the heading below which it stands."""
+    """A query of the page, and its heading."""
 
     heading: str
     query: str
@@ -115,7 +115,7 @@ def _spoil(world: Node, running: Daemon, policy: Path) -> None:
 
 @contextlib.contextmanager
 def _hung(root: Path) -> Iterator[int]:
-    """A daemon whose first look at the driver never ends; gives its port."""
+    """A daemon whose first call into the driver never ends; gives its port."""
     root.mkdir()
     stub = Stub(gpus=(StubGpu(uuid="GPU-4"),), delays=(StubDelay(call=LISTS[0], ms=3_600_000),)).write(
         root / "nvml.txt"

@@ -12,7 +12,7 @@ from tests.node.support import REPOSITORY
 DEPLOY: Final = REPOSITORY / "deploy" / "prometheus"
 JOB: Final = "gpu-memory-watchdog"
 NAMESPACE: Final = "gpu-memory-watchdog"
-# What stands in deploy/ is for a cluster; a test has no time for it.
+# The intervals in deploy/ are for a cluster; a test has no time for them.
 _QUICK: Final = {"scrape_interval": "200ms", "scrape_timeout": "200ms"}
 Config = dict[str, Any]
 
@@ -81,7 +81,7 @@ def through_api(job: Config, *, server: str, ca: Path, token: Path) -> Config:
 
 
 def through_file(job: Config, found: Path) -> Config:
-    """The same job for a Prometheus that can't ask Kubernetes itself: what was discovered stands in a file."""
+    """The same job for a Prometheus that can't ask Kubernetes itself: what was discovered is in a file."""
     kept = {key: value for key, value in job.items() if key != "kubernetes_sd_configs"}
     return {**kept, "file_sd_configs": [{"files": [str(found)]}]}
 

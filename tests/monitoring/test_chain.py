@@ -6,12 +6,12 @@ from typing import Final
 import pytest
 
 from tests.monitoring.chain import FAST, NAMESPACE, OVER, QUICK, Chain, chain, go_killed, go_over, table
-from tests.monitoring.notifying import told_for_s
+from tests.monitoring.notifying import fires_for_s
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 # Two thirds of the time for which the alert of a kill fires, at the fast pace.
-_A_WHILE_S: Final = told_for_s("GPUMemoryPodKilled") / FAST.times * 2 / 3
+_A_WHILE_S: Final = fires_for_s("GPUMemoryPodKilled") / FAST.times * 2 / 3
 
 
 @pytest.fixture(scope="module")

@@ -30,12 +30,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
 
 @pytest.fixture(scope="module")
 def viewer(world: SharedNode) -> Viewer:
-    """Somebody who looks at all of it."""
+    """A viewer who has chosen everything."""
     return looking(world)
 
 
 def looking(world: SharedNode, **chosen: str) -> Viewer:
-    """Somebody who has chosen one value of some variables."""
+    """A viewer who has chosen one value of some variables."""
     return Viewer(
         prometheus=world.prometheus,
         document=DOCUMENT,
@@ -69,7 +69,7 @@ def rows(viewer: Viewer, title: str, letter: str, label: str = "pod") -> dict[st
 
 @pytest.mark.parametrize(("title", "letter"), QUERIES)
 def test_each_query_gives_data(viewer: Viewer, title: str, letter: str) -> None:
-    """Every query of every panel finds its metrics, its labels and its joins in what a daemon really tells."""
+    """Every query of every panel finds its metrics, its labels and its joins in what a daemon really exposes."""
     found = numbers(viewer.ask(title, letter))
     assert found
     assert all(map(math.isfinite, found)), found
@@ -120,7 +120,7 @@ def test_the_pods_table_is_right(viewer: Viewer) -> None:
     assert rows(viewer, "Used and not declared", "A") == {"stranger": GIB}
 
 
-def test_bars_count_each_deed_once(world: SharedNode, viewer: Viewer) -> None:
+def test_bars_count_each_action_once(world: SharedNode, viewer: Viewer) -> None:
     """The bars of a graph are whole numbers that add up to what was counted: nothing is estimated, or counted twice."""
     for title, counter in (
         ("Actions over time", "actions"),
@@ -174,9 +174,7 @@ def test_a_card_is_filled_by_its_pods_and_the_rest(world: SharedNode) -> None:
         ("Warnings", "Warn: done", "lab/creeper"),
     ],
 )
-def test_deeds_are_marked_when_they_were_done(
-    world: SharedNode, viewer: Viewer, name: str, title: str, pod: str
-) -> None:
+def test_actions_are_marked_at_their_times(world: SharedNode, viewer: Viewer, name: str, title: str, pod: str) -> None:
     """An action is marked at its own time, not the scrape's: the gauge's value is a time, in ms for Grafana."""
     marks = viewer.marks(MARKS[name])
     assert [title] == sorted({each.title for each in marks})

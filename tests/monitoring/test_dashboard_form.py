@@ -1,4 +1,4 @@
-"""The dashboard's form: what Grafana needs to import it, and what somebody needs to read it."""
+"""The dashboard's form: what Grafana needs to import it, and what a reader needs."""
 
 import json
 import re

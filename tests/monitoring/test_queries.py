@@ -12,7 +12,7 @@ from tests.monitoring.questions import Question, questions, trouble_everywhere
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
 _WELL: Final = "Is the watchdog itself healthy?"
-# Nobody waits so long here: it is asked what Prometheus would say if nothing changed until then. It looks back 5 min.
+# No test waits so long: Prometheus is asked what it would answer if nothing changed until then. It looks back 5 min.
 _LATER_S: Final = {
     "time() - gpu_watchdog_last_cycle_timestamp_seconds > 60": 120.0,
     "time() - gpu_watchdog_pods_last_sync_timestamp_seconds > 180": 240.0,

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.monitoring.notifying import alerting_rules, example, told_for_s
+from tests.monitoring.notifying import alerting_rules, example, fires_for_s
 from tests.worlds import step
 from watchdog.core.policy import Policy
 
@@ -43,4 +43,4 @@ def test_the_end_is_still_sent_when_nothing_silences_it_any_more(name: str) -> N
     end comes an evaluation later. The other end is sent each minute, at the evaluation after that.
     """
     action_s = step("100%", 0, "kill").grace_s + Policy(sha256="", source="").release_timeout_s
-    assert told_for_s(name) + action_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S
+    assert fires_for_s(name) + action_s + EVALUATION_S + RESEND_S + EVALUATION_S < RETENTION_S

@@ -30,8 +30,8 @@ _PINNED: Final = re.compile(r"^([a-z0-9.-]+)==(\S+)", re.MULTILINE)
 _CHART: Final = f"gpu-memory-watchdog-{__version__}.tgz"
 
 
-def told(*command: str, folder: Path | None = None) -> str:
-    """What a command says that must succeed."""
+def call(*command: str, folder: Path | None = None) -> str:
+    """What a command prints, which must succeed."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -62,7 +62,7 @@ def blob(archive: Path, digest: str) -> bytes:
 
 
 def test_the_same_commit_gives_the_same_bytes(released: Released, again: Released) -> None:
-    """Whoever doubts a release makes it again: every file of it is equal, the image and the lists included."""
+    """A release can be made again to check it: every file of it is equal, the image and the lists included."""
     first, second = (
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in each.folder.iterdir()}
         for each in (released, again)
@@ -81,7 +81,7 @@ def test_all_of_it_is_there(released: Released) -> None:
 
 def test_the_checksums_hold(released: Released, tmp_path: Path) -> None:
     """sha256sum accepts every file; with one byte changed it names the file."""
-    said = told("sha256sum", "--check", "--strict", "SHA256SUMS", folder=released.folder)
+    said = call("sha256sum", "--check", "--strict", "SHA256SUMS", folder=released.folder)
     names = {line.removesuffix(": OK") for line in said.splitlines()}
     assert names == {path.name for path in released.folder.iterdir()} - {"SHA256SUMS"}
     broken = tmp_path / "broken"
@@ -101,13 +101,13 @@ def test_the_checksums_hold(released: Released, tmp_path: Path) -> None:
 
 def test_the_wheel_runs(released: Released, tmp_path: Path) -> None:
     """Installed by hash into a fresh environment, as docs/release.md says, it has its version and all schemes."""
-    told(sys.executable, "-m", "venv", str(tmp_path / "venv"))
+    call(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     pip = [str(tmp_path / "venv/bin/pip"), "--disable-pip-version-check", "install", "--quiet"]
-    told(*pip, "--require-hashes", "-r", str(released.folder / "requirements.txt"))
-    told(*pip, "--no-deps", str(released.file("*.whl")))
-    said = told(str(tmp_path / "venv/bin/gpu-watchdog"), "--version", folder=tmp_path)
+    call(*pip, "--require-hashes", "-r", str(released.folder / "requirements.txt"))
+    call(*pip, "--no-deps", str(released.file("*.whl")))
+    said = call(str(tmp_path / "venv/bin/gpu-watchdog"), "--version", folder=tmp_path)
     assert said == f"gpu-watchdog, version {__version__}\n"
-    schemes = json.loads(told(str(tmp_path / "venv/bin/gpu-watchdog"), "check", "--schemes", "--json", folder=tmp_path))
+    schemes = json.loads(call(str(tmp_path / "venv/bin/gpu-watchdog"), "check", "--schemes", "--json", folder=tmp_path))
     assert [each["name"] for each in schemes["schemes"]] == list(all_schemes())
     shutil.rmtree(tmp_path / "venv")  # 80 MB that pytest would keep
 
@@ -120,21 +120,21 @@ def test_the_image_is_loaded_and_runs(released: Released, tmp_path: Path) -> Non
         container = store.buildah("from", "--pull-never", name).strip()
         root = store.buildah("mount", container).strip()
         assert (
-            told("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version").split()[2] == __version__
+            call("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version").split()[2] == __version__
         )
         labels = json.loads(store.inspect(name)["Config"])["config"]["Labels"]
     finally:
         store.close()
     prefix = "org.opencontainers.image"
     says = json.loads(released.file("release.json").read_text(encoding="utf-8"))
-    commit = told("git", "rev-parse", "HEAD", folder=released.source).strip()
+    commit = call("git", "rev-parse", "HEAD", folder=released.source).strip()
     assert (labels[f"{prefix}.version"], labels[f"{prefix}.revision"]) == (__version__, commit)
     (image,) = says["images"]
     assert (labels[f"{prefix}.base.name"], labels[f"{prefix}.base.digest"]) == (image["base"], image["base_digest"])
     # What the workflow reads for the provenance.
     workflow = (REPOSITORY / ".github/workflows/release.yml").read_text(encoding="utf-8")
     (program,) = re.findall(r"jq --exit-status --raw-output '([^']+)' release\.json", workflow)
-    assert told("jq", "-er", program, str(released.folder / "release.json")).strip() == image["digest"]
+    assert call("jq", "-er", program, str(released.folder / "release.json")).strip() == image["digest"]
     assert labels[f"{prefix}.source"] == says["url"] == URL
     listed = about(released.file("*-linux-*.cdx.json"))
     assert (listed["oci:base.digest"], listed["oci:manifest.digest"]) == (image["base_digest"], image["digest"])
@@ -168,14 +168,14 @@ def test_the_images_list_has_what_dpkg_has(released: Released, tmp_path: Path) -
     """The base's packages, in the versions that dpkg itself reads from its records; most with licences."""
     (tmp_path / "dpkg/updates").mkdir(parents=True)
     (tmp_path / "dpkg/status").write_bytes(member(base_archive(), "./var/lib/dpkg/status"))
-    said = told("dpkg-query", f"--admindir={tmp_path / 'dpkg'}", "-W", "-f", "${Package} ${Version}\n")
+    said = call("dpkg-query", f"--admindir={tmp_path / 'dpkg'}", "-W", "-f", "${Package} ${Version}\n")
     found = components(released.file("*-linux-*.cdx.json"), "deb")
     assert {name: each["version"] for name, each in found.items()} == dict(line.split() for line in said.splitlines())
     assert sum("licenses" in each for each in found.values()) > len(found) / 2
 
 
 def test_the_wheels_list_has_all_that_is_locked(released: Released) -> None:
-    """Whoever installs the wheel by the lock file gets what its list says, from files of these hashes."""
+    """The wheel installed by the lock file has what its list says, from files of these hashes."""
     lock = (REPOSITORY / "requirements" / "run.txt").read_text(encoding="utf-8")
     found = components(released.file("*any.cdx.json"), "pypi")
     assert {name: each["version"] for name, each in found.items()} == dict(_PINNED.findall(lock))
@@ -199,11 +199,11 @@ def test_lists_tell_what_needs_what(released: Released) -> None:
 def test_the_chart_is_of_the_release(released: Released) -> None:
     """Helm reads the packed chart: its versions are the release's, and what it renders has the release's image."""
     chart = str(released.folder / _CHART)
-    shown = yaml.safe_load(told(str(helm()), "show", "chart", chart))
+    shown = yaml.safe_load(call(str(helm()), "show", "chart", chart))
     assert (shown["version"], shown["appVersion"]) == (__version__, __version__)
     assert shown["home"] == URL
     rules = "--set=prometheus.rules.create=true"
-    rendered = told(str(helm()), "template", "x", chart, "--namespace=gpu-memory-watchdog", rules)
+    rendered = call(str(helm()), "template", "x", chart, "--namespace=gpu-memory-watchdog", rules)
     alerts = released.file("alerts.yaml").read_text(encoding="utf-8")
     for text in (alerts, rendered):
         pages = {each.partition("#")[0] for each in re.findall(r"runbook_url: (\S+)", text)}

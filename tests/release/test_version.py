@@ -1,4 +1,4 @@
-"""The version stands in one place, and everything that says it follows."""
+"""The version is in one place, and everything that has it follows."""
 
 import re
 import tomllib

@@ -90,7 +90,7 @@ def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
 
 
 def test_a_page_loads_nothing_from_elsewhere(pages: dict[Path, Page]) -> None:
-    """The site works without a network, and a reader's browser asks nobody else."""
+    """The site works without a network, and a reader's browser asks no other server."""
     assert [each for page in pages.values() for each in page.loads if re.match(r"https?:|//", each)] == []
 
 

@@ -1,4 +1,4 @@
-"""Over time: who is on a card, a pod's use against what it is allowed, accounts by verdict."""
+"""Over time: the pods on a card, a pod's use against what it is allowed, accounts by verdict."""
 
 from tools.dashboard.kinds import curves
 from tools.dashboard.panels import (

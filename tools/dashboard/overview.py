@@ -1,4 +1,4 @@
-"""The first row: who is over, who was killed, and whether the watchdog does what it was told to do."""
+"""The first row: who is over, who was killed, and whether the watchdog does what its policy says."""
 
 from typing import Any, Final
 

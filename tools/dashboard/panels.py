@@ -41,7 +41,7 @@ class Query:
 class Panel:
     """A panel: what it asks, in which unit, how it looks. `width` is of 24 columns, `height` in grid units.
 
-    `steps` are the thresholds: a value from which on (None: the lowest) a colour holds. `none` is what stands where
+    `steps` are the thresholds: a value from which on (None: the lowest) a colour holds. `none` is shown where
     there is no data. `points` is how many of a series are asked for at most, where that is not the panel's width.
     `step` is how long a step of time is at least. `repeat` is the variable of whose values each gets such a panel.
     """
@@ -64,7 +64,7 @@ class Panel:
     step: str = ""
 
     def to_json(self, number: int, place: Mapping[str, int]) -> Json:
-        """Give it as it stands in the dashboard."""
+        """Give it as it is in the dashboard."""
         defaults = {
             "color": {"mode": "thresholds"},
             "noValue": self.none,

@@ -1,4 +1,4 @@
-"""The dashboard as it stands in deploy/grafana."""
+"""The dashboard as it is in deploy/grafana."""
 
 import json
 from typing import Final

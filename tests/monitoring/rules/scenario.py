@@ -27,7 +27,7 @@ def scenario(alert: str, **story: Any) -> Callable[[Scenario], Scenario]:
     return enter
 
 
-def told(labels: Labels, summary: str, description: str) -> Firing:
+def firing(labels: Labels, summary: str, description: str) -> Firing:
     """An alert that fires, by its labels and texts."""
     return Firing(labels=labels, summary=summary, description=description)
 

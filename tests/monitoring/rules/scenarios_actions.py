@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
-from tests.monitoring.rules.scenario import EXEC, scenario, told
+from tests.monitoring.rules.scenario import EXEC, firing, scenario
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import at, rule, snapshot, step
 from watchdog.core.plan import Outcome, PlanEntry, Result
@@ -11,7 +11,7 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
 EVICTING = policy(rule(step("100%", 0, "evict"), name="evicting"))
 
-KILLED = told(
+KILLED = firing(
     {**TRAINER, "container": "main", "rule": "notebooks", "severity": "warning"},
     "Processes of pod a/trainer were killed for its use of GPU memory",
     'The watchdog killed processes of container main of pod a/trainer on node n1, by rule "notebooks": the pod was '
@@ -63,7 +63,7 @@ def pod_killed_twice(world: World, daemon: Daemon) -> None:
     _look(daemon, 15.5, 4.0).expect("resolves")
 
 
-EVICTED = told(
+EVICTED = firing(
     {**TRAINER, "rule": "evicting", "severity": "warning"},
     "Pod a/trainer was evicted for its use of GPU memory",
     'The watchdog had pod a/trainer evicted from node n1, by rule "evicting": it was above its GPU memory limit. '
@@ -86,7 +86,7 @@ def pod_evicted(world: World, daemon: Daemon) -> None:
     _look(daemon, 15.5, 0.0).expect("resolves")
 
 
-BLOCKED = told(
+BLOCKED = firing(
     {**TRAINER, "rule": "evicting", "severity": "warning"},
     "The eviction of pod a/trainer is blocked",
     'Pod a/trainer on node n1 is above its GPU memory limit, and rule "evicting" evicts it. The API server has '
@@ -118,7 +118,7 @@ def eviction_blocked_without_a_result(world: World, daemon: Daemon) -> None:
     _look(daemon, 15.5, 4.0).expect("resolves")
 
 
-FAILING = told(
+FAILING = firing(
     {**TRAINER, "container": "main", "action": "kill", "rule": "notebooks", "severity": "critical"},
     "The watchdog can't kill pod a/trainer",
     'Pod a/trainer on node n1 is above its GPU memory limit. Rule "notebooks" tried to kill it. That failed at '

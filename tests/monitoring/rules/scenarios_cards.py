@@ -1,6 +1,6 @@
 """Alerts about a card: gone, full, or used outside any pod."""
 
-from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, scenario, told
+from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, firing, scenario
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
@@ -9,7 +9,7 @@ from watchdog.core.model import Gap, GapReason, Gpu
 GOOD = (gpu(0, used=Gi), gpu(1, used=Gi))
 SILENT = tuple(gpu(number, up=False, used=None) for number in (0, 1))
 DOWN = (gpu(0, used=Gi), gpu(1, up=False, listed=False, used=None))
-LOST = told(
+LOST = firing(
     {"node": "n1", "gpu": "GPU-1", "severity": "critical"},
     "A GPU of node n1 has stopped responding",
     "GPU GPU-1 (Stub, index 1) of node n1 has not responded for 5 minutes, or has disappeared. Pods on it "
@@ -71,7 +71,7 @@ def driver_hangs(world: World, daemon: Daemon) -> None:
     world.wait(40).expect("below")
 
 
-UNATTRIBUTED = told(
+UNATTRIBUTED = firing(
     {"node": "n1", "gpu": "GPU-0", "severity": "warning"},
     "15% of a GPU of node n1 is used by processes outside any known pod",
     "On GPU GPU-0 of node n1 processes that belong to no known pod have used more than 10% of the memory for 15 "
@@ -98,7 +98,7 @@ def unattributed(world: World, daemon: Daemon) -> None:
     _host(daemon, 37, Gi).expect("resolves")
 
 
-FULL = told(
+FULL = firing(
     {"node": "n1", "gpu": "GPU-0", "severity": "info"},
     "A GPU of node n1 has less than 5% of its memory free",
     "GPU GPU-0 of node n1 has had less than 5% of its memory free for 10 minutes: 77GiB of 80GiB are in use. If one "

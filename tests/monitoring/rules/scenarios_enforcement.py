@@ -5,7 +5,7 @@ from functools import partial
 
 from tests.core.town import resident
 from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
-from tests.monitoring.rules.scenario import EXEC, scenario, told
+from tests.monitoring.rules.scenario import EXEC, firing, scenario
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import Gi, at, process, rule, snapshot, step, use
 from watchdog.core.brakes import Brake
@@ -17,7 +17,7 @@ BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker
 TRIAL = replace(BRAKED, rules=(rule(step("100%", 0, "kill"), name="rest", mode="observe"),))
 EVICTING = policy(rule(step("100%", 0, "evict"), name="evicting"))
 PODS = tuple(resident(f"u{number}", f"w{number}") for number in range(4))
-OPEN = told(
+OPEN = firing(
     {**NODE, "severity": "critical"},
     "Node n1: most workloads are over their GPU memory limits at once; kills and evictions are paused",
     "On node n1 so many workloads were due for a kill or eviction at once that the breaker opened: a wrong policy or "
@@ -28,7 +28,7 @@ OPEN = told(
     "and by which declaration: "
     f"{EXEC}gpu-watchdog scan; when the hold ends: {EXEC}gpu-watchdog top --once",
 )
-OBSERVED = told(
+OBSERVED = firing(
     {**NODE, "severity": "warning"},
     "Node n1: with enforcement on, most workloads would be killed or evicted at once",
     "The watchdog on node n1 only observes. With enforcement on, so many workloads would have been due for a kill or "
@@ -72,7 +72,7 @@ def breaker_open_on_trial(world: World, daemon: Daemon) -> None:
     world.expect("below")
 
 
-MPS = told(
+MPS = firing(
     {**NODE, "namespace": "ns", "pod": "pod-u0", "rule": "all", "severity": "warning"},
     "Pod ns/pod-u0 is due for a kill or eviction, withheld because of MPS",
     'Pod ns/pod-u0 on node n1 is due for a kill or an eviction by rule "all", or was in the last 15 minutes. It is '
@@ -141,7 +141,7 @@ def _suspended(daemon: Daemon, minutes: float, *reasons: str, enforcing: bool = 
     return daemon.sees(minutes, partial(trainer_node, 4.0), enforcing=enforcing, suspended=reasons)
 
 
-UNABLE = told(
+UNABLE = firing(
     {**NODE, "reason": "lock", "severity": "critical"},
     "The watchdog on node n1 is set to enforce but can't: lock",
     "The policy says enforce, but for 10 minutes the watchdog on node n1 has only observed: pods above their GPU "
@@ -162,7 +162,7 @@ def not_enforcing(world: World, daemon: Daemon) -> None:
     _suspended(daemon, 27, enforcing=True).expect("resolves")
 
 
-UNSETTLED = told(
+UNSETTLED = firing(
     {**NODE, "reason": "policy_file", "severity": "critical"},
     "The watchdog on node n1 is set to enforce but can't: policy_file",
     "The policy says enforce, but for 10 minutes the watchdog on node n1 has only observed: pods above their GPU "
@@ -181,7 +181,7 @@ def not_enforcing_yet(world: World, daemon: Daemon) -> None:
 
 
 def _switched_off(reason: str, how: str, on_again: str) -> Firing:
-    return told(
+    return firing(
         {**NODE, "reason": reason, "severity": "warning"},
         "Enforcement on node n1 has been off for more than an hour",
         f"The policy says enforce, but someone has turned enforcement off on node n1: {how}. Pods above their GPU "
@@ -192,7 +192,7 @@ def _switched_off(reason: str, how: str, on_again: str) -> Firing:
 
 @scenario("GPUWatchdogNotEnforcing")
 def switched_off(world: World, daemon: Daemon) -> None:
-    """Whoever turned it off knows; after an hour they are reminded, by a warning."""
+    """The person who turned it off knows; after an hour they are reminded, by a warning."""
     _suspended(daemon, 1, enforcing=True)
     _suspended(daemon, 61, "stop_file").expect("waits")
     _suspended(daemon, 61.5, "stop_file")
@@ -210,7 +210,7 @@ def switched_off_by_annotation(world: World, daemon: Daemon) -> None:
     world.expect("fires", said)
 
 
-SLOW = told(
+SLOW = firing(
     {**NODE, "action": "kill", "severity": "warning"},
     "The watchdog on node n1 is slow to act",
     'On node n1 the slowest "kill" actions of the last hour started about 9.9s after they were due (target: 5s). '

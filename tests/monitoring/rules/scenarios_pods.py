@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
-from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, runs, scenario, told
+from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, runs, scenario
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
@@ -15,7 +15,7 @@ SILENT = trainer(containers=(container("main", of="u1"),))
 OWN = policy(replace(NOTEBOOKS, name='each "own" \\', account="container"))
 SHARES = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
 TRAINER = {"namespace": "a", "pod": "trainer", "node": "n1"}
-OVER = told(
+OVER = firing(
     {**TRAINER, "rule": "notebooks", "severity": "warning"},
     "Pod a/trainer uses more GPU memory than it is allowed",
     "Pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It uses "
@@ -65,7 +65,7 @@ def over_limit_of_a_container(world: World, daemon: Daemon) -> None:
     """The alert names the container, also of a rule whose name would end a string; without a cluster no watchdog."""
     del daemon.target["watchdog_pod"], daemon.target["watchdog_namespace"]
     daemon.sees(6, lambda second: runs(second, daemon.story.pods[0], 2 * Gi))
-    said = told(
+    said = firing(
         {**TRAINER, "container": "main", "rule": 'each "own" \\', "severity": "warning"},
         OVER.summary,
         "Container main of pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It "
@@ -84,7 +84,7 @@ def over_limit_by_more_than_is_known(world: World, daemon: Daemon) -> None:
     world.expect("fires", OVER.but("It uses 12.4GiB. Its limit is 10.16GiB", "Its limit is 9.16GiB"))
 
 
-UNDECLARED = told(
+UNDECLARED = firing(
     {**TRAINER, "severity": "info"},
     "Pod a/trainer uses GPU memory but declares none",
     "Pod a/trainer on node n1 uses 3GiB of GPU memory without a valid declaration, and has done so for half an "
@@ -135,7 +135,7 @@ def undeclared_without_use(world: World, daemon: Daemon) -> None:
     daemon.sees(40, lambda second: runs(second, daemon.story.pods[0], 0, gpu())).expect("below")
 
 
-MISDECLARED = told(
+MISDECLARED = firing(
     {**TRAINER, "severity": "warning"},
     "Pod a/trainer has an invalid GPU memory declaration",
     "Pod a/trainer on node n1 declares an impossible amount of GPU memory: more than the GPUs have, negative, or not a "
@@ -158,7 +158,7 @@ def misdeclared(world: World, daemon: Daemon) -> None:
     _run(daemon, 26, trainer(), 3 * Gi).expect("resolves")
 
 
-UNKNOWN = told(
+UNKNOWN = firing(
     {**TRAINER, "severity": "warning"},
     "Whether pod a/trainer is within its GPU memory limit has been unknown for 15 minutes",
     "For 15 minutes the watchdog has been unable to tell whether pod a/trainer on node n1 is within its GPU memory "
@@ -193,7 +193,7 @@ def unknown_under_maintenance(world: World, daemon: Daemon) -> None:
     daemon.sees(20, lambda second: snapshot(uses, processes, second=second, blind=True, gaps=(gap,))).expect("below")
 
 
-UNLISTED = told(
+UNLISTED = firing(
     {**TRAINER, "severity": "warning"},
     "Pod a/trainer uses GPU memory in a container that is missing from its status",
     "Processes of pod a/trainer on node n1 have used 3GiB of GPU memory for minutes, in a container that is not in the "

@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.export.build import trainer_node
-from tests.monitoring.rules.scenario import EXEC, cards, scenario, told
+from tests.monitoring.rules.scenario import EXEC, cards, firing, scenario
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import at
 from watchdog.core.errors import Problem
@@ -17,7 +17,7 @@ HANGS = (
 
 
 def _stale(what: str, summary: str, description: str) -> Firing:
-    return told({"node": "n1", "severity": "critical", "stale": what}, summary, description)
+    return firing({"node": "n1", "severity": "critical", "stale": what}, summary, description)
 
 
 def _hung(since: str) -> Firing:

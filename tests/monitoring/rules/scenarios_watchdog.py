@@ -1,13 +1,13 @@
 """Alerts about the watchdog itself: it is down, not there at all, or has a policy that it can't read."""
 
 from tests.export.build import trainer_node
-from tests.monitoring.rules.scenario import EXEC, scenario, told
+from tests.monitoring.rules.scenario import EXEC, firing, scenario
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import T0
 
 
 def _down(answered: str) -> Firing:
-    return told(
+    return firing(
         {"node": "n1", "severity": "critical"},
         "The watchdog on node n1 is down",
         f"The watchdog on node n1 answered {answered} of the scrapes of the last 10 minutes: it is not running, is "
@@ -43,7 +43,7 @@ def crash_loop(world: World, daemon: Daemon) -> None:
 
 def _none_at_all(cluster: str) -> Firing:
     where, there = (f" in cluster {cluster}", "of that cluster") if cluster else ("", "")
-    return told(
+    return firing(
         {"severity": "critical"},
         f"There is no watchdog{where}",
         f'Prometheus has no target with job="gpu-memory-watchdog"{where}: the DaemonSet is gone or selects no '
@@ -89,7 +89,7 @@ def one_of_two_goes(world: World, daemon: Daemon) -> None:
 
 
 def _missing(node: str) -> Firing:
-    return told(
+    return firing(
         {"node": node, "severity": "warning"},
         f"Node {node} has GPUs and no watchdog",
         f"Node {node} has had GPUs for 15 minutes, but Prometheus scrapes no watchdog there: none runs, or "
@@ -129,7 +129,7 @@ def missing_by_label(world: World, daemon: Daemon) -> None:
     daemon.all_is_well(15).expect("fires", _missing("n2"))
 
 
-REFUSED = told(
+REFUSED = firing(
     {"node": "n1", "severity": "warning"},
     "The policy file on node n1 has errors or is still being written",
     "The policy file on node n1 has errors or is still being written, and is not in effect; the version loaded at "

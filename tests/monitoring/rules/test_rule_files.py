@@ -23,7 +23,7 @@ PAGE: Final = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
 BY_ALERT: Final[dict[str, list[Rule]]] = defaultdict(list)
 for _each in rules(ALERTS):
     BY_ALERT[_each["alert"]].append(_each)
-# Where the watchdog acts on pods, somebody may want it to stop.
+# Where the watchdog acts on pods, people may want it to stop.
 ACTED_ON: Final = {
     "GPUMemoryOverLimit",
     "GPUMemoryPodKilled",
@@ -79,7 +79,7 @@ def test_commands_of_alerts_exist(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", _rules())
 def test_alerts_stay_the_same_when_a_daemon_follows_another(rule: Rule) -> None:
-    """No rule keeps a label by which the daemon's process is told, and all keep the cluster and the node."""
+    """No rule keeps a label that changes with the daemon's process, and all keep the cluster and the node."""
     kept = {label for group in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for label in group.split(", ")}
     assert "cluster" in kept
     assert not kept & {"instance", "job", "watchdog_pod", "watchdog_namespace"}
@@ -141,10 +141,10 @@ def test_the_table_is_of_these_rules() -> None:
     assert all(f"| {severity} |" in PAGE.partition("## Severities")[2] for severity in SEVERITIES)
 
 
-def test_the_recording_rules_are_told() -> None:
+def test_the_recording_rules_are_documented() -> None:
     """docs/alerts.md has a row for each, and no others."""
-    told = re.findall(r"^\| `(\w+:\w+:\w+)` \|", PAGE, re.MULTILINE)
-    assert sorted(told) == sorted(each["record"] for each in rules(RECORDING))
+    found = re.findall(r"^\| `(\w+:\w+:\w+)` \|", PAGE, re.MULTILINE)
+    assert sorted(found) == sorted(each["record"] for each in rules(RECORDING))
 
 
 def test_names_of_records_say_their_labels() -> None:
