@@ -35,26 +35,21 @@ def test_it_has_the_same_mistakes(text: str | None, tmp_path: Path) -> None:
     assert (there.value.problems, str(there.value)) == (here.value.problems, str(here.value))
 
 
-def test_a_child_that_is_killed_costs_nothing_but_memory(tmp_path: Path) -> None:
-    """Where something ends it, the OOM killer say, the policy is loaded in the daemon itself."""
-    pipe = tmp_path / "policy.toml"
-    pipe.write_bytes(SHIPPED.read_bytes())
-    wait = load_in_child(pipe)
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    os.kill(int(children[-1]), signal.SIGKILL)
-    assert wait() == load_policy(pipe)
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_child_that_is_killed_costs_nothing_but_memory(tmp_path: Path, *, is_writing: bool) -> None:
+    """If something ends it, the OOM killer say, the policy is loaded in the daemon itself.
 
-
-def test_a_child_that_is_killed_while_it_writes_costs_nothing_but_memory(tmp_path: Path) -> None:
-    """A policy that does not fit into the pipe at once may come in part."""
-    large = tmp_path / "policy.toml"
-    rules = (f'[[rule]]\nname = "rule {number}"\nmatch = {{}}\n' for number in range(2000))
-    large.write_text("".join(rules), encoding="utf-8")
-    wait = load_in_child(large)
+    That may be while it writes a policy that does not fit into the pipe at once.
+    """
+    path = tmp_path / "policy.toml"
+    rules = (f'[[rule]]\nname = "rule {number}"\nmatch = {{}}\n' for number in range(2000 if is_writing else 1))
+    path.write_text("".join(rules), encoding="utf-8")
+    wait = load_in_child(path)
     child = int(Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()[-1])
-    wait_until(lambda: Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "S")
+    stat = Path(f"/proc/{child}/stat")
+    wait_until(lambda: not is_writing or stat.read_text(encoding="ascii").rpartition(")")[2].split()[0] == "S")
     os.kill(child, signal.SIGKILL)
-    assert wait() == load_policy(large)
+    assert wait() == load_policy(path)
 
 
 def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
@@ -68,7 +63,7 @@ def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
     assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
 
 
-def test_what_validates_is_not_kept() -> None:
+def test_the_validation_is_not_kept_in_memory() -> None:
     """The daemon that runs has neither the validation library nor the rules of a policy's form in its memory."""
     code = (
         "import sys; from pathlib import Path; from watchdog.cli.run import _load\n"

@@ -48,7 +48,7 @@ def parse(text: str) -> Policy:
 
 
 def test_the_shipped_example_observes_without_a_warning() -> None:
-    """Who installs the product and changes nothing gets a policy that is valid, understood whole, and kills nobody."""
+    """An operator who changes nothing in it gets a policy that is valid, fully understood, and kills nothing."""
     policy = load_policy(ROOT / "config" / "policy.toml")
     assert policy.warnings == ()
     assert policy.mode == "observe"
@@ -56,7 +56,7 @@ def test_the_shipped_example_observes_without_a_warning() -> None:
     assert any(step.do.enforces for rule in policy.rules for step in rule.steps)
 
 
-def test_the_shipped_example_enforces_once_it_is_told_to() -> None:
+def test_the_shipped_example_enforces_with_one_change() -> None:
     """The one change that its comments promise is enough: nothing in it keeps `run` observing."""
     text = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8")
     policy = parse(text.replace('\nmode = "observe"\n', '\nmode = "enforce"\n'))
@@ -64,7 +64,7 @@ def test_the_shipped_example_enforces_once_it_is_told_to() -> None:
 
 
 def test_the_built_in_policy_only_observes() -> None:
-    """`scan` without a policy sees what would follow for well-known resources, and there is nothing to warn of."""
+    """`scan` without a policy sees what would follow for well-known resources, and has no warnings."""
     policy = built_in_policy()
     assert (policy.mode, policy.source, policy.warnings) == ("observe", "built-in policy", ())
     assert policy.declarations == load_policy(ROOT / "config" / "policy.toml").declarations
@@ -77,7 +77,7 @@ def test_the_built_in_policy_only_observes() -> None:
 
 
 def test_every_key_is_compiled() -> None:
-    """Each value of a file stands in the compiled policy, in bytes, seconds and exact fractions."""
+    """Each value of a file is in the compiled policy, in bytes, seconds and exact fractions."""
     policy = load_policy(WHOLE)
     assert policy.mode == "enforce"
     assert (policy.interval_s, policy.stale_after_s, policy.release_timeout_s) == (2.0, 120.0, 45.0)
@@ -143,7 +143,7 @@ do = "{do}"
         ({"rule": 'mode = "observe"'}, False),
     ],
 )
-def test_the_pulse_runs_only_where_a_kill_can_come_of_it(differs: dict[str, str], is_useful: bool) -> None:
+def test_the_pulse_runs_only_where_it_can_lead_to_a_kill(differs: dict[str, str], is_useful: bool) -> None:
     """Reading counters 20 times a second is for rules that kill or evict within a second; no other needs it."""
     keys = {"mode": "enforce", "every": "50ms", "rule": "", "for_": "0s", "do": "kill"} | differs
     assert (parse(PULSE_POLICY.format(**keys)).useful_pulse is not None) is is_useful
@@ -199,7 +199,7 @@ def keys_at(tables: list[dict[str, Any]], names: list[str]) -> set[str]:
 
 
 def test_every_table_of_the_schema_is_reached() -> None:
-    """The walk over the tables, on which the reference and the hints stand, finds every one, each key described."""
+    """The walk over the tables, on which the reference and the hints are based, finds every one, each key described."""
     reached = {table for _, table in walk()}
     assert reached == {each for each in vars(core_policy).values() if is_table(each)}
     assert all(

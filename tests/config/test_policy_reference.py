@@ -27,7 +27,7 @@ def test_the_committed_reference_is_what_the_schema_gives() -> None:
 
 
 def test_the_worked_example_is_a_policy_without_warnings() -> None:
-    """What an operator copies from the page is valid as it stands, and enforces."""
+    """What an operator copies from the page is valid as it is, and enforces."""
     policy = parse_policy(dedent(EXAMPLE), "example")
     assert (policy.mode, policy.warnings) == ("enforce", ())
     assert len(policy.rules[0].steps) == 3

@@ -1,17 +1,15 @@
-"""What a policy is warned of: what is hardly meant; and marks that fall."""
+"""What a policy is warned of: what is probably not meant; and thresholds that fall."""
 
-from fractions import Fraction
 from typing import Final
 
 import pytest
 
-from tests.config.toml_text import to_toml
 from tests.worlds import parse_policy
 from watchdog.config.checks import is_surely_below
+from watchdog.config.fields import parse_threshold
 from watchdog.config.load import PolicyError
-from watchdog.core.policy import Policy, Threshold
+from watchdog.core.policy import Policy
 
-GI: Final = 2**30
 RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
 SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
 
@@ -35,14 +33,21 @@ def rule(name: str, match: str) -> str:
     return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
 
 
+def declaration(key: str, *lines: str) -> str:
+    """A declaration that reads this key."""
+    return "\n".join(["[[declaration]]", key, *lines, ""])
+
+
+JOBS: Final = rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2]
+MIG: Final = 'unit = "mig"'
+ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
         (SOURCE, "there is no [[rule]]: every pod is measured and left alone"),
-        (
-            "schemes = []\n" + RULE,
-            "there is no [[declaration]], no scheme and no default: every pod is undeclared and left alone",
-        ),
+        (f"schemes = []\n{RULE}", "there is no [[declaration]], no scheme and no default: every pod is undeclared"),
         (f'{SOURCE}[[rule]]\nname = "r"\n', "rule[0]: has no match, so it applies to every pod"),
         (SOURCE + RULE + rule("s", '{ pods = ["a"] }'), "rule[1]: can never apply: rule[0]"),
         (SOURCE + rule("a", '{ namespaces = ["*"], pods = ["b", "*"] }') + RULE, "rule[1]: can never apply: rule[0]"),
@@ -50,16 +55,16 @@ def rule(name: str, match: str) -> str:
         (step('above = "100%"\nfor = "500ms"\ndo = "warn"'), "rule[0].step[0].for: 500ms is shorter than interval, 1s"),
         (
             step('above = "110"\nfor = "2s"\ndo = "kill"'),
-            'rule[0].step[0].above: 110 is 110 bytes; for mebibytes write "110Mi"',
+            "rule[0].step[0].above: 110 is 110 bytes; for mebibytes write",
         ),
         (step('above = "+512"\nfor = "2s"\ndo = "kill"'), "rule[0].step[0].above: +512 is 512 bytes"),
         (f'{SOURCE}{RULE}default = "4"\n', "rule[0].default: is 4 bytes"),
         ('[allowance]\nper_context = "512"\n', "allowance.per_context: is 512 bytes"),
         (f'{SOURCE}allowance = {{ per_context = "9" }}\n', "declaration[0].allowance.per_context: is 9 bytes"),
-        ('[[declaration]]\nresource = "a.b/gpu"\nunit = "mig"\n', "declaration[0].unit: is for resources named after"),
-        ('[[declaration]]\nannotation = "a.b/mig-x"\nunit = "mig"\n', "declaration[0].unit: is for resources named"),
+        (declaration('resource = "a.b/gpu"', MIG), "declaration[0].unit: is for resources named after"),
+        (declaration('annotation = "a.b/mig-x"', MIG), "declaration[0].unit: is for resources named"),
         (
-            '[[declaration]]\nresource = "a.b/mig-*"\nunit = "mig"\nlimit_annotation = "a.b/limit"\n',
+            declaration('resource = "a.b/mig-*"', MIG, 'limit_annotation = "a.b/limit"'),
             "declaration[0].limit_annotation: is ignored",
         ),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
@@ -67,42 +72,27 @@ def rule(name: str, match: str) -> str:
         ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: has no effect"),
         ("[protect]\npriority_at_least = 0\n", "protect.priority_at_least: protects every pod that has no priority"),
         (
-            '[protect]\npods = ["a/b", "*/dcgm-exporter-*"]\n',
-            "protect.pods[1]: protects such a pod in any namespace: tenants who can create one there exempt themselves",
+            '[protect]\npods = ["a/b", "*/dcgm-*"]\n',
+            "protect.pods[1]: protects such a pod in any namespace: tenants who",
         ),
         ('[protect]\npods = ["dcgm-exporter-*"]\n', "protect.pods[0]: protects such a pod in any namespace"),
         ('[protect]\npods = ["team-?/x"]\n', "protect.pods[0]: protects such a pod in a namespace team-?: tenants"),
-        (
-            '[protect]\nnamespaces = ["a", "gpu-*"]\n',
-            "protect.namespaces[1]: protects everyone who can create a namespace",
-        ),
+        ('[protect]\nnamespaces = ["a", "gpu-*"]\n', "protect.namespaces[1]: protects everyone who can create a"),
         ("[pressure]\n", "pressure: applies only to steps with under_pressure = true, and there is none"),
-        (
-            f'{SOURCE}{RULE}mode = "enforce"\n',
-            "rule[0].mode: is enforce, but the policy observes, so the rule only observes too",
-        ),
+        (f'{SOURCE}{RULE}mode = "enforce"\n', "rule[0].mode: is enforce, but the policy observes, so the rule only"),
         (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: the number of kills and evictions"),
+        (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: the number of kills and evictions"),
         ('[capacity]\nresource = "a.b/c"\n', "capacity.resource: is read by no [[declaration]]"),
+        (f'{ADVERTISED}amount = "4Gi"\nreserve = "1Gi"\n', "capacity.reserve: is ignored if amount is a quantity"),
         (
-            f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\namount = "4Gi"\nreserve = "1Gi"\n',
-            "capacity.reserve: is ignored if amount is a quantity",
-        ),
-        (
-            '[[declaration]]\nresource = "a.b/c*"\nunit = "percent"\n[capacity]\nresource = "a.b/c"\n',
+            declaration('resource = "a.b/c*"', 'unit = "percent"', '[capacity]\nresource = "a.b/c"'),
             'capacity.amount: is advertised in bytes, and declarations of the resource count in "percent"',
         ),
-        (
-            '[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n',
-            "capacity.resource: is what NVIDIA's device plugin advertises",
-        ),
-        (
-            SOURCE + rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2],
-            "rule[0].step[0].grace: is 10s, and the rule matches Jobs: a Job counts a pod whose program exits with 0",
-        ),
-        (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: the number of kills and evictions"),
+        ('[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n', "capacity.resource: is what NVIDIA's device plugin"),
+        (SOURCE + JOBS, "rule[0].step[0].grace: is 10s, and the rule matches Jobs: a Job counts a pod whose program"),
     ],
 )
-def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
+def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> None:
     """A policy that is valid and probably not what its writer wants says so."""
     assert any(found.startswith(warning) for found in parse(text).warnings), parse(text).warnings
 
@@ -127,63 +117,24 @@ def test_what_is_hardly_meant_is_warned_of(text: str, warning: str) -> None:
     ],
 )
 def test_what_is_meant_is_not_warned_of(text: str) -> None:
-    """A rule without force, a mark at allowed, a catch-all at the end, brakes, a mode that lowers: no warning."""
+    """A rule that only warns, a threshold at allowed, a catch-all at the end, brakes: no warning."""
     assert parse(text).warnings == ()
 
 
 @pytest.mark.parametrize(
-    ("mark", "earlier", "below"),
+    ("threshold", "earlier", "below"),
     [
-        (Threshold(share=Fraction(1)), Threshold(share=Fraction(11, 10)), True),
-        (Threshold(share=Fraction(11, 10)), Threshold(share=Fraction(11, 10)), False),
-        (Threshold(plus=1), Threshold(plus=2), True),
-        (Threshold(plus=2), Threshold(plus=1), False),
-        (Threshold(amount=1), Threshold(amount=2), True),
-        (Threshold(amount=0), Threshold(amount=0), False),
-        (Threshold(share=Fraction(99, 100)), Threshold(plus=0), True),
-        (Threshold(share=Fraction(1)), Threshold(plus=GI), False),
-        (Threshold(plus=0), Threshold(share=Fraction(101, 100)), True),
-        (Threshold(plus=0), Threshold(share=Fraction(1)), False),
-        (Threshold(plus=1), Threshold(share=Fraction(100)), False),
-        (Threshold(amount=1), Threshold(share=Fraction(100)), False),
-        (Threshold(amount=1), Threshold(plus=GI), False),
-        (Threshold(share=Fraction(1, 100)), Threshold(amount=GI), False),
-        (Threshold(plus=0), Threshold(amount=GI), False),
+        *(("100%", "110%", True), ("110%", "110%", False), ("+1", "+2", True), ("+2", "+1", False)),
+        *(("1", "2", True), ("0", "0", False), ("99%", "+0", True), ("100%", "+1Gi", False)),
+        *(("+0", "101%", True), ("+0", "100%", False), ("+1", "10000%", False), ("1", "10000%", False)),
+        *(("1", "+1Gi", False), ("1%", "1Gi", False), ("+0", "1Gi", False)),
     ],
 )
-def test_marks_of_different_kinds_fall_only_where_that_is_sure(
-    mark: Threshold, earlier: Threshold, *, below: bool
+def test_thresholds_of_different_kinds_fall_only_where_that_is_sure(
+    threshold: str, earlier: str, *, below: bool
 ) -> None:
-    """Point 17: marks that fall are refused; what depends on the pod's allowed amount is let through."""
-    assert is_surely_below(mark, earlier) is below
-
-
-def test_a_ladder_of_mixed_marks_is_accepted() -> None:
-    """A warning at 100%, a kill 512Mi above allowed and another at 20Gi make a ladder that no check can order."""
-    ladder = [
-        {"above": "100%", "for": "30s", "do": "warn"},
-        {"above": "+512Mi", "for": "10s", "do": "kill"},
-        {"above": "20Gi", "for": "5s", "do": "kill"},
-        {"above": "110%", "for": "1s", "do": "kill"},
-        {"above": "+1Gi", "for": "0s", "do": "kill"},
-    ]
-    document = {"rule": [{"name": "r", "match": {}, "default": "1Gi", "step": ladder}]}
-    assert len(parse(to_toml(document)).rules[0].steps) == 5
-
-
-def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
-    """Point 8: steps under pressure compare with the request, so their marks need not rise above the others'."""
-    ladder: list[dict[str, object]] = [
-        {"above": "150%", "for": "0s", "do": "kill"},
-        {"above": "150%", "for": "0s", "do": "kill", "under_pressure": True},
-        {"above": "100%", "for": "1s", "do": "kill", "under_pressure": True},
-    ]
-    with pytest.raises(PolicyError, match=r"step\[2\]\.above: 100% falls below 150%"):
-        parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]}))
-    ladder[1]["above"] = "100%"
-    ladder[0]["above"] = "100%"
-    ladder[1]["for"] = "0s"
-    assert len(parse(to_toml({"rule": [{"name": "r", "match": {}, "step": ladder}]})).rules[0].steps) == 3
+    """Point 17: thresholds that fall are refused; what depends on the pod's allowed amount is let through."""
+    assert is_surely_below(parse_threshold(threshold), parse_threshold(earlier)) is below
 
 
 def ladder(*steps: str, source: str = SOURCE) -> str:
@@ -195,6 +146,20 @@ def ladder(*steps: str, source: str = SOURCE) -> str:
             f'[[rule.step]]\nabove = "{above}"\nfor = "{for_}"\ndo = "{do}"\n' + "".join(f"{key}\n" for key in more)
         )
     return source + RULE + "".join(made)
+
+
+def test_a_ladder_of_mixed_thresholds_is_accepted() -> None:
+    """A warning at 100%, a kill 512Mi above allowed and another at 20Gi make a ladder that no check can order."""
+    rising = ladder("100% 30s warn", "+512Mi 10s kill", "20Gi 5s kill", "110% 1s kill", "+1Gi 0s kill")
+    assert len(parse(rising).rules[0].steps) == 5
+
+
+def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
+    """Point 8: steps under pressure compare with the request, so their thresholds need not rise above the others'."""
+    pressed = "kill under_pressure = true"
+    with pytest.raises(PolicyError, match=r"step\[2\]\.above: 100% falls below 150%"):
+        parse(ladder("150% 0s kill", f"150% 0s {pressed}", f"100% 1s {pressed}"))
+    assert len(parse(ladder("100% 0s kill", f"100% 0s {pressed}", f"100% 1s {pressed}")).rules[0].steps) == 3
 
 
 LIMITED: Final = f'{SOURCE}limit_annotation = "limit"\n'

@@ -1,4 +1,4 @@
-"""Schemes: what each built-in table makes of a pod, which of them a policy selects, and what `check` shows of them."""
+"""Schemes: which of them a policy selects, and what `check` shows of them; what each reads is in tests/docs."""
 
 import json
 from itertools import groupby
@@ -10,20 +10,16 @@ from click.testing import CliRunner
 
 from tests.worlds import Gi, assessed, container, parse_policy, pod, snapshot, use
 from watchdog.cli.main import main
-from watchdog.config.load import load_policy
 from watchdog.config.scheme import FOLDER, all_schemes
 
 ROOT: Final = Path(__file__).parents[2]
-EARLIER: Final = Path(__file__).with_name("earlier_declarations.toml").read_text(encoding="utf-8")
 RULE: Final = '\n[[rule]]\nname = "all"\nmatch = {}\n'
 
 
-def tables() -> list[str]:
-    """The earlier tables, each as a policy file has it."""
-    return [f"[[declaration]]{each}" for each in EARLIER.split("[[declaration]]")[1:]]
-
-
-BY_NAME: Final = tuple(name for name, each in all_schemes().items() if each.by_name_only)
+EVERY: Final = [
+    *("veriff", "hami", "huawei-cce", "tencent-gpu-manager", "tencent-qgpu", "elastic-gpu", "koordinator"),
+    *("nvidia-mig", "nvidia-sharing"),
+]  # what `*` selects, in the order in which they apply
 
 
 def effective(*lines: str) -> list[str]:
@@ -32,14 +28,6 @@ def effective(*lines: str) -> list[str]:
     names = [name for name, _ in groupby(each.scheme or each.key for each in under.declarations)]
     assert under.schemes == tuple(name for name in names if name in all_schemes())
     return names
-
-
-def test_schemes_declare_what_tables_in_the_policy_did_before_there_were_schemes() -> None:
-    """No pod's bytes change because its table has moved from the policy into the program."""
-    before = parse_policy("".join(tables()), "earlier").declarations
-    assert parse_policy(f"schemes = {json.dumps(list(all_schemes()))}", "by name").declarations == before
-    assert load_policy(ROOT / "config" / "policy.toml").declarations == before[:12]
-    assert len(before) == 26
 
 
 @pytest.mark.parametrize("name", all_schemes())
@@ -57,17 +45,16 @@ def test_a_scheme_says_what_it_is(name: str) -> None:
 def test_which_schemes_apply() -> None:
     """Without the key all of `*` if the file has no table, otherwise none; `*` and names add up, each once."""
     own = '[[declaration]]\nresource = "a.b/c"\nunit = "1"'
-    every = [name for name in all_schemes() if name not in BY_NAME]
-    without_hami = [name for name in every if name != "hami"]
-    assert len(BY_NAME) == 10
+    assert [name for name, each in all_schemes().items() if not each.by_name_only] == EVERY
+    without_hami = [name for name in EVERY if name != "hami"]
     for lines, expected in (
-        (('mode = "observe"',), every),
+        (('mode = "observe"',), EVERY),
         ((own,), ["a.b/c"]),
         (("schemes = []",), []),
-        (('schemes = ["*"]', own), ["a.b/c", *every]),
+        (('schemes = ["*"]', own), ["a.b/c", *EVERY]),
         (('schemes = ["kai", "veriff"]', own), ["a.b/c", "kai", "veriff"]),
-        (('schemes = ["*", "kai"]',), [*every, "kai"]),
-        (('schemes = ["kai", "*"]',), ["kai", *every]),
+        (('schemes = ["*", "kai"]',), [*EVERY, "kai"]),
+        (('schemes = ["kai", "*"]',), ["kai", *EVERY]),
         (('schemes = ["hami", "*"]',), ["hami", *without_hami]),
         (('schemes = ["*", "hami"]',), [*without_hami, "hami"]),
     ):
@@ -120,9 +107,10 @@ def test_check_takes_a_file_or_lists_the_schemes() -> None:
         assert CliRunner().invoke(main, arguments).exit_code == 2
 
 
-def test_check_marks_each_table_with_its_scheme() -> None:
+def test_check_names_the_scheme_of_each_table() -> None:
     """What is in effect is printed in order, for people and for programs, with the scheme that each table is of."""
-    text = 'schemes = ["hami", "aliyun"]\n' + tables()[0] + RULE
+    own = '[[declaration]]\nresource = "veriff.com/gpu-memory"\nunit = "1"\n'
+    text = 'schemes = ["hami", "aliyun"]\n' + own + RULE
     said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
     at = said.index("Declarations (the first that a container has applies):") + 1
     assert ["scheme" in line and line.rpartition(" ")[2] for line in said[at : at + 4]] == [

@@ -6,19 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.worlds import at
 from watchdog.core.capacity import Settling, advertised, offered
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Now, Snapshot
+from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Snapshot
 from watchdog.core.policy import Capacity
 
 GI = 2**30
 CARDS = Capacity(resource="example.com/gpu-memory")
 HOLD_S = 10.0
-
-
-def at(second: float, boot: str = "boot") -> Now:
-    """A moment."""
-    return Now(boottime_s=second, wall_s=1_700_000_000 + second, boot_id=boot)
 
 
 def card(number: int, **more: object) -> Gpu:
@@ -88,15 +84,8 @@ def test_what_a_node_offers(capacity: Capacity, snapshot: Snapshot, amount: int 
 @pytest.mark.parametrize(
     ("written", "amount"),
     [
-        (None, 0),
-        ("0", 0),
-        ("85899345920", 80 * GI),
-        ("80Gi", 80 * GI),
-        ("104857600k", 104857600000),
-        ("5e3", 5000),
-        ("500m", None),
-        ("lots", None),
-        ("", None),
+        *((None, 0), ("0", 0), ("85899345920", 80 * GI), ("80Gi", 80 * GI), ("104857600k", 104857600000)),
+        *(("5e3", 5000), ("500m", None), ("lots", None), ("", None)),
     ],
 )
 def test_quantities_are_compared_by_value(written: str | None, amount: int | None) -> None:
@@ -104,44 +93,34 @@ def test_quantities_are_compared_by_value(written: str | None, amount: int | Non
     assert advertised(written) == amount
 
 
-def settle(*readings: tuple[float, int | None, int | None]) -> list[int | None]:
-    """The result of each reading (second, wanted, present)."""
-    settling = Settling()
-    return [settling.settle(wanted, present, at(second), HOLD_S) for second, wanted, present in readings]
-
-
 @pytest.mark.parametrize(
     ("readings", "changes"),
     [
         ([(0, 80, 0)], [80]),
-        ([(0, 80, None)], [80]),  # what stands there is no amount
+        ([(0, 80, None)], [80]),  # what the node lists is no amount
         ([(0, 80, 80)], [None]),
         ([(0, None, 0)], [None]),
         ([(0, 40, 80), (9.9, 40, 80), (10, 40, 80)], [None, None, 40]),
         ([(0, 40, 80), (5, 80, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # it came back in between
         ([(0, 40, 80), (5, None, 80), (10, 40, 80), (19, 40, 80)], [None] * 4),  # an unknown one counts nothing
-        ([(0, 0, 80), (5, 40, 80), (10, 0, 80)], [None, None, 40]),  # the largest of what was seen
-        (
-            [(0, 0, 80), (5, 40, 80), (10, 0, 80), (11, 0, 40), (21, 0, 40)],
-            [None, None, 40, None, 0],
-        ),  # and then the rest
+        # The largest of what was seen, and then the rest.
+        ([(0, 0, 80), (5, 40, 80), (10, 0, 80), (11, 0, 40), (21, 0, 40)], [None, None, 40, None, 0]),
         ([(0, 40, 80), (5, 90, 80), (6, 40, 90)], [None, 90, None]),
         ([(0, 40, 80), (10, 40, 80), (11, 40, 40), (12, 0, 40)], [None, 40, None, None]),
     ],
 )
-def test_less_waits_and_more_does_not(
+def test_a_decrease_waits_and_an_increase_does_not(
     readings: list[tuple[float, int | None, int | None]], changes: list[int | None]
 ) -> None:
-    """A smaller amount is advertised once every reading was smaller for a while; a larger one at once."""
-    assert settle(*readings) == changes
-
-
-def test_another_boot_begins_the_wait_anew() -> None:
-    """Seconds of two boots can't be compared."""
+    """A smaller amount is advertised once every reading (second, wanted, present) was smaller for a while."""
     settling = Settling()
-    assert settling.settle(40, 80, at(0), HOLD_S) is None
-    assert settling.settle(40, 80, at(50, "another"), HOLD_S) is None
-    assert settling.settle(40, 80, at(60, "another"), HOLD_S) == 40
+    assert [settling.settle(wanted, present, at(second), HOLD_S) for second, wanted, present in readings] == changes
+
+
+def test_another_boot_restarts_the_wait() -> None:
+    """Seconds of two boots can't be compared."""
+    settling, another = Settling(), [replace(at(second), boot_id="another") for second in (50, 60)]
+    assert [settling.settle(40, 80, moment, HOLD_S) for moment in (at(0), *another)] == [None, None, 40]
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.none() | st.integers(0, 3)), max_size=40))

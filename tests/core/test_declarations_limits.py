@@ -5,28 +5,13 @@ from fractions import Fraction
 
 import pytest
 
-from tests.worlds import (
-    MEMORY,
-    VERIFF,
-    Gi,
-    Mi,
-    assessed,
-    container,
-    gpu,
-    planned,
-    pod,
-    policy,
-    process,
-    rule,
-    snapshot,
-    step,
-    use,
-)
+from tests.core.declaring import accounts, asking, only, under
+from tests.worlds import MEMORY, VERIFF, Gi, Mi, assessed, container, gpu, planned, pod, process, snapshot, use
 from watchdog.core.assessment import Assessment, Verdict
-from watchdog.core.model import ContainerKind, Pod
+from watchdog.core.model import ContainerKind, Gpu, Pod
 from watchdog.core.policy import Allowance, Declaration
 
-LIMITED = replace(VERIFF, limit_annotation="example.com/limit")
+LIMITED = replace(VERIFF, limit_annotation="limit")
 METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100, limit_annotation="limit")
 HAMI = Declaration(resource="gpumem", unit=Mi, per="gpu", limit_annotation="{container}.limit")
 KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu", limit_annotation="gpu-memory.limit")
@@ -34,102 +19,117 @@ KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu", limit_annotation=
 
 def limited(request: str, limit: str) -> Pod:
     """A pod of one container with a request, and a limit in an annotation."""
-    return pod("a", container(declared=request), annotations={"example.com/limit": limit})
+    return asking({MEMORY: request}, annotations={"limit": limit})
 
 
-def only(of: Pod, *declarations: Declaration, used: int = 1, card: int = 80 * Gi, **more: object) -> Assessment:
-    """Its one account, on one card."""
-    under = policy(declarations=declarations or (LIMITED,), **more)
-    (account,) = assessed(snapshot([use(1, used)], gpus=[gpu(0, card)]), [of], under)
-    return account
+def by_container(tenant: Pod, declaration: Declaration) -> list[Assessment]:
+    """The accounts of containers m and n, of which each uses a byte."""
+    seen = snapshot([use(1, 1), use(2, 1)], [process(1, "a/m"), process(2, "a/n")])
+    return list(assessed(seen, [tenant], under(declaration, account="container")))
 
 
 def test_the_limit_is_compared_and_the_request_under_pressure() -> None:
     """Point 8: steps compare with the limit, those under pressure with the request; each with its allowance."""
     allowance = Allowance(per_context=Mi, max_contexts=4, percent=Fraction(1, 2))
-    account = only(limited("8Gi", "12Gi"), used=15 * Gi, allowance=allowance)
+    account = only(limited("8Gi", "12Gi"), under(LIMITED, allowance=allowance), 15 * Gi)
     assert (account.declared, account.allowed) == (12 * Gi, 18 * Gi + Mi)
     assert (account.requested, account.allowed_by_request) == (8 * Gi, 12 * Gi + Mi)
     assert (account.verdict, account.declared_by) == (Verdict.WITHIN, MEMORY)
-    assert only(limited("8Gi", "12Gi"), used=12 * Gi + 1).verdict is Verdict.OVER
 
 
-def test_between_request_and_limit_nobody_is_killed() -> None:
+def test_between_request_and_limit_no_pod_is_killed() -> None:
     """The room above the request is the tenant's to use, as long as the card has it."""
-    under = policy(declarations=(LIMITED,))
-    within = planned(snapshot([use(1, 10 * Gi)]), [limited("8Gi", "12Gi")], under)
-    above = planned(snapshot([use(1, 13 * Gi)]), [limited("8Gi", "12Gi")], under)
-    assert [len(plan.taken) for plan in (within, above)] == [0, 1]
+    seen = (snapshot([use(1, used)]) for used in (12 * Gi, 12 * Gi + 1))
+    assert [len(planned(each, [limited("8Gi", "12Gi")], under(LIMITED)).taken) for each in seen] == [0, 1]
 
 
-def test_without_a_limit_there_is_no_request_beside_the_declaration() -> None:
-    """A pod without a limit has one number, not two equal ones."""
-    account = only(pod("a", container(declared="8Gi")))
-    assert (account.requested, account.allowed_by_request) == (None, None)
-    assert only(limited("8Gi", "12Gi"), VERIFF).requested is None
+LOAD, LOADED = (container("load", "2Gi", kind=ContainerKind.INIT, running=each) for each in (True, False))
+SMALL = (gpu(0, 16 * Gi),)
+OTHER = Declaration(resource="gpumem", unit=Mi)
+MIG = Declaration(resource="nvidia.com/mig-*", unit="mig", limit_annotation="limit")
 
 
 @pytest.mark.parametrize(
-    ("limit", "why"),
+    ("tenant", "declarations", "cards", "declared", "requested"),
     [
-        ("4Gi", "4Gi is below what is requested, 8Gi"),
-        ("-1", "it is negative"),
-        ("lots", "'lots' is not a quantity"),
-        ("", "'' is not a quantity"),
+        # Without a limit there is one number, not two equal ones.
+        (asking({MEMORY: "8Gi"}), [LIMITED], (), 8 * Gi, None),
+        (limited("8Gi", "12Gi"), [VERIFF], (), 8 * Gi, None),
+        # A tenant sets it, so it never exceeds what the cards have, as far as they are seen.
+        (limited("8Gi", "1Ti"), [LIMITED], SMALL, 16 * Gi, 8 * Gi),
+        (limited("8Gi", "1Ti"), [LIMITED], (*SMALL, gpu(1, 16 * Gi)), 32 * Gi, 8 * Gi),
+        # It is read in the unit of its declaration.
+        (asking({METAGPU.key: "25"}, annotations={"limit": "50"}), [METAGPU], (), 40 * Gi, 20 * Gi),
+        (asking({METAGPU.key: "25"}, annotations={"limit": "900"}), [METAGPU], (), 80 * Gi, 20 * Gi),
+        # While an init container runs it is that one's, afterwards that of the main ones.
+        (pod("a", LOAD, container("main", "8Gi"), annotations={"limit": "16Gi"}), [LIMITED], (), 16 * Gi, 2 * Gi),
+        (pod("a", LOADED, container("main", "8Gi"), annotations={"limit": "16Gi"}), [LIMITED], (), 16 * Gi, 8 * Gi),
+        # A container without a limit keeps its request in both.
+        (
+            pod(
+                "a", container("m", "8Gi"), container("n", resources={"gpumem": "1024"}), annotations={"limit": "12Gi"}
+            ),
+            [LIMITED, OTHER],
+            (),
+            13 * Gi,
+            9 * Gi,
+        ),
+        # A MIG instance has its own size, whatever limit a tenant sets.
+        (
+            asking({"nvidia.com/mig-1g.10gb": "1"}, annotations={"limit": "2"}),
+            [MIG],
+            (gpu(0, 10 * Gi, parent="GPU-p", gi=0, ci=0, profile="1g.10gb"),),
+            10 * Gi,
+            None,
+        ),
     ],
 )
-def test_a_limit_that_cannot_be_is_said_and_the_request_holds(limit: str, why: str) -> None:
-    """Point 8: below the request or unparsable, it is reported, and makes no account misdeclared."""
-    account = only(limited("8Gi", limit))
-    assert (account.declared, account.requested, account.verdict) == (8 * Gi, None, Verdict.WITHIN)
-    (skipped,) = account.misdeclarations
-    assert skipped.source == "example.com/limit of the pod"
-    assert skipped.why.startswith(why)
+def test_the_amounts_of_request_and_limit(
+    tenant: Pod, declarations: list[Declaration], cards: tuple[Gpu, ...], declared: int, requested: int | None
+) -> None:
+    """Point 8: the limit replaces the request where there is one, in the same unit, for the same containers."""
+    account = only(tenant, under(*declarations), cards=cards)
+    assert (account.declared, account.requested, account.misdeclarations) == (declared, requested, ())
 
 
-def test_a_limit_is_capped_by_the_cards() -> None:
-    """Point 8: a limit is set by the tenant, so it never exceeds what the cards have."""
-    assert only(limited("8Gi", "1Ti"), card=16 * Gi).declared == 16 * Gi
-    two = snapshot([use(1, 1)], gpus=[gpu(0, 16 * Gi), gpu(1, 16 * Gi)])
-    (account,) = assessed(two, [limited("8Gi", "1Ti")], policy(declarations=(LIMITED,)))
-    assert account.declared == 32 * Gi
-    dark = replace(two, unseen=frozenset({"GPU at index 2"}))
-    (account,) = assessed(dark, [limited("8Gi", "40Gi")], policy(declarations=(LIMITED,)))
+def test_cards_that_are_not_seen_cap_no_limit() -> None:
+    """Point 8: a hidden card may have what the limit says."""
+    account = only(limited("8Gi", "40Gi"), under(LIMITED), cards=SMALL, unseen=frozenset({"GPU at index 2"}))
     assert account.declared == 40 * Gi
 
 
 def test_a_limit_for_each_gpu_is_capped_by_that_gpu() -> None:
     """On the smaller card a limit of 60Gi is the card."""
     kai = pod("a", annotations={"gpu-memory": "8192", "gpu-memory.limit": "61440"})
-    seen = snapshot([use(1, 1, 0), use(2, 1, 1)], gpus=[gpu(0, 40 * Gi), gpu(1, 80 * Gi)])
-    accounts = assessed(seen, [kai], policy(declarations=(KAI,)))
-    assert [(each.declared, each.requested) for each in accounts] == [(40 * Gi, 8 * Gi), (60 * Gi, 8 * Gi)]
+    found = accounts(kai, under(KAI), 1, 1, cards=(gpu(0, 40 * Gi), gpu(1, 80 * Gi)))
+    assert [(each.declared, each.requested) for each in found] == [(40 * Gi, 8 * Gi), (60 * Gi, 8 * Gi)]
 
 
-def test_a_limit_in_shares_is_a_number_of_shares() -> None:
-    """The annotation is read in the unit of its declaration, and capped by what the cards have of it."""
-    asked = container(resources={"cnvrg.io/metagpu": "25"})
-    account = only(pod("a", asked, annotations={"limit": "50"}), METAGPU)
-    assert (account.declared, account.requested) == (40 * Gi, 20 * Gi)
-    assert only(pod("a", asked, annotations={"limit": "900"}), METAGPU).declared == 80 * Gi
-    low = only(pod("a", asked, annotations={"limit": "0"}), METAGPU)
-    assert low.declared == 20 * Gi
-    assert [each.why for each in low.misdeclarations] == ["0 is below what is requested, 25% of a card"]
-    below = only(pod("a", asked, annotations={"limit": "20"}), METAGPU)
-    assert [each.why for each in below.misdeclarations] == ["20% of a card is below what is requested, 25% of a card"]
+@pytest.mark.parametrize(
+    ("tenant", "why"),
+    [
+        (limited("8Gi", "4Gi"), "4Gi is below what is requested, 8Gi"),
+        (limited("8Gi", "-1"), "it is negative"),
+        (limited("8Gi", "lots"), "'lots' is not a quantity"),
+        (limited("8Gi", ""), "'' is not a quantity"),
+        (asking({METAGPU.key: "10"}, annotations={"limit": "0"}), "0 is below what is requested, 10% of a card"),
+        (asking({METAGPU.key: "10"}, annotations={"limit": "5"}), "5% of a card is below what is requested, 10% of a"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_reported_and_the_request_holds(tenant: Pod, why: str) -> None:
+    """Point 8: below the request or unparsable, it is reported, and makes no account misdeclared."""
+    account = only(tenant, under(LIMITED, METAGPU))
+    assert (account.declared, account.requested, account.verdict) == (8 * Gi, None, Verdict.WITHIN)
+    (skipped,) = account.misdeclarations
+    assert skipped.source == "limit of the pod"
+    assert skipped.why.startswith(why)
 
 
 def test_a_limit_by_container_is_that_containers() -> None:
     """With {container} in its key, the annotation of one container does not affect another."""
-    both = pod(
-        "a",
-        container("m", resources={"gpumem": "1024"}),
-        container("n", resources={"gpumem": "1024"}),
-        annotations={"m.limit": "4096", "n.limit": "512"},
-    )
-    seen = snapshot([use(1, 1), use(2, 1)], [process(1, "a/m"), process(2, "a/n")])
-    under = policy(rule(step(), account="container"), declarations=(HAMI,))
-    first, second = assessed(seen, [both], under)
+    containers = (container(name, resources={"gpumem": "1024"}) for name in "mn")
+    both = pod("a", *containers, annotations={"m.limit": "4096", "n.limit": "512"})
+    first, second = by_container(both, HAMI)
     assert (first.declared, first.requested) == (4 * Gi, Gi)
     assert (second.declared, second.requested) == (Gi, None)
     assert [each.source for each in second.misdeclarations] == ["n.limit of container n"]
@@ -147,37 +147,5 @@ def test_one_limit_for_all_containers_is_shared_in_proportion(
     requests: tuple[str, str], limit: str, parts: list[int]
 ) -> None:
     """Point 1: an annotation without {container} is one number for the pod, divided by request."""
-    both = pod(
-        "a", *(container(n, r) for n, r in zip("mn", requests, strict=True)), annotations={"example.com/limit": limit}
-    )
-    seen = snapshot([use(1, 1), use(2, 1)], [process(1, "a/m"), process(2, "a/n")])
-    under = policy(rule(step(), account="container"), declarations=(LIMITED,))
-    assert [each.declared for each in assessed(seen, [both], under)] == parts
-
-
-def test_a_limit_is_for_the_containers_that_run_now() -> None:
-    """While an init container runs, the pod's limit is its limit; afterwards that of the main ones."""
-    load = container("load", "2Gi", kind=ContainerKind.INIT)
-    both = pod("a", load, container("main", "8Gi"), annotations={"example.com/limit": "16Gi"})
-    assert only(both).declared == 16 * Gi
-    assert only(both).requested == 2 * Gi
-    done = replace(both, containers=(replace(load, running=False), both.containers[1]))
-    assert (only(done).declared, only(done).requested) == (16 * Gi, 8 * Gi)
-
-
-def test_a_container_without_a_limit_keeps_its_request_in_both() -> None:
-    """The limit of one container does not reduce another one's request."""
-    two = pod("a", container("m", "8Gi"), container("n", resources={"gpumem": "1024"}))
-    two = replace(two, annotations={"example.com/limit": "12Gi"})
-    total = replace(HAMI, per="total")
-    account = only(two, LIMITED, total)
-    assert (account.declared, account.requested) == (13 * Gi, 9 * Gi)
-
-
-def test_whole_cards_have_no_limit_to_name() -> None:
-    """A MIG instance has its own size, whatever limit a tenant sets."""
-    mig = Declaration(resource="nvidia.com/mig-*", unit="mig", limit_annotation="example.com/limit")
-    owner = pod("a", container(resources={"nvidia.com/mig-1g.10gb": "1"}), annotations={"example.com/limit": "2"})
-    rows = [gpu(0, 10 * Gi, parent="GPU-p", gi=0, ci=0, profile="1g.10gb")]
-    (account,) = assessed(snapshot([use(1, 1)], gpus=rows), [owner], policy(declarations=(mig,)))
-    assert (account.declared, account.requested, account.misdeclarations) == (10 * Gi, None, ())
+    both = pod("a", *map(container, "mn", requests), annotations={"limit": limit})
+    assert [each.declared for each in by_container(both, LIMITED)] == parts

@@ -5,25 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from tests.worlds import (
-    MEMORY,
-    VERIFF,
-    Gi,
-    Mi,
-    assessed,
-    container,
-    gpu,
-    pod,
-    policy,
-    process,
-    rule,
-    snapshot,
-    step,
-    use,
-)
+from tests.core.declaring import TENCENT, accounts, asking, noted, only, under
+from tests.worlds import MEMORY, VERIFF, Gi, Mi, assessed, container, gpu, pod, process, snapshot, use
 from watchdog.core.assessment import Assessment, Verdict
-from watchdog.core.model import Gpu, Node
-from watchdog.core.policy import Allowance, Declaration, Unless
+from watchdog.core.model import Gpu, Node, Pod
+from watchdog.core.policy import Allowance, Declaration
 
 PERCENT = Declaration(resource="nvidia.com/gpumem-percentage", unit="percent", per="gpu")
 RATIO = Declaration(resource="koordinator.sh/gpu-memory-ratio", unit="percent")
@@ -31,65 +17,109 @@ FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
 SHARES = Declaration(resource="nvidia.com/gpu", unit="share", shares="label:nvidia.com/gpu.replicas")
 METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100)
 MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
-NOTED_PERCENT = replace(PERCENT, resource=None, annotation=PERCENT.resource)
-NOTED_RATIO = replace(RATIO, resource=None, annotation=RATIO.resource)
-NOTED_SHARES = replace(METAGPU, resource=None, annotation=METAGPU.resource)
+NO_TABLE = replace(MIG, resource="example.com/none")
+NOTED_PERCENT, NOTED_RATIO, NOTED_SHARES = (
+    replace(each, resource=None, annotation=each.resource) for each in (PERCENT, RATIO, METAGPU)
+)
+RENAMED = replace(SHARES, resource="nvidia.com/gpu.shared")
+ZONED = replace(VERIFF, node_labels={"zone": "a"})
 CARDS = (gpu(0, 40 * Gi), gpu(1, 80 * Gi))
+TEN = "nvidia.com/mig-1g.10gb"
+NO_SIZE = gpu(0, total=None)  # type: ignore[arg-type]  # a unified chip has no memory of its own
 
 
-def mig(number: int, profile: str | None, total: int = 10 * Gi) -> Gpu:
+def mig(number: int, profile: str | None, total: int | None = 10 * Gi) -> Gpu:
     """A MIG instance."""
-    return gpu(number, total, parent="GPU-p", gi=number, ci=0, profile=profile)
+    return gpu(number, total, parent="GPU-p", gi=number, ci=0, profile=profile)  # type: ignore[arg-type]
 
 
 def seen(
     declaration: Declaration,
-    written: dict[str, str],
-    *,
+    written: dict[str, str] | str,
     cards: tuple[Gpu, ...] = CARDS,
     on: tuple[int, ...] = (0,),
     labels: dict[str, str] | None = None,
     **more: object,
 ) -> list[Assessment]:
-    """The accounts of a pod with this declaration that uses a byte on each of these cards."""
-    of_container = declaration.kind == "resource"
-    written_by = pod("a", container(resources=written if of_container else {}))
-    written_by = replace(written_by, annotations={} if of_container else written)
-    uses = [use(10 + number, 1, number) for number in on]
-    node = Node(name="n1", labels=labels or {})
-    under = policy(declarations=(declaration,), **more)
-    return list(assessed(snapshot(uses, gpus=cards), [written_by], under, node))
+    """The accounts of a pod that writes this under the key of a declaration and uses a byte on each of these cards."""
+    written = {declaration.key: written} if isinstance(written, str) else written
+    tenant = asking(written) if declaration.kind == "resource" else pod("a", annotations=written)
+    found = snapshot([use(10 + number, 1, number) for number in on], gpus=cards)
+    return list(assessed(found, [tenant], under(declaration, **more), Node(name="n1", labels=labels or {})))  # type: ignore[arg-type]
 
 
-def declared(declaration: Declaration, written: dict[str, str], **more: object) -> int | None:
-    """What the one account declares."""
-    (account,) = seen(declaration, written, **more)  # type: ignore[arg-type]
-    return account.declared
+MIXED = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
+TWO_SIZES = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
+PLUS = (mig(0, "1g.10gb+me", 9 * Gi), mig(1, "1g.10gb", 8 * Gi))
+BOTH = {TEN: "1", "nvidia.com/mig-3g.40gb": "1"}
 
 
-def test_a_percentage_for_each_gpu_is_of_that_gpu() -> None:
-    """25% of a 40Gi card and of an 80Gi card are two amounts."""
-    accounts = seen(PERCENT, {PERCENT.key: "25"}, on=(0, 1))
-    assert [(each.account.gpu, each.declared) for each in accounts] == [("GPU-0", 10 * Gi), ("GPU-1", 20 * Gi)]
+@pytest.mark.parametrize(
+    ("declaration", "written", "cards", "on", "declared"),
+    [
+        # A percentage or share in total is of the cards in use; those not in use yet count as the smallest of the node.
+        (RATIO, "200", CARDS, (0, 1), 120 * Gi),
+        (RATIO, "200", CARDS, (1,), 120 * Gi),
+        (RATIO, "200", CARDS, (0,), 80 * Gi),
+        (RATIO, "50", CARDS, (1,), 40 * Gi),
+        (RATIO, "50", CARDS, (), 20 * Gi),
+        (RATIO, "50", CARDS, (0, 1), 30 * Gi),
+        # Fractions are exact, and fractions of a byte are rounded up, in the tenant's favour.
+        (FRACTION, "0.1", (gpu(0, 30 * Gi),), (0,), 3 * Gi),
+        (FRACTION, "0.1", (gpu(0, 31),), (0,), 4),
+        (FRACTION, "0.7", (gpu(0, 10),), (0,), 7),
+        # Point 5: the size of a card is its total without what the driver reserves.
+        (METAGPU, "50", (gpu(0, 80 * Gi, reserved=Gi),), (0,), 79 * Gi // 2),
+        # If a node has a whole card and instances, what is not used yet is of the card.
+        (METAGPU, "50", MIXED, (), 40 * Gi),
+        (METAGPU, {"nvidia.com/gpu": "1"}, MIXED, (), 80 * Gi),
+        (METAGPU, {"nvidia.com/gpu": "1"}, MIXED[:1], (), 10 * Gi),
+        # 1g.10gb and 1g.10gb+me are two resources, and may differ in size.
+        (MIG, {TEN: "1"}, PLUS, (), 8 * Gi),
+        (MIG, {f"{TEN}.me": "1"}, PLUS, (), 9 * Gi),
+        # A container may request instances of two profiles, with or without a table for them.
+        (MIG, BOTH, TWO_SIZES, (0, 1), 50 * Gi),
+        (NO_TABLE, BOTH, TWO_SIZES, (0,), 50 * Gi),
+        # One that uses another instance than it requested has not declared that, unless its profile is not reported.
+        (MIG, {TEN: "1"}, TWO_SIZES, (1,), 10 * Gi),
+        (MIG, {TEN: "1"}, (TWO_SIZES[0], mig(1, None, 40 * Gi)), (1,), 40 * Gi),
+        # One with an instance and a whole card that uses only the instance is still allowed the card.
+        (NO_TABLE, {TEN: "1", "nvidia.com/gpu": "1"}, MIXED, (0,), 90 * Gi),
+    ],
+)
+def test_a_part_is_of_the_cards_or_instances_that_are_used(
+    declaration: Declaration,
+    written: dict[str, str] | str,
+    cards: tuple[Gpu, ...],
+    on: tuple[int, ...],
+    declared: int,
+) -> None:
+    """Points 4 and 5: parts in total are of the cards in use, then of the smallest; an instance has its own size."""
+    (account,) = seen(declaration, written, cards, on)
+    assert account.declared == declared
 
 
-def test_a_percentage_in_total_is_of_the_cards_that_are_used() -> None:
-    """200% are two cards; those not in use yet count as the smallest of the node."""
-    ratio = {RATIO.key: "200"}
-    assert declared(RATIO, ratio, on=(0, 1)) == 120 * Gi
-    assert declared(RATIO, ratio, on=(1,)) == 120 * Gi
-    assert declared(RATIO, ratio, on=(0,)) == 80 * Gi
-    assert declared(RATIO, {RATIO.key: "50"}, on=(1,)) == 40 * Gi
-    assert declared(RATIO, {RATIO.key: "50"}, on=()) == 20 * Gi
-    assert declared(RATIO, {RATIO.key: "50"}, on=(0, 1)) == 30 * Gi
-
-
-def test_a_fraction_is_exact() -> None:
-    """A third of a card of 3 bytes is 1 byte, and fractions of a byte are rounded up, in the tenant's favour."""
-    third = {"gpu-fraction": "0.1"}
-    assert declared(FRACTION, third, cards=(gpu(0, 30 * Gi),)) == 3 * Gi
-    assert declared(FRACTION, third, cards=(gpu(0, 31),)) == 4
-    assert declared(FRACTION, {"gpu-fraction": "0.7"}, cards=(gpu(0, 10),)) == 7
+@pytest.mark.parametrize(
+    ("declaration", "written", "cards", "labels", "declared"),
+    [
+        (PERCENT, "25", CARDS, {}, [10, 20]),
+        # A resource is not its own count: a share of it is that share of each GPU, on however many it runs.
+        (replace(SHARES, per="gpu"), "1", CARDS, {"nvidia.com/gpu.replicas": "4"}, [10, 20]),
+        (replace(MIG, per="gpu"), {TEN: "2"}, tuple(mig(number, "1g.10gb") for number in range(3)), {}, [10, 10, 0]),
+    ],
+)
+def test_a_part_of_each_gpu_is_of_that_gpu(
+    declaration: Declaration,
+    written: dict[str, str] | str,
+    cards: tuple[Gpu, ...],
+    labels: dict[str, str],
+    declared: list[int],
+) -> None:
+    """Point 3: with `per = "gpu"` each card or instance has an account of its own."""
+    found = seen(declaration, written, cards, tuple(range(len(cards))), labels)
+    assert [(each.account.gpu, each.declared) for each in found] == [
+        (f"GPU-{number}", size * Gi) for number, size in enumerate(declared)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,190 +136,154 @@ def test_a_fraction_is_exact() -> None:
         (replace(MIG, resource="nvidia.com/mig-1g.5gb"), "-1", "it is negative"),
     ],
 )
-def test_a_part_that_cannot_be_is_skipped_and_said(declaration: Declaration, written: str, why: str) -> None:
-    """Point 6: per GPU above a card, a total above all cards, negative, unparsable; nothing is left, so left alone."""
-    (account,) = seen(declaration, {declaration.key: written})
+def test_an_impossible_part_is_skipped_and_reported(declaration: Declaration, written: str, why: str) -> None:
+    """Point 6: per GPU above a card, a total above all cards, negative, unparsable; the next source applies, if any."""
+    (account,) = seen(declaration, written)
     assert account.verdict is Verdict.MISDECLARED
     assert [skipped.why[: len(why)] for skipped in account.misdeclarations] == [why]
+    if declaration.kind == "annotation":
+        both = asking({MEMORY: "1Gi"}, annotations={declaration.key: written})
+        assert only(both, under(declaration, VERIFF), 0, 1, cards=CARDS).declared == Gi
 
 
 @pytest.mark.parametrize(
     ("declaration", "written", "declared"),
-    [(PERCENT, "150", 60 * Gi), (RATIO, "900", 320 * Gi), (METAGPU, "900", 320 * Gi)],
+    [(PERCENT, "150", 60 * Gi), (RATIO, "900", 360 * Gi), (METAGPU, "900", 360 * Gi)],
 )
 def test_a_part_that_the_scheduler_has_checked_counts_as_written(
     declaration: Declaration, written: str, declared: int
 ) -> None:
     """Point 6: more cards than there are get a remark, and no smaller number replaces them."""
-    (account,) = seen(declaration, {declaration.key: written}, cards=(gpu(0, 40 * Gi), gpu(1, 40 * Gi)))
-    got = account.declared if declaration is PERCENT else (account.declared or 0) - 40 * Gi
-    assert (got, [each.counts for each in account.misdeclarations]) == (declared, [True])
+    (account,) = seen(declaration, written, (gpu(0, 40 * Gi), gpu(1, 40 * Gi)))
+    assert (account.declared, [each.counts for each in account.misdeclarations]) == (declared, [True])
 
 
-def test_the_next_declaration_takes_the_place_of_an_implausible_part() -> None:
-    """Point 6: after a skipped percentage the next source applies."""
-    both = pod("a", container(resources={MEMORY: "1Gi"}), annotations={RATIO.key: "900"})
-    (account,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(NOTED_RATIO, VERIFF)))
-    assert (account.declared, account.declared_by) == (Gi, MEMORY)
+LOST = (CARDS[0], gpu(1, 80 * Gi, up=False, listed=False))
+ALIKE = (CARDS[0], gpu(1, 40 * Gi, up=False, listed=False))
+HALF = asking({METAGPU.key: "50"})
+HIDDEN: dict[str, object] = {"unseen": frozenset({"GPU at index 1"})}
 
 
-def test_a_hidden_card_makes_no_total_implausible() -> None:
-    """Point 6: with a hidden card 900% may be right, but its bytes are unknown; 101% of each card never is."""
-    dark = replace(snapshot([use(1, 1)]), unseen=frozenset({"GPU at index 1"}))
-    for declaration, key in ((RATIO, "resources"), (NOTED_RATIO, "annotations")):
-        nine = {RATIO.key: "900"}
-        declaring = pod("a", container(resources=nine if key == "resources" else {}))
-        declaring = replace(declaring, annotations=nine if key == "annotations" else {})
-        (account,) = assessed(dark, [declaring], policy(rule(step(), default=Mi), declarations=(declaration,)))
-        assert (account.verdict, account.declared) == (Verdict.UNKNOWN, None)
-    noted = pod("a", annotations={PERCENT.key: "101"})
-    (account,) = assessed(dark, [noted], policy(declarations=(NOTED_PERCENT,)))
-    assert account.verdict is Verdict.MISDECLARED
+@pytest.mark.parametrize(
+    ("tenant", "declaration", "more", "verdict", "declared"),
+    [
+        # With a hidden card 900% may be right, but its bytes are unknown; 101% of each card never is.
+        (asking({RATIO.key: "900"}), RATIO, HIDDEN, Verdict.UNKNOWN, None),
+        (pod("a", annotations={RATIO.key: "900"}), NOTED_RATIO, HIDDEN, Verdict.UNKNOWN, None),
+        (pod("a", annotations={PERCENT.key: "101"}), NOTED_PERCENT, HIDDEN, Verdict.UNKNOWN, Mi),
+        # If a card has dropped out and the cards differ in size, the size of a part is unknown.
+        (HALF, METAGPU, {"cards": LOST}, Verdict.UNKNOWN, None),
+        (HALF, METAGPU, {"cards": ALIKE}, Verdict.WITHIN, 20 * Gi),
+        (HALF, METAGPU, {"cards": LOST[:1], "missing": frozenset({"GPU at index 1"})}, Verdict.UNKNOWN, None),
+        (asking({"nvidia.com/gpu": "2"}), METAGPU, {"cards": LOST}, Verdict.UNKNOWN, None),
+        (asking({"nvidia.com/gpu": "1"}), METAGPU, {"cards": LOST}, Verdict.WITHIN, 40 * Gi),
+        # And so it is of a card whose size NVML does not report, or a profile that the node does not have.
+        (asking({RATIO.key: "50"}), RATIO, {"cards": (NO_SIZE,)}, Verdict.UNKNOWN, None),
+        (asking({PERCENT.key: "50"}), PERCENT, {"cards": (NO_SIZE,)}, Verdict.UNKNOWN, None),
+        (HALF, METAGPU, {"cards": (NO_SIZE,)}, Verdict.UNKNOWN, None),
+        (asking({TEN: "1"}), MIG, {"cards": (mig(0, "7g.80gb"),)}, Verdict.UNKNOWN, None),
+        (asking({TEN: "1"}), MIG, {"cards": (mig(0, "1g.10gb", None),)}, Verdict.UNKNOWN, None),
+    ],
+)
+def test_a_part_of_a_card_that_is_not_seen_is_unknown(
+    tenant: Pod, declaration: Declaration, more: dict[str, object], verdict: Verdict, declared: int | None
+) -> None:
+    """Points 5 and 6: no default, and no smaller number, takes the place of an amount that can't be determined."""
+    account = only(tenant, under(declaration, default=Mi), **more)
+    assert (account.verdict, account.declared) == (verdict, declared)
+    assert (account.declared_by == "default") is (declared == Mi)
 
 
-def test_what_is_a_part_of_a_card_out_of_sight_is_unknown() -> None:
-    """Points 5 and 6: if a card has dropped out and the cards differ in size, the size of a part is unknown."""
-    half = {METAGPU.key: "50"}
-    lost = (gpu(0, 40 * Gi), gpu(1, 80 * Gi, up=False, listed=False))
-    alike = (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False, listed=False))
-    for on in ((0,), ()):
-        (account,) = seen(METAGPU, half, cards=lost, on=on)
-        assert (account.verdict, account.declared, account.declared_by) == (Verdict.UNKNOWN, None, METAGPU.key)
-        assert declared(METAGPU, half, cards=alike, on=on) == 20 * Gi
-    (account,) = seen(METAGPU, {"nvidia.com/gpu": "2"}, cards=lost)
-    assert account.verdict is Verdict.UNKNOWN
-    (account,) = seen(METAGPU, {"nvidia.com/gpu": "1"}, cards=lost)
-    assert account.declared == 40 * Gi
-    uses = snapshot([use(1, 30 * Gi)], gpus=lost[:1], missing=frozenset({"GPU at index 1"}))
-    (account,) = assessed(uses, [pod("a", container(resources=half))], policy(declarations=(METAGPU,)))
+def test_a_part_of_cards_not_used_yet_is_unknown_where_they_differ_and_one_is_lost() -> None:
+    """Points 5 and 6: as it is of those that are used; one of two used cards without a size is enough, too."""
+    assert [seen(METAGPU, "50", cards, ())[0].declared for cards in (LOST, ALIKE)] == [None, 20 * Gi]
+    (account,) = seen(RATIO, "50", (CARDS[0], replace(NO_SIZE, uuid="GPU-1", index=1)), (0, 1))
     assert account.verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(("unknown_on", "declared"), [(0, 40 * Gi), (1, None)])
-def test_a_use_of_unknown_size_says_nothing_of_the_card_that_a_part_is_of(
-    unknown_on: int, declared: int | None
-) -> None:
+def test_use_of_unknown_size_does_not_decide_of_which_card_a_part_is(unknown_on: int, declared: int | None) -> None:
     """Point 6: the driver may list a PID that another process has by now; its smaller card does not count."""
-    small, large = gpu(1, 40 * Gi), gpu(0, 80 * Gi)
-    uses = snapshot([use(1, 45 * Gi, 0), use(2, None, unknown_on)], gpus=(small, large))
-    (account,) = assessed(uses, [pod("a", container(resources={METAGPU.key: "50"}))], policy(declarations=(METAGPU,)))
+    uses = snapshot([use(1, 45 * Gi, 0), use(2, None, unknown_on)], gpus=(gpu(1, 40 * Gi), gpu(0, 80 * Gi)))
+    (account,) = assessed(uses, [HALF], under(METAGPU))
     assert (account.verdict, account.declared) == (Verdict.UNKNOWN if declared is None else Verdict.OVER, declared)
 
 
-def test_shares_are_of_the_size_that_tenants_can_share() -> None:
-    """Point 5: card size is NVML's total minus reserved."""
-    assert declared(METAGPU, {METAGPU.key: "50"}, cards=(gpu(0, 80 * Gi, reserved=Gi),)) == 79 * Gi // 2
+REPLICAS, STRATEGY = "nvidia.com/gpu.replicas", "nvidia.com/gpu.sharing-strategy"
 
 
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ({"nvidia.com/gpu.replicas": "4"}, 10 * Gi),
-        ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}, 10 * Gi),
-        ({"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "time-slicing"}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "1"}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "1", "nvidia.com/gpu.sharing-strategy": "none"}, 40 * Gi),
+        ({REPLICAS: "4"}, 10 * Gi),
+        ({REPLICAS: "4", STRATEGY: "mps"}, 10 * Gi),
+        ({REPLICAS: "1", STRATEGY: "time-slicing"}, 40 * Gi),
+        ({REPLICAS: "1", STRATEGY: "none"}, 40 * Gi),
+        *(({REPLICAS: text}, 40 * Gi) for text in ("1", "0", "-4", "four", "²")),
         ({}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "0"}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "-4"}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "four"}, 40 * Gi),
-        ({"nvidia.com/gpu.replicas": "²"}, 40 * Gi),
     ],
 )
 def test_replicas_of_a_node_cut_its_cards(labels: dict[str, str], expected: int) -> None:
     """Point 5: it is a share if the node's labels say into how many; otherwise it is a whole card."""
-    (account,) = seen(SHARES, {"nvidia.com/gpu": "1"}, labels=labels)
+    (account,) = seen(SHARES, "1", labels=labels)
     assert account.declared == expected
 
 
+SHARING = asking({RENAMED.key: "1", MEMORY: "8Gi"}, annotations={"vram": "1Gi"})
+ZONED_NOTE = Declaration(annotation="vram", unit=1, node_labels={"zone": "a"})
+DARK = Node(name="n1", known=False)
+
+
 @pytest.mark.parametrize(
-    "labels",
-    [{}, {"nvidia.com/gpu.replicas": "0"}, {"nvidia.com/gpu.replicas": "1"}],
+    ("tenant", "declarations", "node", "expected"),
+    [
+        # Labels that disappear, or say that nothing is shared, never make a share another number.
+        *(
+            (SHARING, tables, Node(name="n1", labels=labels), (Verdict.UNKNOWN, None, RENAMED.key))
+            for tables in ((RENAMED,), (RENAMED, VERIFF), (SHARES, RENAMED))
+            for labels in ({}, {REPLICAS: "0"}, {REPLICAS: "1"})
+        ),
+        # An undetermined share changes nothing for a pod that declares by an earlier table, or asks for none.
+        (SHARING, (VERIFF, RENAMED), Node(name="n1"), (Verdict.OVER, 8 * Gi, MEMORY)),
+        (asking({RENAMED.key: "0"}), (RENAMED,), Node(name="n1"), (Verdict.OVER, Mi, "default")),
+        # The labels a table requires may have disappeared; if another table names the resource, that counts.
+        (SHARING, (ZONED,), Node(name="n1"), (Verdict.UNKNOWN, None, MEMORY)),
+        (SHARING, (ZONED, VERIFF), Node(name="n1"), (Verdict.OVER, 8 * Gi, MEMORY)),
+        (SHARING, (ZONED,), Node(name="n1", capacity={"cpu": "1"}), (Verdict.OVER, Mi, "default")),
+        # Without the Node object the size of a share is unknown, and so is which tables count.
+        (SHARING, (RENAMED, VERIFF), DARK, (Verdict.UNKNOWN, None, RENAMED.key)),
+        (SHARING, (ZONED,), DARK, (Verdict.UNKNOWN, None, MEMORY)),
+        (SHARING, (ZONED_NOTE, VERIFF), DARK, (Verdict.UNKNOWN, None, "vram")),
+        (SHARING, (SHARES, VERIFF), DARK, (Verdict.OVER, 8 * Gi, MEMORY)),
+        (asking({"nvidia.com/gpu": "1"}), (SHARES,), DARK, (Verdict.WITHIN, 80 * Gi, "nvidia.com/gpu")),
+    ],
 )
-def test_without_replicas_what_a_shared_resource_declares_is_unknown(labels: dict[str, str]) -> None:
-    """Points 5 and 6: labels that disappear, or say that nothing is shared, never make a share the smaller default."""
-    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
-    for under in ((renamed,), (renamed, VERIFF), (SHARES, renamed)):
-        for default in (None, Mi):
-            sharing = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Mi"}))
-            node = Node(name="n1", labels=labels)
-            (got,) = assessed(
-                snapshot([use(1, 9 * Gi)]),
-                [sharing],
-                policy(rule(step(), default=default), declarations=under),
-                node,
-            )
-            assert (got.verdict, got.declared_by, got.misdeclarations) == (
-                Verdict.UNKNOWN,
-                "nvidia.com/gpu.shared",
-                (),
-            )
-
-
-def test_what_comes_first_counts_whatever_comes_after_it() -> None:
-    """Points 1 and 6: an undetermined share changes nothing for a pod that declares by an earlier table."""
-    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
-    both = pod("a", container(resources={"nvidia.com/gpu.shared": "1", MEMORY: "1Gi"}))
-    (got,) = assessed(snapshot([use(1, 1)]), [both], policy(declarations=(VERIFF, renamed)))
-    assert (got.declared, got.declared_by) == (Gi, MEMORY)
-    none = pod("a", container(resources={"nvidia.com/gpu.shared": "0"}))
-    (got,) = assessed(snapshot([use(1, 1)]), [none], policy(rule(step(), default=Gi), declarations=(renamed,)))
-    assert got.declared_by == "default"
-
-
-def test_a_table_for_other_nodes_leaves_what_it_names_unknown() -> None:
-    """Point 6: the labels a table requires may have disappeared; if another table names the resource, that counts."""
-    zoned = replace(VERIFF, node_labels={"zone": "a"})
-    asking = pod("a", container(declared="8Gi"))
-    under = policy(rule(step(), default=Mi), declarations=(zoned,))
-    (got,) = assessed(snapshot([use(1, Gi)]), [asking], under)
-    assert (got.verdict, got.declared_by) == (Verdict.UNKNOWN, MEMORY)
-    (got,) = assessed(snapshot([use(1, Gi)]), [asking], replace(under, declarations=(zoned, VERIFF)))
-    assert (got.verdict, got.declared) == (Verdict.WITHIN, 8 * Gi)
-    unlisted = Node(name="n1", capacity={"cpu": "1"})
-    (got,) = assessed(snapshot([use(1, Gi)]), [asking], under, unlisted)
-    assert got.declared_by == "default"
-
-
-def test_labels_that_are_not_known_decide_nothing() -> None:
-    """Without the Node object the size of a share is unknown: left alone, and no harsher number replaces it."""
-    renamed = replace(SHARES, resource="nvidia.com/gpu.shared")
-    zoned = replace(VERIFF, node_labels={"zone": "a"})
-    noted = Declaration(annotation="vram", unit=1, node_labels={"zone": "a"})
-    dark = Node(name="n1", known=False)
-    asks = {"nvidia.com/gpu.shared": "1", MEMORY: "8Gi"}
-    for declarations in ((renamed, VERIFF), (zoned,), (noted, VERIFF)):
-        under = policy(rule(step(), default=Mi), declarations=declarations)
-        asking = pod("a", container(resources=asks), annotations={"vram": "1Gi"})
-        (account,) = assessed(snapshot([use(1, 70 * Gi)]), [asking], under, dark)
-        assert (account.verdict, account.declared) == (Verdict.UNKNOWN, None), declarations
-    whole = pod("a", container(resources={"nvidia.com/gpu": "1"}))
-    (account,) = assessed(snapshot([use(1, 70 * Gi)]), [whole], policy(declarations=(SHARES,)), dark)
-    assert (account.verdict, account.declared) == (Verdict.WITHIN, 80 * Gi)
-    plain = pod("a", container(resources=asks))
-    (account,) = assessed(snapshot([use(1, 7 * Gi)]), [plain], policy(declarations=(SHARES, VERIFF)), dark)
-    assert account.declared == 8 * Gi
+def test_without_labels_for_it_the_size_of_a_share_is_unknown(
+    tenant: Pod, declarations: tuple[Declaration, ...], node: Node, expected: tuple[Verdict, int | None, str]
+) -> None:
+    """Points 1, 5 and 6: left alone, and no harsher number replaces it."""
+    got = only(tenant, under(*declarations, default=Mi), 70 * Gi, node=node)
+    assert (got.verdict, got.declared, got.declared_by, got.misdeclarations) == (*expected, ())
 
 
 def test_shares_that_are_written_are_asked_for() -> None:
     """A resource of 0 requests no share; it does not promise to use nothing."""
-    (account,) = seen(METAGPU, {METAGPU.key: "0"})
-    assert account.verdict is Verdict.UNDECLARED
+    assert seen(METAGPU, "0")[0].verdict is Verdict.UNDECLARED
 
 
-def test_a_share_and_an_instance_have_no_allowance_of_themselves() -> None:
+def test_a_share_has_no_allowance_of_itself() -> None:
     """Point 12: shares get no allowance from the policy, only their own."""
     common = Allowance(per_context=Gi, max_contexts=4, percent=Fraction(1, 10))
-    own = replace(METAGPU, allowance=Allowance(per_context=0, max_contexts=0, percent=Fraction(1, 2)))
-    none = replace(METAGPU, allowance=Allowance(per_context=0, max_contexts=0, percent=Fraction(0)))
-    assert [each.allowed for each in seen(none, {METAGPU.key: "10"}, allowance=common)] == [4 * Gi]
-    assert [each.allowed for each in seen(own, {METAGPU.key: "10"}, allowance=common)] == [6 * Gi]
-    percent = seen(RATIO, {RATIO.key: "10"}, allowance=common)
-    assert [each.allowed for each in percent] == [4 * Gi + 4 * Gi // 10 + Gi]
+    none, own = (
+        replace(METAGPU, allowance=Allowance(per_context=0, max_contexts=0, percent=percent))
+        for percent in (Fraction(0), Fraction(1, 2))
+    )
+    allowed = [seen(each, "10", allowance=common)[0].allowed for each in (none, own, RATIO)]
+    assert allowed == [4 * Gi, 6 * Gi, 4 * Gi + 4 * Gi // 10 + Gi]
 
 
 def test_keys_that_match_a_wildcard_are_added() -> None:
-    """`*` in a key stands for any characters, and the numbers of all matching keys are added."""
+    """`*` in a key matches any characters, and the numbers of all matching keys are added."""
     blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
     (account,) = seen(blocks, {"volcano.sh/gpu-mem.128Mi": "8", "volcano.sh/gpu-mem.x": "8", "volcano.sh/gpu": "9"})
     assert (account.declared, account.declared_by) == (2 * Gi, "volcano.sh/gpu-mem.128Mi, volcano.sh/gpu-mem.x")
@@ -298,167 +292,87 @@ def test_keys_that_match_a_wildcard_are_added() -> None:
 @pytest.mark.parametrize(
     ("resource", "profile"),
     [
-        ("nvidia.com/mig-1g.10gb", "1g.10gb"),
-        ("nvidia.com/mig-1g.10gb.me", "1g.10gb+me"),
-        ("nvidia.com/mig-1g.10gb.me.all", "1g.10gb+me.all"),
+        (TEN, "1g.10gb"),
+        (f"{TEN}.me", "1g.10gb+me"),
+        (f"{TEN}.me.all", "1g.10gb+me.all"),
         ("nvidia.com/mig-1g.24gb-me", "1g.24gb-me"),
         ("nvidia.com/mig-1c.3g.40gb", "1c.3g.40gb"),
-        ("nvidia.com/mig-1g.10gb.me", "1g.10gb"),
+        (f"{TEN}.me", "1g.10gb"),
     ],
 )
 def test_a_profile_is_found_however_it_is_written(resource: str, profile: str) -> None:
     """The device plugin writes a dot for NVML's plus; if NVML gives no name, the extension is unknown."""
     rows = (mig(0, "7g.80gb", 80 * Gi), mig(1, profile, 9 * Gi))
-    assert declared(MIG, {resource: "1"}, cards=rows, on=(1,)) == 9 * Gi
-    assert declared(MIG, {resource: "1"}, cards=rows, on=()) == 9 * Gi
-
-
-def test_an_extension_is_another_profile_where_both_are_there() -> None:
-    """1g.10gb and 1g.10gb+me are two resources, and may differ in size."""
-    rows = (mig(0, "1g.10gb+me", 9 * Gi), mig(1, "1g.10gb", 8 * Gi))
-    assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=()) == 8 * Gi
-    assert declared(MIG, {"nvidia.com/mig-1g.10gb.me": "1"}, cards=rows, on=()) == 9 * Gi
-
-
-def test_profiles_of_several_keys_add_up() -> None:
-    """A container may request instances of two profiles."""
-    rows = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
-    both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-3g.40gb": "1"}
-    assert declared(MIG, both, cards=rows, on=(0, 1)) == 50 * Gi
-    assert declared(replace(MIG, resource="example.com/none"), both, cards=rows) == 50 * Gi
-
-
-def test_another_instance_than_asked_for_is_not_declared() -> None:
-    """A container that requests a 10Gi instance and uses a 40Gi one has declared 10Gi."""
-    rows = (mig(0, "1g.10gb"), mig(1, "3g.40gb", 40 * Gi))
-    assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(1,)) == 10 * Gi
-
-
-def test_an_instance_without_a_profile_may_be_the_one() -> None:
-    """If the driver does not report the profile of the instance in use, its own size counts."""
-    rows = (mig(0, "1g.10gb"), mig(1, None, 40 * Gi))
-    assert declared(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(1,)) == 40 * Gi
-
-
-@pytest.mark.parametrize("rows", [(mig(0, "7g.80gb"),), (mig(0, "1g.10gb", total=None),)])  # type: ignore[arg-type]
-def test_an_instance_of_no_known_size_leaves_the_account_unknown(rows: tuple[Gpu, ...]) -> None:
-    """A profile that the node does not have, or a size that NVML does not report, is no reason to act."""
-    (account,) = seen(MIG, {"nvidia.com/mig-1g.10gb": "1"}, cards=rows, on=(0,))
-    assert (account.verdict, account.allowed) == (Verdict.UNKNOWN, None)
-    assert account.declared_by == "nvidia.com/mig-1g.10gb"
-
-
-def test_instances_declared_one_by_one_have_accounts_of_their_own() -> None:
-    """`per = "gpu"` with MIG compares each instance by itself."""
-    rows = (mig(0, "1g.10gb"), mig(1, "1g.10gb"), mig(2, "1g.10gb"))
-    accounts = seen(replace(MIG, per="gpu"), {"nvidia.com/mig-1g.10gb": "2"}, cards=rows, on=(0, 1, 2))
-    assert [each.declared for each in accounts] == [10 * Gi, 10 * Gi, 0]
+    assert [seen(MIG, {resource: "1"}, rows, on)[0].declared for on in ((1,), ())] == [9 * Gi, 9 * Gi]
 
 
 @pytest.mark.parametrize(
     ("resource", "labels"),
     [
-        ("nvidia.com/mig-1g.10gb.shared", {}),
-        ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb.replicas": "2"}),
-        ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb.sharing-strategy": "time-slicing"}),
+        (f"{TEN}.shared", {}),
+        (TEN, {f"{TEN}.replicas": "2"}),
+        (TEN, {f"{TEN}.sharing-strategy": "time-slicing"}),
     ],
 )
 def test_an_instance_that_is_cut_is_not_whole(resource: str, labels: dict[str, str]) -> None:
     """A MIG instance under time-slicing is a share: neither the unit `mig` nor the whole instance is meant by it."""
-    rows = (mig(0, "1g.10gb"),)
-    (account,) = seen(MIG, {resource: "1"}, cards=rows, labels=labels)
+    (account,) = seen(MIG, {resource: "1"}, MIXED[:1], labels=labels)
     assert (account.verdict, account.declared_by) == (Verdict.UNKNOWN, resource)
     half = Declaration(resource=resource, unit="share", shares=2)
-    assert declared(half, {resource: "1"}, cards=(*rows, mig(1, "1g.5gb", 4 * Gi)), on=(), labels=labels) == 5 * Gi
-
-
-def test_cards_of_a_mixed_node_are_not_its_instances() -> None:
-    """If a node has a whole card and instances, a share or whole card not used yet is of the card."""
-    mixed = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
-    assert declared(METAGPU, {METAGPU.key: "50"}, cards=mixed, on=()) == 40 * Gi
-    assert declared(METAGPU, {"nvidia.com/gpu": "1"}, cards=mixed, on=()) == 80 * Gi
-    assert declared(METAGPU, {"nvidia.com/gpu": "1"}, cards=mixed[:1], on=()) == 10 * Gi
-
-
-def test_a_card_whose_size_is_not_told_leaves_its_parts_unknown() -> None:
-    """Unified chips have no memory of their own: half of it is unknown, and no reason to act."""
-    for declaration, written in ((RATIO, "50"), (PERCENT, "50"), (METAGPU, "50")):
-        (account,) = seen(declaration, {declaration.key: written}, cards=(gpu(0, total=None),))  # type: ignore[arg-type]
-        assert account.verdict is Verdict.UNKNOWN
-    one_known = (gpu(0, 40 * Gi), gpu(1, total=None))  # type: ignore[arg-type]
-    (account,) = seen(RATIO, {RATIO.key: "50"}, cards=one_known, on=(0, 1))
-    assert account.verdict is Verdict.UNKNOWN
-
-
-def test_a_device_is_counted_once() -> None:
-    """A container with an instance and a whole card that uses only the instance is still allowed the card."""
-    mixed = (mig(0, "1g.10gb"), gpu(1, 80 * Gi))
-    both = {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/gpu": "1"}
-    assert declared(replace(MIG, resource="example.com/none"), both, cards=mixed, on=(0,)) == 90 * Gi
+    (account,) = seen(half, "1", (MIXED[0], mig(1, "1g.5gb", 4 * Gi)), (), labels)
+    assert account.declared == 5 * Gi
 
 
 def test_instances_go_with_amounts_for_each_gpu() -> None:
     """A container with MIG instances and one with an amount per GPU do not contradict each other."""
     hami = Declaration(resource="gpumem", unit=Mi, per="gpu")
-    both = pod(
-        "a",
-        container("m", resources={"nvidia.com/mig-1g.10gb": "1"}),
-        container("n", resources={"gpumem": "1024"}),
-    )
-    uses = snapshot([use(1, 1, 0)], [process(1, "a/m")], gpus=[mig(0, "1g.10gb")])
-    (account,) = assessed(uses, [both], policy(declarations=(MIG, hami)))
+    both = pod("a", container("m", resources={TEN: "1"}), container("n", resources={"gpumem": "1024"}))
+    (account,) = assessed(snapshot([use(1, 1)], [process(1, "a/m")], gpus=MIXED[:1]), [both], under(MIG, hami))
     assert account.declared == 11 * Gi
 
 
-def test_a_resource_is_not_its_own_count() -> None:
-    """`per = "gpu"` with a share of `nvidia.com/gpu` is that share of each GPU, on however many it runs."""
-    each = replace(SHARES, per="gpu")
-    accounts = seen(each, {"nvidia.com/gpu": "1"}, on=(0, 1), labels={"nvidia.com/gpu.replicas": "4"})
-    assert [account.declared for account in accounts] == [10 * Gi, 20 * Gi]
-
-
-def test_from_a_number_on_another_resource_stands_for_whole_cards() -> None:
+@pytest.mark.parametrize(
+    ("resources", "declared", "by"),
+    [
+        ({"t/mem": "4", "t/core": "99"}, Gi, "t/mem"),
+        ({"t/mem": "4", "t/core": "100"}, 80 * Gi, "t/core"),
+        ({"t/mem": "4", "t/core": "250"}, 120 * Gi, "t/core"),
+        ({"t/core": "100"}, 80 * Gi, "t/core"),
+        ({"t/mem": "4", "t/core": "-100"}, Gi, "t/mem"),
+    ],
+)
+def test_enough_of_another_resource_means_whole_cards(resources: dict[str, str], declared: int, by: str) -> None:
     """200 of `tencent.com/vcuda-core` are two whole cards, without a memory limit or the default."""
-    core = Unless(resource="t/core", at_least=100)
-    tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=core)
-    for cores, expected in (("99", Gi), ("100", 80 * Gi), ("250", 120 * Gi)):
-        (account,) = seen(tencent, {"t/mem": "4", "t/core": cores}, on=(1,), rules=(rule(step(), default=Mi),))
-        assert account.declared == expected, cores
-        assert account.verdict is Verdict.WITHIN
-    (alone,) = seen(tencent, {"t/core": "100"}, on=(1,))
-    assert (alone.declared, alone.declared_by) == (80 * Gi, "t/core")
-    (negative,) = seen(tencent, {"t/mem": "4", "t/core": "-100"}, on=(1,))
-    assert negative.declared == Gi
+    (account,) = seen(TENCENT, resources, on=(1,), default=Mi)
+    assert (account.declared, account.declared_by, account.verdict) == (declared, by, Verdict.WITHIN)
 
 
 @pytest.mark.parametrize(
-    ("resources", "annotations", "declared_on"),
+    ("resources", "devices", "declared_on"),
     [
-        ({"volcano.sh/vgpu-number": "1"}, {}, [0, 40]),
-        ({}, {"gpu-fraction-num-devices": "1"}, [0, 40]),
-        ({}, {"gpu-fraction-num-devices": "2"}, [20, 40]),
-        ({}, {"gpu-fraction-num-devices": "none"}, [20, 40]),
-        ({"nvidia.com/gpu": "1"}, {"gpu-fraction-num-devices": "2"}, [0, 40]),
+        ({"volcano.sh/vgpu-number": "1"}, None, [0, 40]),
+        ({}, "1", [0, 40]),
+        ({}, "2", [20, 40]),
+        ({}, "none", [20, 40]),
+        ({"nvidia.com/gpu": "1"}, "2", [0, 40]),
     ],
 )
-def test_a_count_says_on_how_many_gpus_an_amount_for_each_holds(
-    resources: dict[str, str], annotations: dict[str, str], declared_on: list[int]
+def test_a_count_limits_on_how_many_gpus_an_amount_for_each_holds(
+    resources: dict[str, str], devices: str | None, declared_on: list[int]
 ) -> None:
     """Point 3: on the n that are used most, and 0 on the others; of an annotation, its own system's count."""
-    half = pod("a", container(resources=resources), annotations={"gpu-fraction": "0.5", **annotations})
-    uses = snapshot([use(1, 1, 0), use(2, 2, 1)], gpus=CARDS)
-    accounts = assessed(uses, [half], policy(declarations=(FRACTION,)))
-    assert [each.declared for each in accounts] == [size * Gi for size in declared_on]
+    count = {} if devices is None else {"gpu-fraction-num-devices": devices}
+    half = asking(resources, annotations={"gpu-fraction": "0.5", **count})
+    found = accounts(half, under(FRACTION), 1, 2, cards=CARDS)
+    assert [each.declared for each in found] == [size * Gi for size in declared_on]
 
 
-def test_what_kai_rounds_up_is_covered_by_slack() -> None:
+def test_what_kai_rounds_up_is_covered_by_the_allowance() -> None:
     """KAI turns 4096 of a T4's 15360 MiB into 0.27, which is 4147 MiB: within the usual 2%."""
     kai = Declaration(annotation="gpu-memory", unit=Mi, per="gpu")
-    asked = pod("a", annotations={"gpu-memory": "4096"})
-    card = (gpu(0, 15360 * Mi),)
     rounded = 27 * 15360 * Mi // 100
     assert rounded // Mi == 4147
     for percent, verdict in ((Fraction(2, 100), Verdict.WITHIN), (Fraction(0), Verdict.OVER)):
-        slack = replace(kai, allowance=Allowance(per_context=0, max_contexts=0, percent=percent))
-        (account,) = assessed(snapshot([use(1, rounded)], gpus=card), [asked], policy(declarations=(slack,)))
-        assert account.verdict is verdict
+        own = replace(kai, allowance=Allowance(per_context=0, max_contexts=0, percent=percent))
+        tenant = noted(gpu_memory="4096")
+        assert only(tenant, under(own), rounded, cards=(gpu(0, 15360 * Mi),)).verdict is verdict

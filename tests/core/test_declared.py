@@ -4,134 +4,126 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worlds import (
-    MEMORY,
-    NODE,
-    VERIFF,
-    Gi,
-    Mi,
-    assessed,
-    container,
-    gpu,
-    pod,
-    policy,
-    process,
-    rule,
-    snapshot,
-    step,
-    use,
-)
-from watchdog.core.amount import Cards
-from watchdog.core.assessment import Assessment, Verdict
-from watchdog.core.declare import declare
-from watchdog.core.model import Container, ContainerKind, Node, Pod, Process
-from watchdog.core.policy import Allowance, Declaration, Policy, Unless
+from tests.core.declaring import HAMI, NOTE, TENCENT, accounts, asking, noted, only, under
+from tests.worlds import MEMORY, NODE, VERIFF, Gi, Mi, assessed, container, gpu, pod, process, snapshot, use
+from watchdog.core.assessment import Verdict
+from watchdog.core.model import Container, ContainerKind, Node, Pod
+from watchdog.core.policy import Allowance, Declaration, Policy
 from watchdog.core.units import LARGEST
 
-HAMI = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
-KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu")
 KUBESHARE = Declaration(label="sharedgpu/gpu_mem", unit=1)
-TOTAL_NOTE = Declaration(annotation="vram", unit=1)
+BY_CONTAINER = Declaration(annotation="{container}.vram", unit=1)
+THERE = replace(VERIFF, node_labels={"zone": "b*"})
+TWO = (container("main"), container("side"))
+NOTED = pod("a", container(declared="1Gi"), annotations={"vram": "4Gi"})
+LIMITED = asking({"t/mem": "4", "t/core": "50"})
 
 
-def only(pod_: Pod, under: Policy, *uses: int, node: Node = NODE) -> Assessment:
-    """The one account of a pod whose process number i (from 0) uses this much on card i."""
-    seen = snapshot(
-        [use(10 + i, used, i) for i, used in enumerate(uses)], gpus=[gpu(i) for i in range(max(len(uses), 1))]
-    )
-    (assessment,) = assessed(seen, [pod_], under, node)
-    return assessment
+def at(capacity: dict[str, str], labels: dict[str, str] | None = None) -> Node:
+    """A node that lists this capacity, with labels."""
+    return Node(name="n1", labels=labels or {}, capacity=capacity)
 
 
 @pytest.mark.parametrize(
-    ("resources", "declared", "by"),
+    ("tenant", "given", "declared", "by"),
     [
-        ({MEMORY: "104Mi"}, 104 * Mi, MEMORY),
-        ({MEMORY: "109051904"}, 104 * Mi, MEMORY),
-        ({MEMORY: "1500m"}, 2, MEMORY),
-        ({"nvidia.com/gpumem": "3000"}, 3000 * Mi, "nvidia.com/gpumem"),
-        ({"nvidia.com/gpumem": "3000", MEMORY: "1Gi"}, 1 * Gi, MEMORY),
-        ({"example.com/other": "1"}, None, None),
+        (asking({MEMORY: "104Mi"}), under(VERIFF, HAMI), 104 * Mi, MEMORY),
+        (asking({MEMORY: "109051904"}), under(VERIFF, HAMI), 104 * Mi, MEMORY),
+        (asking({MEMORY: "1500m"}), under(VERIFF, HAMI), 2, MEMORY),
+        (asking({HAMI.key: "3000"}), under(VERIFF, HAMI), 3000 * Mi, HAMI.key),
+        (asking({HAMI.key: "3000", MEMORY: "1Gi"}), under(VERIFF, HAMI), Gi, MEMORY),
+        (asking({"example.com/other": "1"}), under(VERIFF, HAMI), None, None),
+        # Of a pod's annotation or label and its containers' resources the first counts, once, and never the sum.
+        (pod("a", *TWO, annotations={"vram": "4Gi"}), under(NOTE), 4 * Gi, "vram"),
+        (pod("a", *TWO, labels={KUBESHARE.key: str(Gi)}), under(KUBESHARE), Gi, KUBESHARE.key),
+        (NOTED, under(NOTE, VERIFF), 4 * Gi, "vram"),
+        (NOTED, under(VERIFF, NOTE), Gi, MEMORY),
+        # The default is for a pod of which no container declares.
+        (pod("a", *TWO), under(default=4 * Gi), 4 * Gi, "default"),
+        (pod("a", container("m", "1Gi"), container("n")), under(default=4 * Gi), Gi, MEMORY),
+        (LIMITED, under(TENCENT), Gi, "t/mem"),
     ],
 )
 def test_the_first_source_that_a_container_has_counts(
-    resources: dict[str, str], declared: int | None, by: str | None
+    tenant: Pod, given: Policy, declared: int | None, by: str | None
 ) -> None:
-    """Point 1: sources are tried in the policy's order, whatever the order in the pod."""
-    under = policy(declarations=(VERIFF, HAMI))
-    seen = only(pod("a", container(resources=resources)), under, 1)
+    """Points 1 and 7: sources are tried in the policy's order, whatever the order in the pod."""
+    seen = only(tenant, given)
     assert (seen.declared, seen.declared_by) == (declared, by)
 
 
-def test_an_annotation_or_label_is_read_once_a_pod() -> None:
-    """Point 1: two containers do not double what a pod's annotation says."""
-    two = (container("main"), container("side"))
-    noted = pod("a", *two, annotations={"vram": "4Gi"})
-    assert only(noted, policy(declarations=(TOTAL_NOTE,)), 1).declared == 4 * Gi
-    labelled = pod("a", *two, labels={"sharedgpu/gpu_mem": str(Gi)})
-    assert only(labelled, policy(declarations=(KUBESHARE,)), 1).declared == Gi
+@pytest.mark.parametrize(("zone", "declared"), [({"zone": "b2"}, Gi), ({"zone": "c"}, None), ({}, None)])
+def test_a_table_for_some_nodes_counts_on_those(zone: dict[str, str], declared: int | None) -> None:
+    """A declaration with `node_labels` applies only if all of them match; `*` requires the label to exist."""
+    tenant = asking({MEMORY: "1Gi"})
+    assert only(tenant, under(THERE), node=at({}, zone)).declared == declared
+    anywhere = replace(VERIFF, node_labels={"zone": "*"})
+    assert only(tenant, under(anywhere), node=at({}, zone)).declared == (Gi if zone else None)
 
 
-def test_the_first_source_wins_between_pod_and_containers() -> None:
-    """Point 1: between a pod's annotation and its containers' resources the policy's order decides, never the sum."""
-    both = pod("a", container(declared="1Gi"), annotations={"vram": "4Gi"})
-    assert only(both, policy(declarations=(TOTAL_NOTE, VERIFF)), 1).declared == 4 * Gi
-    assert only(both, policy(declarations=(VERIFF, TOTAL_NOTE)), 1).declared == 1 * Gi
+def _other(name: str, declared: str, kind: ContainerKind, *, running: bool = True) -> Container:
+    return container(name, declared, kind=kind, running=running)
 
 
-def _init(name: str, declared: str, *, running: bool) -> Container:
-    return container(name, declared, kind=ContainerKind.INIT, running=running)
-
-
-def _sidecar(name: str, declared: str) -> Container:
-    return container(name, declared, kind=ContainerKind.SIDECAR)
+DONE, BUSY = (_other("i", "8Gi", ContainerKind.INIT, running=each) for each in (False, True))
+FIRST, LAST = (_other(name, declared, ContainerKind.SIDECAR) for name, declared in (("s", "2Gi"), ("t", "4Gi")))
+MAIN = container("m", "1Gi")
 
 
 @pytest.mark.parametrize(
     ("containers", "declared"),
     [
         ([container("a1", "1Gi"), container("a2", "2Gi")], 3),
-        ([_init("i", "8Gi", running=False), container("m", "1Gi")], 1),
-        ([_init("i", "8Gi", running=True), container("m", "1Gi")], 8),
-        ([_sidecar("s", "2Gi"), container("m", "1Gi")], 3),
-        ([_sidecar("s", "2Gi"), _init("i", "8Gi", running=True), _sidecar("t", "4Gi"), container("m", "1Gi")], 10),
-        ([_sidecar("s", "2Gi"), _init("i", "8Gi", running=False), _sidecar("t", "4Gi"), container("m", "1Gi")], 7),
-        ([container("m", "1Gi"), container("e", kind=ContainerKind.EPHEMERAL)], 1),
+        ([DONE, MAIN], 1),
+        ([BUSY, MAIN], 8),
+        ([FIRST, MAIN], 3),
+        ([FIRST, BUSY, LAST, MAIN], 10),
+        ([FIRST, DONE, LAST, MAIN], 7),
+        ([MAIN, container("e", kind=ContainerKind.EPHEMERAL)], 1),
     ],
     ids=["sum", "init over", "init runs", "sidecar", "init runs after one sidecar", "both sidecars", "ephemeral"],
 )
 def test_declared_is_the_sum_of_the_containers_that_count_now(containers: list[Container], declared: int) -> None:
     """Point 2: an init container's own and the sidecars before it while it runs, else main and sidecars: no maximum."""
-    (got,) = assessed(
-        snapshot([use(5, 1)], [process(5, f"a/{containers[-1].name}")]), [pod("a", *containers)], policy()
-    )
+    seen = snapshot([use(5, 1)], [process(5, f"a/{containers[-1].name}")])
+    (got,) = assessed(seen, [pod("a", *containers)], under())
     assert (got.declared, got.behind) == (declared * Gi, False)
 
 
-def test_per_gpu_holds_on_each_gpu_that_is_used() -> None:
-    """Point 3: `per = "gpu"` makes an account of each GPU."""
-    hami = pod("a", container(resources={"nvidia.com/gpumem": "1024"}))
-    seen = snapshot([use(1, 3 * Gi, 0), use(2, 1 * Mi, 1)], gpus=[gpu(0), gpu(1)])
-    got = assessed(seen, [hami], policy(declarations=(HAMI,)))
-    assert [(a.account.gpu, a.declared, a.verdict) for a in got] == [
-        ("GPU-0", Gi, Verdict.OVER),
-        ("GPU-1", Gi, Verdict.WITHIN),
-    ]
+ONE_CARD = asking({HAMI.key: "8192", "nvidia.com/gpu": "1"})
 
 
-def test_per_gpu_with_a_count_holds_on_the_most_used() -> None:
-    """Point 3: with `nvidia.com/gpu: n` it holds on the n GPUs used most and is 0 on the others."""
-    hami = pod("a", container(resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "1"}))
-    seen = snapshot([use(1, 1 * Gi, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
-    got = assessed(seen, [hami], policy(declarations=(HAMI,)))
-    assert [(a.account.gpu, a.declared) for a in got] == [("GPU-0", 0), ("GPU-1", 8 * Gi)]
+@pytest.mark.parametrize(
+    ("tenant", "uses", "declared"),
+    [
+        (asking({HAMI.key: "8192"}), (Gi, 3 * Gi), [8 * Gi, 8 * Gi]),
+        (ONE_CARD, (Gi, 3 * Gi), [0, 8 * Gi]),
+        (ONE_CARD, (6 * Gi, 3 * Gi), [8 * Gi, 0]),
+        # Law 3: which card that is can't be said while the use on one of two is unknown.
+        (ONE_CARD, (None, 3 * Gi), [None, None]),
+    ],
+)
+def test_an_amount_per_gpu_holds_on_each_that_is_used_up_to_the_number_asked_for(
+    tenant: Pod, uses: tuple[int | None, ...], declared: list[int | None]
+) -> None:
+    """Point 3: each GPU has an account; with `nvidia.com/gpu: n` the others than the n used most are allowed 0."""
+    found = accounts(tenant, under(HAMI), *uses)
+    assert [(each.account.gpu, each.declared) for each in found] == [*zip(("GPU-0", "GPU-1"), declared, strict=True)]
+    unknown = [each.verdict is Verdict.UNKNOWN for each in found]
+    assert unknown == [each is None for each in declared]
+
+
+@pytest.mark.parametrize(("tenant", "size"), [(ONE_CARD, 8), (asking({"nvidia.com/gpu": "1"}), 80)])
+def test_use_of_unknown_size_on_the_only_card_moves_no_amount(tenant: Pod, size: int) -> None:
+    """Law 3: if only one card is used, it is that one."""
+    assert only(tenant, under(HAMI), None, cards=(gpu(0), gpu(1))).declared == size * Gi
 
 
 def test_a_pod_with_a_total_and_a_per_gpu_declaration_is_misdeclared() -> None:
     """Point 3: a total and an amount per GPU can't be added, so such a pod is left alone."""
-    mixed = pod("a", container("m", "1Gi"), container("n", resources={"nvidia.com/gpumem": "1024"}))
-    for assessment in assessed(snapshot([use(1, 70 * Gi)]), [mixed], policy(declarations=(VERIFF, HAMI))):
-        assert assessment.verdict is Verdict.MISDECLARED
+    mixed = pod("a", container("m", "1Gi"), container("n", resources={HAMI.key: "1024"}))
+    found = accounts(mixed, under(VERIFF, HAMI), 70 * Gi)
+    assert {each.verdict for each in found} == {Verdict.MISDECLARED}
 
 
 @pytest.mark.parametrize(
@@ -149,85 +141,89 @@ def test_whole_cards_take_no_default(
     resources: dict[str, str], labels: dict[str, str], verdict: Verdict, declared: int
 ) -> None:
     """Point 4: a container with a whole card may fill it; the default is for those that declare nothing."""
-    whole = pod("a", container(resources=resources))
-    under = policy(rule(step(), default=Gi))
-    seen = only(whole, under, 79 * Gi, node=Node(name="n1", labels=labels))
+    seen = only(asking(resources), under(default=Gi), 79 * Gi, node=at({}, labels))
     assert (seen.verdict, seen.declared) == (verdict, declared)
-
-
-def test_whole_cards_take_no_default_where_another_source_is_wrong() -> None:
-    """Points 4 and 6: an annotation that can't be true is reported, and the card stays the container's own."""
-    noted = Declaration(annotation="{container}.vram", unit=1)
-    whole = pod("a", container(resources={"nvidia.com/gpu": "1"}), annotations={"main.vram": "8Pi"})
-    seen = only(whole, policy(rule(step(), default=4 * Gi), declarations=(noted,)), 6 * Gi)
-    assert (seen.verdict, seen.declared, len(seen.misdeclarations)) == (Verdict.WITHIN, 80 * Gi, 1)
-
-
-@pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "tencent.com/vcuda-core"])
-@pytest.mark.parametrize("number", ["1000000000", str(2**63 - 1), "999999999999999999999999"])
-def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
-    """A tenant writes the number, and a rejected pod stays listed: memory must not grow with it."""
-    unless = Declaration(
-        resource="tencent.com/vcuda-memory",
-        unit=Gi,
-        unless=Unless(resource="tencent.com/vcuda-core", at_least=100),
-    )
-    greedy = pod("a", container(resources={key: number, "tencent.com/vcuda-memory": "1"}))
-    assert only(greedy, policy(declarations=(unless,)), Gi).verdict in (Verdict.WITHIN, Verdict.UNKNOWN)
-
-
-def test_unknown_use_moves_no_amount_to_another_gpu() -> None:
-    """Law 3: which GPU an amount for one GPU applies to is unknown while the use on one of two is."""
-    hami = pod("a", container(resources={"nvidia.com/gpumem": "8192", "nvidia.com/gpu": "1"}))
-    under = policy(rule(step()), declarations=(HAMI,))
-    seen = snapshot([use(1, 6 * Gi, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
-    assert [(a.account.gpu, a.declared) for a in assessed(seen, [hami], under)] == [("GPU-0", 8 * Gi), ("GPU-1", 0)]
-    dark = snapshot([use(1, None, 0), use(2, 3 * Gi, 1)], gpus=[gpu(0), gpu(1)])
-    assert {(a.verdict, a.declared) for a in assessed(dark, [hami], under)} == {(Verdict.UNKNOWN, None)}
-    one = snapshot([use(1, None, 0)], gpus=[gpu(0), gpu(1)])
-    assert [a.declared for a in assessed(one, [hami], under)] == [8 * Gi]
-    whole = pod("a", container(resources={"nvidia.com/gpu": "1"}))
-    assert [a.declared for a in assessed(one, [whole], under)] == [80 * Gi]
-
-
-def test_the_default_is_not_for_the_init_phase_of_a_pod_that_declares() -> None:
-    """Point 7: in a pod account it applies only if no container declares, whichever runs at the moment."""
-    load = replace(container("load"), kind=ContainerKind.INIT, running=True)
-    loading = pod("a", load, container("main", "20Gi"))
-    under = policy(rule(step(), default=0))
-    seen = snapshot([use(1, Gi)], [process(1, "a/load")])
-    (got,) = assessed(seen, [loading], under)
-    assert (got.verdict, got.declared) == (Verdict.UNDECLARED, None)
 
 
 def test_a_mig_resource_declares_the_instance() -> None:
     """Point 4: a MIG resource declares the instances that it names, by their own size."""
-    owner = pod("a", container(resources={"nvidia.com/mig-1g.10gb": "1"}))
-    rows = [gpu(0, 10 * Gi, parent="GPU-p", gi=7, ci=0, profile="1g.10gb"), gpu(1, 40 * Gi, profile="3g.40gb")]
-    (seen,) = assessed(snapshot([use(1, 9 * Gi)], gpus=rows), [owner], policy(rule(step(), default=Mi)))
+    rows = (gpu(0, 10 * Gi, parent="GPU-p", gi=7, ci=0, profile="1g.10gb"), gpu(1, 40 * Gi, profile="3g.40gb"))
+    seen = only(asking({"nvidia.com/mig-1g.10gb": "1"}), under(default=Mi), 9 * Gi, cards=rows)
     assert (seen.declared, seen.declared_by, seen.verdict) == (10 * Gi, "nvidia.com/mig-1g.10gb", Verdict.WITHIN)
+
+
+@pytest.mark.parametrize("key", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "t/core"])
+@pytest.mark.parametrize("number", ["1000000000", str(2**63 - 1), "999999999999999999999999"])
+def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
+    """A tenant writes the number, and a rejected pod stays listed: memory must not grow with it."""
+    greedy = asking({key: number, "t/mem": "4"})
+    assert only(greedy, under(TENCENT), Gi).verdict in (Verdict.WITHIN, Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("per", "written", "holds"),
+    [
+        ("total", "120Gi", True),
+        ("total", "121Gi", False),
+        ("gpu", "80Gi", True),
+        ("gpu", "81Gi", False),
+        *(
+            (per, text, False)
+            for per in ("total", "gpu")
+            for text in ("-1Gi", "much", "", "1e30", "1e99", "nan", "٣Gi")
+        ),
+        ("total", "9223372036854775808", False),
+    ],
+)
+def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(per: str, written: str, holds: bool) -> None:
+    """Point 6: above the sum of the cards, per GPU above the largest, negative, unparsable, beyond any quantity.
+
+    The next source applies instead, then `default`; if nothing is left, the pod is left alone.
+    """
+    cards = (gpu(0, 40 * Gi), gpu(1, 80 * Gi))
+    table = replace(NOTE, per=per)  # type: ignore[arg-type]
+    (alone,) = accounts(noted(vram=written), under(table), 0, 1, cards=cards)[-1:]
+    assert (alone.verdict is not Verdict.MISDECLARED) is holds
+    assert [each.source for each in alone.misdeclarations] == ([] if holds else ["vram of the pod"])
+    if not holds:
+        assert only(noted(vram=written), under(table, default=Gi), 0, 1, cards=cards).declared_by == "default"
+        both = pod("a", container(resources={MEMORY: "1Gi"}), annotations={"vram": written})
+        assert only(both, under(table, VERIFF), 0, 1, cards=cards).declared == Gi
 
 
 def test_the_size_of_a_card_is_total_minus_reserved() -> None:
     """Point 5: what tenants can share of a card is its total without what the driver reserves."""
-    assert gpu(0, 80 * Gi, reserved=Gi).size == 79 * Gi
-    noted = pod("a", annotations={"vram": "79.5Gi"})
-    under = policy(declarations=(TOTAL_NOTE,))
-    (seen,) = assessed(snapshot([use(1, 1)], gpus=[gpu(0, 80 * Gi, reserved=Gi)]), [noted], under)
-    assert seen.verdict is Verdict.MISDECLARED
+    card = gpu(0, 80 * Gi, reserved=Gi)
+    assert card.size == 79 * Gi
+    assert only(noted(vram="79.5Gi"), under(NOTE), cards=(card,)).verdict is Verdict.MISDECLARED
 
 
-@pytest.mark.parametrize("written", ["81Gi", "-1Gi", "much", "", "1e30", "1e99", "9223372036854775808", "nan", "٣Gi"])
-def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(written: str) -> None:
-    """Point 6: above the cards, negative, unparsable, beyond any quantity: the next source applies, then `default`."""
-    noted = pod("a", container(resources={"nvidia.com/gpumem": "1024"}), annotations={"vram": written})
-    alone = pod("a", annotations={"vram": written})
-    under = policy(rule(step()), declarations=(TOTAL_NOTE,))
-    assert only(alone, under, 1).verdict is Verdict.MISDECLARED
-    assert only(alone, policy(rule(step(), default=Gi), declarations=(TOTAL_NOTE,)), 1).declared_by == "default"
-    declared = declare(noted, policy(declarations=(TOTAL_NOTE, replace(HAMI, per="total"))), NODE, Cards(gpus=(gpu(),)))
-    assert declared.amounts["main"].size == Gi
-    assert [remark.source for remark in declared.remarks] == ["vram of the pod"]
+@pytest.mark.parametrize(
+    ("tenant", "declarations", "used", "expected"),
+    [
+        # What is left counts, whatever was skipped beside it: another container's declaration, or its whole card.
+        (
+            pod("a", container("main", "1Gi"), container("n"), annotations={"n.vram": "900Gi"}),
+            (BY_CONTAINER, VERIFF),
+            50 * Gi,
+            (Verdict.OVER, Gi),
+        ),
+        (
+            asking({"nvidia.com/gpu": "1"}, annotations={"main.vram": "8Pi"}),
+            (BY_CONTAINER,),
+            6 * Gi,
+            (Verdict.WITHIN, 80 * Gi),
+        ),
+        # The API server accepts none of these resources, so the intent is unknown, and no default replaces it.
+        *((asking({MEMORY: text}), (VERIFF,), 60 * Gi, (Verdict.MISDECLARED, None)) for text in ("-1Gi", "much", "")),
+    ],
+)
+def test_what_is_skipped_takes_nothing_away(
+    tenant: Pod, declarations: tuple[Declaration, ...], used: int, expected: tuple[Verdict, int | None]
+) -> None:
+    """Points 4 and 6: an impossible amount neither exempts its pod nor makes a default stricter than what is left."""
+    got = only(tenant, under(*declarations, default=Mi), used)
+    assert ((got.verdict, got.declared), len(got.misdeclarations)) == (expected, 1)
 
 
 @pytest.mark.parametrize(
@@ -238,181 +234,105 @@ def test_a_resource_that_the_scheduler_has_checked_is_a_declaration_whatever_its
     written: str, declared: int
 ) -> None:
     """Point 6: a remark points out an implausible amount, and no smaller value ever replaces it."""
-    greedy = pod("a", container(declared=written))
-    got = only(greedy, policy(rule(step(), default=Gi), allowance=Allowance()), 60 * Gi)
+    got = only(asking({MEMORY: written}), under(default=Gi, allowance=Allowance()), 60 * Gi)
     assert (got.verdict, got.declared, got.declared_by) == (Verdict.WITHIN, declared, MEMORY)
     assert [(each.source, each.counts) for each in got.misdeclarations] == [(f"{MEMORY} of container main", True)]
     assert declared <= (got.allowed or 0) <= LARGEST
 
 
+BLOCKS = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
+
+
 @pytest.mark.parametrize(
-    ("capacity", "declared"),
-    [({}, 81 * Gi), ({MEMORY: "0"}, 81 * Gi), ({"cpu": "4"}, Gi)],
+    ("resources", "capacity", "by"),
+    [
+        ({MEMORY: "81Gi"}, {}, MEMORY),
+        ({MEMORY: "81Gi"}, {MEMORY: "0"}, MEMORY),
+        ({MEMORY: "81Gi"}, {"cpu": "4"}, "default"),
+        ({"nvidia.com/gpu": "8"}, {"cpu": "4"}, "default"),
+        ({"nvidia.com/gpu": str(2**63 - 1)}, {"cpu": "4"}, "default"),
+        ({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": "8"}, "nvidia.com/gpu"),
+        # One that the node does not list takes nothing away from one that it does.
+        ({"volcano.sh/gpu-mem.a": "8", "volcano.sh/gpu-mem.b": "8000"}, {"volcano.sh/gpu-mem.a": "9"}, BLOCKS.key),
+    ],
 )
-def test_a_resource_that_the_node_does_not_list_is_like_an_annotation(capacity: dict[str, str], declared: int) -> None:
-    """Point 6: a pod that names its node itself bypasses the scheduler, and can write anything."""
-    greedy = pod("a", container(declared="81Gi"))
-    node = Node(name="n1", capacity=capacity)
-    assert only(greedy, policy(rule(step(), default=Gi)), 1, node=node).declared == declared
+def test_a_resource_that_the_node_does_not_list_is_like_an_annotation(
+    resources: dict[str, str], capacity: dict[str, str], by: str
+) -> None:
+    """Points 4 and 6: a pod that names its node itself bypasses the scheduler, and can write anything."""
+    got = only(asking(resources), under(VERIFF, BLOCKS, default=4 * Gi), 6 * Gi, node=at(capacity))
+    assert (got.declared_by or "").startswith(by.partition("*")[0])
+    if by == BLOCKS.key:
+        assert (got.declared, len(got.misdeclarations)) == (Gi, 1)
 
 
-def test_a_resource_that_the_node_lists_holds_beside_one_that_it_does_not() -> None:
-    """Point 6: an unchecked resource takes nothing away from one that the scheduler has checked."""
-    blocks = Declaration(resource="volcano.sh/gpu-mem.*", unit=128 * Mi)
-    both = pod("a", container(resources={"volcano.sh/gpu-mem.a": "8", "volcano.sh/gpu-mem.b": "8000"}))
-    node = Node(name="n1", capacity={"volcano.sh/gpu-mem.a": "100"})
-    got = only(both, policy(rule(step(), default=Mi), declarations=(blocks,)), 1, node=node)
-    assert (got.declared, len(got.misdeclarations)) == (Gi, 1)
+HIDDEN: dict[str, tuple[dict[str, object], Node]] = {
+    "down": ({"cards": (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False))}, NODE),
+    "unnamed": ({"unseen": frozenset({"GPU at index 1"})}, NODE),
+    "lost before the start": ({"missing": frozenset({"GPU at index 1"})}, NODE),
+    "blind": ({"blind": True}, NODE),
+    "node not read": ({}, Node(name="n1", known=False, awaited=True)),
+    "count": ({}, at({}, {"nvidia.com/gpu.count": "2"})),
+    "capacity": ({}, at({"nvidia.com/gpu": "2", MEMORY: "60Gi"})),
+    "shares": ({}, at({"nvidia.com/gpu.shared": "8", MEMORY: "1"}, {"nvidia.com/gpu.replicas": "4"})),
+}
 
 
-@pytest.mark.parametrize("number", ["8", str(2**63 - 1)])
-def test_more_whole_cards_than_there_are_do_not_exempt(number: str) -> None:
-    """Points 4 and 6: a pod that bypasses the scheduler gets no cards by writing a number."""
-    greedy = pod("a", container(resources={"nvidia.com/gpu": number}))
-    under = policy(rule(step(), default=4 * Gi))
-    unlisted = Node(name="n1", capacity={"cpu": "4"})
-    assert only(greedy, under, 6 * Gi, node=unlisted).declared_by == "default"
-    assert (
-        only(greedy, under, 6 * Gi, node=Node(name="n1", capacity={"nvidia.com/gpu": "8"})).verdict is not Verdict.OVER
-    )
-
-
-@pytest.mark.parametrize("written", ["-1Gi", "much", "", "nan"])
-def test_no_default_takes_the_place_of_a_resource_that_is_no_amount(written: str) -> None:
-    """Point 6: the API server accepts none of these, so the intent is unknown: misdeclared, and left alone."""
-    odd = pod("a", container(declared=written))
-    got = only(odd, policy(rule(step(), default=Gi)), 60 * Gi)
-    assert (got.verdict, len(got.misdeclarations)) == (Verdict.MISDECLARED, 1)
-
-
-def test_a_total_may_fill_all_cards_and_an_amount_per_gpu_the_largest() -> None:
-    """Point 6: a total is compared with the sum of the cards, an amount per GPU with the largest card."""
-    cards = Cards(gpus=(gpu(0, 40 * Gi), gpu(1, 80 * Gi)))
-    for declaration, written, holds in [
-        (TOTAL_NOTE, "120Gi", True),
-        (TOTAL_NOTE, "121Gi", False),
-        (replace(TOTAL_NOTE, per="gpu"), "80Gi", True),
-        (replace(TOTAL_NOTE, per="gpu"), "81Gi", False),
-    ]:
-        noted = pod("a", annotations={"vram": written})
-        declared = declare(noted, policy(declarations=(declaration,)), NODE, cards)
-        assert ("" in declared.amounts) is holds, (declaration.per, written)
-
-
-HIDDEN: list[tuple[dict[str, object], Node]] = [
-    ({"gpus": (gpu(0, 40 * Gi), gpu(1, 40 * Gi, up=False))}, NODE),
-    ({"unseen": frozenset({"GPU at index 1"})}, NODE),
-    ({"missing": frozenset({"GPU at index 1"})}, NODE),
-    ({"blind": True}, NODE),
-    ({}, Node(name="n1", known=False, awaited=True)),
-    ({}, Node(name="n1", labels={"nvidia.com/gpu.count": "2"})),
-    ({}, Node(name="n1", capacity={"nvidia.com/gpu": "2", MEMORY: "60Gi"})),
-    (
-        {},
-        Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu.shared": "8", MEMORY: "1"}),
-    ),
-]
-IDS = ["down", "unnamed", "lost before the start", "blind", "node not read", "count", "capacity", "shares"]
-
-
-@pytest.mark.parametrize(("hidden", "node"), HIDDEN, ids=IDS)
+@pytest.mark.parametrize(("hidden", "node"), HIDDEN.values(), ids=HIDDEN)
 def test_a_card_that_is_not_seen_makes_nothing_implausible(hidden: dict[str, object], node: Node) -> None:
     """Point 6: with a lost card 100Gi may be right: a resource counts, an annotation is undetermined."""
-    seen = replace(snapshot([use(5, 30 * Gi)], gpus=[gpu(0, 40 * Gi)]), **hidden)  # type: ignore[arg-type]
-    (got,) = assessed(seen, [pod("a", container(declared="100Gi"))], policy(rule(step(), default=4 * Gi)), node)
-    assert (got.declared, got.misdeclarations) == (100 * Gi, ())
-    under = policy(rule(step(), default=4 * Gi), declarations=(TOTAL_NOTE,))
-    (got,) = assessed(seen, [pod("a", annotations={"vram": "100Gi"})], under, node)
-    assert (got.verdict, got.declared, got.misdeclarations) == (Verdict.UNKNOWN, None, ())
-    (got,) = assessed(seen, [pod("a", annotations={"vram": "20Gi"})], under, node)
-    assert got.declared == 20 * Gi
-    (got,) = assessed(seen, [pod("a", annotations={"vram": "-1"})], under, node)
-    assert got.declared_by == "default"
+    seen = {"cards": (gpu(0, 40 * Gi),), "node": node} | hidden
+    resource = only(asking({MEMORY: "100Gi"}), under(default=4 * Gi), 30 * Gi, **seen)
+    assert (resource.declared, resource.misdeclarations) == (100 * Gi, ())
+    for written, by, declared in (("100Gi", "vram", None), ("20Gi", "vram", 20 * Gi), ("-1", "default", 4 * Gi)):
+        got = only(noted(vram=written), under(NOTE, default=4 * Gi), 30 * Gi, **seen)
+        assert (got.declared_by, got.declared) == (by, declared)
+        assert (got.verdict is Verdict.UNKNOWN, bool(got.misdeclarations)) == (declared is None, by == "default")
 
 
 @pytest.mark.parametrize(
     "node",
     [
-        Node(name="n1", capacity={"nvidia.com/gpu": "1"}),
-        Node(name="n1", labels={"nvidia.com/gpu.count": "1"}, capacity={"nvidia.com/gpu": "10"}),
-        Node(name="n1", labels={"nvidia.com/gpu.replicas": "4"}, capacity={"nvidia.com/gpu.shared": "4"}),
+        at({"nvidia.com/gpu": "1"}),
+        at({"nvidia.com/gpu": "10"}, {"nvidia.com/gpu.count": "1"}),
+        at({"nvidia.com/gpu.shared": "4"}, {"nvidia.com/gpu.replicas": "4"}),
         Node(name="n1", known=False),
     ],
     ids=["capacity", "a plugin that splits cards", "shares", "no source"],
 )
 def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
     """Point 6: what the node itself counts is not taken for more cards than there are."""
-    under = policy(rule(step(), default=4 * Gi), declarations=(TOTAL_NOTE,))
-    (got,) = assessed(snapshot([use(5, 30 * Gi)]), [pod("a", annotations={"vram": "100Gi"})], under, node)
-    assert got.declared_by == "default"
+    assert only(noted(vram="100Gi"), under(NOTE, default=4 * Gi), 30 * Gi, node=node).declared_by == "default"
 
 
-def test_a_skipped_annotation_takes_nothing_away_from_what_is_left() -> None:
-    """Point 6: an impossible annotation does not exempt a tenant if another declaration is valid."""
-    noted = Declaration(annotation="{container}.vram", unit=1)
-    half = pod("a", container("main", "1Gi"), container("n"), annotations={"n.vram": "900Gi"})
-    got = only(half, policy(rule(step(), default=Mi), declarations=(noted, VERIFF)), 50 * Gi)
-    assert (got.verdict, got.declared, len(got.misdeclarations)) == (Verdict.OVER, Gi, 1)
-
-
-def test_a_default_is_one_total_in_container_accounts_too() -> None:
-    """Point 7: the default is a total, even beside a container that declares an amount per GPU."""
-    mixed = pod("a", container("m", resources={"nvidia.com/gpumem": "1024"}), container("n"))
-    seen = snapshot([use(1, 1, 0), use(2, 3 * Gi, 0), use(2, 3 * Gi, 1)], _of("m", "n"), gpus=[gpu(0), gpu(1)])
-    under = policy(rule(step(), account="container", default=4 * Gi), declarations=(HAMI,))
-    got = {(a.account.container, a.account.gpu): a.verdict for a in assessed(seen, [mixed], under)}
-    assert got == {("m", "GPU-0"): Verdict.WITHIN, ("n", None): Verdict.OVER}
-
-
-def _of(*names: str) -> list[Process]:
-    """A process in each of these containers, PIDs counting from 1."""
-    return [process(pid, f"a/{name}") for pid, name in enumerate(names, 1)]
-
-
-def test_the_default_is_for_a_pod_of_which_no_container_declares() -> None:
-    """Point 7: in a pod account the default applies only if no container declares."""
-    under = policy(rule(step(), default=4 * Gi))
-    assert only(pod("a", container("m"), container("n")), under, 1).declared == 4 * Gi
-    assert only(pod("a", container("m", "1Gi"), container("n")), under, 1).declared == 1 * Gi
+def test_the_default_is_not_for_the_init_phase_of_a_pod_that_declares() -> None:
+    """Point 7: in a pod account it applies only if no container declares, whichever runs at the moment."""
+    loading = pod("a", container("load", kind=ContainerKind.INIT), container("main", "20Gi"))
+    (got,) = assessed(snapshot([use(1, Gi)], [process(1, "a/load")]), [loading], under(default=0))
+    assert (got.verdict, got.declared) == (Verdict.UNDECLARED, None)
 
 
 def test_in_container_accounts_the_default_is_for_each_that_declares_nothing() -> None:
-    """Point 7: each container account without a declaration has its own default."""
-    mixed = pod("a", container("m", "1Gi"), container("n"))
-    seen = snapshot([use(1, 1), use(2, 1)], [process(1, "a/m"), process(2, "a/n")])
-    got = assessed(seen, [mixed], policy(rule(step(), account="container", default=4 * Gi)))
-    assert [(a.account.container, a.declared) for a in got] == [("m", Gi), ("n", 4 * Gi)]
+    """Point 7: each has a default of its own, as one total, even beside a container with an amount per GPU."""
+    mixed = pod("a", container("m", resources={HAMI.key: "1024"}), container("n"))
+    processes = [process(1, "a/m"), process(2, "a/n")]
+    seen = snapshot([use(1, 1, 0), use(2, 3 * Gi, 0), use(2, 3 * Gi, 1)], processes, gpus=[gpu(0), gpu(1)])
+    found = assessed(seen, [mixed], under(HAMI, account="container", default=4 * Gi))
+    assert [(each.account.container, each.account.gpu, each.declared, each.verdict) for each in found] == [
+        ("m", "GPU-0", Gi, Verdict.WITHIN),
+        ("n", None, 4 * Gi, Verdict.OVER),
+    ]
 
 
 def test_a_default_of_zero_forbids_and_leaves_no_allowance() -> None:
-    """Point 7: with `default = "0"` the first byte is too much."""
-    under = policy(rule(step(), default=0), allowance=Allowance())
-    seen = only(pod("a"), under, 1)
+    """Point 7: with `default = "0"` the first byte is too much; without a default nothing ever is."""
+    seen = only(pod("a"), under(default=0, allowance=Allowance()))
     assert (seen.allowed, seen.verdict) == (0, Verdict.OVER)
-
-
-def test_without_a_default_whoever_declares_nothing_is_left_alone() -> None:
-    """Point 7: without a declaration or default it is `undeclared`, however much is used."""
-    assert only(pod("a"), policy(), 80 * Gi).verdict is Verdict.UNDECLARED
-
-
-def test_unless_and_node_labels_switch_a_source_off() -> None:
-    """A declaration with `unless` or `node_labels` applies only if its condition is met."""
-    tencent = Declaration(resource="t/mem", unit=256 * Mi, unless=Unless(resource="t/core", at_least=100))
-    limited = pod("a", container(resources={"t/mem": "4", "t/core": "50"}))
-    assert only(limited, policy(declarations=(tencent,)), 1).declared == Gi
-    only_there = policy(declarations=(replace(VERIFF, node_labels={"zone": "b*"}),))
-    declaring = pod("a", container(declared="1Gi"))
-    assert only(declaring, only_there, 1, node=Node(name="n", labels={"zone": "b2"})).declared == Gi
-    assert only(declaring, only_there, 1, node=Node(name="n", labels={"zone": "c"})).declared is None
-    anywhere = policy(declarations=(replace(VERIFF, node_labels={"zone": "*"}),))
-    assert only(declaring, anywhere, 1, node=Node(name="n")).declared is None
+    assert only(pod("a"), under(), 80 * Gi).verdict is Verdict.UNDECLARED
 
 
 def test_a_pods_one_number_is_not_split_among_containers() -> None:
     """In container accounts an annotation of the pod counts only if the pod has one container."""
-    under = policy(rule(step(), account="container", default=Mi), declarations=(TOTAL_NOTE,))
-    alone = pod("a", container("main"), annotations={"vram": "4Gi"})
-    assert only(alone, under, Gi).declared == 4 * Gi
-    two = pod("a", container("main"), container("side"), annotations={"vram": "4Gi"})
-    assert only(two, under, Gi).verdict is Verdict.MISDECLARED
+    by_container = under(NOTE, account="container", default=Mi)
+    assert only(noted(vram="4Gi"), by_container, Gi).declared == 4 * Gi
+    assert only(pod("a", *TWO, annotations={"vram": "4Gi"}), by_container, Gi).verdict is Verdict.MISDECLARED

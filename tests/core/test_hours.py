@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -53,43 +54,26 @@ def changes(text: str, begin: str, count: int) -> list[str]:
     [
         # An ordinary week: working days, and the gap of the weekend.
         ("Mon-Fri 08:00-18:00 UTC", "2027-01-08T07:00", ["+08 08:00", "-08 18:00", "+11 08:00", "-11 18:00"]),
-        ("Mon-Fri 08:00-18:00 Asia/Kolkata", "2027-01-08T00:00", ["+08 02:30", "-08 12:30", "+11 02:30"]),
         ("Fri-Mon 08:00-18:00 UTC", "2027-01-11T00:00", ["+11 08:00", "-11 18:00", "+15 08:00", "-15 18:00"]),
         ("Mon,Wed-Thu 00:00-24:00 UTC", "2027-01-10T12:00", ["+11 00:00", "-12 00:00", "+13 00:00", "-15 00:00"]),
         # Over midnight: the span belongs to the day on which it begins.
-        ("Fri 22:00-06:00 UTC", "2027-01-01T00:00", ["+01 22:00", "-02 06:00", "+08 22:00", "-09 06:00"]),
         ("Sun 22:00-06:00 UTC", "2027-01-01T00:00", ["+03 22:00", "-04 06:00"]),
         ("Sat 22:00-00:00 UTC", "2027-01-01T00:00", ["+02 22:00", "-03 00:00"]),
-        ("Sat 22:00-24:00 UTC", "2027-01-01T00:00", ["+02 22:00", "-03 00:00"]),
         ("Sat 24:00-06:00 UTC", "2027-01-01T00:00", ["+03 00:00", "-03 06:00"]),
-        ("Mon-Sun 12:00-11:59 UTC", "2027-01-01T12:30", ["-02 11:59", "+02 12:00"]),
         # Berlin, 28 March 2027: after 01:59 comes 03:00 (01:00 in UTC).
         ("Sun 01:30-02:30 Europe/Berlin", "2027-03-27T00:00", ["+28 00:30", "-28 01:00"]),
         ("Sun 02:30-05:00 Europe/Berlin", "2027-03-27T00:00", ["+28 01:00", "-28 03:00"]),
-        ("Sun 02:10-02:50 Europe/Berlin", "2027-03-27T00:00", ["+04 00:10", "-04 00:50"]),
-        ("Sat 22:00-06:00 Europe/Berlin", "2027-03-27T00:00", ["+27 21:00", "-28 04:00"]),
-        ("Sun 08:00-18:00 Europe/Berlin", "2027-03-20T00:00", ["+21 07:00", "-21 17:00", "+28 06:00", "-28 16:00"]),
         # Berlin, 31 October 2027: after 02:59 comes 02:00 once more (01:00 in UTC).
-        ("Sun 02:00-02:30 Europe/Berlin", "2027-10-30T00:00", ["+31 00:00", "-31 00:30", "+31 01:00", "-31 01:30"]),
         ("Sun 02:30-03:00 Europe/Berlin", "2027-10-30T00:00", ["+31 00:30", "-31 01:00", "+31 01:30", "-31 02:00"]),
-        ("Sun 01:00-02:30 Europe/Berlin", "2027-10-30T00:00", ["+30 23:00", "-31 00:30", "+31 01:00", "-31 01:30"]),
-        ("Sat 22:00-06:00 Europe/Berlin", "2027-10-30T00:00", ["+30 20:00", "-31 05:00"]),
-        ("Sun 00:00-24:00 Europe/Berlin", "2027-10-30T00:00", ["+30 22:00", "-31 23:00"]),
-        # New York, 14 March and 7 November 2027, at 02:00.
-        ("Sun 01:00-03:00 America/New_York", "2027-03-13T00:00", ["+14 06:00", "-14 07:00"]),
+        # New York, 7 November 2027, at 02:00.
         ("Sun 01:00-03:00 America/New_York", "2027-11-06T00:00", ["+07 05:00", "-07 08:00"]),
-        ("Sun 01:30-01:45 America/New_York", "2027-11-06T00:00", ["+07 05:30", "-07 05:45", "+07 06:30", "-07 06:45"]),
         # Cairo, Friday 30 April 2027: midnight is 01:00. Friday 29 October begins an hour late: Thursday has 25.
         ("Fri 00:00-02:00 Africa/Cairo", "2027-04-29T00:00", ["+29 22:00", "-29 23:00"]),
-        ("Fri 00:00-00:30 Africa/Cairo", "2027-04-29T00:00", ["+06 21:00", "-06 21:30"]),
         ("Thu 23:00-24:00 Africa/Cairo", "2027-10-28T00:00", ["+28 20:00", "-28 22:00"]),
-        ("Thu 23:00-23:30 Africa/Cairo", "2027-10-28T00:00", ["+28 20:00", "-28 20:30", "+28 21:00", "-28 21:30"]),
         ("Fri 00:00-06:00 Africa/Cairo", "2027-10-28T00:00", ["+28 22:00", "-29 04:00"]),
         # Sao Paulo, Sunday 4 November 2018: midnight is 01:00.
         ("Sat 22:00-02:00 America/Sao_Paulo", "2018-11-03T00:00", ["+04 01:00", "-04 04:00"]),
         # Apia: Thursday 29 December 2011 is followed by Saturday 31. Its Friday is not there, but its night's rest is.
-        ("Fri 00:00-24:00 Pacific/Apia", "2011-12-24T12:00", ["+05 10:00", "-06 10:00"]),
-        ("Thu-Sat 00:00-24:00 Pacific/Apia", "2011-12-28T00:00", ["+29 10:00", "-31 10:00"]),
         ("Thu 22:00-06:00 Pacific/Apia", "2011-12-28T00:00", ["+30 08:00", "-30 10:00"]),
     ],
 )
@@ -107,7 +91,7 @@ def test_hours_that_never_end() -> None:
 
 
 @st.composite
-def moments(draw: st.DrawFn) -> tuple[Hours, int]:
+def moments(draw: st.DrawFn) -> tuple[str, int]:
     """Hours in one of the zones, and a minute near a change of its clocks."""
     zone = draw(st.sampled_from(sorted(ZONES)))
     days = draw(st.lists(st.sampled_from(DAYS), min_size=1, max_size=7, unique=True))
@@ -116,15 +100,28 @@ def moments(draw: st.DrawFn) -> tuple[Hours, int]:
         begin, end = 0, 1440
     text = f"{','.join(days)} {begin // 60:02}:{begin % 60:02}-{end // 60:02}:{end % 60:02} {zone}"
     day = unix(f"{draw(st.sampled_from(ZONES[zone]))}T00:00")
-    return read(text), int(day) + 60 * draw(st.integers(0, 2 * 1440))
+    return text, int(day) + 60 * draw(st.integers(0, 2 * 1440))
+
+
+def by_the_clock(text: str, second: float) -> bool:
+    """Whether hours apply when a clock on the wall of their zone shows this time, and it is this day of the week."""
+    days, span, zone = text.split()
+    begin, end = (int(each[:2]) * 60 + int(each[3:]) for each in span.split("-"))
+    local = datetime.fromtimestamp(second, ZoneInfo(zone))
+    minute, today = local.hour * 60 + local.minute, local.weekday()
+    if begin == 1440:
+        return DAYS[today - 1] in days and minute < end
+    is_late = DAYS[today] in days and begin <= minute < (end if end > begin else 1440)
+    return is_late or (end <= begin and DAYS[today - 1] in days and minute < end)
 
 
 @given(moments())
-def test_the_next_change_is_what_a_look_at_every_minute_finds(moment: tuple[Hours, int]) -> None:
+def test_the_next_change_is_what_a_check_of_every_minute_finds(moment: tuple[str, int]) -> None:
     """Between two changes nothing changes, and at each something does: minute by minute, for two days."""
-    found, begin = moment
-    minutes = range(begin, begin + 2 * 86400, 60)
+    text, begin = moment
+    found, minutes = read(text), range(begin, begin + 2 * 86400, 60)
     holding = [found.holds(minute) for minute in minutes]
+    assert holding == [by_the_clock(text, minute) for minute in minutes]
     seen = [minute for (before, now), minute in zip(pairwise(holding), minutes[1:], strict=True) if before is not now]
     said, at = [], float(begin)
     while (at := found.next_change_s(at)) < minutes.stop - 59:

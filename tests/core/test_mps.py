@@ -66,7 +66,7 @@ HELD, KILLED = [(Brake.MPS, False)], [(None, True)]
         # With two that could be meant it is not known whose client it is.
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None)], HELD),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "d/main")], HELD),
-        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "nobody/main")], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "unlisted/main")], HELD),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=UNREADABLE)], HELD),
         ([use(2, 1), use(3, 1, 1)], [server(2, "a/side"), server(3, None)], KILLED),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "b/main")], KILLED),

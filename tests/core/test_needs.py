@@ -21,7 +21,7 @@ def rule(*steps: Step, **match: object) -> Rule:
     [
         ({}, {}),
         ({"rules": (rule(KILL),)}, {}),
-        ({"rules": (rule(EVICT),)}, {}),  # whoever observes evicts nobody
+        ({"rules": (rule(EVICT),)}, {}),  # observing evicts no pod
         ({"rules": (rule(node_labels={"a": "b"}),)}, {}),
         ({"rules": (rule(namespace_labels={"a": "b"}),)}, {"reads_namespaces"}),
         ({"events": Events(observe=True)}, {"writes_events"}),

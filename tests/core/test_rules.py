@@ -15,7 +15,6 @@ from tests.worlds import (
     planned,
     pod,
     policy,
-    process,
     rule,
     snapshot,
     step,
@@ -23,10 +22,10 @@ from tests.worlds import (
 )
 from watchdog.config.fields import hours
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Assessment, Verdict
+from watchdog.core.assessment import Verdict
 from watchdog.core.attribute import attribute
-from watchdog.core.model import Gap, GapReason, Node, Pod
-from watchdog.core.policy import Match, Mode, Policy
+from watchdog.core.model import Gap, GapReason, Node
+from watchdog.core.policy import Match, Mode, Rule
 from watchdog.core.rules import Namespaces, hours_at, observes, rule_of
 
 NODE = Node(name="n1", labels={"pool": "shared", "tier": "gold"})
@@ -80,13 +79,17 @@ def test_the_first_rule_that_matches_is_the_rule() -> None:
     for name, each in found.items():
         assert rule_of(each, under, NODE, {}) == next(r for r in under.rules if r.name == name)
     assert rule_of(found["rest"], under, Node(name="n1"), {}) is None
-    (got,) = assessed(snapshot([use(1, 70 * Gi)]), [pod("a", container(declared="1Gi"))], policy(dev))
-    assert (got.rule, got.verdict, got.rule_gap) == (None, Verdict.OVER, None)
+    (got,) = assessed(
+        snapshot([use(1, 70 * Gi)]), [pod("a", container(declared="1Gi"))], policy(replace(dev, mode="observe"))
+    )
+    assert (got.rule, got.verdict, got.rule_gap, got.observes) == (None, Verdict.OVER, None, False)
 
 
 BY_NODE = rule(name="by node", match=Match(node_labels={"pool": "shared"}))
 BY_NAMESPACE = rule(name="by namespace", match=Match(namespace_labels={"team": "ml"}))
 HARSH = rule(step(), name="harsh")
+TENANT = pod("a", container(declared="1Gi"))
+SEEN = snapshot([use(5, 70 * Gi)])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ HARSH = rule(step(), name="harsh")
         ((BY_NAMESPACE, HARSH), NODE, {"ns": {}}, "harsh"),
         ((BY_NAMESPACE, HARSH), NAMELESS, NAMESPACES, "by namespace"),
         ((BY_NODE, BY_NAMESPACE), NAMELESS, NAMESPACES, GapReason.NODE),
-        # What the pod's own object tells is enough to say that a rule is not for it.
+        # The pod's own object is enough to say that a rule is not for it.
         ((replace(BY_NODE, match=replace(BY_NODE.match, namespaces=("x",))), HARSH), NAMELESS, {}, "harsh"),
         ((replace(BY_NODE, match=replace(BY_NODE.match, labels={"a": "b"})), HARSH), NAMELESS, {}, "harsh"),
         ((replace(BY_NAMESPACE, match=replace(BY_NAMESPACE.match, owner_kinds=("Job",))), HARSH), NODE, {}, "harsh"),
@@ -112,7 +115,7 @@ HARSH = rule(step(), name="harsh")
         ((rule(match=replace(BY_NODE.match, namespace_labels={"team": "x"})), HARSH), NAMELESS, NAMESPACES, "harsh"),
     ],
 )
-def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
+def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_skipped(
     rules: tuple[object, ...], node: Node, namespaces: Namespaces, expected: GapReason | str
 ) -> None:
     """If the deciding labels are unknown, no later rule applies: it may be harsher than the intended one."""
@@ -122,50 +125,26 @@ def test_a_rule_that_cannot_be_judged_is_neither_taken_nor_passed_over(
 
 
 @pytest.mark.parametrize(
-    ("first", "node", "words"),
+    ("first", "node", "names"),
     [
-        (
-            BY_NODE,
-            NAMELESS,
-            (
-                "labels of node n1",
-                "rule by node matches",
-                "the gap `node n1` has the cause",
-                "with --pods: give --node-object FILE",
-            ),
-        ),
-        (
-            BY_NAMESPACE,
-            NODE,
-            (
-                "labels of namespace ns",
-                "rule by namespace matches",
-                "the gap `namespaces` has the cause",
-                "with --pods: give --namespaces FILE",
-            ),
-        ),
+        (BY_NODE, NAMELESS, ("node n1", "by node", "`node n1`", "--node-object FILE")),
+        (BY_NAMESPACE, NODE, ("namespace ns", "by namespace", "`namespaces`", "--namespaces FILE")),
     ],
 )
-def test_a_pod_whose_rule_is_not_known_is_left_alone(first: object, node: Node, words: tuple[str, ...]) -> None:
+def test_a_pod_whose_rule_is_not_known_is_left_alone(first: Rule, node: Node, names: tuple[str, ...]) -> None:
     """It has no rule and no step, its verdict is unknown however much it uses, and a gap names what is missing."""
-    under = policy(first, HARSH)  # type: ignore[arg-type]
-    tenant = pod("a", container(declared="1Gi"))
-    seen = snapshot([use(5, 70 * Gi)])
-    (got,) = assessed(seen, [tenant], under, node)
+    (got,) = assessed(SEEN, [TENANT], policy(first, HARSH), node)
     assert (got.rule, got.verdict, got.used, got.declared) == (None, Verdict.UNKNOWN, 70 * Gi, Gi)
-    gap = got.rule_gap
-    assert gap is not None
-    assert all(each in f"{gap.what}: {gap.problem!s}" for each in words), gap
-    assert "has no rule and is left alone" in str(gap.problem)
-    (undeclared,) = assessed(seen, [pod("a")], under, node)
+    assert got.rule_gap is not None
+    assert all(each in f"{got.rule_gap.what}: {got.rule_gap.problem!s}" for each in names), got.rule_gap
+    (undeclared,) = assessed(SEEN, [pod("a")], policy(first, HARSH), node)
     assert undeclared.verdict is Verdict.UNKNOWN
 
 
 def test_nothing_is_planned_for_a_pod_whose_rule_is_not_known() -> None:
     """The rule that comes after the one in doubt does not act: with it alone the same pod would be killed."""
-    tenant, seen = pod("a", container(declared="1Gi")), snapshot([use(5, 70 * Gi)])
-    assert planned(seen, [tenant], policy(HARSH)).entries
-    assert not planned(seen, [tenant], policy(BY_NAMESPACE, HARSH)).entries
+    assert planned(SEEN, [TENANT], policy(HARSH)).entries
+    assert not planned(SEEN, [TENANT], policy(BY_NAMESPACE, HARSH)).entries
 
 
 OFFICE = hours().read("Mon-Fri 08:00-18:00 UTC")  # the worlds begin on Friday 15 January 2027, 08:00
@@ -190,22 +169,15 @@ def test_when_a_rule_only_observes(mode: Mode | None, active: object, second: fl
     """A rule observes by its own mode, or outside its hours by the wall clock, whatever the policy's mode."""
     mine = rule(step(), mode=mode, active=active)
     assert observes(mine, at(second)) is expected
-    seen = snapshot([use(5, 70 * Gi)], second=second)
     for policy_mode in ("observe", "enforce"):
-        (got,) = assessed(seen, [pod("a", container(declared="1Gi"))], policy(mine, mode=policy_mode))
+        (got,) = assessed(replace(SEEN, at=at(second)), [TENANT], policy(mine, mode=policy_mode))
         assert (got.observes, got.verdict) == (expected, Verdict.OVER)
-
-
-def test_a_pod_without_a_rule_does_not_observe() -> None:
-    """A pod without a rule is not observed."""
-    (got,) = assessed(snapshot([use(5, Gi)]), [pod("a")], policy(rule(match=Match(pods=("x",)), mode="observe")))
-    assert (got.rule, got.observes) == (None, False)
 
 
 def test_the_plan_does_not_depend_on_the_hours() -> None:
     """Law 7 for rules: the plan is the same outside their hours and in their own mode."""
-    tenant, seen = pod("a", container(declared="1Gi")), snapshot([use(5, 70 * Gi)], [process(5)], second=-1)
-    plain, observing = (planned(seen, [tenant], policy(rule(step(), active=each))) for each in (None, OFFICE))
+    before = replace(SEEN, at=at(-1))
+    plain, observing = (planned(before, [TENANT], policy(rule(step(), active=each))) for each in (None, OFFICE))
     assert [entry.targets for entry in observing.entries] == [entry.targets for entry in plain.entries]
     assert [entry.assessment.observes for entry in observing.entries] == [True]
 
@@ -217,15 +189,11 @@ def test_the_hours_of_all_rules_at_once() -> None:
     assert [hours_at(under, at(second)) for second in (-1, 0, 36_000)] == [(False, True), (True, False), (False, True)]
 
 
-def look(tenants: list[Pod], under: Policy, namespaces: Namespaces) -> tuple[Assessment, ...]:
-    """Assess pods whose namespaces have labels."""
-    seen = snapshot([use(5, 70 * Gi)])
-    return assess(attribute(seen, tenants), seen, inputs(under, tenants, namespaces=namespaces))
-
-
 def test_labels_of_namespaces_reach_the_assessment() -> None:
     """The rule of an account is the one for its namespace's labels, and without them it has none."""
-    tenant, under = pod("a", container(declared="1Gi")), policy(BY_NAMESPACE, HARSH)
+    under, named = policy(BY_NAMESPACE, HARSH), []
     labels: list[Namespaces] = [NAMESPACES, {"ns": {}}, {}]
-    named = [each.rule.name if each.rule else None for known in labels for each in look([tenant], under, known)]
+    for known in labels:
+        (got,) = assess(attribute(SEEN, [TENANT]), SEEN, inputs(under, [TENANT], namespaces=known))
+        named.append(got.rule.name if got.rule else None)
     assert named == ["by namespace", "harsh", None]

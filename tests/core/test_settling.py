@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.test_ladder import Story
+from tests.core.story import Story
 from tests.worlds import Gi, at, policy, rule, step
-from watchdog.core.ledger import AccountState, PendingEviction, UnderWay
+from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.plan import Outcome, PlanEntry, Result, accept, settle
 from watchdog.core.policy import Do
 
@@ -19,12 +19,6 @@ def story() -> tuple[Story, PlanEntry]:
     (entry,) = made.see(0, 6 * Gi).taken
     made.see(1, 6 * Gi)
     return made, entry
-
-
-def state(made: Story) -> AccountState:
-    """What is remembered of the account."""
-    (known,) = made.ledger.accounts.values()
-    return known
 
 
 def under_way(of: object) -> UnderWay:
@@ -62,35 +56,30 @@ def test_the_end_of_an_eviction_does_not_end_a_kill() -> None:
     assert accept(made.ledger, entry, under_way(EVICT)) == made.ledger
 
 
-def test_an_accepted_eviction_is_under_way_and_not_counted_again() -> None:
+FIRST = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
+
+
+def test_an_accepted_eviction_is_in_progress_and_not_counted_again() -> None:
     """It was counted when it was begun."""
     made, entry = story()
-    begun = made.ledger.note_begun(
-        entry.assessment, PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s), at(0)
-    )
+    begun = made.ledger.note_begun(entry.assessment, FIRST, at(0))
     after = accept(begun.note_pending_evictions({}), entry, under_way(EVICT))
     (known,) = after.accounts.values()
     assert (known.under_way, known.pending_eviction, known.acted) == (under_way(EVICT), None, True)
     assert len(after.brakes.begun[()]) == 1
 
 
-def test_what_is_tried_is_remembered_when_enforcement_begins() -> None:
-    """All ladders start over, but an eviction whose answer is awaited is known, as an action in progress is."""
-    made, entry = story()
-    pending = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
-    begun = made.ledger.note_begun(entry.assessment, pending, at(0)).reset()
-    (known,) = begun.accounts.values()
-    assert (known.pending_eviction, known.stretches) == (pending, {})
-
-
 def test_the_ledger_has_just_what_is_tried() -> None:
-    """A pending eviction is updated, removed once it is over, and left as it is if nothing changed."""
+    """A pending eviction is updated, kept when all ladders start over, and removed once it is over."""
     made, entry = story()
-    first = PendingEviction(step=EVICT.signature, tries=1, until_s=at(600).boottime_s)
-    later = replace(first, next_s=at(9).boottime_s)
-    one = made.ledger.note_pending_evictions({entry.account: first})
-    assert one.note_pending_evictions({entry.account: first}) is one
-    (known,) = one.note_pending_evictions({entry.account: later}).accounts.values()
-    assert known.pending_eviction == later
-    (known,) = one.note_pending_evictions({}).accounts.values()
-    assert known.pending_eviction is None
+    one = made.ledger.note_pending_evictions({entry.account: FIRST})
+    assert one.note_pending_evictions({entry.account: FIRST}) is one
+    later = replace(FIRST, next_s=at(9).boottime_s)
+    for ledger, pending in (
+        (one.reset(), FIRST),
+        (one.note_pending_evictions({entry.account: later}), later),
+        (one.note_pending_evictions({}), None),
+    ):
+        (known,) = ledger.accounts.values()
+        assert known.pending_eviction == pending
+    assert not one.reset().accounts[entry.account].stretches

@@ -56,14 +56,10 @@ def test_the_driver_can_be_asked_for_by_hand(value: str, lasts: bool) -> None:
     assert found == ("the node carries the annotation gpu-memory-watchdog/release-driver" if lasts else None)
 
 
-def test_annotations_are_no_labels() -> None:
-    """A label with the annotation's name, or an annotation with the label's, has no effect."""
-    swapped = Node(name="n1", labels={MODE: "observe", RELEASE: ""}, annotations={MIG_STATE: "pending"})
-    assert switches(swapped, ()) == Switches()
-
-
-def test_a_node_that_was_asked_for_and_never_read_may_say_stop() -> None:
+def test_a_node_that_could_not_be_read_may_say_stop() -> None:
     """A node without a source sets no switch; one that was read keeps its switches, whatever happens to its source."""
     assert switches(Node(name="n1", known=False), ()) == Switches()
     assert switches(Node(name="n1", known=False), (GAP,)) == Switches(unseen=True)
     assert switches(Node(name="n1", annotations={MODE: "observe"}), (GAP,)) == Switches(observes=True)
+    swapped = Node(name="n1", labels={MODE: "observe", RELEASE: ""}, annotations={MIG_STATE: "pending"})
+    assert switches(swapped, ()) == Switches()

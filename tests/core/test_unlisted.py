@@ -6,6 +6,7 @@ import pytest
 
 from tests.worlds import (
     BOOT,
+    VERIFF,
     Gi,
     assessed,
     at,
@@ -24,11 +25,10 @@ from tests.worlds import (
 from watchdog.core.assessment import Attribution, Verdict
 from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
-from watchdog.core.model import Container, ContainerKind, Now, Pod
-from watchdog.core.policy import Declaration
+from watchdog.core.model import Container, ContainerKind, Now, Pod, Snapshot
+from watchdog.core.policy import Declaration, Step
 
 KEY = ("a", container_id("a/new"))
-NEW = process(9, "a/new")
 
 
 def init(name: str, declared: str | None = None, *, running: bool = True) -> Container:
@@ -36,15 +36,12 @@ def init(name: str, declared: str | None = None, *, running: bool = True) -> Con
     return container(name, declared, kind=ContainerKind.INIT, running=running)
 
 
-def judged(owner: Pod, **uses: int) -> tuple[Verdict, int | None, int | None, int]:
-    """Verdict, declared, used and used at least of a pod whose containers use this much."""
-    pids = dict(enumerate(uses.items(), 5))
-    seen = snapshot(
-        [use(pid, used) for pid, (_, used) in pids.items()],
-        [process(pid, f"a/{name}") for pid, (name, _) in pids.items()],
+def seen(**uses: int) -> Snapshot:
+    """A reading in which processes 5, 6 ... of the pod, one in each of these containers, use this much."""
+    return snapshot(
+        [use(pid, used) for pid, used in enumerate(uses.values(), 5)],
+        [process(pid, f"a/{name}") for pid, name in enumerate(uses, 5)],
     )
-    (got,) = assessed(seen, [owner], policy())
-    return got.verdict, got.declared, got.used, got.used_at_least
 
 
 TWO = pod("a", container("main", "4Gi"), container("side", "1Gi"))
@@ -75,80 +72,72 @@ def test_while_the_list_lags_known_containers_alone_and_the_largest_budget_decid
     owner: Pod, uses: dict[str, int], expected: tuple[Verdict, int | None, int | None, int]
 ) -> None:
     """Points 2 and 13: a new container may be of any phase; over is what is too much in each of them."""
-    assert judged(owner, **uses) == expected
+    (got,) = assessed(seen(**uses), [owner], policy())
+    assert (got.verdict, got.declared, got.used, got.used_at_least) == expected
 
 
 def test_a_limit_of_the_pod_is_that_of_the_phase_that_allows_most() -> None:
     """Point 2: what containers share by an annotation depends on the phase too."""
-    limited = Declaration(resource="veriff.com/gpu-memory", unit=1, limit_annotation="limit")
-    owner = replace(LOADING, annotations={"limit": "16Gi"})
-    under = policy(declarations=(limited,))
-    (got,) = assessed(snapshot([use(5, 1), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
+    under = policy(declarations=(replace(VERIFF, limit_annotation="limit"),))
+    (got,) = assessed(seen(main=1, new=1), [replace(LOADING, annotations={"limit": "16Gi"})], under)
     assert (got.declared, got.requested) == (16 * Gi, 8 * Gi)
 
 
-def test_where_a_phase_can_not_be_determined_neither_can_the_largest() -> None:
+def test_where_a_phase_cannot_be_determined_neither_can_the_largest() -> None:
     """Points 2 and 6: the init container's share may be the larger one."""
     sharing = replace(init("load"), resources={"nvidia.com/gpu.shared": "1"})
     owner = pod("a", sharing, container("main", "1Gi"))
     shares = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares="label:nvidia.com/gpu.replicas")
     under = policy(declarations=(*policy().declarations, shares))
-    (got,) = assessed(snapshot([use(5, 9 * Gi), use(9, 1)], [process(5, "a/main"), NEW]), [owner], under)
+    (got,) = assessed(seen(main=9 * Gi, new=1), [owner], under)
     assert (got.verdict, got.allowed) == (Verdict.UNKNOWN, None)
 
 
-def test_a_container_that_should_be_in_the_list_counts_and_is_never_a_victim() -> None:
+@pytest.mark.parametrize(
+    ("side", "made", "expected"),
+    [
+        (Gi, step(), ("", [], Brake.UNKNOWN_CONTAINER)),
+        (2 * Gi, step(scope="pod"), ("side", [6], None)),
+        (Gi, step(do="evict"), ("", [5, 6], None)),
+    ],
+)
+def test_a_container_that_should_be_in_the_list_counts_and_is_never_a_victim(
+    side: int, made: Step, expected: tuple[str, list[int], Brake | None]
+) -> None:
     """Points 13 and 21: after a minute its bytes count for the pod, but not for a container within its declaration."""
-    seen = snapshot([use(9, 9 * Gi), use(5, Gi)], [NEW, process(5, "a/side")])
-    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
-    assert (got.verdict, got.used, got.behind) == (Verdict.OVER, 10 * Gi, True)
-    (entry,) = planned(seen, [TWO], policy(), overdue=["a/new"]).entries
-    assert (entry.victim, entry.targets, entry.withheld_by) == ("", (), Brake.UNKNOWN_CONTAINER)
-    greedy = snapshot([use(9, 9 * Gi), use(5, 2 * Gi)], [NEW, process(5, "a/side")])
-    (entry,) = planned(greedy, [TWO], policy(rule(step(scope="pod"))), overdue=["a/new"]).entries
-    assert (entry.victim, [target.pid for target in entry.targets], entry.taken) == ("side", [5], True)
-    (entry,) = planned(seen, [TWO], policy(rule(step(do="evict"))), overdue=["a/new"]).entries
-    assert entry.taken
+    uses = seen(new=9 * Gi, side=side)
+    (got,) = assessed(uses, [TWO], policy(), overdue=["a/new"])
+    assert (got.verdict, got.used, got.behind) == (Verdict.OVER, 9 * Gi + side, True)
+    (entry,) = planned(uses, [TWO], policy(rule(made)), overdue=["a/new"]).entries
+    assert (entry.victim, [target.pid for target in entry.targets], entry.withheld_by) == expected
 
 
 def test_one_container_that_is_late_does_not_excuse_the_next() -> None:
     """Point 13: each container has a minute of its own."""
-    seen = snapshot([use(9, 9 * Gi), use(8, 1)], [NEW, process(8, "a/newer")])
-    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
+    (got,) = assessed(seen(new=9 * Gi, newer=1), [TWO], policy(), overdue=["a/new"])
     assert (got.verdict, got.used, got.used_at_least) == (Verdict.OVER, None, 9 * Gi)
 
 
 def test_an_init_container_that_lingers_has_its_own_declaration() -> None:
     """Point 21: a container within what it declares itself is no victim, whichever phase the pod is in."""
     owner = pod("a", init("load", "4Gi", running=False), container("main", "1Gi"), container("side"))
-    seen = snapshot(
-        [use(5, 3 * Gi), use(6, Gi), use(7, 2 * Gi)],
-        [process(5, "a/load"), process(6, "a/main"), process(7, "a/side")],
-    )
-    (entry,) = planned(seen, [owner], policy()).entries
+    (entry,) = planned(seen(load=3 * Gi, main=Gi, side=2 * Gi), [owner], policy()).entries
     assert entry.victim == "side"
 
 
-def test_under_pressure_the_request_on_that_card_counts() -> None:
+@pytest.mark.parametrize(("on_card", "victim", "held"), [(2, "side", None), (1, "", Brake.UNKNOWN_CONTAINER)])
+def test_under_pressure_the_request_on_that_card_counts(on_card: int, victim: str, held: Brake | None) -> None:
     """Point 21: on a short card a container within its request there is no victim."""
-    squeeze = policy(rule(step(under_pressure=True)))
-    owner = pod("a", container("main", "4Gi"), container("side", "1Gi"))
-    cards = [gpu(0, used=79 * Gi), gpu(1)]
-    several = [process(5, "a/main"), process(6, "a/side")]
-    seen = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, 2 * Gi, 0)], several, cards)
-    (entry,) = planned(seen, [owner], squeeze).entries
-    assert (entry.gpu, entry.victim) == ("GPU-0", "side")
-    within = snapshot([use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, Gi, 0)], several, cards)
-    (entry,) = planned(within, [owner], squeeze).entries
-    assert (entry.victim, entry.withheld_by) == ("", Brake.UNKNOWN_CONTAINER)
+    processes = [process(5, "a/main"), process(6, "a/side")]
+    uses = [use(5, 3 * Gi, 0), use(5, 3 * Gi, 1), use(6, on_card * Gi, 0)]
+    reading = snapshot(uses, processes, [gpu(0, used=79 * Gi), gpu(1)])
+    (entry,) = planned(reading, [TWO], policy(rule(step(under_pressure=True)))).entries
+    assert (entry.gpu, entry.victim, entry.withheld_by) == ("GPU-0", victim, held)
 
 
 def found(*names: str) -> Attribution:
     """What processes of the pod use, one in each of these containers."""
-    seen = snapshot(
-        [use(pid, Gi) for pid, _ in enumerate(names, 5)], [process(pid, f"a/{n}") for pid, n in enumerate(names, 5)]
-    )
-    return attribute(seen, [TWO])
+    return attribute(seen(**dict.fromkeys(names, Gi)), [TWO])
 
 
 def test_a_container_is_overdue_a_minute_after_it_was_first_seen_and_the_list_synced() -> None:
@@ -164,25 +153,25 @@ def test_a_container_is_overdue_a_minute_after_it_was_first_seen_and_the_list_sy
 
 def test_a_container_that_stops_for_a_moment_gains_no_time() -> None:
     """Point 13: a tenant that frees its memory and allocates again does not restart the time."""
-    seen = Unlisted().after(found("new"), [TWO], at(0))
+    known = Unlisted().after(found("new"), [TWO], at(0))
     for second, names in ((20, ["side"]), (40, ["new"]), (50, [])):
-        seen = seen.after(found(*names), [TWO], at(second))
-    assert seen.overdue(at(61), at(50)) == {KEY}
+        known = known.after(found(*names), [TWO], at(second))
+    assert known.overdue(at(61), at(50)) == {KEY}
 
 
 def test_a_container_that_the_list_has_got_is_forgotten() -> None:
     """Point 13: a container that is listed by now is not overdue, nor is a later one with the same ID."""
-    seen = Unlisted().after(found("new"), [TWO], at(0))
+    known = Unlisted().after(found("new"), [TWO], at(0))
     caught_up = replace(TWO, containers=(*TWO.containers, container("new")))
-    assert seen.after(found(), [caught_up], at(61)).overdue(at(62), at(61)) == frozenset()
-    assert seen.after(found(), [TWO], at(601)).overdue(at(602), at(601)) == frozenset()
+    assert known.after(found(), [caught_up], at(61)).overdue(at(62), at(61)) == frozenset()
+    assert known.after(found(), [TWO], at(601)).overdue(at(602), at(601)) == frozenset()
     assert Unlisted().after(found("side"), [TWO], at(0)) == Unlisted()
 
 
 def test_what_is_overdue_is_a_gap_that_names_pod_and_container() -> None:
     """Point 13: an overdue container is a gap that someone has to investigate; a new one is not."""
-    seen = snapshot([use(9, Gi), use(10, Gi)], [NEW, process(10, "a/new")])
-    (got,) = assessed(seen, [TWO], policy(), overdue=["a/new"])
+    twice = snapshot([use(9, Gi), use(10, Gi)], [process(9, "a/new"), process(10, "a/new")])
+    (got,) = assessed(twice, [TWO], policy(), overdue=["a/new"])
     (gap,) = overdue_gaps([got], frozenset({KEY}))
     assert (gap.reason.value, gap.what) == ("container", f"container {KEY[1][:12]} of pod ns/pod-a")
     assert overdue_gaps([got], frozenset()) == ()

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -165,3 +168,31 @@ def test_problems_of_a_service_account(error: Exception | str, said: str) -> Non
     problem = configuration_problem(ConfigException(error) if isinstance(error, str) else error, None)
     assert said in str(problem)
     assert problem.remedy
+
+
+UNUSED: Final = ("oauthlib", "pydantic", "pydantic_core", "requests", "requests_oauthlib", "websocket")
+
+
+def run(code: str) -> str:
+    """What a new Python process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_it_comes_without_the_libraries_that_are_not_used() -> None:
+    """A daemon with the API does not load a WebSocket library, pydantic or requests: 16 MiB on every node."""
+    code = f"import sys, watchdog.daemon.cluster; print(sorted({set(UNUSED)} & set(sys.modules)))"
+    assert run(code) == "[]"
+
+
+def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
+    """The libraries that refresh the token of an `auth-provider: oidc` are loaded on use, with their errors."""
+    code = (
+        "import watchdog.kube.official, kubernetes.config.kube_config as used\n"
+        "session = used.OAuth2Session(client_id='a')\n"
+        "import oauthlib.oauth2, requests_oauthlib\n"
+        "print(type(session) is requests_oauthlib.OAuth2Session)\n"
+        "print(type(used.ApiClient()).__name__)\n"
+        "real = oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
+        "print(used.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError is real)\n"
+    )
+    assert run(code).split() == ["True", "ApiClient", "True"]

@@ -1,13 +1,16 @@
-"""The next request of a reflector, after each possible response."""
+"""The next request of a reflector after each possible response, which failures are reported, and the pauses."""
 
+import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kube.watch_lines import status
 from watchdog.core.errors import Problem
-from watchdog.kube.client import ApiResponse
-from watchdog.kube.reflector import NextRequest, Reflector, RequestOutcome
+from watchdog.kube.client import FIRST_S, LONGEST_S, ApiResponse, RequestBackoff
+from watchdog.kube.reflector import PATIENCE_S, NextRequest, Outage, Reflector, RequestOutcome
 
 SELECTOR = {"fieldSelector": "spec.nodeName=n1"}
 WHAT = "watching the pods"
@@ -205,6 +208,57 @@ def test_without_heartbeat() -> None:
     """A watch without heartbeat is never renewed early because of silence; silence beyond its end is a failure."""
     found = watching(heartbeat=False)
     ask, _ = end(found, bookmarked=False)
-    assert ask.silence_s > ask.length_s
-    assert found.next_request().length_s >= 240
+    assert (ask.silence_s > ask.length_s, found.next_request().length_s >= 240) == (True, True)
     assert end(found, 310, bookmarked=False, why=Problem("silence"), silent=True)[1].problem == Problem("silence")
+
+
+def test_an_interruption() -> None:
+    """It is due to be reported some seconds after the first failure, with the latest problem; not once it is over."""
+    outage = Outage()
+    outage.failed(100.0, Problem("refused"), was_accepted=False)
+    assert outage.due_in_s(101.0) == PATIENCE_S - 1
+    outage.failed(104.0, Problem("silent"), was_accepted=False)
+    assert (outage.due_in_s(105.0), outage.problem) == (0.0, Problem("silent"))
+    outage.accepted()
+    assert (outage.is_over, outage.due_in_s(999.0)) == (True, math.inf)
+
+
+def test_watches_that_end_at_once() -> None:
+    """A server that accepts and hangs up, repeatedly, does not end the outage; a stable watch does."""
+    outage = Outage()
+    outage.failed(90.0, Problem("ended"), was_accepted=True)
+    outage.accepted()
+    assert outage.is_over
+    outage.failed(100.0, Problem("ended"), was_accepted=True)
+    outage.accepted()
+    outage.failed(103.0, Problem("refused"), was_accepted=False)
+    outage.accepted()
+    assert (outage.is_over, outage.due_in_s(105.0)) == (False, 0.0)
+    outage.stable()
+    outage.failed(200.0, Problem("refused"), was_accepted=False)
+    outage.accepted()
+    assert outage.is_over
+
+
+@given(st.integers(1, 40), st.none() | st.floats(0, 1e9))
+def test_pauses(failures: int, retry_after_s: float | None) -> None:
+    """Each pause is between 0 and a ceiling that doubles up to 30 s, on top of what the server asked for."""
+    backoff = RequestBackoff()
+    pauses = [backoff.next_s(retry_after_s) for _ in range(failures)]
+    asked_s = min(retry_after_s or 0.0, 300.0)
+    for number, pause_s in enumerate(pauses):
+        assert asked_s <= pause_s <= asked_s + min(LONGEST_S, FIRST_S * 2**number)
+    backoff.reset()
+    assert backoff.next_s() <= FIRST_S
+
+
+def test_pauses_are_spread() -> None:
+    """A thousand clients with equally many failures are spread over the whole range."""
+    pauses = []
+    for _ in range(1000):
+        backoff = RequestBackoff()
+        for _ in range(9):
+            backoff.next_s()
+        pauses.append(backoff.next_s())
+    counts = [sum(1 for pause_s in pauses if start <= pause_s < start + 3) for start in range(0, 30, 3)]
+    assert all(60 <= count <= 140 for count in counts)

@@ -126,7 +126,7 @@ def expected(steps: Sequence[Step]) -> tuple[dict[str, str], list[str]]:
 
 
 def written(step: Step, version: int) -> bytes:
-    """The line of a watch that tells of this step."""
+    """The line of a watch with this step."""
     kind, name, uid = step
     if kind == "BOOKMARK":
         return bookmark(str(version))

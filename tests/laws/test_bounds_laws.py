@@ -59,9 +59,9 @@ def _possible(assessment: Assessment, report: CycleReport) -> set[str]:
 
 
 def _hushed(seen: Snapshot, seed: int) -> Snapshot:
-    """The same processes as a driver shows them whose lists are whole and counters work, and which tells few amounts.
+    """The same processes as seen by a driver with complete lists and counters that reports few amounts.
 
-    On most generated nodes something is dark everywhere, or a counter is missing: that hides the rest of the law.
+    On most generated nodes something is missing everywhere, which hides the rest of the law.
     """
     dice = random.Random(seed)
     cards = [replace(gpu, listed=True, used=2**50 + number, reserved=number) for number, gpu in enumerate(seen.gpus)]
@@ -70,7 +70,7 @@ def _hushed(seen: Snapshot, seed: int) -> Snapshot:
 
 
 @given(nodes(), st.integers(0, 2**32), st.booleans())
-def test_the_bound_of_each_account_is_what_it_means(node: GeneratedNode, seed: int, hush: bool) -> None:
+def test_the_bound_of_each_account_is_that_of_its_definition(node: GeneratedNode, seed: int, hush: bool) -> None:
     """Law: on any node the sums of a report give for each account what adding up all the others gives."""
     seen = _hushed(node.seen, seed) if hush else node.seen
     report = Story(under=node.under, pods=node.pods, node=node.node).see(seen)

@@ -159,7 +159,7 @@ def _cycles(tenant: Shielding, brakes: Brakes = BRAKES) -> Iterator[float]:
     node, terminating, second = _Node(brakes), TerminatingPods(), 0.0
     while second <= BOUND_S:
         pods = terminating.with_first_seen(tenant.move(second), at(second))
-        plan = node.look(pods, tenant.used, second)
+        plan = node.cycle(pods, tenant.used, second)
         for entry in plan.taken:
             node.strike(entry, at(second))
             tenant.others.pop(entry.account.uid, None)
@@ -179,7 +179,7 @@ class _Node:
         self._policy, self._ledger, self._unlisted = _policy(brakes), Ledger(), Unlisted()
         self.gaps: tuple[Gap, ...] = ()
 
-    def look(self, pods: tuple[Pod, ...], used: Mapping[str, int], second: float) -> Plan:
+    def cycle(self, pods: tuple[Pod, ...], used: Mapping[str, int], second: float) -> Plan:
         """One cycle, with a pod list that has just been synced."""
         now, uids = at(second), {pod.uid for pod in pods}
         listed = [(pid, place) for pid, place in enumerate(used, 100) if place.split("/")[0] in uids and used[place]]
