@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.export.build import Story, killed, outcome, policy, quiet, trainer, withheld
-from tests.export.occurrences import BUDGET, holding, misdeclaring, told
+from tests.export.occurrences import BUDGET, OBSERVING, holding, misdeclaring, told
 from tests.worlds import Gi, Mi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
@@ -26,6 +26,7 @@ BURST = Declaration(resource="a.b/memory", unit=1, limit_annotation="a.b/limit")
 MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
 PATTERN = Declaration(resource="example.com/*-memory", unit=1)
 
+EVICT_AT_ONCE = rule(step("110%", 0, "evict", grace_s=30.0), name="batch")
 KINDS = {
     "amount": (VERIFF, "8Gi"),
     "number of a unit, on each GPU": (GPUMEM, "8192"),
@@ -88,19 +89,16 @@ def table() -> Iterator[tuple[str, PodEvent]]:
     """A name for each kind of note, and the note."""
     for name, (declaration, number) in KINDS.items():
         yield f"kill, declared: {name}", by(declaration, number)
-    yield "kill, declared: MIG instance", _mig()
+    instance = gpu(0, 10 * Gi, uuid="GPU-0", parent="GPU-9", gi=1, ci=0, profile="1g.10gb")
+    under = policy(rule(step("110%"), name="r"), declarations=(MIG,), allowance=NO_ALLOWANCE)
+    yield "kill, declared: MIG instance", kill_of(under, declaring(MIG, "1"), replace(on_cards(12.0), gpus=(instance,)))
     yield from _defaults()
     yield from _containers()
+    yield from _kills()
     yield from _actions()
-    yield from _held()
+    for brake in Brake:
+        yield f"held back: {brake.value}", told(holding(withheld(brake, releases_in_s=250.0)))[0]
     yield from _wrong()
-
-
-def _mig() -> PodEvent:
-    instance = gpu(0, 10 * Gi, uuid="GPU-0", parent="GPU-9", gi=1, ci=0, profile="1g.10gb")
-    seen = replace(on_cards(12.0), gpus=(instance,))
-    under = policy(rule(step("110%"), name="r"), declarations=(MIG,), allowance=NO_ALLOWANCE)
-    return kill_of(under, declaring(MIG, "1"), seen)
 
 
 def _defaults() -> Iterator[tuple[str, PodEvent]]:
@@ -134,32 +132,18 @@ def _containers() -> Iterator[tuple[str, PodEvent]]:
     yield "kill, an ephemeral container", kill_of(under, debugged, on_cards(3.0, (102, "debug", 9.0)))
 
 
-def _actions() -> Iterator[tuple[str, PodEvent]]:
-    scopes: tuple[Scope, ...] = ("process", "container", "pod")
+def _kills() -> Iterator[tuple[str, PodEvent]]:
     holder = trainer()
+    scopes: tuple[Scope, ...] = ("process", "container", "pod")
     for scope in scopes:
         for grace in (10.0, 0.0):
             under = policy(rule(step("110%", scope=scope, grace_s=grace), name="r"))
             yield f"kill, scope {scope}, grace {grace:g}s", kill_of(under, holder, on_cards(12.4))
     yield "kill, an MPS client", draining(policy(rule(step("110%"), name="r")), holder)
+    yield "kill, nobody to ask", kill_of(policy(rule(step("110%"), name="r"), contact=""), holder, on_cards(12.4))
     pressing = policy(rule(step("100%", under_pressure=True), name="r"), declarations=(BURST,))
     bursting = replace(declaring(BURST, "8Gi"), annotations={"a.b/limit": "60Gi"})
-    full = replace(on_cards(12.4), gpus=(gpu(0, used=79 * Gi),))
-    yield "kill under pressure", kill_of(pressing, bursting, full)
-    for name, steps in (
-        ("warning, then a kill", (step("90%", 0, "warn"), step("150%", 60))),
-        ("warning, nothing more", (step("100%", 0, "warn"),)),
-        ("warning below what is allowed", (step("50%", 0, "warn"), step("200%", 60))),
-    ):
-        entry, report = due(policy(rule(*steps, name="r")), holder, on_cards(12.4 if "below" not in name else 6.0))
-        yield name, told(replace(report, outcomes=(outcome(entry),)))[0]
-    evicting = policy(rule(step("110%", 0, "evict", grace_s=30.0), name="batch"))
-    entry, report = due(evicting, holder, on_cards(12.4))
-    yield "eviction", told(replace(report, began=(outcome(entry, number=1),)))[0]
-    blocked = outcome(entry, Result.BLOCKED, reason=BUDGET)
-    yield "eviction blocked", told(replace(report, outcomes=(blocked,)))[0]
-    failed = outcome(entry, Result.FAILED, reason='the API server refuses it: pods "trainer" is forbidden')
-    yield "eviction failed", told(replace(report, outcomes=(failed,)))[0]
+    yield "kill under pressure", kill_of(pressing, bursting, replace(on_cards(12.4), gpus=(gpu(0, used=79 * Gi),)))
     for name, ended in (
         ("released", killed(release_s=12.4)),
         ("not released in time", killed(reason="the driver still lists its memory after release_timeout")),
@@ -167,18 +151,27 @@ def _actions() -> Iterator[tuple[str, PodEvent]]:
         ("failed", killed(result=Result.FAILED, reason="3 processes did not end after SIGKILL")),
     ):
         yield f"the end of a kill: {name}", told(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)))[1]
-    observing = policy(mode="observe", events_in_observe=True)
-    observed = quiet(31, policy=observing, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
-    yield "observed", told(observed)[0]
-    yield "kill, nobody to ask", kill_of(policy(rule(step("110%"), name="r"), contact=""), holder, on_cards(12.4))
-    bare = trainer(owner=None)
-    entry, report = due(evicting, bare, on_cards(12.4))
-    yield "eviction of a pod that nothing owns", told(replace(report, began=(outcome(entry, number=1),)))[0]
+    would = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
+    yield "observed", told(would)[0]
 
 
-def _held() -> Iterator[tuple[str, PodEvent]]:
-    for brake in Brake:
-        yield f"held back: {brake.value}", told(holding(withheld(brake, releases_in_s=250.0)))[0]
+def _actions() -> Iterator[tuple[str, PodEvent]]:
+    for name, used, steps in (
+        ("warning, then a kill", 12.4, (step("90%", 0, "warn"), step("150%", 60))),
+        ("warning, nothing more", 12.4, (step("100%", 0, "warn"),)),
+        ("warning below what is allowed", 6.0, (step("50%", 0, "warn"), step("200%", 60))),
+    ):
+        entry, report = due(policy(rule(*steps, name="r")), trainer(), on_cards(used))
+        yield name, told(replace(report, outcomes=(outcome(entry),)))[0]
+    for name, holder in (("eviction", trainer()), ("eviction of a pod that nothing owns", trainer(owner=None))):
+        entry, report = due(policy(EVICT_AT_ONCE), holder, on_cards(12.4))
+        yield name, told(replace(report, began=(outcome(entry, number=1),)))[0]
+    entry, report = due(policy(EVICT_AT_ONCE), trainer(), on_cards(12.4))
+    for result, reason in (
+        (Result.BLOCKED, BUDGET),
+        (Result.FAILED, 'the API server refuses it: pods "trainer" is forbidden'),
+    ):
+        yield f"eviction {result.value}", told(replace(report, outcomes=(outcome(entry, result, reason=reason),)))[0]
 
 
 def _wrong() -> Iterator[tuple[str, PodEvent]]:

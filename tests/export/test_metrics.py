@@ -30,44 +30,31 @@ from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration
 from watchdog.export.metrics import Metrics
 
-NAMES = {
-    "gpu_info": {"gpu", "index", "model", "driver", "parent", "profile"},
-    "gpu_up": {"gpu"},
-    "gpu_memory_total_bytes": {"gpu"},
-    "gpu_memory_used_bytes": {"gpu"},
-    "gpu_memory_reserved_bytes": {"gpu"},
-    "gpu_memory_residual_bytes": {"gpu"},
-    "gpu_memory_unattributed_bytes": {"gpu"},
-    "container_memory_used_bytes": {"namespace", "pod", "container", "gpu"},
-    "pod_memory_used_bytes": {"namespace", "pod"},
-    "pod_memory_declared_bytes": {"namespace", "pod"},
-    "pod_memory_peak_bytes": {"namespace", "pod"},
-    "account_memory_used_bytes": {"namespace", "pod", "container", "gpu", "rule"},
-    "account_memory_declared_bytes": {"namespace", "pod", "container", "gpu", "rule"},
-    "account_memory_allowed_bytes": {"namespace", "pod", "container", "gpu", "rule"},
-    "account_over_limit": {"namespace", "pod", "container", "gpu", "rule"},
-    "account_verdict": {"namespace", "pod", "container", "gpu", "rule", "verdict"},
-    "account_withheld": {"namespace", "pod", "container", "gpu", "rule", "brake"},
-    "accounts": {"verdict"},
-    "pod_last_action_timestamp_seconds": {"namespace", "pod", "container", "action", "result", "rule"},
-    "actions_total": {"rule", "action", "result"},
-    "would_act_total": {"rule", "action"},
-    "withheld_total": {"brake"},
-    "reaction_seconds_count": {"action"},
-    "release_seconds_count": set(),
-    "scan_duration_seconds_count": set(),
-    "cycle_duration_seconds_count": set(),
-    "scan_gaps_total": {"reason"},
-    "last_cycle_timestamp_seconds": set(),
-    "pods_last_sync_timestamp_seconds": set(),
-    "enforcing": set(),
-    "breaker_open": set(),
-    "enforcement_suspended": {"reason"},
-    "policy_info": {"sha256", "mode"},
-    "policy_last_reload_successful": set(),
-    "policy_last_reload_success_timestamp_seconds": set(),
-    "build_info": {"version", "python"},
+ACCOUNT_LABELS = "namespace pod container gpu rule"
+NAMES_BY_LABELS = {
+    "gpu index model driver parent profile": "gpu_info",
+    "gpu": "gpu_up gpu_memory_total_bytes gpu_memory_used_bytes gpu_memory_reserved_bytes gpu_memory_residual_bytes "
+    "gpu_memory_unattributed_bytes",
+    "namespace pod container gpu": "container_memory_used_bytes",
+    "namespace pod": "pod_memory_used_bytes pod_memory_declared_bytes pod_memory_peak_bytes",
+    ACCOUNT_LABELS: "account_memory_used_bytes account_memory_declared_bytes account_memory_allowed_bytes "
+    "account_over_limit",
+    f"{ACCOUNT_LABELS} verdict": "account_verdict",
+    f"{ACCOUNT_LABELS} brake": "account_withheld",
+    "verdict": "accounts",
+    "namespace pod container action result rule": "pod_last_action_timestamp_seconds",
+    "rule action result": "actions_total",
+    "rule action": "would_act_total",
+    "brake": "withheld_total",
+    "action": "reaction_seconds_count",
+    "reason": "scan_gaps_total enforcement_suspended",
+    "": "release_seconds_count scan_duration_seconds_count cycle_duration_seconds_count last_cycle_timestamp_seconds "
+    "pods_last_sync_timestamp_seconds enforcing breaker_open policy_last_reload_successful "
+    "policy_last_reload_success_timestamp_seconds",
+    "sha256 mode": "policy_info",
+    "version python": "build_info",
 }
+NAMES = {name: set(labels.split()) for labels, names in NAMES_BY_LABELS.items() for name in names.split()}
 
 
 def test_names_and_labels_are_the_promised_ones() -> None:

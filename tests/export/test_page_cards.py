@@ -11,10 +11,9 @@ from tests.worlds import Gi, container, gpu, pod, process, snapshot, use
 from watchdog.core.policy import NO_ALLOWANCE
 
 
-def test_a_card_is_told_by_who_uses_it() -> None:
-    """Every part of the bar stands below it as text, with what makes it stand out beside the colour."""
-    told = read(climbing(9)).text("gpus")
-    assert told == (
+def test_a_card_shows_what_uses_it() -> None:
+    """Every part of the bar is below it as text, with what makes it stand out beside the colour."""
+    assert read(climbing(9)).text("gpus") == (
         "GPUs 2 Stub, 14.9Gi of 160Gi in use (9%) GPU 0 12.9Gi of 80Gi (16%) 11.4Gi a/trainer over 1Gi unattributed "
         "256Mi residual 256Mi reserved 67.1Gi free "
         "GPU 1 2Gi of 80Gi (2%) 1Gi a/trainer over 768Mi residual 256Mi reserved 78Gi free "
@@ -40,7 +39,7 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
         (gpu(up=False), [], "Not responding."),
     ],
 )  # fmt: skip
-def test_what_is_not_known_of_a_card_is_told_so(card: object, uses: list[object], told: str) -> None:
+def test_what_is_not_known_of_a_card_is_shown_as_unknown(card: object, uses: list[object], told: str) -> None:
     """Unknown is a word, never 0; numbers that contradict each other are shown as they are."""
     report = Story(pods=(pod(),)).see(snapshot(uses, [], [card]))  # type: ignore[list-item,arg-type]
     assert read(report).text("gpus").startswith(f"GPUs Stub GPU 0 {told}")

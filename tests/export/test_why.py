@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.export.build import NOTEBOOKS, Story, climbing, policy, quiet, trainer, trainer_node
+from tests.export.build import NOTEBOOKS, Story, acting, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assessment import Assessment, Verdict
@@ -45,7 +45,7 @@ def held(brake: Brake, **more: object) -> CycleReport:
 
 
 def assessed_as(**more: object) -> CycleReport:
-    """A quiet pass whose one account is changed in this."""
+    """A quiet cycle whose one account is changed in this."""
     report = quiet()
     return replace(report, assessments=tuple(replace(each, **more) for each in report.assessments))  # type: ignore[arg-type]
 
@@ -137,16 +137,9 @@ def _observing(**more: object) -> CycleReport:
     return replace(report, assessments=tuple(own(each) for each in report.assessments), plan=plan)
 
 
-def _under_way(step_: int = 1, until_s: float | None = None, **more: object) -> CycleReport:
-    report = held(Brake.PENDING)
-    (key,) = report.plan.ledger.accounts
-    steps = report.policy.rules[0].steps
-    signature = steps[step_].signature if step_ < len(steps) else None
-    sent = {name: more.pop(name) for name in ("sent", "ended") if name in more}
-    under_way = UnderWay(step=signature, victim="main", until_s=until_s, **sent)  # type: ignore[arg-type]
-    state = replace(report.plan.ledger.accounts[key], under_way=under_way)
-    ledger = replace(report.plan.ledger, accounts={key: state})
-    return replace(report, plan=replace(report.plan, ledger=ledger), **more)  # type: ignore[arg-type]
+def _under_way(step_: int = 1, until_s: float | None = None, **more: Any) -> CycleReport:
+    signature = NOTEBOOKS.steps[step_].signature
+    return acting(held(Brake.PENDING), UnderWay(step=signature, victim="main", until_s=until_s, **more))
 
 
 def _by(*steps: object, used: float = 12.4, until: int = 3, **more: object) -> Callable[[], CycleReport]:
@@ -266,19 +259,16 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
         "In 3s, at 08:00:05 UTC, if its use stays above the threshold: evict the pod with a grace period of 10s."),
     "a whole pod": (_by(step("100%", 0, scope="pod")), "Due now: kill 3 processes in all containers of the pod (SIG"),
     "one process": (_by(step("100%", 9, scope="process")), "threshold: kill 1 process of container main (SIGTERM"),
-    "held back": (lambda: held(Brake.NAMESPACE, releases_in_s=90.0), (
-        "allowed for 10s. Held back for another 1m 30s, until 08:02:01 UTC, because namespace a reached the policy's "
-        "limit on kills and evictions on this node. Higher")),
+    "held back": (
+        lambda: held(Brake.NAMESPACE, releases_in_s=90.0),
+        "allowed for 10s. Held back for another 1m 30s, until 08:02:01 UTC, because"),
     "held back, and a warning": (lambda: Story(journal_writable=False).run(12.4, 31), (
         "takes no action without a record. In 59m 34s, at 09:00:05 UTC, if its use stays above the threshold: warn")),
-    "to be held back": (lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), (
-        "In 7s, at 08:00:38 UTC, if its use stays above the threshold: kill 3 processes of container main (SIGTERM, "
-        'then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. Held back then, until '
-        "08:01:20 UTC, because pods of Job train reached the policy's limit")),
-    "only observed": (lambda: _observing(mode="observe"), (
-        "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main "
-        '(SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. No action will '
-        "be taken: this rule only observes.")),
+    "to be held back": (
+        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), "allowed for 10s. Held back then, until 08:01:20"),
+    "only observed": (
+        lambda: _observing(mode="observe"),
+        "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main (SIG"),
     "suspended": (
         lambda: Story().see(trainer_node(12.4), enforcing=False, suspended=("stop_file",)),
         "if its use stays above the threshold: would kill 3 processes"),
