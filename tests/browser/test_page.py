@@ -28,7 +28,7 @@ def page_of(running: Daemon) -> str:
 
 
 def check_fits(seen: Visit) -> None:
-    """Nothing is cut off at the side, and nobody has to scroll there."""
+    """Nothing is cut off at the side, and no reader has to scroll there."""
     widths = seen.widths()
     assert widths["page"] <= widths["window"], widths
     assert (widths["beyond"], widths["cut"]) == ([], [])

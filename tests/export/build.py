@@ -164,7 +164,7 @@ def with_breaker(second: float, opened: float | None) -> CycleReport:
 
 
 class Clock:
-    """A clock that stands until a test moves it."""
+    """A clock that only a test moves."""
 
     def __init__(self, second: float = 0.0) -> None:
         self.second = second
@@ -202,7 +202,7 @@ def hostile_pod(uid: str = "evil", namespace: str = "a\x1b[2J\n", name: str = "p
 
 
 def place_of(uid: str, name: str) -> Place:
-    """Where a process of this container stands."""
+    """The place of a process of this container."""
     return Place(kind=PlaceKind.POD, pod=uid, container=container_id(f"{uid}/{name}"))
 
 

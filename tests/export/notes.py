@@ -64,13 +64,13 @@ def due(under: Policy, holder: Pod, seen: Snapshot) -> tuple[PlanEntry, CycleRep
 
 
 def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> PodEvent:
-    """What is told at the first signal."""
+    """The Event at the first signal."""
     entry, report = due(under, holder, seen)
     return told(replace(report, began=(killed(entry=entry),)))[0]
 
 
 def draining(under: Policy, holder: Pod) -> PodEvent:
-    """What is told when the first MPS client is drained, before any signal."""
+    """The Event when the first MPS client is drained, before any signal."""
     entry, report = due(under, holder, on_cards(12.4))
     (key,) = entry.targets
     client = MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key)

@@ -1,4 +1,4 @@
-"""One occurrence of each kind that an Event tells of: as reports, and as what is told."""
+"""One occurrence of each kind that has an Event, as reports and as Events."""
 
 from dataclasses import replace
 from functools import cache
@@ -23,7 +23,7 @@ OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
 def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
-    """What these cycles, one after the other, have for owners of pods."""
+    """The Events of these cycles, one after the other."""
     changes = Changes()
     return tuple(pod_event for report in reports for pod_event in pod_events(changes.since(report), report))
 

@@ -36,7 +36,7 @@ class Read(HTMLParser):
         assert len(self.ids) == len(set(self.ids)), "an ID stands for one element"
 
     def text(self, section: str = "") -> str:
-        """The text of a section, or of what stands before all sections, with single blanks."""
+        """The text of a section, or of what comes before all sections, with single blanks."""
         return re.sub(r"\s+", " ", "".join(self.sections[section])).strip()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -134,7 +134,7 @@ def test_no_more_is_asked_for_than_the_cards_have(declaration: Declaration, used
     ],
 )
 def test_more_than_a_card_is_not_asked_for(declaration: Declaration, number: str, used: int, says: str) -> None:
-    """A fraction above the whole would be misdeclared: an owner who needs more than a card is told so."""
+    """A fraction above the whole would be misdeclared: an owner who needs more than a card reads that."""
     policy_ = under(declaration)
     assert advice(account(declaring(declaration, number), policy_, used), policy_).endswith(says)
 
@@ -262,7 +262,7 @@ def test_beside_a_limit_the_request_is_what_is_written() -> None:
 
 
 def test_where_nothing_is_known_to_be_too_much_the_advice_has_no_number() -> None:
-    """A warning below what is allowed, or an unknown limit, says where the number stands and makes none up."""
+    """A warning below what is allowed, or an unknown limit, says where the number is and makes none up."""
     policy_ = under(BLOCKS)
     found = account(declaring(BLOCKS, "800"), policy_, Gi)
     says = 'use less GPU memory or declare more: raise resources.limits["volcano.sh/gpu-mem.128Mi"] of container main'

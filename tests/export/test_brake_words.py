@@ -114,7 +114,7 @@ def test_a_step_that_is_held_back_has_its_reason_in_numbers(made: PlanEntry, und
 
 
 def test_every_brake_is_in_the_table() -> None:
-    """A brake without a sentence here would be one that nobody has read."""
+    """A brake without a sentence here would have one that was never read."""
     assert {made.withheld_by for made, *_ in SENTENCES} == set(Brake)
 
 

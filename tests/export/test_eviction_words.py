@@ -34,7 +34,7 @@ OF_WEB = pod("a", container(declared="1Gi"), owner=owner("Deployment", "web"))
 
 
 class Told(World):
-    """A world with a journal, whose passes are reported as the daemon reports them."""
+    """A world with a journal, whose cycles are reported as the daemon reports them."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.file = Journal.open(path, JournalLimits(), "n1") if path is not None else None
@@ -44,7 +44,7 @@ class Told(World):
         self.items: list[tuple[str, str]] = []
 
     def tell(self, second: float) -> dict[str, Any]:
-        """One cycle and what is told of it; its status."""
+        """One cycle, reported to all; its status."""
         opened = self.open(second)
         ended = self.cycle.take_ended()
         finish = self.close(opened)
@@ -86,14 +86,14 @@ class Told(World):
         return history(path, None, 0.0)
 
     def wake(self, second: float | None = None) -> None:
-        """Replies come in between cycles: the next report tells of them."""
+        """Replies come in between cycles: they are in the next report."""
         before = len(self.ended)
         super().wake(second)
         self.waiting += tuple(self.ended[before:])
 
 
 def why(status: dict[str, Any]) -> str:
-    """What `explain` says of the pod."""
+    """What `explain` says about the pod."""
     whole = decode(json.dumps(status).encode())
     return " ".join(text for account in whole.accounts for p in account_paragraphs(account, whole) for text in p)
 
@@ -290,8 +290,8 @@ NO_RIGHT = (
 )
 
 
-def test_a_missing_right_is_told_in_full_to_the_operator_and_in_short_to_the_owner() -> None:
-    """Who reads the log sees the verb and the remedy; the tenant, who can do neither, that the operator has to."""
+def test_a_missing_right_is_reported_in_full_to_the_operator_and_in_short_to_the_owner() -> None:
+    """The log has the verb and the remedy; the tenant, who can use neither, reads that the operator has to act."""
     world = Told()
     world.tell(0)
     world.answer(EvictionAnswer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
@@ -302,7 +302,7 @@ def test_a_missing_right_is_told_in_full_to_the_operator_and_in_short_to_the_own
 
 
 def test_our_own_eviction_is_no_withholding() -> None:
-    """While the pod that we evict terminates, nothing is told but that it was evicted; `explain` says the same."""
+    """While the pod that we evict terminates, nothing is reported but that it was evicted; `explain` says the same."""
     world = Told()
     world.tell(0)
     deadline_s = at(31).wall_s

@@ -30,7 +30,7 @@ from watchdog.options import ListenError, parse_listen
 
 @dataclass
 class Site:
-    """A running server with what stands behind it."""
+    """A running server with what is behind it."""
 
     endpoints: Endpoints
     clock: Clock
@@ -272,7 +272,7 @@ def test_a_client_that_sends_byte_by_byte_is_cut_off(site: Site, capfd: pytest.C
 @pytest.mark.slow
 @pytest.mark.parametrize("reads", [False, True], ids=["not at all", "too slowly"])
 def test_a_client_that_does_not_read_is_cut_off(site: Site, reads: bool) -> None:
-    """An answer that is too large for the kernel to take it has five seconds altogether, and holds up nobody."""
+    """An answer that is too large for the kernel to take it has five seconds altogether, and holds up no other."""
     gaps = tuple(
         Gap(reason=GapReason.PODS, what=f"pod {number}", problem=Problem("x" * 990)) for number in range(16_000)
     )

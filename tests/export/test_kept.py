@@ -105,7 +105,7 @@ def test_many_at_once_wait_for_one() -> None:
 
 
 def test_other_filters_make_no_more_pages_than_a_bound(endpoints: Endpoints, clock: Clock) -> None:
-    """A client that asks for ever other filters has four made a second, and none kept longer; nobody else waits."""
+    """A client that asks for ever other filters has four made a second, and none kept longer; no other client waits."""
     for second in (9.0, 10.5):
         clock.second = second
         for number in range(4):

@@ -154,7 +154,7 @@ def test_a_gap_is_reported_again_when_its_remedy_is_known() -> None:
 
 
 def test_suspension_and_its_end(stream: io.StringIO) -> None:
-    """Why a daemon that was told to enforce does not, and when it does again, has a line with the remedy."""
+    """Why a daemon that is set to enforce does not, and when it does again, has a line with the remedy."""
     log = ReportLog({"lock": "another watchdog holds the lock"})
     log.log_report(quiet(0, suspended=("lock", "journal"), enforcing=False))
     log.log_report(quiet(1, suspended=("journal",), enforcing=False))

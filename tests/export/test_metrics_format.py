@@ -83,7 +83,7 @@ def test_negotiation(accept: str, rich: bool) -> None:
     ],
 )  # fmt: skip
 def test_packing(accept_encoding: str, packed: bool) -> None:
-    """A page is packed for whoever takes gzip, and for nobody who refuses it."""
+    """A page is packed for a client that takes gzip, and for no other."""
     assert wants_gzip(accept_encoding) == packed
     page = scrape(Metrics(), accept_encoding=accept_encoding)
     assert (("Content-Encoding", "gzip") in page.headers) == packed
@@ -92,7 +92,7 @@ def test_packing(accept_encoding: str, packed: bool) -> None:
 
 
 def test_both_formats_say_what_they_are() -> None:
-    """The type names format and version; OpenMetrics ends with its mark, counters end with `_total` in both."""
+    """The type names format and version; OpenMetrics ends with `# EOF`, counters end with `_total` in both."""
     metrics = busy()
     rich, plain = (scrape(metrics, accept=accept) for accept in (PROMETHEUS_3, ""))
     assert (rich.content_type, plain.content_type) == (CONTENT_TYPE_LATEST, CONTENT_TYPE_PLAIN_0_0_4)

@@ -147,7 +147,7 @@ def test_the_icon_of_the_tab_is_in_the_page(report: CycleReport, colour: str) ->
 
 
 def test_the_template_is_loaded_on_first_use() -> None:
-    """A node whose page nobody opens does not spend memory on the library and the compiled template."""
+    """A node whose page is never opened does not spend memory on the library and the compiled template."""
     code = "import sys, watchdog.daemon.main; sys.exit('jinja2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

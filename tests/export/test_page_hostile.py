@@ -1,4 +1,4 @@
-"""The status page: what nobody can put into it, whatever they call their things."""
+"""The status page with hostile names: whatever tenants call things is shown as text."""
 
 from dataclasses import replace
 
@@ -98,7 +98,7 @@ def test_hostile_names_are_text(name: str) -> None:
     ],
 )
 def test_any_filter_is_text(query: str, text: str, pods: int) -> None:
-    """Whatever stands in the address: the page is whole, shows the filter as text, and says how many pods match."""
+    """Whatever is in the address: the page is whole, shows the filter as text, and says how many pods match."""
     many = tuple(
         pod(f"u{n}", container("main", "1Gi", of=f"u{n}"), owner=Owner(kind="Job", name=f"train-{n}"))
         for n in (*range(10), 11, 111)

@@ -48,7 +48,7 @@ def over(**more: object) -> Status:
     ],
 )  # fmt: skip
 def test_a_step_in_a_few_words(entry: dict[str, object], node: dict[str, object], short: str) -> None:
-    """What it is, and when; what holds it back, that its timer stands still, or that it is only worked out."""
+    """What it is, and when; what holds it back, that its timer is paused, or that it is only observed."""
     status = over(**node)
     assert planned_short(PlanStatus(**entry), status.accounts[0], status) == short  # type: ignore[arg-type]
 
