@@ -23,7 +23,6 @@ from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod, Snapshot
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
 from watchdog.report.advice import advice
-from watchdog.report.text import shorten_names
 
 BLOCKS = Declaration(resource="volcano.sh/gpu-mem.128Mi", unit=128 * Mi)
 DECIMAL = Declaration(resource="a.b/gigabytes", unit=10**9)
@@ -268,11 +267,3 @@ def test_where_nothing_is_known_to_be_too_much_the_advice_has_no_number() -> Non
     says = 'use less GPU memory or declare more: raise resources.limits["volcano.sh/gpu-mem.128Mi"] of container main'
     assert advice(found, policy_) == advice(replace(found, allowed=None), policy_) == says
     assert advice(replace(found, declared_by=None), policy_) == "use less GPU memory or declare more"
-
-
-def test_long_names_are_shortened_before_the_number_is_lost() -> None:
-    """A key of 316 characters, as Kubernetes allows, leaves room in the note of an Event."""
-    long = replace(BLOCKS, resource=f"{'d' * 253}/{'k' * 63}")
-    told = shorten_names(advice(account(declaring(long, "8"), under(long)), under(long)), 180)
-    assert len(told) < 180
-    assert told.endswith("of container main to at least 240 (30Gi)")

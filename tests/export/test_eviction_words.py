@@ -23,7 +23,7 @@ from watchdog.report.changes import Changes
 from watchdog.report.events import blocked_note
 from watchdog.report.sentences.account import account_paragraphs
 from watchdog.report.sentences.action import explanation
-from watchdog.report.sentences.brakes import pending_because, withheld_because
+from watchdog.report.sentences.brakes import pending_because
 from watchdog.report.status import decode
 
 BUDGET = "the disruption budget web needs 2 healthy pods and has 2 currently"
@@ -258,15 +258,6 @@ def test_a_pod_that_something_else_ends_is_held_back() -> None:
     status = world.tell(0)
     assert [event for event, _ in world.items] == ["policy_loaded", "withheld"]
     assert "This pod is exempt from kills and evictions for now: it is terminating" in why(status)
-
-
-def test_another_brake_is_named_as_such() -> None:
-    """An attempt that a stale list holds back is held back by that."""
-    world = World(policy=policy(RULE))
-    world.look(0)
-    world.answer(EvictionAnswer.BLOCKED, BUDGET, 4.0)
-    (entry,) = world.look(5, pods_stale=True).plan.entries
-    assert "too old to act on" in withheld_because(entry)
 
 
 def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:

@@ -199,13 +199,6 @@ def test_hostile_names_survive_as_json() -> None:
     assert text.isprintable()
 
 
-def test_times_are_those_of_the_report() -> None:
-    """The moment of the cycle and the loading of the policy are in UTC with milliseconds."""
-    document = status_document(replace(quiet(), at=replace(at(0), wall_s=1767323045.678), policy_loaded_at_s=0.0))
-    assert document["at"] == "2026-01-02T03:04:05.678Z"
-    assert document["policy"]["loaded_at"] == "1970-01-01T00:00:00.000Z"
-
-
 OWN = Allowance(per_context=0, max_contexts=0, percent=Fraction(5, 100))
 ODD = Allowance(per_context=Gi, max_contexts=2, percent=Fraction(0))
 OTHER = Declaration(resource="other", unit=1, allowance=OWN)
