@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.test_history import on_a_terminal
+from tests.cli.session import on_a_terminal
 from watchdog.cli.main import main
 from watchdog.config.document import declaration_documents, policy_document
 from watchdog.config.load import load_policy

@@ -1,10 +1,9 @@
-"""What shells complete: in a real bash, and by the protocol of zsh and fish."""
+"""What a real bash completes; for zsh and fish the library gives the same."""
 
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -48,18 +47,6 @@ def bash(line: str, **more: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
-def completed(shell: str, words: Iterable[str], incomplete: str, **more: str) -> str:
-    """What zsh or fish get, by the variables that their functions set."""
-    words = ["gpu-watchdog", *words, *([incomplete] if incomplete or shell == "zsh" else [])]
-    count = {"COMP_CWORD": str(len(words) - 1) if shell == "zsh" else incomplete}
-    own = {"_GPU_WATCHDOG_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), **count}
-    done = subprocess.run(
-        [COMMAND], capture_output=True, text=True, check=False, timeout=60, env=environment(**own, **more)
-    )
-    assert done.stderr == ""
-    return done.stdout
-
-
 def two_pods() -> CycleReport:
     """A node with a/trainer, a/trial and a pod of hostile names."""
     pods = (
@@ -96,16 +83,6 @@ def test_pods_of_the_daemon() -> None:
         assert bash(f"gpu-watchdog explain --listen {url.removeprefix('http://')} a/tri") == ["a/trial"]
         assert bash("gpu-watchdog explain a/trai", GPU_WATCHDOG_URL=url) == ["a/trainer"]
         assert bash("gpu-watchdog explain b/", GPU_WATCHDOG_URL=url) == [""]
-
-
-@pytest.mark.parametrize(
-    ("shell", "expected"),
-    [("zsh", "plain\na/trainer\n_\nplain\na/trial\n_\n"), ("fish", "plain,a/trainer\nplain,a/trial\n")],
-)
-def test_zsh_and_fish(shell: str, expected: str) -> None:
-    """The other shells get the same, each in its own form."""
-    with serving(two_pods()) as url:
-        assert completed(shell, ["explain"], "a/tr", GPU_WATCHDOG_URL=url) == expected
 
 
 def test_pods_of_a_journal(tmp_path: Path) -> None:

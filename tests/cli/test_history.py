@@ -1,12 +1,6 @@
 """The command `history`: on a terminal, in a pipe, and where there is nothing to report."""
 
-import fcntl
 import json
-import os
-import pty
-import struct
-import subprocess
-import termios
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.rig.command import COMMAND
+from tests.cli.session import on_a_terminal
 from tests.worlds import at
 from watchdog import clock
 from watchdog.cli.client import inside
@@ -78,24 +72,6 @@ def test_a_timeline_in_colour() -> None:
     assert "\x1b[33mwarned\x1b[0m   Pod" in coloured
     assert "\x1b[31mred" not in coloured
     assert "\x1b" not in plain
-
-
-def on_a_terminal(*arguments: object, columns: int = 90, cwd: Path | None = None, **more: str) -> str:
-    """Run the command on a terminal of so many columns; what it writes there."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    kept = {key: text for key, text in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
-    environment = {**kept, "TERM": "xterm", **more}
-    subprocess.run([COMMAND, *map(str, arguments)], stdout=theirs, stderr=theirs, env=environment, cwd=cwd, check=False)
-    os.close(theirs)
-    written = b""
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # EIO: the other end is closed
-        pass
-    os.close(ours)
-    return written.decode().replace("\r\n", "\n")
 
 
 def test_on_a_terminal(journal: Path) -> None:

@@ -231,12 +231,3 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     assert "What runs on GPU 0 is not known" in problems(found)
     assert " ≥1.0Gi " in status_text(found, Choice(), BLOCKS).split("\n\n")[1]
     assert chosen(found, Choice())[-1].is_unattributed
-
-
-def test_nothing_known_at_all_is_a_word() -> None:
-    """Without a process that is remembered, too, `UNATTRIBUTED` is not 0."""
-    empty = status(Story(pods=()).see(snapshot(gpus=(gpu(0, used=60 * Gi, listed=False),))))
-    (row,) = gpu_rows(empty)
-    assert (row.unattributed.total, row.unattributed.at_least) == (None, 0)
-    line = status_text(empty, Choice(), BLOCKS).split("\n\n")[1].splitlines()[1].split()
-    assert line[6] == "unknown"

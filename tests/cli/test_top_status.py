@@ -48,15 +48,6 @@ def test_unattributed_memory_has_its_row_and_its_column() -> None:
     assert [row.pods.total for row in gpu_rows(found)] == [3 * Gi, Gi]
 
 
-def test_what_is_not_known_stays_not_known() -> None:
-    """Without a number for one process its account is at least the rest, and so is its card."""
-    found = status(Story().see(trainer_node(None)))
-    account = only(found).account
-    assert (account.used, account.least, account.verdict) == (None, 3 * Gi, "unknown")
-    pods = gpu_rows(found)[0].pods
-    assert (pods.total, pods.at_least) == (None, 2 * Gi)
-
-
 def test_a_card_that_is_short_of_memory_is_marked() -> None:
     """A card counts as short by the policy's own threshold, and one whose use is not known does not."""
     seen = snapshot([], [], (gpu(0, used=77 * Gi), gpu(1, used=75 * Gi), gpu(2, used=None)))

@@ -1,8 +1,5 @@
 """The journal as other processes read it."""
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,16 +29,6 @@ def test_history_without_a_journal(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     with pytest.raises(JournalError, match=r"is not a journal|is empty"):
         history(tmp_path / "empty.db", None, 0)
-
-
-def test_history_of_a_daemon_that_was_killed(path: Path) -> None:
-    """What a killed daemon had committed is read although its WAL has not been checkpointed."""
-    code = "import os, sys; from pathlib import Path; from tests.journal.rig import LIMITS, begin; "
-    code += "from watchdog.journal.journal import Journal; "
-    code += "begin(Journal.open(Path(sys.argv[1]), LIMITS, 'n1')); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -signal.SIGKILL
-    assert path.with_name("journal.db-wal").stat().st_size > 0
-    assert events(path) == ["intended", "signalled"]
 
 
 def test_a_name_with_characters_of_a_uri(tmp_path: Path) -> None:

@@ -228,15 +228,6 @@ def test_the_command_as_json(path: Path) -> None:
     assert (one["suggested"]["bytes"], one["suggested"]["allows"]) == (6912 * Mi, 6912 * Mi)
 
 
-def test_hostile_names_are_made_inert(path: Path) -> None:
-    """A tenant cannot speak to the terminal of the operator who asks."""
-    evil = replace(tenant(), name="a\x1b[2J", namespace="n\u202e")
-    recently(path, (60, using(3.0, evil)))
-    text = call(path)[1]
-    assert "\\x1b[2J" in text
-    assert "\x1b" not in text
-
-
 def test_without_a_recording(path: Path) -> None:
     """No journal is exit code 1; nothing in that time is an answer, as for `history`: 0."""
     code, text = call(path)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.test_history import on_a_terminal
+from tests.cli.session import on_a_terminal
 from tests.node.support import need_root, refusing
 from tests.ports import free_port
 from tests.rig import Node

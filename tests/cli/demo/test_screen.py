@@ -10,7 +10,6 @@ from tests.worlds import Gi
 from watchdog.cli.demo.events import DemoEvent
 from watchdog.cli.demo.screen import DemoView, FrameScreen, LineScreen, event_line, frame, plain_line, screen_for
 from watchdog.cli.rows import ASCII, BLOCKS, Signs
-from watchdog.report.status import Moment, UnderWayStatus
 
 
 @pytest.mark.parametrize(
@@ -81,11 +80,3 @@ def test_plain() -> None:
     )
     assert plain_line(shown).startswith("t=12.5s  card ")
     assert str(event_line(shown.events[2])).endswith("x" * 200)
-
-
-def test_kill_in_progress() -> None:
-    """While a pod is being killed, its line says when SIGKILL follows."""
-    under_way = UnderWayStatus(sigkill_at=Moment(node().at + 4.0), signals=("SIGTERM",), ended=False)
-    shown = node(account("finetune", used=11 * Gi, verdict="over", under_way=under_way))
-    line = plain_line(DemoView(second=1.0, status=shown, elapsed_s=1.0, rule=RULE, events=()))
-    assert line.endswith("finetune 11.0Gi/8.0Gi over, being killed, SIGKILL in 3s")

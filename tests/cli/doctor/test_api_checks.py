@@ -19,7 +19,7 @@ from tests.cli.doctor.api_rows import (
     under,
     within,
 )
-from tests.cli.doctor.build import GOOD, given
+from tests.cli.doctor.build import given
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
@@ -134,13 +134,6 @@ def test_a_missing_right_is_reported_once() -> None:
     nodes = within(lacking("nodes", "list"), node=UNKNOWN)
     assert {each.name for each in _wrong(nodes)} == {"right_node"}
     assert {each.name for each in _wrong(under(nodes, BY_NODE))} == {"right_node", "node_object"}
-
-
-def test_each_source_of_pods_is_offered() -> None:
-    """Outside a pod, without a kubeconfig and without a file, the remedy offers each of the three."""
-    facts = given(GOOD, pods=None)
-    (finding,) = [each for each in _wrong(facts) if each.name == "pods"]
-    assert all(each in finding.remedy for each in ("service account", "--kubeconfig FILE", "--pods FILE"))
 
 
 def test_files_are_read_beside_the_api() -> None:

@@ -58,8 +58,3 @@ def test_a_bare_name_is_a_profile_only_where_apparmor_is_on(
         if text is not None:
             (tmp_path / name).write_text(text, encoding="utf-8")
     assert read_confinement(tmp_path, tmp_path / "enabled") == expected
-
-
-def test_confinement_of_this_process() -> None:
-    """Reading it raises no error on this machine."""
-    assert isinstance(read_confinement(), Confinement)
