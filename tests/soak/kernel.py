@@ -103,7 +103,7 @@ class Kernel:
         return task
 
     def _drop_unseen_ghosts(self, pid: int) -> None:
-        """Free what the dead one with this PID held and was never listed for: it can't be truth whose it is."""
+        """Free what the dead one with this PID held and was never listed for: nothing shows whose it is."""
         for ghost in self.ghosts:
             if ghost.key.pid == pid:
                 seen = {card for card, keys in self.listed.items() if ghost.key in keys}
@@ -182,7 +182,6 @@ class Kernel:
         if number == signal.SIGKILL or (number == signal.SIGTERM and not task.stubborn):
             for neighbour in self.neighbours(task):
                 neighbour.dies_s = min(neighbour.dies_s or math.inf, self.clock.boottime_s + 1.0)
-        if number == signal.SIGKILL or (number == signal.SIGTERM and not task.stubborn):
             delay_s = task.slow_s if number == signal.SIGKILL else whole(self._dice.random() * 2)
             dies_s = self.clock.boottime_s + delay_s
             task.dies_s = dies_s if task.dies_s is None else min(task.dies_s, dies_s)

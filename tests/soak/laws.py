@@ -66,13 +66,9 @@ def conserves(opened: OpenCycle, truth: TrueReading, recycled: set[int]) -> True
 def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random) -> None:
     """Law 2: the same cycle from shuffled input."""
     one, other = (_again(opened, before, asked, shuffle) for shuffle in (None, dice))
-    planned = [_essence(entry) for entry in one.entries]
-    if planned != [_essence(entry) for entry in other.entries]:
-        fail(LAW2, f"{_brief(one)}, then {_brief(other)}")
+    _demand_equal(LAW2, one, other, opened.plan)
     if one.ledger != other.ledger:
         fail(LAW2, "the ledgers differ")
-    if planned != [_essence(entry) for entry in opened.plan.entries]:
-        fail(LAW2, f"{_brief(opened.plan)}, {_brief(one)}")
 
 
 def _again(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
@@ -91,10 +87,7 @@ def _again(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random | 
 def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
     """Law 7: the same cycle under either mode, through the very code that runs it."""
     one, other = (_under(opened, before, unlisted, asked, mode).plan for mode in _MODES)
-    if _essences(one) != _essences(other):
-        fail(LAW7, f"enforce {_brief(one)}, observe {_brief(other)}")
-    if _essences(one) != _essences(opened.plan):
-        fail(LAW7, f"{_brief(one)}, in the cycle {_brief(opened.plan)}")
+    _demand_equal(LAW7, one, other, opened.plan)
     if one.ledger.accounts != other.ledger.accounts:
         fail(LAW7, "the ledgers differ")
 
@@ -123,19 +116,16 @@ class _Frozen(Scanner):
         return self._seen
 
 
-def _essences(plan: Plan) -> list[tuple[object, ...]]:
-    return [_essence(entry) for entry in plan.entries]
+def _demand_equal(law: str, *plans: Plan) -> None:
+    first, *others = [[_essence(entry) for entry in plan.entries] for plan in plans]
+    for other in others:
+        if other != first:
+            fail(law, f"{first}, then {other}")
 
 
 def _essence(entry: PlanEntry) -> tuple[object, ...]:
     held = (entry.withheld_by, entry.taken, entry.escalates, entry.releases_in_s)
     return (entry.account, entry.step_index, entry.victim, entry.targets, entry.threshold_bytes, entry.due_in_s, *held)
-
-
-def _brief(plan: Plan) -> list[tuple[object, ...]]:
-    return [
-        (e.account.uid, e.account.container, e.step_index, e.due_in_s, e.withheld_by, e.taken) for e in plan.entries
-    ]
 
 
 def _mixed(dice: random.Random, values: tuple[T, ...]) -> tuple[T, ...]:
