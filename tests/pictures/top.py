@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -39,41 +39,20 @@ percent = "2%"
 [[rule]]
 name = "notebooks"
 match = { namespaces = ["jupyter"] }
-[[rule.step]]
-above = "100%"
-for = "5s"
-do = "warn"
-[[rule.step]]
-above = "110%"
-for = "1m"
-do = "kill"
-scope = "container"
+step = [
+  { above = "100%", for = "5s", do = "warn" },
+  { above = "110%", for = "1m", do = "kill", scope = "container" },
+]
 [[rule]]
 name = "batch"
 match = {}
-[[rule.step]]
-above = "110%"
-for = "2s"
-do = "kill"
-scope = "container"
-grace = "2s"
+step = [{ above = "110%", for = "2s", do = "kill", scope = "container", grace = "2s" }]
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """A pod with one process, in GiB."""
-
-    name: str
-    declared: str
-    used: float
-
-
-TENANTS: Final = (
-    Tenant(name="jupyter/alice-0", declared="8Gi", used=14.8),
-    Tenant(name="jupyter/bob-0", declared="16Gi", used=14),
-    Tenant(name="batch/finetune-7b-x2x4q", declared="20Gi", used=31),
-    Tenant(name="batch/embed-nightly-mmz5p", declared="12Gi", used=13.6),
+TENANTS: Final = (  # declared, and what one process uses in GiB
+    ("jupyter", "alice-0", "8Gi", 14.8),
+    ("jupyter", "bob-0", "16Gi", 14),
+    ("batch", "finetune-7b-x2x4q", "20Gi", 31),
+    ("batch", "embed-nightly-mmz5p", "12Gi", 13.6),
 )
 # The library's own letters come from a server of other people; the reader's machine has some.
 _FONT: Final = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace'
@@ -83,9 +62,8 @@ _FOREIGN: Final = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 def small() -> list[str]:
     """The lines, with their colours, of a node on which a pod has been killed and another one will be."""
     with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, node(Path(folder), "cgroup") as made:
-        for tenant in TENANTS:
-            namespace, _, name = tenant.name.partition("/")
-            made.start(made.pod(name, ("main", tenant.declared), namespace=namespace), used=int(tenant.used * GIB))
+        for namespace, name, declared, used in TENANTS:
+            made.start(made.pod(name, ("main", declared), namespace=namespace), used=int(used * GIB))
         made.start(None, used=900 * MIB)
         card = replace(made.stub.gpus[0], name="NVIDIA H100 80GB HBM3", total=80 * GIB, reserved=600 * MIB)
         made.stub = replace(made.stub, gpus=(card,))
