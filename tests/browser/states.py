@@ -1,4 +1,4 @@
-"""A node of two cards with the real daemon on it, in the states in which somebody looks at its page."""
+"""A node of two cards with the real daemon on it, in the states in which its page is opened."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -85,7 +85,7 @@ def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
 
 
 def test_maintenance_is_not_blindness(endpoints: Endpoints) -> None:
-    """Whoever released NVML knows why nothing is seen."""
+    """An operator who released NVML knows why nothing is seen."""
     endpoints.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
     assert endpoints.health_status().blind_since is None
 

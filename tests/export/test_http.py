@@ -296,7 +296,7 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_the_status_page_stands_alone(site: Site) -> None:
+def test_the_status_page_is_self_contained(site: Site) -> None:
     """The page needs nothing from elsewhere and runs nothing, by its own rules to the browser too."""
     for report in (None, climbing(9)):
         if report is not None:

@@ -199,7 +199,7 @@ def test_a_reloaded_policy_is_logged(stream: io.StringIO) -> None:
 
 
 def test_each_line_has_its_level(stream: io.StringIO) -> None:
-    """Whoever filters the log by its level finds what went wrong, and that no action is taken any more."""
+    """A log filtered by level shows what went wrong, and that no action is taken any more."""
     log = ReportLog()
     log.write(ChangeKind.STARTED, "gpu-watchdog 0.1.0 on n1", node="n1")
     log.write(ChangeKind.POLICY_REFUSED, "policy.toml: rule[0].step: is missing")
@@ -274,7 +274,7 @@ def test_on_a_terminal_it_is_for_eyes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("stream")
 def test_on_a_terminal_the_sentence_comes_first() -> None:
-    """Whoever watches reads the sentence, and beside it only what it does not say."""
+    """A reader sees the sentence first, and beside it only what it does not say."""
     configure(terminal := Terminal())
     ReportLog().log_report(quiet(1, began=(killed(reaction_s=0.5),)))
     ReportLog().warn("look at this")

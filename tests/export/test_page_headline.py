@@ -1,4 +1,4 @@
-"""The first sentence of the status page: what somebody who was paged reads in five seconds."""
+"""The first sentence of the status page: what an operator who was paged reads in five seconds."""
 
 from dataclasses import replace
 
@@ -93,7 +93,7 @@ def test_one_sentence_says_how_things_are(
 
 
 def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
-    """Whoever was paged for a watchdog that does not enforce reads what to do, in the next line."""
+    """An operator paged for a watchdog that does not enforce reads what to do, in the next line."""
     assert said(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
     blind = said(BLIND)
     assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
@@ -125,7 +125,7 @@ def test_an_open_breaker_is_reported_beside_it() -> None:
 
 
 def test_a_pod_that_is_named_already_is_not_named_twice() -> None:
-    """A kill lately of a pod that is over again adds nothing to the first sentence."""
+    """A recent kill of a pod that is over again adds nothing to the first sentence."""
     found = said(climbing(9), recent=(action(),))
     assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer, kill in 1s.", "")
 

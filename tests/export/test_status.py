@@ -287,7 +287,7 @@ def test_the_breaker_has_its_moments() -> None:
 
 
 def test_maintenance_has_its_reason() -> None:
-    """Whoever asks why nothing is known reads it beside the gaps; what a label holds is escaped."""
+    """The reason why nothing is known is beside the gaps; what a label holds is escaped."""
     report = replace(quiet(9), maintenance="the node's label nvidia.com/mig.config.state is pend\x1bing")
     reason = status_document(report)["maintenance"]
     assert reason == "the node's label nvidia.com/mig.config.state is pend\\x1bing"
@@ -304,7 +304,7 @@ def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:
 
 
 def test_what_the_daemon_sends_its_commands_understand() -> None:
-    """A driver that fills its counters, and a node and a path whose names are not UTF-8, take no view from anybody."""
+    """A driver that fills its counters, and a node and a path whose names are not UTF-8, break no command."""
     most = 2**64 - 1
     report = Story().see(
         snapshot([use(1, most)], [process(1, "u1/main")], (gpu(0, total=most, used=most, reserved=most),))

@@ -72,7 +72,7 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
 
 
 def test_a_pod_that_is_within() -> None:
-    """Whoever asks why nothing happened reads that nothing has to, and where that would change."""
+    """An owner who asks why nothing happened reads that nothing has to, and where that would change."""
     first, second = why(quiet())
     assert first.endswith("That is within its limit.")
     assert second == (
