@@ -76,8 +76,9 @@ def test_security(flags: list[str], added: set[str] | None) -> None:
     spec = pod(*flags)
     assert spec["hostPID"] is True
     assert not {"hostNetwork", "hostIPC"} & spec.keys()
+    assert [each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each] == ["/var/lib/gpu-watchdog"]
     context = spec["containers"][0]["securityContext"]
-    assert (context["runAsUser"], context["readOnlyRootFilesystem"]) == (0, True)
+    assert (context["runAsUser"], context["runAsGroup"], context["readOnlyRootFilesystem"]) == (0, 0, True)
     names = {each["name"] for each in spec["containers"][0]["env"]}
     if added is None:
         assert context["privileged"] is True

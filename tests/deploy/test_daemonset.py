@@ -46,22 +46,6 @@ def test_objects_belong_together() -> None:
     assert [probe["path"] for probe in probes.values()] == ["/healthz", "/healthz", "/readyz"]
 
 
-def test_it_has_the_rights_it_needs_and_no_others() -> None:
-    """The host's PIDs, root and CAP_KILL; no privilege, nothing of the host to write to but one folder."""
-    assert _SPEC["hostPID"] is True
-    assert not {"hostNetwork", "hostIPC"} & _SPEC.keys()
-    assert _CONTAINER["securityContext"] == {
-        "runAsUser": 0,
-        "runAsGroup": 0,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": ["KILL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-        "appArmorProfile": {"type": "Unconfined"},
-    }
-    assert [each["hostPath"]["path"] for each in _SPEC["volumes"] if "hostPath" in each] == ["/var/lib/gpu-watchdog"]
-
-
 def test_its_token_has_the_rights_of_the_policy_and_no_others() -> None:
     """One command installs it: the account, its roles and their bindings; what it may do is what the policy uses."""
     assert _SPEC["automountServiceAccountToken"] is True
