@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -74,6 +75,7 @@ class Card:
         self.started.append(process)
         self.cgroups.enter(pod.cgroup(container), process.pid)
         assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 120)[0], "the allocation hangs"
         assert process.stdout.readline().startswith("free"), "the allocation failed"
         self.write()
         return process
