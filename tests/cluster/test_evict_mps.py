@@ -8,16 +8,12 @@ from pathlib import Path
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.event_rig import events_of
-from tests.cluster.pods import Pods
-from tests.cluster.test_events_daemon import Rights, over, running, world
-from tests.rig import Node
-from tests.stub import GIB
+from tests.cluster.test_daemon import ApiNode, here
 from tests.stub.mps import MpsDaemon, build_control
-from tests.world.policies import write_policy
 from tests.world.test_mps import CLIENT, EVICT, server
 from watchdog.journal.read import history
 
-__all__ = ["world"]
+__all__ = ["here"]
 
 
 @dataclass
@@ -38,18 +34,18 @@ class Draining(MpsDaemon):
 
 
 def test_killed_between_the_drain_and_the_eviction(
-    control_plane: ControlPlane, namespace: str, pods: Pods, world: Node, account_kubeconfig: Rights, tmp_path: Path
+    control_plane: ControlPlane, namespace: str, here: ApiNode, tmp_path: Path
 ) -> None:
     """Points 31 and 36: the pod is neither evicted nor drained again, and the action counts for the brakes."""
-    made, tenant = over(world, pods, 9 * GIB)
-    shared = server(world, "host")
+    made, tenant = here.over()
+    shared = server(here.world, "host")
     assert shared is not None
     tenant.lists = CLIENT
-    world.write(pods=False)
+    here.world.write(pods=False)
     control, pipe = Draining(servers={shared.pid: [tenant.pid]}), tmp_path / "mps/pipe"
     program = build_control(tmp_path / "bin")
     more = f'\n[mps]\ncontrol = "{program}"\npipe = ["{pipe}"]\ntimeout = "30s"\n[brakes]\nowner = "1 per 1h"\n'
-    policy = write_policy(world.root, EVICT, more=more)
+    kubeconfig = here.account(EVICT, more=more).kubeconfig
 
     def evictions() -> list[bool]:
         """The requests to evict the pod so far: whether each was a dry run."""
@@ -58,12 +54,12 @@ def test_killed_between_the_drain_and_the_eviction(
         return [each.uri.endswith("?dryRun=All") for each in mine]
 
     with control.listen(pipe):
-        with running(world, policy, account_kubeconfig) as first:
+        with here.running(kubeconfig) as first:
             first.wait(lambda _: control.came.is_set())
             os.kill(first.pid, signal.SIGKILL)
         control.stop.set()
         rehearsed = evictions()
-        with running(world, policy, account_kubeconfig) as second:
+        with here.running(kubeconfig) as second:
             second.wait(lambda d: d.metric("withheld_total", brake="owner") == 1)
             second.wait_passes(3)
     assert evictions() == rehearsed
@@ -71,6 +67,6 @@ def test_killed_between_the_drain_and_the_eviction(
     left = control_plane.api.ask("GET", f"/api/v1/namespaces/{namespace}/pods/hog")["metadata"]
     assert (left["uid"], left.get("deletionTimestamp")) == (made["metadata"]["uid"], None)
     assert (control.drained, tenant.terms, tenant.is_alive) == ([tenant.pid], [], True)
-    ended = [(row.event, row.result) for row in history(world.journal, None, 0.0) if row.event == "evict_ended"]
+    ended = [(row.event, row.result) for row in history(here.world.journal, None, 0.0) if row.event == "evict_ended"]
     assert ended == [("evict_ended", "interrupted")]
     assert "GPUMemoryEvicted" not in {event["reason"] for event in events_of(control_plane, namespace)}
