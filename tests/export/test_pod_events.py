@@ -166,7 +166,9 @@ def test_a_wrong_declaration_is_reported_once_for_each_pod_and_finding() -> None
     assert len(told(first, misdeclaring("800Gi"))) == 2
     (recreated,) = (replace(each, uid="u2") for each in first.pods.pods)
     again = tuple(replace(each, pod=recreated, account=replace(each.account, uid="u2")) for each in first.assessments)
-    assert len(told(first, replace(first, assessments=again, pods=replace(first.pods, pods=(recreated,))))) == 2
+    other = replace(first, assessments=again, pods=replace(first.pods, pods=(recreated,)))
+    assert len(told(first, other, other)) == 2
+    assert len(told(first, other, first)) == 3, "nothing is kept of a pod that has gone"
 
 
 def test_wrong_declarations_without_end_are_reported_and_kept_to_a_bound() -> None:
