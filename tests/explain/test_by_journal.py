@@ -24,7 +24,7 @@ def test_where_no_daemon_answers(site: Site) -> None:
     assert first[0].startswith("It was killed at 08:00:31 UTC (container main)")
     assert source[0].endswith("Connection refused; this is from the journal, as of 08:00:32 UTC.")
     assert account[-1] == 'Rule "notebooks" applied to it (step: above 110% for 10s).'
-    assert any(inside("explain", "a/trainer") in line for line in found.hints)
+    assert any(inside("explain", "a/trainer") in line for line in found.lines(100))
     assert found.document["source"] == "journal"
     alone = site.explain(url=None)
     assert (alone.paragraphs[0], alone.hints) == (first, ())

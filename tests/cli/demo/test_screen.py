@@ -80,3 +80,14 @@ def test_plain() -> None:
     )
     assert plain_line(shown).startswith("t=12.5s  card ")
     assert str(event_line(shown.events[2])).endswith("x" * 200)
+
+
+def test_ascii() -> None:
+    """A terminal whose encoding is not UTF-8 gets bars of ASCII characters."""
+    master, slave = open_terminal(80, 24)
+    with open(slave, "w", encoding="latin-1") as terminal:  # noqa: PTH123 - a descriptor, not a path
+        screen = FrameScreen(terminal)
+        screen.show(view())
+        screen.close()
+        assert os.read(master, 65536).isascii()
+    os.close(master)
