@@ -179,6 +179,8 @@ class _Reader:
         return len(self.policy.declarations)
 
     def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
+        if not (container.resources or any(CONTAINER in declaration.key for _, declaration in self.declarations)):
+            return None
         tried = self._skipped
         whole = self._whole(container)
         unread = self._unread(container)
@@ -329,8 +331,8 @@ class _Reader:
         """The whole cards and MIG instances that a container requests, which no declaration covers."""
         devices: dict[str, tuple[str | None, int]] = {}
         for key, text in sorted(container.resources.items()):
-            count = _positive(text)
-            if count and self._is_whole(key) and self._has(key, count):
+            count = _positive(text) if self._is_whole(key) else None
+            if count and self._has(key, count):
                 devices[key] = profile_of(key), count
         if not devices:
             for _, declaration in self.declarations:
