@@ -136,22 +136,16 @@ def attempt(**more: Any) -> EvictionRequest:
 def test_what_a_response_means(
     status: int, body: bytes, headers: dict[str, str], answer: EvictionAnswer, reason: str
 ) -> None:
-    """Each response has its meaning, with the server's own words in the reason; the result has the ticket."""
+    """Each response has its meaning, with the server's own words in the reason; the result has the ticket.
+
+    Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does.
+    """
     reply = read_response(attempt(), ApiResponse(status, body, headers))
     assert (reply.ticket, reply.answer) == (3, answer)
     assert reason in reply.reason
     assert bool(reply.reason) is (answer is not EvictionAnswer.ACCEPTED)
+    assert (reply.for_owner == FORBIDDEN) is (body in (NO_RIGHT, EXPIRED))
     assert (reply.wait_s > 0) is (answer in (EvictionAnswer.BLOCKED, EvictionAnswer.LATER, EvictionAnswer.UNKNOWN))
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "is_ours"),
-    [(403, NO_RIGHT, True), (401, EXPIRED, True), (403, WEBHOOK, False), (422, DENIED, False)],
-)
-def test_missing_rights_are_no_matter_for_the_owner(status: int, body: bytes, *, is_ours: bool) -> None:
-    """Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does."""
-    reply = read_response(attempt(), ApiResponse(status, body, {}))
-    assert reply.for_owner == (FORBIDDEN if is_ours else "")
 
 
 def found(**more: Any) -> bytes:

@@ -52,9 +52,17 @@ TOO_NEW = answer(
 
 
 def test_the_first_requests() -> None:
-    """First a list from the server's cache, then a watch from its version with bookmarks and a random end."""
-    found = reflector()
-    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "0"})
+    """First a list from the server's cache, then a watch from its version with bookmarks and a random end.
+
+    A restarted watch lists nothing older than what it had seen; a list that is refused is repeated, after a pause, and
+    never a consistent read.
+    """
+    for version, listed in (("8", "8"), ("", "0")):
+        found = reflector(version=version)
+        first = NextRequest(watch=False, query={**SELECTOR, "resourceVersion": listed})
+        assert found.next_request() == first
+    assert found.refused(EXPIRED, WHAT).problem is not None
+    assert found.next_request() == first
     assert found.listed("5").problem is None
     asks = [found.next_request() for _ in range(200)]
     assert {ask.query["resourceVersion"] for ask in asks} == {"5"}
@@ -107,19 +115,6 @@ def test_a_version_that_this_server_lacks(refusal: ApiResponse) -> None:
     assert found.next_request() == NextRequest(watch=False, query=SELECTOR)
     found.listed("3")
     assert found.next_request().query["resourceVersion"] == "3"
-
-
-def test_a_first_list_is_never_a_consistent_read() -> None:
-    """A server that refuses the first list gets the same request again, after a pause."""
-    found = reflector()
-    assert found.refused(EXPIRED, WHAT).problem is not None
-    assert found.next_request().query["resourceVersion"] == "0"
-
-
-def test_a_reflector_that_continues_an_earlier_one() -> None:
-    """A restarted watch lists, and nothing older than what it had seen."""
-    found = reflector(version="8")
-    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "8"})
 
 
 def test_401_is_tried_once_with_new_credentials() -> None:
