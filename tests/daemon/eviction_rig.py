@@ -93,7 +93,7 @@ class World:
 
     @property
     def pending_eviction(self) -> PendingEviction | None:
-        """How the eviction of pod a stands in the ledger."""
+        """The eviction of pod a in the ledger."""
         return self.state.pending_eviction
 
     @property
@@ -166,7 +166,7 @@ class World:
         return replace(made, **given)  # type: ignore[arg-type]
 
     def results(self) -> list[str]:
-        """What was told, in order, of what did not merely begin."""
+        """What was reported, in order, and has not only begun."""
         return [outcome.result.value for outcome in self.ended]
 
     def reason(self) -> str:

@@ -28,7 +28,7 @@ POLITE = "import time; print(flush=True); time.sleep(300)"
 
 @dataclass
 class MemoryRecord:
-    """A record that can be told to fail, or to take for ever."""
+    """A record that fails or never finishes where the test wants it."""
 
     broken: bool = False
     stalled: bool = False

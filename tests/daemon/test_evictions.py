@@ -24,7 +24,7 @@ def test_the_intention_comes_first_and_the_try_has_the_uid_and_the_grace() -> No
 
 @pytest.mark.parametrize(("grace_s", "given"), [(0.0, 1), (0.3, 1), (10.0, 10), (10.001, 11)])
 def test_the_grace_is_whole_seconds_and_at_least_one(grace_s: float, given: int) -> None:
-    """A grace of 0 would be a deletion by force."""
+    """A grace of 0 would be a forced deletion."""
     world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=grace_s)))))
     assert world.tries[0].grace_s == given
 
@@ -58,7 +58,7 @@ def test_observing_evicts_nobody() -> None:
 
 
 @pytest.mark.parametrize(("enforcing", "result"), [(True, "done"), (False, "observed")])
-def test_a_warning_is_given_by_the_pass_that_plans_it(*, enforcing: bool, result: str) -> None:
+def test_a_warning_is_given_in_the_cycle_that_plans_it(*, enforcing: bool, result: str) -> None:
     """Point 18: it needs neither the disk nor a last look, and maintenance does not hold it back."""
     for maintenance in (False, True):
         world = World(policy=policy(rule(step("100%", 0, "warn"))))
@@ -150,7 +150,7 @@ def test_memory_that_does_not_come_back_is_given_up() -> None:
     [(EvictionAnswer.GONE, "gone"), (EvictionAnswer.SPARED, "interrupted"), (EvictionAnswer.REFUSED, "failed")],
 )
 def test_answers_that_end_it(answer: EvictionAnswer, result: str) -> None:
-    """Gone, spared by the fresh look, refused: told at once, nothing is in progress, and the step waits 10 s."""
+    """Gone, spared by the API's answer, refused: reported at once, nothing is in progress, and the step waits 10 s."""
     world = begun(World())
     world.answer(answer, "so it is")
     assert (world.results(), world.reason()) == ([result], "so it is")

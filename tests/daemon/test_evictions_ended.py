@@ -71,7 +71,7 @@ def test_what_ends_one_that_waits(
 
 
 def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
-    """Point 33: between the look at the pod and the eviction itself the thread sees that it is not wanted any more."""
+    """Point 33: between the GET of the pod and the eviction itself the thread sees that it is no longer wanted."""
     world = begun(World())
     assert world.tries[0].is_wanted()
     world.objection = "enforcement was withdrawn"
@@ -182,7 +182,7 @@ def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
 def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
     answer: EvictionAnswer | None, lines: list[tuple[str, ...]], told: list[str]
 ) -> None:
-    """Point 26: one that was refused is closed; whoever reads the journal waits for the memory of any other."""
+    """Point 26: one that was refused is closed; the next daemon waits for the memory of any other."""
     world = begun(World())
     if answer is not None:
         world.answer(answer)
@@ -216,7 +216,7 @@ DAEMON = Owner(kind="DaemonSet", name="d")
         (pod("a", namespace="elsewhere"), "no step that evicts"),
     ],
 )
-def test_what_the_fresh_look_objects_to(fresh: object, why: str | None) -> None:
+def test_the_pod_as_the_api_has_it_is_checked_again(fresh: object, why: str | None) -> None:
     """The pod as the API has it at that very moment is held against the rule and every protection again."""
     spared = Protect(annotation="spare")
     here = rule(EVICT_AT_ONCE, match=replace(rule().match, namespaces=("ns", "kube-system")))

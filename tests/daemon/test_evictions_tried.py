@@ -16,7 +16,7 @@ KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
 LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
 
 
-def test_blocked_is_told_once_and_tried_again_by_cycles() -> None:
+def test_blocked_is_reported_once_and_tried_again() -> None:
     """Blocked is reported once, however often it stays so; each further try is the same action, after a last look."""
     world = blocked(World())
     assert (world.results(), world.ended[0].number) == (["blocked"], 7)
@@ -38,8 +38,8 @@ def test_blocked_is_told_once_and_tried_again_by_cycles() -> None:
     assert len(world.cycle.ledger.brakes.begun[()]) == 1
 
 
-def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
-    """A blocked eviction stands in the plan with its reason and the time of the next try; that is no news each time."""
+def test_the_plan_has_why_it_waits_and_when_it_is_tried_again() -> None:
+    """A blocked eviction is in the plan with its reason and the time of the next try, and is reported once."""
     world = blocked(World(), wait_s=20.0)
     entry = planned(world.look(6))
     assert (entry.withheld_by, entry.releases_in_s, entry.due_in_s, entry.is_new) == (
@@ -58,8 +58,8 @@ def test_the_plan_says_why_it_waits_and_when_it_is_tried_again() -> None:
         assert (entry.pending_eviction.tries, entry.pending_eviction.next_s) == (2, None)
 
 
-def test_a_try_without_an_answer_holds_up_no_pass() -> None:
-    """Law 10: while the API server is silent passes go on, and the same step is not begun a second time."""
+def test_a_try_without_an_answer_holds_up_no_cycle() -> None:
+    """Law 10: while the API server is silent cycles go on, and the same step is not begun a second time."""
     world = begun(World())
     for second in range(1, 60):
         assert planned(world.look(second)).withheld_by is Brake.PENDING
@@ -103,7 +103,7 @@ def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None
 
 
 def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group: Group) -> None:
-    """The answer comes too late to be stopped: both are told, and the kill stays the action that is waited for."""
+    """The answer comes too late to be stopped: both are reported, and the kill stays the action that is waited for."""
     running = group.start()
     mine = (process(running.pid, "a/main", key=group.key(running)),)
     world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
@@ -148,7 +148,7 @@ def test_an_unknown_use_holds_the_try_back_and_does_not_end_it() -> None:
     assert len(world.tries) == 2
 
 
-def test_a_blind_stretch_begins_the_count_anew_for_the_next_try_too() -> None:
+def test_a_blind_stretch_restarts_the_count_for_the_next_try_too() -> None:
     """Point 16: after 10 s without a conclusive reading the step must count again before it is tried again."""
     world = World(policy=policy(rule(replace(EVICT_AT_ONCE, for_s=3.0))))
     for second in range(4):
@@ -218,7 +218,7 @@ def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
 
 
 def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
-    """Point 36: while an answer is awaited nobody else gives way; once it is blocked the next one does."""
+    """Point 36: while an answer is awaited there is no other victim; once it is blocked the next one does."""
     pressed = replace(EVICT_AT_ONCE, under_pressure=True)
     both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
     world = World(

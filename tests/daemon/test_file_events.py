@@ -66,7 +66,7 @@ def test_every_change_is_reported(file: Path, events: FileEvents, way: str) -> N
 
 
 def test_reading_is_no_change(file: Path, events: FileEvents) -> None:
-    """Otherwise the daemon's own look at a file would wake it again, without end."""
+    """Otherwise the daemon's own reading of a file would wake it again and again."""
     file.read_text(encoding="utf-8")
     file.stat()
     list(file.parent.iterdir())
@@ -114,7 +114,7 @@ def test_a_config_map_that_is_swapped(tmp_path: Path) -> None:
 
 
 def test_links_that_lead_through_other_folders(tmp_path: Path, file: Path) -> None:
-    """Absolute and relative ones, and `..`; a link that is set anew is a change."""
+    """Absolute and relative ones, and `..`; a link that is set again is a change."""
     (tmp_path / "links").mkdir()
     first, second = tmp_path / "links" / "first", tmp_path / "links" / "second"
     first.symlink_to("second")

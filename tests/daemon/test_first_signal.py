@@ -58,7 +58,7 @@ def test_a_label_of_the_node_or_the_namespace_counts_until_the_first_signal(*, o
     assert "the policy, or the rule that applies to the pod, had changed" in world.reason()
 
 
-def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Path) -> None:
+def test_a_cycle_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Path) -> None:
     """Points 22 and 29: no brake counts what no signal was sent for, and what has begun goes on."""
     journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
     pods = (HOG, pod("b", container(declared="1Gi", of="b")))
@@ -82,7 +82,7 @@ def test_a_pass_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("for_s", "is_evicted"), [(9.0, True), (60.0, False)])
-def test_a_relabel_before_the_last_look_spares_nobody_whose_step_is_due_under_both_rules(
+def test_a_relabel_before_the_last_look_spares_no_pod_whose_step_is_due_under_both_rules(
     *, for_s: float, is_evicted: bool
 ) -> None:
     """Point 15 and law 11: the step of the other rule is taken if it is due; its own time still has to have passed."""

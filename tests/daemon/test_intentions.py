@@ -78,7 +78,7 @@ def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
 
 
 def test_what_the_disk_has_not_taken_is_not_waited_for_when_a_journal_is_taken_over(group: Group) -> None:
-    """Law 10: what is still on its way to the disk is in no journal, and nobody waits until it is."""
+    """Law 10: what is still on its way to the disk is in no journal, and is not waited for."""
     made = world(group, MemoryRecord(stalled=True))
     whom = owner_of(made.open(1.0).plan.taken[0].assessment.pod)
     journal = BrakeMemory.of([(whom, Begun(at_s=at(0.5).boottime_s))])

@@ -52,7 +52,7 @@ def looked_at(journal: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_each_damaged_journal_is_said(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
+def test_each_damaged_journal_is_reported(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
     """A journal that was moved aside is reported, also the second one in the life of a daemon."""
     journal = tmp_path / "journal.db"
     for number in (1, 2):
@@ -89,7 +89,9 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     other.lock.release()
 
 
-def test_who_only_looks_at_the_lock_is_no_other_daemon(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
+def test_a_process_that_only_reads_the_lock_is_no_other_daemon(
+    keeper: JournalKeeper, said: list[str], tmp_path: Path
+) -> None:
     """A single refusal is not reported, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
         assert keeper.maintain(at(1)) is None

@@ -20,7 +20,7 @@ from watchdog.node.process import Handle
 
 @dataclass
 class Scene:
-    """The kills of a group of processes, with a record and a clock that stands where the test puts it."""
+    """The kills of a group of processes, with a record and a clock that the test sets."""
 
     group: Group = field(default_factory=Group)
     record: MemoryRecord = field(default_factory=MemoryRecord)
@@ -130,7 +130,7 @@ def test_the_memory_has_to_come_back(scene: Scene) -> None:
 
 
 def test_what_is_on_disk_waits_for_the_last_word(scene: Scene) -> None:
-    """Point 22: nothing is signalled for what the last look, or that moment, speaks against: it is withdrawn."""
+    """Point 22: nothing is signalled if the last look, or that moment, has an objection: it is withdrawn."""
     process = scene.group.start(POLITE)
     entry = scene.begin(step(), process, objection=lambda _: "the pod had become protected")
     assert (scene.outcome.result, scene.outcome.number) == (Result.WITHDRAWN, 7)
@@ -145,7 +145,7 @@ def test_what_is_on_disk_waits_for_the_last_word(scene: Scene) -> None:
 
 @pytest.mark.parametrize("grace_s", [0.0, 5.0])
 def test_a_kill_that_found_nothing_to_signal_is_withdrawn(scene: Scene, grace_s: float) -> None:
-    """Points 22 and 23: what ends between signal 0 and the first signal was not killed; what comes then is not hit."""
+    """Points 22 and 23: what ends between signal 0 and the first signal was not killed; what starts then is spared."""
     process = scene.group.start(POLITE)
 
     def end(_: PlanEntry) -> None:
@@ -162,7 +162,7 @@ def test_a_kill_that_found_nothing_to_signal_is_withdrawn(scene: Scene, grace_s:
 
 
 def test_a_process_id_alone_is_no_target(scene: Scene) -> None:
-    """Points 11 and 22: under the PID of a process that has ended nobody is signalled, and nothing is intended."""
+    """Points 11 and 22: under the PID of a process that has ended no other is signalled, and nothing is intended."""
     process = scene.group.start(POLITE)
     key = scene.group.key(process)
     for scope, target in (("process", replace(key, start_ticks=key.start_ticks - 1)), ("container", key)):
@@ -227,7 +227,7 @@ def test_what_is_started_on_sigterm_has_the_rest_of_the_grace_period(scene: Scen
 
 
 def test_the_grace_period_ends_once_all_are_gone(scene: Scene) -> None:
-    """Point 23: nobody waits for the rest of a grace period in which the last process, a joined one, has ended."""
+    """Point 23: the rest of a grace period is not waited for in which the last process, a joined one, has ended."""
     main = scene.group.start(SLOW)
     scene.begin(step(grace_s=60.0), main)
     saver = scene.group.start(POLITE)
@@ -281,7 +281,7 @@ def test_a_fork_of_a_single_process_is_no_target(scene: Scene) -> None:
 def test_a_signal_that_is_denied_is_a_failure(
     scene: Scene, denied: tuple[int, ...], at_s: float, sent: list[str]
 ) -> None:
-    """Point 23: where signal 0 passes and the real one does not it ends as `failed`, and names what was sent."""
+    """Point 23: where signal 0 passes and the real one does not it ends as `failed`, with what was sent."""
     scene.group.held_as = lambda handle: Unreachable(handle, *denied)
     process = scene.group.start(POLITE)
     scene.begin(step(grace_s=5.0), process)
@@ -331,7 +331,7 @@ def test_a_stronger_step_ends_the_grace(scene: Scene) -> None:
     assert process.wait(5) == -signal.SIGKILL
 
 
-def test_a_stronger_step_wakes_nobody_who_waits_for_memory_alone(scene: Scene) -> None:
+def test_a_stronger_step_does_not_wake_a_kill_that_waits_for_memory_alone(scene: Scene) -> None:
     """Point 24: with the processes gone nothing is left to escalate; a wake-up in the past would let the loop spin."""
     process = scene.group.start(POLITE)
     stronger = due(step(grace_s=0.0), scene.group.key(process))
@@ -367,7 +367,7 @@ def test_the_first_sigkill_after_the_grace_asks_too(scene: Scene, policy_unsettl
 
 
 def test_without_a_grace_period_nothing_comes_between_the_last_check_and_sigkill(scene: Scene) -> None:
-    """Point 22: whoever is searched for is searched for after SIGKILL: a search can take long on a busy node."""
+    """Point 22: the search for others comes after SIGKILL: it can take long on a busy node."""
     lines = scene.record.lines
 
     class Searched(Group):
@@ -419,7 +419,7 @@ def test_reaction_is_counted_without_the_time_that_the_policy_asks_for(scene: Sc
     ("scope", "used", "ends"),
     [("process", Gi, True), ("process", Gi + 1, False), ("process", None, False), ("container", 0, False)],
 )
-def test_a_single_process_is_spared_sigkill_once_use_is_at_the_mark(
+def test_a_single_process_is_spared_sigkill_once_use_is_at_the_threshold(
     scene: Scene, scope: str, used: int | None, *, ends: bool
 ) -> None:
     """Point 22: only scope `process` stops there, and only a use that is known as a whole says so."""

@@ -77,7 +77,7 @@ def test_what_speaks_against_the_first_signal(changed: dict[str, object], said: 
     ("do", "is_reloaded", "name"), [("kill", False, "other"), ("evict", False, "one"), ("kill", True, "one")]
 )
 def test_a_step_gives_way_only_to_one_of_the_same_kind_and_policy(do: str, name: str, *, is_reloaded: bool) -> None:
-    """Point 22: what stands on disk as a kill does not become an eviction, nor anything that another policy says."""
+    """Point 22: what is on disk as a kill does not become an eviction, nor anything by another policy."""
     one = rule(step(), name="one", match=Match(labels={"tier": "a"}))
     other = rule(step(do=do), name="other")
     under = policy(one, other)
@@ -89,7 +89,7 @@ def test_a_step_gives_way_only_to_one_of_the_same_kind_and_policy(do: str, name:
 
 
 def test_under_the_same_rule_the_planned_step_is_the_one_that_is_done() -> None:
-    """Point 22: what stands on disk is done or withdrawn; what has come due by the last look is for the next cycle."""
+    """Point 22: what is on disk is done or withdrawn; what has come due by the last look is for the next cycle."""
     under = policy(rule(step(above="100%"), step(above="150%", grace_s=0.0)))
     plan = planned(_seen(5, second=0), [POD], under)
     (entry,) = plan.taken

@@ -12,7 +12,7 @@ def _plan(*for_s: float) -> Plan:
     return planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], policy(rule(*steps)))
 
 
-def test_looks_stay_on_a_grid() -> None:
+def test_readings_stay_on_a_grid() -> None:
     """A cycle that takes long does not shift all that follow; ticks that were slept through are left out."""
     pace = Pace(1.0)
     pace.begin(at(0))
@@ -23,7 +23,7 @@ def test_looks_stay_on_a_grid() -> None:
     assert pace.next_reading_s == at(10.5).boottime_s
 
 
-def test_a_step_that_comes_due_brings_a_look_forward() -> None:
+def test_a_step_that_comes_due_brings_a_reading_forward() -> None:
     """With an interval of a minute a step with `for = "10s"` is still taken after 10 s."""
     pace = Pace(60.0)
     pace.begin(at(0))
@@ -46,7 +46,7 @@ def test_withheld_steps_bring_nothing_forward() -> None:
     assert pace.next_reading_s == at(60).boottime_s
 
 
-def test_deadlines_that_lie_close_together_share_a_look() -> None:
+def test_deadlines_that_lie_close_together_share_a_reading() -> None:
     """A listing holds the driver's lock: never two within 100 ms for deadlines."""
     pace = Pace(60.0)
     pace.begin(at(0))
@@ -54,7 +54,7 @@ def test_deadlines_that_lie_close_together_share_a_look() -> None:
     assert pace.next_reading_s == at(0.1).boottime_s
 
 
-def test_a_change_during_a_pass_is_not_forgotten_at_its_end() -> None:
+def test_a_change_during_a_cycle_is_not_forgotten_at_its_end() -> None:
     """A deadline that lies later does not take the place of a reading that is wanted soon."""
     pace = Pace(300.0)
     pace.begin(at(0))
@@ -63,7 +63,7 @@ def test_a_change_during_a_pass_is_not_forgotten_at_its_end() -> None:
     assert pace.next_reading_s == at(1).boottime_s
 
 
-def test_a_change_is_looked_at_at_once() -> None:
+def test_a_change_brings_a_reading_at_once() -> None:
     """New pods or a new policy do not wait for the next tick, and bring no more than a reading a second."""
     pace = Pace(60.0)
     pace.begin(at(0))

@@ -159,7 +159,7 @@ def test_pods_that_do_not_come_hold_nothing_up(world: NvmlWorld, sampler: Sample
     assert reached(sampler, 5).reading.blind is False, "and nothing has to be checked again for that"
 
 
-def test_who_began_anew_waits_until_the_node_is_seen(world: NvmlWorld) -> None:
+def test_after_a_reexec_the_node_is_waited_for(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
     sampler = Sampler(world.driver(), 1.0, at(0), reexecuted=True)
     for second in (0.0, 60.0, 3600.0):
@@ -210,7 +210,7 @@ def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
     sampler.note_rise(at(second))
 
 
-def test_a_rise_brings_a_look_forward(world: NvmlWorld, sampler: Sampler) -> None:
+def test_a_rise_brings_a_reading_forward(world: NvmlWorld, sampler: Sampler) -> None:
     """However shortly after the last one: what was allocated is to be seen now, and not at the next tick."""
     sampler.note_switches(FREE, at(0))
     sampler.set_pulse(PULSE)
@@ -221,7 +221,7 @@ def test_a_rise_brings_a_look_forward(world: NvmlWorld, sampler: Sampler) -> Non
     assert sampler.wake_s(at(0.06)) == at(1).boottime_s, "the tick stays where it was"
 
 
-def test_the_looks_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sampler) -> None:
+def test_the_readings_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sampler) -> None:
     """A pod that allocates without end costs the driver no more lists than the policy has for it; none is lost."""
     sampler.pace.interval_s = 300.0
     sampler.note_switches(FREE, at(0))
@@ -237,7 +237,7 @@ def test_the_looks_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sampler) 
     assert sampler.wake_s(at(60.15)) == pytest.approx(at(60.2).boottime_s)
 
 
-def test_looks_that_are_not_needed_are_not_used_up(world: NvmlWorld, sampler: Sampler) -> None:
+def test_readings_that_are_not_needed_are_not_used_up(world: NvmlWorld, sampler: Sampler) -> None:
     """One pod that allocates without end must not take the pulse from the others for minutes after it."""
     sampler.note_switches(FREE, at(0))
     sampler.set_pulse(PULSE)
@@ -301,7 +301,7 @@ def test_a_change_ends_the_rest(world: NvmlWorld, sampler: Sampler) -> None:
 
 
 def test_a_rest_has_an_end(sampler: Sampler) -> None:
-    """The loop looks at its inputs now and then even if no file, pod or process says that anything has changed."""
+    """The loop checks its inputs now and then even if no file, pod or process has changed."""
     rest = resting(sampler, until_s=0.3)
     ticks, look = woken(sampler)
     assert ticks is not None
@@ -339,7 +339,7 @@ def test_a_driver_that_hangs_in_a_rest_is_noticed(world: NvmlWorld, sampler: Sam
 
 
 def test_maintenance_ends_the_rest(sampler: Sampler) -> None:
-    """Point 34: one more reading, and the driver is let go of."""
+    """Point 34: one more reading, and the driver is released."""
     rest = resting(sampler)
     wait_until(lambda: rest.ticks is not None)
     sampler.note_switches(MIG, clock.now())

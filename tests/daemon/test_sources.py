@@ -77,7 +77,7 @@ def test_what_needs_the_api_is_warned_of() -> None:
     assert missing_sources(Options(node="n1", kubeconfig=FILE), evicts) == ()
 
 
-def test_what_was_missing_for_a_rule_stands_among_the_gaps_once() -> None:
+def test_what_was_missing_for_a_rule_is_one_gap() -> None:
     """Two pods of one namespace whose labels are not known make one gap, after those that were there already."""
     tenants = [pod(uid, container(declared="1Gi", of=uid)) for uid in "ab"]
     seen = snapshot([use(5, 2 * Gi), use(6, 2 * Gi)], [process(5, "a/main"), process(6, "b/main")])

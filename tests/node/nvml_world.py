@@ -16,7 +16,7 @@ PID: Final = 4_000_000
 
 
 def ghost(number: int, used: int | None = GIB, **more: object) -> StubProcess:
-    """A process that the driver lists and that nobody needs to start."""
+    """A process that the driver lists and that needs no real process."""
     return StubProcess(pid=PID + number, used=used, ghost=True, **more)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ class NvmlWorld:
         Stub(gpus=gpus, **more).write(self.path)  # type: ignore[arg-type]
 
     def driver(self, *, layout_every_s: float = 0.0, windows: str = "") -> NvmlDriver:
-        """A driver that enumerates with every reading, on Linux itself, unless told otherwise."""
+        """A driver that enumerates with every reading, on Linux itself unless `windows` has a sign of WSL."""
         self.drivers.append(NvmlDriver(layout_every_s=layout_every_s, windows=lambda: windows))
         return self.drivers[-1]
 

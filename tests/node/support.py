@@ -1,4 +1,4 @@
-"""Real processes and made-up proc file systems for the tests of what the kernel tells."""
+"""Real processes and made-up proc file systems for the tests of what the kernel reports."""
 
 import contextlib
 import os

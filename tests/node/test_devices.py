@@ -43,14 +43,14 @@ def test_what_has_been_deleted_is_still_open(device: Path) -> None:
 
 
 def test_other_files_do_not_count(tmp_path: Path) -> None:
-    """The library itself stays mapped, and holds nobody up."""
+    """The library itself stays mapped, and is no device."""
     library = tmp_path / "libnvidia-ml.so.1"
     library.touch()
     with library.open("rb"):
         assert open_devices() == ()
 
 
-def test_where_it_cannot_be_seen_that_is_said(tmp_path: Path) -> None:
+def test_where_it_cannot_be_seen_that_is_an_error(tmp_path: Path) -> None:
     """No proc file system is no proof that nothing is open."""
     with pytest.raises(OSError, match="No such file"):
         open_devices(tmp_path)

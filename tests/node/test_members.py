@@ -87,7 +87,7 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
 @ways
 @pytest.mark.parametrize("spare_servers", [True, False])
 def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: bool) -> None:
-    """Law 4: "never PID 1 or 0, oneself", nor an MPS server where those of others run, although it is in the cgroup."""
+    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server beside those of others, although in the cgroup."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
         fake.add(
@@ -146,7 +146,7 @@ def test_processes_that_end_meanwhile(tmp_path: Path, *, pidfds: bool) -> None:
 
 
 def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
-    """Who can't be told to belong or not is reported: the container may have more processes than were found."""
+    """A process that may belong or not is reported: the container may have more processes than were found."""
     FakeProc(tmp_path).add(7)
     (tmp_path / "7/cgroup").unlink()
     (tmp_path / "7/cgroup").symlink_to("cgroup")
@@ -156,7 +156,7 @@ def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
 
 
 class Names:
-    """A container path of its own for each test, below a cgroup root that nobody else uses."""
+    """A container path of its own for each test, below a cgroup root of its own."""
 
     def __init__(self) -> None:
         self.uid = str(uuid.uuid4())

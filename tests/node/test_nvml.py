@@ -13,7 +13,7 @@ COMPUTE, GRAPHICS, MPS = LISTS
 
 
 def test_a_node_is_read_as_it_is(world: NvmlWorld) -> None:
-    """Cards, their memory with what is reserved, and who uses it: the numbers that everything else stands on."""
+    """Cards, their memory with what is reserved, and who uses it: the numbers that everything else is based on."""
     world.show(card("a", ghost(1, 3 * GIB), ghost(2, 2 * GIB), base=100 * MIB), card("b"), driver="560.35.03")
     reading = world.driver().read()
     assert (reading.driver, reading.blind, reading.gaps, reading.unseen) == ("560.35.03", False, (), frozenset())
@@ -135,7 +135,7 @@ def test_a_counter_that_was_there_and_is_gone_is_a_gap(world: NvmlWorld) -> None
     ids=["pid 0", "pid above 2^22", "pid 4294967295", "more than the card", "2^63 bytes"],
 )
 def test_a_list_that_contradicts_itself_is_rejected_whole(world: NvmlWorld, wrong: object) -> None:
-    """Law 3: Unknown or stale input never leads to force. One impossible entry spoils its whole list."""
+    """Law 3: unknown input never leads to enforcement. One impossible entry spoils its whole list."""
     world.show(card("a", ghost(1, GIB), ghost(2, GIB)), card("b", ghost(9, GIB)))
     driver = world.driver()
     driver.read()
@@ -256,8 +256,8 @@ def test_a_new_error_brings_the_enumeration_forward(world: NvmlWorld) -> None:
     assert world.calls("nvmlDeviceGetCount_v2") == 1
 
 
-def test_a_look_at_some_rows_is_fresh_and_leaves_the_others_alone(world: NvmlWorld) -> None:
-    """Point 22: before force the victim's use is read again; nothing remembered stands in for it."""
+def test_a_reading_of_some_rows_is_fresh_and_leaves_the_others_alone(world: NvmlWorld) -> None:
+    """Point 22: before an action the victim's use is read again; nothing remembered stands in for it."""
     world.show(card("a", ghost(1)), card("b", ghost(2)))
     driver = world.driver()
     driver.read()
@@ -270,8 +270,8 @@ def test_a_look_at_some_rows_is_fresh_and_leaves_the_others_alone(world: NvmlWor
     assert world.calls() == 4
 
 
-def test_a_look_that_fails_is_no_blindness(world: NvmlWorld) -> None:
-    """One card that fails the look before force says nothing of NVML as a whole; its row is unlisted, so spared."""
+def test_a_last_look_that_fails_is_no_blindness(world: NvmlWorld) -> None:
+    """One card that fails the last look proves nothing about NVML as a whole; its row is unlisted, so spared."""
     world.show(card("a", ghost(1)), card("b", ghost(2)))
     driver = world.driver()
     driver.read()
@@ -280,8 +280,8 @@ def test_a_look_that_fails_is_no_blindness(world: NvmlWorld) -> None:
     assert (reading.blind, row(reading, "GPU-a").listed, uses(reading, "GPU-a")) == (False, False, {1: None})
 
 
-def test_a_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
-    """The look before force enumerates nothing, and still does not go on with a handle that failed."""
+def test_a_last_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
+    """The last look enumerates nothing, and still does not go on with a handle that failed."""
     world.show(card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0)))
     driver = world.driver(layout_every_s=3600.0)
     driver.read()
@@ -293,7 +293,7 @@ def test_a_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
     assert row(reading, "MIG-m1").used == GIB
 
 
-def test_a_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
+def test_a_last_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
     """A last look that finds nothing must not read as "uses nothing"."""
     world.show(card("a", ghost(1)))
     driver = world.driver()
@@ -302,7 +302,7 @@ def test_a_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
     assert (reading.gpus, [gap.gpu for gap in reading.gaps]) == ((), ["GPU-x"])
 
 
-def test_a_reading_says_when_its_lists_were_asked_for(world: NvmlWorld) -> None:
+def test_a_reading_has_when_its_lists_were_requested(world: NvmlWorld) -> None:
     """Right before them, and not when the reading began: what comes first can take long."""
     counter = StubDelay(call="nvmlDeviceGetMemoryInfo_v2", ms=300.0, gpu="GPU-b")
     world.show(card("a", ghost(1)), card("b", ghost(2)), delays=(counter, StubDelay(call=LISTS[0], ms=300.0)))

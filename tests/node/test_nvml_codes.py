@@ -81,7 +81,7 @@ def check(world: NvmlWorld, call: str, code: int, broken: tuple[str, ...], *, fr
 @pytest.mark.parametrize("fresh", [True, False], ids=["from the start", "after a good reading"])
 @pytest.mark.parametrize("call", CARD_CALLS)
 def test_each_code_of_each_call_about_a_card(world: NvmlWorld, call: str, fresh: bool) -> None:
-    """Law 3: Unknown or stale input never leads to force. What one card fails to say is a gap, and only its own."""
+    """Law 3: unknown input never leads to enforcement. What one card fails to say is a gap, and only its own."""
     kept = {GRAPHICS, MPS}  # lists that have answered do not become "not supported" without a gap
     for code in CODES:
         if call in kept and not fresh and code in LACKING:
@@ -92,7 +92,7 @@ def test_each_code_of_each_call_about_a_card(world: NvmlWorld, call: str, fresh:
 @pytest.mark.parametrize("fresh", [True, False], ids=["from the start", "after a good reading"])
 @pytest.mark.parametrize("call", MIG_CALLS)
 def test_each_code_of_each_call_about_instances(world: NvmlWorld, call: str, fresh: bool) -> None:
-    """Law 3: Unknown or stale input never leads to force. A card in MIG mode in trouble leaves the others alone."""
+    """Law 3: unknown input never leads to enforcement. A card in MIG mode in trouble leaves the others alone."""
     for code in CODES:
         check(world, call, code, ("GPU-m", "MIG-m1", "MIG-m2"), fresh=fresh)
 
@@ -149,7 +149,7 @@ def test_each_code_of_each_call_about_the_node(world: NvmlWorld, call: str, code
 @pytest.mark.parametrize("call", ["nvmlSystemGetDriverVersion", "nvmlShutdown"])
 @pytest.mark.parametrize("code", CODES)
 def test_each_code_of_calls_that_nothing_hangs_on(world: NvmlWorld, call: str, code: int) -> None:
-    """A driver without a version, or one that cannot be shut down, costs nobody a reading."""
+    """A driver without a version, or one that cannot be shut down, costs no reading."""
     world.show(*NODE, returns=(StubReturn(call=call, code=code),))
     driver = world.driver()
     for _ in range(2):

@@ -37,7 +37,7 @@ def test_one_process_in_two_instances_is_counted_in_each(world: NvmlWorld) -> No
 
 
 def test_compute_instances_of_one_gpu_instance_are_rows_of_their_own(world: NvmlWorld) -> None:
-    """They share the memory of the GPU instance; the processes are told apart by the compute instance."""
+    """They share the memory of the GPU instance; the processes differ by the compute instance."""
     migs = tuple(
         StubMig(uuid=f"MIG-{ci}", slot=ci, gi=5, ci=ci, profile="1c.2g.10gb", total=10 * GIB) for ci in range(2)
     )
@@ -67,7 +67,7 @@ def test_the_profile_comes_from_the_attributes_where_the_name_lacks_it(
 
 
 def test_a_process_without_a_compute_instance_is_placed_if_there_is_one_candidate(world: NvmlWorld) -> None:
-    """A GPU instance with one row leaves no choice; with two, nobody guesses."""
+    """A GPU instance with one row leaves no choice; between two there is no guess."""
     one = mig_card("m", ghost(1, GIB, gi=2))
     world.show(one)
     assert uses(world.driver().read(), "MIG-m2") == {1: GIB}
@@ -79,7 +79,7 @@ def test_a_process_without_a_compute_instance_is_placed_if_there_is_one_candidat
 
 @pytest.mark.parametrize(("gi", "ci"), [(9, 0), (1, 3), (None, None)], ids=["instance", "compute instance", "none"])
 def test_a_process_in_an_unknown_instance_is_a_gap_and_is_not_used(world: NvmlWorld, gi: int, ci: int) -> None:
-    """Law 3: Unknown or stale input never leads to force. Its bytes are no row's; the other processes are good."""
+    """Law 3: unknown input never leads to enforcement. Its bytes are no row's; the other processes are good."""
     world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=gi, ci=ci)))
     driver = world.driver(layout_every_s=3600.0)
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_an_instance_that_is_destroyed_is_no_row_any_more(world: NvmlWorld) -> N
 
 
 def test_mig_ids_on_a_card_without_mig_contradict(world: NvmlWorld) -> None:
-    """Instance ids on a card without instances are the mark of entries read with the wrong layout."""
+    """Instance ids on a card without instances are a sign of entries read with the wrong layout."""
     world.show(card("a", ghost(1, GIB), ghost(2, GIB, gi=1, ci=0)))
     reading = world.driver().read()
     assert (reading.uses, set(reading.unseen)) == ((), {"GPU-a"})
@@ -140,7 +140,7 @@ def test_a_card_put_into_mig_mode_is_noticed_by_its_processes(world: NvmlWorld) 
 
 
 @pytest.mark.parametrize("call", [BY_INDEX, COMPUTE, "nvmlDeviceGetMemoryInfo_v2"])
-def test_missing_permission_says_what_to_set(world: NvmlWorld, call: str) -> None:
+def test_missing_permission_names_what_to_set(world: NvmlWorld, call: str) -> None:
     """Without the monitor capability MIG answers NO_PERMISSION: the gap names the remedy, the other cards go on."""
     world.show(
         card("a", ghost(9)),
@@ -202,8 +202,8 @@ def test_an_instance_with_more_than_it_has_contradicts(world: NvmlWorld) -> None
     assert [gap.reason for gap in reading.gaps] == [GapReason.CONTRADICTION]
 
 
-def test_a_look_at_one_instance_leaves_its_neighbours_alone(world: NvmlWorld) -> None:
-    """Point 22: the look before force is at the victim's row."""
+def test_a_reading_of_one_instance_leaves_its_neighbours_alone(world: NvmlWorld) -> None:
+    """Point 22: the last look is at the victim's row."""
     world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
     driver = world.driver()
     driver.read()
@@ -214,7 +214,7 @@ def test_a_look_at_one_instance_leaves_its_neighbours_alone(world: NvmlWorld) ->
     assert (len(reading.uses), world.calls("nvmlDeviceGetMemoryInfo_v2"), world.calls(COMPUTE)) == (1, 1, 1)
 
 
-def test_a_card_in_another_mode_is_asked_anew_which_lists_it_has(world: NvmlWorld) -> None:
+def test_a_card_in_another_mode_is_asked_again_which_lists_it_has(world: NvmlWorld) -> None:
     """A list that answered before MIG mode may not be there in it, and the other way round; neither is a gap."""
     graphics = (StubReturn(call=LISTS[1], code=pynvml.NVML_ERROR_NOT_SUPPORTED),)
     world.show(card("a", ghost(1, lists=("graphics",))))

@@ -29,7 +29,7 @@ def all_fail(code: int) -> tuple[StubReturn, ...]:
 def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
     world: NvmlWorld, code: int, remedy: str
 ) -> None:
-    """Law 3: Unknown or stale input never leads to force. Rows stay, down and unlisted, and come back as they were."""
+    """Law 3: unknown input never leads to enforcement. Rows stay, down and unlisted, and come back as they were."""
     world.show(*NODE)
     driver = world.driver()
     healthy = driver.read()

@@ -58,7 +58,7 @@ def test_a_reading_comes_when_it_is_asked_for(thread: DriverThread) -> None:
 
 
 def test_a_reading_of_some_rows_can_be_asked_for(thread: DriverThread) -> None:
-    """Point 22: the look before force goes the same way."""
+    """Point 22: the last look goes the same way."""
     thread.request()
     wait(thread)
     thread.request(frozenset({"GPU-b"}))
@@ -271,7 +271,7 @@ def pulse(counters: Counters) -> CounterPulse:
 
 
 def test_the_last_look_at_one_gpu_hides_no_rise_on_another(counters: Counters, pulse: CounterPulse) -> None:
-    """Before a kill only its GPUs are read again; what was allocated elsewhere meanwhile has been seen by nobody."""
+    """Before a kill only its GPUs are read again; what was allocated elsewhere meanwhile has not been seen."""
     counters.counters["b"] = GIB
     pulse.read(frozenset({"a"}))
     assert pulse.has_risen()

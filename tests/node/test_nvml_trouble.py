@@ -11,7 +11,7 @@ COMPUTE, GRAPHICS, MPS = LISTS
 
 
 def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld) -> None:
-    """Law 3: Unknown or stale input never leads to force. Old bytes are not shown, old processes not forgotten."""
+    """Law 3: unknown input never leads to enforcement. Old bytes are not shown, old processes not forgotten."""
     world.show(card("a", ghost(1, 3 * GIB), ghost(2, GIB)), card("b", ghost(3)))
     driver = world.driver()
     driver.read()

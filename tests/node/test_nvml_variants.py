@@ -58,7 +58,7 @@ def test_every_driver_generation_is_read_alike(tmp_path: Path, variant: Variant)
 
 @pytest.mark.parametrize("protected", [0, 4096, 2**30, 2**64 - 1])
 def test_a_driver_that_fools_the_probe_is_caught_by_its_entries(tmp_path: Path, protected: int) -> None:
-    """Law 3: Unknown or stale input never leads to force. Shifted PIDs mean a wrong kill, so the list is rejected."""
+    """Law 3: unknown input never leads to enforcement. Shifted PIDs mean a wrong kill, so the list is rejected."""
     entries = (ghost(number, GIB, protected=protected) for number in range(1, 4))
     reading = read(tmp_path, "misprobed", card("a", *entries))
     assert (reading["uses"], reading["unseen"]) == ([], ["GPU-a"])

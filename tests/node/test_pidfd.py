@@ -57,7 +57,7 @@ def test_signal_reaches_the_process(hold: Callable[[int], Handle]) -> None:
 
 @both
 def test_closed_handle_signals_nobody(hold: Callable[[int], Handle]) -> None:
-    """A handle that was closed reaches nobody, whoever has its descriptor's number now."""
+    """A handle that was closed reaches no process, even if its descriptor's number is in use again."""
     with sleeper() as process, sleeper() as other:
         handle = hold(process.pid)
         handle.close()
@@ -72,7 +72,7 @@ def test_closed_handle_signals_nobody(hold: Callable[[int], Handle]) -> None:
 
 @pytest.mark.parametrize("pid_of", [lambda: -1, lambda: 0, lambda: 1, os.getpid], ids=["all", "group", "init", "self"])
 def test_never_init_nor_oneself(pid_of: Callable[[], int]) -> None:
-    """Law 4: "never PID 1 or 0, oneself": they can't even be held to be signalled."""
+    """Law 4: "never PID 1 or 0, the daemon itself": they can't even be held to be signalled."""
     key = ProcessKey(pid=pid_of(), start_ticks=1)
     with pytest.raises(ValueError, match="never signalled"):
         PidfdHandle(key, -1)
@@ -112,7 +112,7 @@ def test_dead_leader_is_alive() -> None:
 
 
 def test_poll_finds_the_dead() -> None:
-    """One poll over all pidfds tells exactly whose process has ended, reaped or not."""
+    """One poll over all pidfds finds exactly those whose process has ended, reaped or not."""
     with sleeper() as one, sleeper() as two, sleeper() as three:
         fds = {process: open_pidfd(process.pid) for process in (one, two, three)}
         assert poll_dead(fds.values()) == set()

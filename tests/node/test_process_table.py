@@ -29,8 +29,8 @@ def real_stat(pid: int) -> bytes:
 
 
 @ways
-def test_look(*, pidfds: bool) -> None:
-    """Point 11: a listed process is known by PID and start time, and stays the same from look to look."""
+def test_a_listed_process_is_known(*, pidfds: bool) -> None:
+    """Point 11: a listed process is known by PID and start time, and stays the same from cycle to cycle."""
     table = ProcessTable(REAL, pidfds=pidfds)
     with sleeper() as process:
         wait_until(lambda: REAL.stat(process.pid).comm == b"sleep")
@@ -46,7 +46,7 @@ def test_look(*, pidfds: bool) -> None:
 
 @ways
 def test_end_of_a_process(*, pidfds: bool) -> None:
-    """A process that ends is a zombie, then gone, and keeps its identity for whoever waits for its memory."""
+    """A process that ends is a zombie, then gone, and keeps its identity while its memory is waited for."""
     table = ProcessTable(REAL, pidfds=pidfds)
     with sleeper() as process:
         before = open_files()
@@ -106,7 +106,7 @@ def test_dead_leader(*, pidfds: bool) -> None:
 
 
 def test_known_processes_are_not_read_again(tmp_path: Path) -> None:
-    """What is known and alive comes without a look at /proc; a look before force reads again."""
+    """What is known and alive comes without reading /proc; the last look reads again."""
     table = ProcessTable(Procfs(tmp_path))
     with sleeper() as process:
         FakeProc(tmp_path).add(process.pid, POD, real_stat(process.pid))
@@ -122,7 +122,7 @@ def test_known_processes_are_not_read_again(tmp_path: Path) -> None:
 
 @ways
 def test_fresh_sees_a_move(tmp_path: Path, *, pidfds: bool) -> None:
-    """Point 22: before force the cgroup is read again, and a process that has moved is no longer where it was."""
+    """Point 22: before an action the cgroup is read again, and a process that has moved is no longer where it was."""
     table = ProcessTable(Procfs(tmp_path), pidfds=pidfds)
     with sleeper() as process:
         fake = FakeProc(tmp_path)
@@ -231,7 +231,7 @@ RECYCLED = """
 @pytest.mark.node
 @ways
 def test_recycled_pid(*, pidfds: bool) -> None:
-    """Point 11: a PID that was given to another process is another process, and the old one's handle reaches nobody."""
+    """Point 11: a PID that was given to another process is another one, and the old one's handle reaches neither."""
     need_root()
     code = RECYCLED.replace("{pidfds}", str(pidfds))
     printed = run_python(code, "unshare", "--pid", "--fork", "--mount-proc").splitlines()

@@ -1,4 +1,4 @@
-"""What the kernel tells of processes: read from real ones and from made-up proc file systems."""
+"""What the kernel reports about processes: read from real ones and from made-up proc file systems."""
 
 import os
 import pwd
@@ -27,7 +27,7 @@ def test_stat_parses_back(comm: bytes, state: str, ticks: int) -> None:
     assert stat.exiting == (state in "ZXx")
 
 
-def test_stat_tells_who_is_on_the_way_out() -> None:
+def test_stat_shows_which_process_is_exiting() -> None:
     """A process that runs its exit counts as exiting before it is a zombie."""
     assert parse_stat(stat_line(7, b"x", "R", exiting=True)).exiting
 

@@ -1,4 +1,4 @@
-"""One look at one process: who it is, where it belongs, and what could not be read."""
+"""One reading of one process: what it is, where it belongs, and what could not be read."""
 
 import errno
 import os
@@ -54,7 +54,7 @@ def test_places(tmp_path: Path, cgroup: str, leader: bytes, threads: list[tuple[
 
 @pytest.mark.parametrize(("cgroup", "meanwhile"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
 def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile: Place) -> None:
-    """However many traced threads have ended, each look goes on where the last one ended; then the living one is kept.
+    """However many traced threads have ended, each reading goes on where the last ended; then the living one is kept.
 
     Where none lives the process is a zombie in the end, and stays one.
     """

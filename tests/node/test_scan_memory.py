@@ -68,7 +68,7 @@ def test_another_process_of_the_same_number_is_not_who_is_listed(look: Look, pro
 
 
 def test_who_gets_the_number_of_a_ghost_does_not_inherit_its_memory(look: Look, proc: FakeProc) -> None:
-    """Point 11: the same where the process had ended before the first look."""
+    """Point 11: the same where the process had ended before the first reading."""
     shutil.rmtree(proc.root / str(PID))
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
@@ -85,7 +85,7 @@ def test_a_process_that_began_after_the_driver_was_asked_was_not_listed(look: Lo
 def test_a_process_that_began_while_the_driver_was_read(
     look: Look, proc: FakeProc, listed_after_s: float, used: int | None
 ) -> None:
-    """A reading can take seconds: who began before its list was made can be who is listed, whoever began later not."""
+    """A reading can take seconds: a process older than its list may be the one listed, a younger one is not."""
     asked_s = at(0).boottime_s
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=int((asked_s + 3) * os.sysconf("SC_CLK_TCK"))))
     assert [use.used for use in look(listed_s=asked_s + listed_after_s).uses] == [used]
@@ -104,7 +104,7 @@ def test_memory_on_a_gpu_that_cannot_be_listed_is_not_taken_for_free(
 
 
 def test_a_process_that_took_the_number_meanwhile_was_never_listed(look: Look, proc: FakeProc) -> None:
-    """Point 11: what stands in the last good list was another process, so nothing is known of this one."""
+    """Point 11: what is in the last good list was another process, so nothing is known of this one."""
     look()
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))

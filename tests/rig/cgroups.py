@@ -21,7 +21,7 @@ def mounts(version: Version) -> list[Path]:
 
 
 class Cgroups:
-    """Makes cgroups and removes those that it made; whoever runs in them must have been ended before."""
+    """Makes cgroups and removes those that it made; what runs in them must have been ended before."""
 
     def __init__(self, version: Version, only: str = "") -> None:
         """All hierarchies of that version, or the one of a controller."""

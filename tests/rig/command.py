@@ -82,7 +82,7 @@ class Daemon(Endpoints):
 
     @property
     def port(self) -> int:
-        """The port that it listens on, by its own log: nobody else can be taken for it. Raises ConnectionError."""
+        """The port that it listens on, by its own log: no other daemon can be taken for it. Raises ConnectionError."""
         lines = self._log.read_bytes()[self._log_from :].split(b"\n")[:-1]
         begun = next((line for line in reversed(lines) if b'"event": "started"' in line), None)
         if begun is None:

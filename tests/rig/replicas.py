@@ -1,4 +1,4 @@
-"""Pods of one Deployment that crash-loop: whoever is killed comes back as a pod with a new UID, and offends again."""
+"""Pods of one Deployment that crash-loop: each that is killed comes back as a pod with a new UID, and is over again."""
 
 from typing import Any, Final
 

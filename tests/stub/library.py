@@ -35,7 +35,7 @@ class NoCompilerError(RuntimeError):
 
 
 def build(variant: Variant = "current") -> Path:
-    """Build the library, unless it stands in build/ already, and give the folder that holds `libnvidia-ml.so.1`.
+    """Build the library, unless it is in build/ already, and give the folder that holds `libnvidia-ml.so.1`.
 
     Raises NoCompilerError without a C compiler, and CalledProcessError with the compiler's own words.
     """

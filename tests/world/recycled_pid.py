@@ -68,7 +68,7 @@ def recycle(cgroups: Cgroups, path: str, pid: int) -> subprocess.Popen[bytes]:
 
 
 def show(stub: Path, pid: int, used: int) -> None:
-    """Let the driver list one PID, whoever has it."""
+    """Let the driver list one PID, whichever process has it."""
     gpu = StubGpu(uuid="GPU-0", total=40 * GIB, processes=(StubProcess(pid=pid, used=used, ghost=True),))
     Stub(gpus=(gpu,)).write(stub)
 

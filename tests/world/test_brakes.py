@@ -1,4 +1,4 @@
-"""`run` with brakes: how much force a node uses at most, counted by who has died, over kill -9 and reload."""
+"""`run` with brakes: how many actions a node takes at most, over kill -9 and reload."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def waits(found: list[ActionRow], apart: int = 1) -> list[float]:
 
 
 def releases_s(running: Daemon, brake: str) -> list[float]:
-    """When this brake lets go (CLOCK_BOOTTIME), by /api/status, of each step that it holds back."""
+    """When this brake releases (CLOCK_BOOTTIME), by /api/status, of each step that it holds back."""
     status = running.status()
     at_s = datetime.fromisoformat(status["at"]).timestamp() - time.time() + boottime_s()
     return [at_s + each["releases_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
@@ -64,7 +64,7 @@ def boottime_s() -> float:
 
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) -> None:
-    """Law 6: new UIDs, further passes and a daemon that is killed and starts again make no fourth action of three."""
+    """Law 6: new UIDs, further cycles and a daemon that is killed and starts again make no fourth action of three."""
     crowd = Replicas(world_v1, "web", OFFENDERS)
     world_v1.write()
     policy = braked(world_v1, 'owner = "3 per 10m"')
@@ -92,7 +92,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
 
 
 def _check_history(world: Node, crowd: Replicas) -> None:
-    """`history` has each withholding once an incident and daemon, and says when the brake lets go."""
+    """`history` has each withholding once per incident and daemon, with when the brake releases."""
     done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
     rows = [row for row in json.loads(done.stdout) if row["event"] == "withheld"]
     assert {row["detail"] for row in rows} == {"owner"}
@@ -168,7 +168,7 @@ def town(world_v1: Node) -> tuple[Node, list[Tenant]]:
 
 
 def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
-    """Point 30: most owners over: nobody is hit, then one a `hold`; restarts neither forget it nor begin it again."""
+    """Point 30: most owners over: no action, then one per `hold`; restarts neither forget it nor restart it."""
     world, tenants = town
     policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "4s" }')
     with run(world, policy) as running:
@@ -277,7 +277,7 @@ def _closes(world: Node, running: Daemon, over: list[Tenant]) -> None:
     assert (names[0], names[-1], names.count("breaker_closed")) == ("breaker_opened", "breaker_closed", 1)
 
 
-def test_a_window_that_a_reload_brings_counts_the_deeds_of_before(world_v1: Node) -> None:
+def test_a_window_that_a_reload_brings_counts_earlier_actions(world_v1: Node) -> None:
     """Law 6: actions are remembered where no brake asks for them yet; another namespace is not held back."""
     for name in ("first", "second"):
         world_v1.start(world_v1.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
@@ -310,7 +310,7 @@ def small_disk(world_v1: Node) -> Iterator[Node]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_holds_force_and_nothing_else(small_disk: Node) -> None:
+def test_a_full_disk_holds_back_enforcement_and_nothing_else(small_disk: Node) -> None:
     """Point 31: what can't be written down first is not done; with room again it is, and the record is whole."""
     tenant = small_disk.start(small_disk.pod("hog", ("main", "256Mi")), used=256 * MIB, behaviour="plain")
     small_disk.write()

@@ -202,7 +202,7 @@ def _close_a_folder(world: Node) -> None:
 
 
 @pytest.mark.parametrize(("option", "path", "name"), CLOSED.values(), ids=CLOSED.keys())
-def test_what_an_ordinary_user_may_not_look_into(world_v1: Node, option: str, path: str, name: str) -> None:
+def test_what_an_ordinary_user_may_not_read(world_v1: Node, option: str, path: str, name: str) -> None:
     """A folder of another user's is a finding with its remedy, whatever lies in it, and never a traceback."""
     library = {"LD_LIBRARY_PATH": str(world_v1.root / "closed")} if option == "--journal" else {}
     case = Case(spoil=_close_a_folder, options={option: path}, prefix=ORDINARY, environment=library)

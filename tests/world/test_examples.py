@@ -114,7 +114,7 @@ def check_fate(running: Daemon, pod: str, guest: Guest, tenants: list[Tenant]) -
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_an_example_does_what_it_says(world_v1: Node, name: str) -> None:
+def test_an_example_does_what_its_first_lines_promise(world_v1: Node, name: str) -> None:
     """Who goes over is warned and then killed as the first lines of the file say, and every neighbour lives on."""
     guests = SCENES[name]
     world_v1.mark(labels={"nvidia.com/gpu.replicas": "4"})

@@ -44,7 +44,7 @@ def ended(running: Daemon, result: str = "done") -> bool:
 
 
 def test_exactly_the_offenders_container_dies(world: Node) -> None:
-    """Points 21 to 23: every process and fork of the container gets TERM, then KILL; nobody else gets anything."""
+    """Points 21 to 23: every process and fork of the container gets TERM, then KILL; no other process gets anything."""
     hog = world.pod("hog", ("main", "1Gi"), ("side", None))
     calm = world.pod("calm", ("main", "4Gi"))
     over = world.start(hog, 0, behaviour="forker")
@@ -190,7 +190,7 @@ def test_a_fork_storm_is_ended(world_v1: Node) -> None:
         assert world_v1.members(hog) == set()
 
 
-def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:
+def test_one_eperm_and_no_process_is_signalled(world_v1: Node) -> None:
     """Point 23: signal 0 goes to all first; without the right to signal one of them none of them is."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     mine = world_v1.start(hog, used=4 * GIB)
@@ -206,7 +206,7 @@ def test_one_eperm_and_nobody_is_signalled(world_v1: Node) -> None:
 
 
 def test_the_other_offender_does_not_wait(world_v1: Node) -> None:
-    """Law 10: a victim that takes its whole grace holds up nobody else's kill."""
+    """Law 10: a victim that takes its whole grace does not delay another kill."""
     slow, quick = world_v1.pod("slow", ("main", "1Gi")), world_v1.pod("quick", ("main", "1Gi"))
     first = world_v1.start(slow, used=9 * GIB, behaviour="stubborn")
     second = world_v1.start(quick, used=4 * GIB)
@@ -218,7 +218,7 @@ def test_the_other_offender_does_not_wait(world_v1: Node) -> None:
         assert len(first.terms) == 1
 
 
-def test_a_process_that_nvml_alone_still_knows_is_nobodys(world_v1: Node) -> None:
+def test_a_process_that_nvml_alone_still_knows_is_unattributed(world_v1: Node) -> None:
     """Ghosts, zombies and PIDs without a process are unattributed with their reason; nothing follows from them."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     zombie = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)

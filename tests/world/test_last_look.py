@@ -122,7 +122,7 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(worl
 
 
 def test_a_last_look_that_is_too_old_is_taken_again(world_v1: Node) -> None:
-    """Point 22: a slow driver does not stretch the two seconds: the action is withdrawn, and nobody is signalled."""
+    """Point 22: a slow driver does not stretch the two seconds: the action is withdrawn, and no signal is sent."""
     tenant = _hog(world_v1)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)

@@ -1,4 +1,4 @@
-"""`run` while the GPUs of its node are under maintenance: the driver is let go, and nobody is hit."""
+"""`run` while the GPUs of its node are under maintenance: the driver is released, and no action is taken."""
 
 import contextlib
 import json
@@ -64,7 +64,7 @@ def started(running: Daemon) -> int:
         ({}, RELEASE, "the node carries the annotation gpu-memory-watchdog/release-driver"),
     ],
 )
-def test_the_driver_is_let_go_and_opened_again(
+def test_the_driver_is_released_and_opened_again(
     world_v1: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
 ) -> None:
     """Point 34: within 5 s nothing of the driver is open, the loop goes on turning, and it is said why."""
@@ -153,7 +153,7 @@ def test_a_call_that_hangs_goes_with_its_process_too(world_v1: Node, device: Pat
 
 
 def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Path) -> None:
-    """Point 34: whoever is over when it begins lives, the record says why, and is killed once the driver is back."""
+    """Point 34: a pod over its limit lives while it lasts, which is recorded, and is killed once the driver is back."""
     tenant = world_v1.single("hog", used=128 * MIB)
     with here(world_v1, KILL_AT_ONCE) as running:
         running.wait_passes(1)
@@ -171,8 +171,8 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Pa
         assert min(tenant.terms) > over_s
 
 
-def test_nobody_gets_a_second_signal_and_the_ladder_begins_anew(world_v1: Node, device: Path) -> None:
-    """Point 34, as 33: no SIGKILL to whoever is in his grace when it begins, and all of the ladder after its end."""
+def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(world_v1: Node, device: Path) -> None:
+    """Point 34, as 33: no SIGKILL in a grace period once it begins, and the whole ladder after its end."""
     tenant = world_v1.single("hog", used=4 * GIB, behaviour="stubborn")
     with here(world_v1, KILL_AFTER_2S) as running:
         running.wait(lambda _: tenant.terms)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 def test_a_scrape_never_waits_for_the_driver(world_v1: Node) -> None:
-    """While a call into NVML hangs a scrape is as fast as before; soon no GPU answers and nobody's use is claimed."""
+    """While a call into NVML hangs a scrape is as fast as before; soon no GPU answers and no use is reported."""
     calm = world_v1.pod("calm", ("main", "1Gi"))
     world_v1.start(calm, used=512 * MIB)
     world_v1.write()

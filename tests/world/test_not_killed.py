@@ -40,7 +40,7 @@ def wait_for_the_middle_of_a_reading(
 
 
 def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> None:
-    """Point 22: whoever has ended is not signalled, and nobody in its place."""
+    """Point 22: a process that has ended is not signalled, nor another in its place."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenant = world_v1.start(hog, used=512 * MIB)
     other = world_v1.start(hog)
@@ -85,7 +85,7 @@ def _terminating(grace: timedelta = timedelta(minutes=1)) -> dict[str, object]:
     ("grace", "minutes"), [(timedelta(days=365), 10), (timedelta(minutes=5), 5)], ids=["a year", "5 minutes"]
 )
 def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timedelta, minutes: int) -> None:
-    """Point 28: a year of grace spares whoever is over for ten minutes from first sight, a shorter one for itself.
+    """Point 28: a year of grace spares a pod for ten minutes from when it was first seen, a shorter one for that time.
 
     Its owner edits the pod in between, which makes it no younger.
     """
@@ -111,7 +111,7 @@ def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timed
 
 
 def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
-    """Points 15 and 16: time without readings is not time above the mark."""
+    """Points 15 and 16: time without readings is not time above the threshold."""
     tenant = world_v1.single("hog", used=9 * GIB)
     seen, machine = world_v1.stub, Suspension(world_v1.root)
     policy = write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
@@ -185,7 +185,7 @@ def _actions(world: Node) -> list[str | None]:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.3, 1.9, 2.02, 2.2])
-def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: float) -> None:
+def test_kill_9_of_the_daemon_at_every_step_of_a_kill(world_v1: Node, after_s: float) -> None:
     """Point 31: from the intention in the journal on, a daemon that dies is never followed by a second kill."""
     tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(world_v1.root, KILL_AT_ONCE)
@@ -208,7 +208,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_deed(world_v1: Node, after_s: f
     assert terms <= 1
 
 
-def test_a_second_crash_begins_the_wait_anew(world_v1: Node) -> None:
+def test_a_second_crash_restarts_the_wait(world_v1: Node) -> None:
     """Point 31: the wait for an action without an end outlives another crash: still no second kill."""
     tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(world_v1.root, GRACE_5S)
@@ -252,7 +252,7 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None
 
 
 def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:
-    """Point 35: its cgroup reads `/` there, and the UID that the manifest passes in says which pod is its own."""
+    """Point 35: its cgroup reads `/` there, and the UID from the manifest identifies its own pod."""
     own = world.pod("gpu-watchdog-x", ("watchdog", "1Gi"), ("side", None), namespace="gpu-memory-watchdog")
     hog = world.pod("hog", ("main", "1Gi"))
     side, tenant = world.start(own, 1, used=9 * GIB), world.start(hog, used=9 * GIB)

@@ -1,4 +1,4 @@
-"""`run` while its policy file is being written: nobody is hit by half a policy, nor while it may be half of one."""
+"""`run` while its policy file is being written: no action by half a policy, nor while it may be half of one."""
 
 import contextlib
 import signal
@@ -44,7 +44,7 @@ def over(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
 
 
 def waits(running: Daemon) -> bool:
-    """Whether the daemon says that it is told to enforce and waits for its policy file."""
+    """Whether the daemon reports that it would enforce and waits for its policy file."""
     status = running.status()
     return (status["suspended"], status["enforcing"]) == WAITS
 
@@ -96,7 +96,7 @@ def test_half_a_policy_at_startup_kills_nobody(world_v1: Node) -> None:
     assert spared.is_alive
 
 
-def test_nobody_new_is_hit_by_the_old_policy_while_a_changed_one_waits(world_v1: Node) -> None:
+def test_no_new_action_by_the_old_policy_while_a_changed_one_waits(world_v1: Node) -> None:
     """Point 20: a file that has changed may be about to protect: no first signal until it is loaded; SIGHUP loads."""
     policy, first, second = texts(world_v1)
     policy.write_text(first + second, encoding="utf-8")

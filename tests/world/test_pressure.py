@@ -34,7 +34,7 @@ def guest(world: Node, name: str, used: int, priority: int) -> Tenant:
 
 
 def others_use(world: Node, used: int, *returns: StubReturn) -> None:
-    """Let so much of the card be used by nobody of this node's pods, and NVML calls return these codes."""
+    """Let so much of the card be used by none of this node's pods, and NVML calls return these codes."""
     (card,) = world.stub.gpus
     world.stub = replace(world.stub, gpus=(replace(card, total=80 * GIB, base=used),), returns=returns)
     world.write()

@@ -55,7 +55,7 @@ def _hog(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
 
 
 def test_a_label_of_the_node_begins_a_stage(world_v1: Node) -> None:
-    """Enforcing, with the switches real, and nobody is hit before the label; afterwards whoever has not opted out."""
+    """Enforcing, with the switches real, and no kill before the label; afterwards every pod that has not opted out."""
     hit, spared = _hog(world_v1, "a"), _hog(world_v1, "b")
     with _here(world_v1, {"a": {}, "b": _OUT}) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill", rule="rest") == 1)

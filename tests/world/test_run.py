@@ -21,8 +21,8 @@ from tests.world.test_kill import run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_force(world_v1: Node) -> None:
-    """While an NVML call hangs HTTP answers, /healthz and /readyz are 503, no force follows; SIGTERM ends it in 1 s."""
+def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_action(world_v1: Node) -> None:
+    """While an NVML call hangs /healthz and /readyz answer 503, no action follows, and SIGTERM ends it within 1 s."""
     tenant = world_v1.single("hog", used=512 * MIB)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
@@ -246,7 +246,7 @@ def test_nothing_is_left_open_over_many_passes(world_v1: Node) -> None:
 
 
 def _pidfds(running: Daemon) -> int:
-    """How many pidfds the daemon holds; its connections come and go while one looks."""
+    """How many pidfds the daemon holds; its connections come and go meanwhile."""
     count = 0
     for link in Path(f"/proc/{running.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

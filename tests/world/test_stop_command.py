@@ -1,4 +1,4 @@
-"""`stop` and `resume` beside a real daemon: nobody is hit any more from then on, and the daemon is asked about it."""
+"""`stop` and `resume` beside a real daemon: no action is taken from then on, and the daemon confirms it."""
 
 import subprocess
 
@@ -22,7 +22,7 @@ def call(world: Node, running: Daemon, name: str, *more: str) -> subprocess.Comp
     return gpu_watchdog(name, *where, *more, stub=world.stub_file)
 
 
-def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) -> None:
+def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(world_v1: Node) -> None:
     """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs again."""
     tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, STUBBORN)) as running:
@@ -48,7 +48,7 @@ def test_nobody_dies_in_the_grace_and_after_resume_it_goes_on(world_v1: Node) ->
 
 
 def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
-    """With a cycle every five minutes the switch brings one forward, so that whoever turns it sees that it holds."""
+    """With a cycle every five minutes the switch brings one forward, so that the operator sees that it is in effect."""
     world_v1.write()
     policy = write_policy(world_v1.root, SLOW)
     policy.write_text(policy.read_text(encoding="utf-8").replace('"1s"', '"5m"', 1), encoding="utf-8")

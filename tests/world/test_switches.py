@@ -1,4 +1,4 @@
-"""`run` where force is turned on and off: nobody is hit before a whole ladder, nobody once it has been withdrawn."""
+"""`run` where enforcement is turned on and off: no kill before a whole ladder, none once it is off."""
 
 import math
 import time
@@ -78,7 +78,7 @@ def _unmarked(world_v1: Node) -> None:
 
 
 @pytest.mark.parametrize("how", ["policy", "stop file", "annotation"])
-def test_nobody_dies_before_the_ladder_has_run_anew(world_v1: Node, how: str) -> None:
+def test_no_kill_before_the_ladder_has_run_again(world_v1: Node, how: str) -> None:
     """Points 20 and 37: accounts long over when enforcement begins, by whatever switch, get all of it.
 
     What was only planned until then does not count for the brakes: the three that the node allows are killed.
@@ -126,7 +126,7 @@ def _would_kill(running: Daemon, rule: str) -> float | None:
     return running.metric("would_act_total", action="kill", rule=rule)
 
 
-def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) -> None:
+def test_a_pod_that_is_spared_meanwhile_survives_the_grace_period(world_v1: Node) -> None:
     """Points 20, 27, 28, 33: a rule that turns to observe, hours that end, a pod protected or deleted: no SIGKILL."""
     names = ("mode", "hours", "spared", "ending", "gone", "rest")
     tenants = dict(zip(names, over(world_v1, *names, behaviour="stubborn"), strict=True))
@@ -158,7 +158,7 @@ def test_whoever_is_no_longer_to_be_hit_lives_through_the_grace(world_v1: Node) 
 
 
 @pytest.mark.parametrize("how", ["stop file", "annotation"])
-def test_less_force_at_once_in_a_grace_and_its_end(world_v1: Node, how: str) -> None:
+def test_a_switch_ends_a_grace_period_within_two_seconds(world_v1: Node, how: str) -> None:
     """Point 33: within 2 s, and no SIGKILL while it lasts; afterwards the whole ladder, down to another SIGTERM."""
     (tenant,) = over(world_v1, "a", behaviour="stubborn")
     with here(world_v1, ruled(world_v1, ("a", ""), grace="2s")) as running:
@@ -185,7 +185,7 @@ def test_less_force_at_once_in_a_grace_and_its_end(world_v1: Node, how: str) -> 
     assert told == ["intended", "signalled", "kill_ended"]
 
 
-def test_the_annotation_never_raises_force(world_v1: Node) -> None:
+def test_the_annotation_never_turns_enforcement_on(world_v1: Node) -> None:
     """Point 33: another value is ignored, with one warning that names it; and what observes goes on observing."""
     (tenant,) = over(world_v1, "a")
     world_v1.mark(annotations={"gpu-memory-watchdog/mode": "enforce"})
@@ -201,7 +201,7 @@ def test_the_annotation_never_raises_force(world_v1: Node) -> None:
 
 
 def test_a_node_that_cannot_be_read_may_say_stop(world_v1: Node) -> None:
-    """Point 33: as with a stop file that can't be seen nobody is hit; once read, what was read last holds."""
+    """Point 33: as with a stop file that can't be seen no action is taken; once read, what was read last holds."""
     (tenant,) = over(world_v1, "a")
     world_v1.node_file.unlink()
     with here(world_v1, ruled(world_v1, ("a", ""))) as running:

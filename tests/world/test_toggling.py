@@ -107,7 +107,7 @@ def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(world_
         running.wait(killed)
 
 
-def test_nobody_is_promised_a_warning_after_the_kill(world_v1: Node) -> None:
+def test_no_warning_is_announced_for_after_the_kill(world_v1: Node) -> None:
     """Point 17: before, in and after its grace period no surface speaks of the warning that would come later."""
     hog = world_v1.pod("hog", ("main", "1Gi"))
     hog.metadata = marks("a")

@@ -39,7 +39,7 @@ def nobody_was_hit(*tenants: Tenant) -> bool:
 
 
 def test_a_main_container_that_has_restarted_is_not_paid_for_by_its_sidecar(world: Node) -> None:
-    """Points 13 and 21: its new ID is not in the list yet, so nobody is hit; once it is, the one that is over is."""
+    """Points 13 and 21: no action while its new ID is not in the list; once it is, the container that is over is killed."""
     pod = world.pod("trainer", ("main", "4Gi"), ("side", "1Gi"))
     pod.containers[0].is_new = True
     main, side = world.start(pod, 0, used=9 * GIB), world.start(pod, 1, used=900 * MIB)
@@ -54,7 +54,7 @@ def test_a_main_container_that_has_restarted_is_not_paid_for_by_its_sidecar(worl
         assert (main.is_alive, side.is_alive, side.terms) == (False, True, [])
 
 
-def test_an_init_phase_that_is_over_bounds_nobody(world: Node) -> None:
+def test_an_init_phase_that_is_over_is_no_limit(world: Node) -> None:
     """Point 2: the list still shows an init container, and the pod that has gone on is within its declaration."""
     pod = world.pod("trainer", ("proxy", "1Gi"), ("load", "1Gi"), ("main", "8Gi"))
     proxy, load, main = pod.containers
@@ -68,7 +68,7 @@ def test_an_init_phase_that_is_over_bounds_nobody(world: Node) -> None:
 
 
 def test_labels_that_disappear_make_no_share_the_default(world_v1: Node) -> None:
-    """Points 5 and 6: without them nobody knows what a share comes to, and the default is for those that have none."""
+    """Points 5 and 6: without them the size of a share is unknown, and the default is for those that have none."""
     pod = world_v1.pod("trainer", ("main", None))
     pod.containers[0].resources = {"nvidia.com/gpu.shared": "2"}
     tenant = world_v1.start(pod, used=15 * GIB)
@@ -103,7 +103,7 @@ def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(w
         assert stands(running, pod) == ("within", 60 * GIB)
 
 
-def test_nobody_on_two_cards_of_one_uuid_is_judged_until_they_have_two(world_v1: Node) -> None:
+def test_on_two_cards_of_one_uuid_no_pod_is_judged(world_v1: Node) -> None:
     """Point 13: the second card's process does not use nothing, nor the first card's all there is: both are unknown."""
     pods = [world_v1.pod(name, ("main", "1Gi")) for name in ("first", "second")]
     first, second = (world_v1.start(pod, used=GIB) for pod in pods)
@@ -128,7 +128,7 @@ def test_nobody_on_two_cards_of_one_uuid_is_judged_until_they_have_two(world_v1:
 
 @pytest.mark.parametrize("how", ["driver", "label", "capacity"])
 def test_an_annotation_is_not_judged_by_the_cards_that_are_left(world_v1: Node, how: str) -> None:
-    """Point 6: whether 60Gi can be true is open while the driver or the node counts a card that nobody sees."""
+    """Point 6: whether 60Gi can be true is open while the driver or the node counts a card that is not visible."""
     pod = world_v1.pod("trainer", ("main", None), metadata={"annotations": {"vram": "60Gi"}})
     tenant = world_v1.start(pod, used=30 * GIB)
     if how == "driver":

@@ -83,7 +83,7 @@ class Play:
 
     @property
     def options(self) -> tuple[str | Path, ...]:
-        """What the daemon, `scan` and `doctor` are told alike."""
+        """The options that the daemon, `scan` and `doctor` share."""
         return ("--policy", self.policy, "--pods", self.world.pods_file, "--node", "n1")
 
 
@@ -122,7 +122,7 @@ def test_scan_and_doctor_report_what_is_unknown(play: Play) -> None:
 
 @pytest.mark.slow
 def test_the_daemon_goes_on_and_acts_on_nobody(play: Play) -> None:
-    """Under a policy that kills at once nobody dies on a guess, whatever the card has in use; the daemon is ready."""
+    """Under a policy that kills at once no process dies on a guess, whatever the card has in use."""
     options = ("--policy", play.policy, "--pods", play.world.pods_file, "--journal", play.world.journal)
     with daemon(play.world.root, play.world.stub_file, *options, prefix=play.prefix) as running:
         running.wait_passes(3)
