@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.cgroups import cgroup, enter
+from tests.node.places import ID, POD, REAL, ROOT, UID, open_files, real_stat, ways
 from tests.node.support import (
     FakeProc,
     python,
@@ -24,18 +25,8 @@ from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable, hold
 from watchdog.node.procfs import Procfs
 
-UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
 OTHER_UID, OTHER_ID = "11111111-2222-3333-4444-555555555555", "b2" * 32
 IDS, PODS = frozenset({ID}), frozenset({UID})
-POD = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
-ROOT = "2:pids:/\n0::/\n"
-REAL = Procfs()
-
-ways = pytest.mark.parametrize("pidfds", [True, False])
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def container_members(
@@ -45,10 +36,6 @@ def container_members(
     members = table.container_members(IDS, PODS, spare_servers=spare_servers)
     table.close()
     return members
-
-
-def real_stat(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/stat").read_bytes()
 
 
 @ways
@@ -87,7 +74,7 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
 @ways
 @pytest.mark.parametrize("spare_servers", [True, False])
 def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: bool) -> None:
-    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server beside those of others, although in the cgroup."""
+    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server beside those of other pods."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
         fake.add(

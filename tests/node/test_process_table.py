@@ -7,25 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.places import PLACE, POD, REAL, UID, open_files, real_stat, ways
 from tests.node.support import DEAD_LEADER, FakeProc, need_root, python, run_python, sleeper, sleepers, wait_until
-from watchdog.core.model import GONE, HOST, UNREADABLE, ZOMBIE, Place, PlaceKind, ProcessKey
+from watchdog.core.model import GONE, HOST, UNREADABLE, ZOMBIE, ProcessKey
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
-
-UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
-PLACE = Place(kind=PlaceKind.POD, pod=UID, container=ID)
-POD = f"0::/kubepods/pod{UID}/{ID}\n"
-REAL = Procfs()
-
-ways = pytest.mark.parametrize("pidfds", [True, False])
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def real_stat(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/stat").read_bytes()
 
 
 @ways

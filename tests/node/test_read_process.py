@@ -6,16 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.places import PLACE, POD, ROOT
 from tests.node.support import FakeProc, stat_line
 from watchdog.core.errors import Problem
-from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, PlaceKind, ProcessKey
+from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, ProcessKey
 from watchdog.node.process import NO_DESCRIPTOR, ReadFailure, ReadFailures, describe_error, read_process
 from watchdog.node.procfs import Procfs
-
-UID, ID = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60", "a1" * 32
-POD = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
-ROOT = "2:pids:/\n0::/\n"
-PLACE = Place(kind=PlaceKind.POD, pod=UID, container=ID)
 
 
 def line(state: str, *, exiting: bool = False) -> bytes:

@@ -287,7 +287,7 @@ def test_a_window_that_a_reload_brings_counts_earlier_actions(world_v1: Node) ->
         loaded = running.status()["policy"]["sha256"]
         braked(world_v1, 'namespace = "2 per 6s"')
         running.wait(lambda d: d.status()["policy"]["sha256"] != loaded)
-        later = world_v1.start(world_v1.pod("later", ("main", "256Mi")), used=GIB, behaviour="plain")
+        later = world_v1.single("later", declared="256Mi", used=GIB, behaviour="plain")
         elsewhere = world_v1.single("elsewhere", declared="256Mi", used=GIB, behaviour="plain", namespace="other")
         running.wait(lambda _: not elsewhere.is_alive)
         running.wait(lambda _: not later.is_alive, 30)

@@ -143,8 +143,7 @@ def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> Non
 
 def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:
     """One card that falls off the bus is `gpu_up 0` and a gap; who is over on the other is still killed."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
+    tenant = world_v1.single("hog", used=512 * MIB)
     (first,) = world_v1.stub.gpus
     second = replace(first, uuid=GPU[:-1] + "1")
     world_v1.stub = replace(world_v1.stub, gpus=(first, second))

@@ -39,7 +39,7 @@ def nobody_was_hit(*tenants: Tenant) -> bool:
 
 
 def test_a_main_container_that_has_restarted_is_not_paid_for_by_its_sidecar(world: Node) -> None:
-    """Points 13 and 21: no action while its new ID is not in the list; once it is, the container that is over is killed."""
+    """Points 13 and 21: no action while its new ID is not in the list; then the container that is over is killed."""
     pod = world.pod("trainer", ("main", "4Gi"), ("side", "1Gi"))
     pod.containers[0].is_new = True
     main, side = world.start(pod, 0, used=9 * GIB), world.start(pod, 1, used=900 * MIB)
