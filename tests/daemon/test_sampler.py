@@ -119,16 +119,6 @@ def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) 
     assert reached(sampler, 3.2).reading.blind is False
 
 
-def test_who_begins_under_maintenance_opens_nothing(world: NvmlWorld, sampler: Sampler) -> None:
-    """Not even to see whether there is a driver: the first reading is an empty one."""
-    sampler.note_switches(MIG, at(0))
-    reading = reached(sampler, 0).reading
-    assert (reading.blind, reading.gpus, world.calls(), open_devices()) == (True, (), 0, ())
-    assert sampler.why_reexec(at(60)) is None
-    sampler.note_switches(UNSEEN, at(61))
-    assert (reached(sampler, 62).reading.blind, sampler.maintenance) == (True, MIG.maintenance)
-
-
 def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> None:
     """A node whose object has not come yet may be under maintenance; one that can't be had must not end observing."""
     sampler.note_switches(UNSEEN, at(0))
@@ -172,21 +162,6 @@ def test_after_a_reexec_the_node_is_waited_for(world: NvmlWorld) -> None:
     assert reached(sampler, 3604).reading.blind is False
     assert sampler.maintenance is None
     assert sampler.thread.close(5.0)
-
-
-def test_what_stays_open_is_seen(world: NvmlWorld, sampler: Sampler) -> None:
-    """Point 34: only a new process can close what the library keeps, and only maintenance asks for that."""
-    kept = Path(show(world)).with_name("nvidia1")
-    kept.touch()
-    with kept.open("rb"):
-        sampler.note_switches(FREE, at(0))
-        reached(sampler, 0)
-        sampler.note_switches(MIG, at(0))
-        reached(sampler, 0)
-        assert step(sampler, 0) is None
-        assert sampler.why_reexec(at(0)) == f"{MIG.maintenance}, and NVML still has open after its shutdown: {kept}"
-        sampler.note_switches(FREE, at(1))
-        assert sampler.why_reexec(at(1)) is None
 
 
 def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: Sampler) -> None:

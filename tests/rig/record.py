@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,18 @@ def actions(journal: Path) -> list[ActionRow]:
         )
         for number, uid, namespace, owner, began_s, wall_s, targets, result in rows
     ]
+
+
+def boottime_s() -> float:
+    """CLOCK_BOOTTIME, by which the journal has its times."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def is_intended(journal: Path) -> bool:
+    """Whether an intention is on disk, without a lock that the daemon would notice."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(b"intended" in file.read_bytes() for file in (journal.with_name(f"{journal.name}-wal"), journal))
+    return False
 
 
 def breaker_opened_s(journal: Path) -> float | None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.node.support import cannot_run, wait_until
 from tests.rig import Daemon, Node, Tenant, gpu_watchdog
-from tests.rig.record import ActionRow, actions, breaker_opened_s, events
+from tests.rig.record import ActionRow, actions, boottime_s, breaker_opened_s, events, is_intended
 from tests.rig.replicas import Replicas, deployed_by
 from tests.stub import GIB, MIB
 from tests.world.policies import write_policy
@@ -56,11 +56,6 @@ def releases_s(running: Daemon, brake: str) -> list[float]:
     status = running.status()
     at_s = datetime.fromisoformat(status["at"]).timestamp() - time.time() + boottime_s()
     return [at_s + each["releases_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
-
-
-def boottime_s() -> float:
-    """CLOCK_BOOTTIME."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) -> None:
@@ -106,7 +101,7 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(world_v1: Node) -> None:
     world_v1.write()
     policy = braked(world_v1, 'owner = "3 per 7s"', release_timeout="2s")
     with run(world_v1, policy) as running:
-        wait_until(lambda: _is_intended(world_v1.journal))
+        wait_until(lambda: is_intended(world_v1.journal))
         running.stop(signal.SIGKILL)
     with run(world_v1, policy) as running:
         running.wait(lambda _: begun(world_v1) >= 3, 30)
@@ -122,15 +117,6 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(world_v1: Node) -> None:
     assert len(crowd.dead) == len(set(crowd.dead)) <= len(found)
     assert {each.uid for each in found if each.result == "done"} <= set(crowd.dead)
     assert sum(each.result == "done" for each in found) >= 3
-
-
-def _is_intended(journal: Path) -> bool:
-    """Whether an intention is on disk, without a lock that the daemon would notice."""
-    wal = journal.with_name(journal.name + "-wal")
-    try:
-        return b"intended" in wal.read_bytes()
-    except FileNotFoundError:
-        return False
 
 
 def _ended(world: Node) -> int:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.session import on_a_terminal
 from tests.node.support import need_root, refusing
 from tests.ports import free_port
 from tests.rig import Node
@@ -102,19 +101,6 @@ def test_a_good_node(world: Node) -> None:
     ).keys()
     assert set(said["findings"][0]) == {"name", "state", "for", "what", "remedy"}
     assert _tree(world.root) == before
-
-
-def test_on_a_terminal_what_is_fine_is_counted(world_v1: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At night only what is not fine is read; --all shows the rest, and a pipe has had it always."""
-    examine(world_v1, Case())
-    options = ("--policy", world_v1.root / "policy.toml", "--journal", world_v1.journal, "--listen", "127.0.0.1:0")
-    for key, text in environment(world_v1.stub_file).items():
-        monkeypatch.setenv(key, text)
-    text = on_a_terminal("doctor", *options, columns=100, NO_COLOR="1")
-    assert " checks are fine (--all shows them)\n" in text
-    assert "\nok " not in text
-    assert "lacks    pods: " in text
-    assert "\nok " in on_a_terminal("doctor", "--all", *options, columns=100, NO_COLOR="1")
 
 
 def _return(call: str, code: int, gpu: str = "") -> Callable[[Node], object]:

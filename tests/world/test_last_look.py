@@ -13,7 +13,7 @@ import pytest
 
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.disk import StallingDisk
-from tests.rig.record import actions, events
+from tests.rig.record import actions, boottime_s, events
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -148,7 +148,7 @@ def test_a_gap_before_the_last_look_ends_what_was_counted(world_v1: Node, disk: 
         world_v1.stub = replace(world_v1.stub, delays=())
         world_v1.use(tenant, 512 * MIB)
         time.sleep(9)
-        again_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        again_s = boottime_s()
         world_v1.use(tenant, 9 * GIB)
         running.wait(ended)
     (done,) = actions(world_v1.journal)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -13,7 +12,7 @@ import pytest
 
 from tests.rig import Daemon, Node, gpu_watchdog
 from tests.rig.devices import held, seconds_until, watched
-from tests.rig.record import actions, events
+from tests.rig.record import actions, boottime_s, events
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
@@ -165,7 +164,7 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Pa
         assert (tenant.is_alive, tenant.terms, running.metric("withheld_total", brake="maintenance")) == (True, [], 1)
         (told,) = running.events("withheld")
         assert "under maintenance" in told["message"]
-        over_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        over_s = boottime_s()
         world_v1.mark()
         running.wait(lambda _: not tenant.is_alive)
         assert min(tenant.terms) > over_s
@@ -181,7 +180,7 @@ def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(world_v1: Node,
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        over_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        over_s = boottime_s()
         world_v1.mark()
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)

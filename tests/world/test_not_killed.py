@@ -2,17 +2,16 @@
 
 import os
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.node.support import REPOSITORY
 from tests.rig import Daemon, Node
+from tests.rig.record import actions, boottime_s, is_intended
 from tests.rig.suspension import Suspension
 from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
@@ -129,7 +128,7 @@ def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
         assert "nvmlDeviceGetComputeRunningProcesses" in status["gaps"][0]["why"]
         world_v1.stub = seen
         world_v1.write()
-        came_back = time.clock_gettime(time.CLOCK_BOOTTIME)
+        came_back = boottime_s()
         running.wait(lambda _: tenant.terms)
         assert tenant.terms[0] - came_back > 1.5
 
@@ -173,15 +172,7 @@ def test_stopping_in_a_grace_period(world_v1: Node) -> None:
         code, took_s = running.stop()
     assert (code, took_s < 1.0) == (0, True)
     assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-    assert _actions(world_v1) == ["interrupted"]
-
-
-def _actions(world: Node) -> list[str | None]:
-    with sqlite3.connect(f"file:{world.journal}?mode=ro", uri=True) as journal:
-        assert journal.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        found = [row[0] for row in journal.execute("SELECT result FROM action ORDER BY id")]
-    journal.close()
-    return found
+    assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.3, 1.9, 2.02, 2.2])
@@ -191,7 +182,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_kill(world_v1: Node, after_s: f
     policy = write_policy(world_v1.root, KILL_AT_ONCE)
     with run(world_v1, policy) as running:
         deadline = time.monotonic() + 10
-        while not _intended(world_v1.journal):
+        while not is_intended(world_v1.journal):
             assert time.monotonic() < deadline
             time.sleep(0.001)
         time.sleep(after_s)
@@ -201,7 +192,7 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_kill(world_v1: Node, after_s: f
     terms, was_alive = len(tenant.terms), tenant.is_alive
     with run(world_v1, policy) as again:
         again.wait_passes(4)
-        assert len(_actions(world_v1)) == 1
+        assert len(actions(world_v1.journal)) == 1
         assert (len(tenant.terms), tenant.is_alive) == (terms, was_alive)
         plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]
         assert plan == (["pending"] if was_alive else [])
@@ -223,16 +214,7 @@ def test_a_second_crash_restarts_the_wait(world_v1: Node) -> None:
     with run(world_v1, policy) as running:
         running.wait_passes(4)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert _actions(world_v1) == ["interrupted"]
-
-
-def _intended(journal: Path) -> bool:
-    """Whether an intention is on disk, without taking a lock that the daemon would notice."""
-    wal = journal.with_name(journal.name + "-wal")
-    try:
-        return b"intended" in wal.read_bytes() or b"intended" in journal.read_bytes()
-    except FileNotFoundError:
-        return False
+        assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
 
 
 def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None:
@@ -248,7 +230,7 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None
     with run(world_v1, policy) as again:
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
-    assert _actions(world_v1) == ["interrupted", "done"]
+    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
 
 
 def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.rig import Daemon, Node, Tenant
-from tests.rig.record import actions, events
+from tests.rig.record import actions, boottime_s, events
 from tests.rig.volume import mount
 from tests.rig.zone import write_zone
 from tests.stub import GIB
@@ -64,11 +64,6 @@ def over(world: Node, *namespaces: str, behaviour: str = "plain") -> list[Tenant
     tenants = [world.start(pod, used=4 * GIB, behaviour=behaviour) for pod in pods]
     world.write()
     return tenants
-
-
-def boottime_s() -> float:
-    """CLOCK_BOOTTIME."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.fixture(autouse=True)
