@@ -296,6 +296,11 @@ class Node:
             scratch.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
             scratch.replace(self.pods_file)
 
+    def show(self, **changes: Any) -> None:
+        """Let the driver show something else of the node (`Stub`) from now on."""
+        self.stub = replace(self.stub, **changes)
+        self.write()
+
     def use(self, tenant: Tenant, used: int) -> None:
         """Let a process use so much from now on."""
         tenant.used = used

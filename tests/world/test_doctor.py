@@ -105,15 +105,13 @@ def test_a_good_node(world: Node) -> None:
 
 def _return(call: str, code: int, gpu: str = "") -> Callable[[Node], object]:
     def spoil(world: Node) -> None:
-        world.stub = replace(world.stub, returns=(StubReturn(call=call, code=code, gpu=gpu),))
-        world.write()
+        world.show(returns=(StubReturn(call=call, code=code, gpu=gpu),))
 
     return spoil
 
 
 def _impossible(world: Node) -> None:
-    world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=(StubProcess(pid=0, ghost=True),)),))
-    world.write()
+    world.show(gpus=(replace(world.stub.gpus[0], processes=(StubProcess(pid=0, ghost=True),)),))
 
 
 def _broken_library(world: Node) -> None:

@@ -143,8 +143,7 @@ def test_inference_may_burst_while_the_card_has_room(world_v1: Node) -> None:
         running.wait_passes(5)
         check_fate(running, "hog", replace(hog, ended_by=None), over)
         (card,) = world_v1.stub.gpus
-        world_v1.stub = replace(world_v1.stub, gpus=(replace(card, base=18 * GIB),))
-        world_v1.write()
+        world_v1.show(gpus=(replace(card, base=18 * GIB),))
         running.wait(lambda d: acted_at(d, "hog", "kill"))
         running.wait_passes(2)
         check_fate(running, "hog", hog, over)
@@ -158,8 +157,7 @@ def test_mig_is_for_pods_that_requested_an_instance(world_v1: Node) -> None:
     uses = tuple(StubProcess(pid=each.pid, used=9 * GIB, gi=gi) for gi, each in ((1, own[0]), (2, other[0])))
     migs = tuple(StubMig(uuid=f"MIG-{gi}", slot=gi, gi=gi, profile="1g.10gb", total=9 * GIB) for gi in (1, 2))
     card = StubGpu(uuid="GPU-m", total=80 * GIB, migs=migs, processes=uses)
-    world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, card))
-    world_v1.write()
+    world_v1.show(gpus=(*world_v1.stub.gpus, card))
     with run(world_v1, quick("mig", world_v1)) as running:
         running.wait(lambda d: acted_at(d, "sneaky", "kill"))
         running.wait_passes(2)

@@ -228,8 +228,7 @@ def test_a_process_that_nvml_alone_still_knows_is_unattributed(world_v1: Node) -
         StubProcess(pid=2**22 - 1, used=5 * GIB, ghost=True),
         StubProcess(pid=zombie.pid, used=6 * GIB, ghost=True),
     )
-    world_v1.stub = replace(world_v1.stub, gpus=(replace(card, processes=ghosts),))
-    world_v1.write()
+    world_v1.show(gpus=(replace(card, processes=ghosts),))
     time.sleep(0.3)
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
@@ -248,8 +247,7 @@ def test_zombies_hide_no_living_thread(world: Node, zombies: int) -> None:
     hog = world.pod("hog", ("main", "1Gi"))
     with traced(world.root, zombies, lambda pid: world.enter(hog.cgroup(hog.containers[0]), pid)) as pid:
         (card,) = world.stub.gpus
-        world.stub = replace(world.stub, gpus=(replace(card, processes=(StubProcess(pid=pid, used=9 * GIB),)),))
-        world.write()
+        world.show(gpus=(replace(card, processes=(StubProcess(pid=pid, used=9 * GIB),)),))
         with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
             running.wait(ended)
             assert world.members(hog) == set()

@@ -213,8 +213,7 @@ def test_another_driver_afterwards_takes_another_process(world_v1: Node, device:
     with under_way(world_v1) as running:
         running.wait_passes(1)
         returns = (StubReturn(call="nvmlInitWithFlags", code=MISMATCH),)
-        world_v1.stub = replace(world_v1.stub, returns=returns)
-        world_v1.write()
+        world_v1.show(returns=returns)
         running.wait_passes(2)
         world_v1.mark()
         assert running.process.wait(timeout=15) == 1

@@ -2,7 +2,6 @@
 
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,7 @@ def test_a_scrape_never_waits_for_the_driver(world_v1: Node) -> None:
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         assert running.metric("gpu_up", gpu=GPU) == 1
-        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
-        world_v1.write()
+        world_v1.show(delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
         # Once the driver hangs no cycle is finished any more; until it is noticed, the last one still counts.
         passes = running.metric("cycle_duration_seconds_count")
         slowest_s = 0.0

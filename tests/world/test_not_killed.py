@@ -25,8 +25,7 @@ GRACE_5S = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "5s"')
 
 def _let_each_reading_hang(world: Node) -> None:
     """Make the last list of a reading take 1.5 s, so that the test can act between its first list and its end."""
-    world.stub = replace(world.stub, delays=(StubDelay(call=LISTS[2], ms=1500),))
-    world.write()
+    world.show(delays=(StubDelay(call=LISTS[2], ms=1500),))
 
 
 def wait_for_the_middle_of_a_reading(
@@ -242,8 +241,7 @@ def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node
     prefix = ("env", f"GPU_WATCHDOG_POD_UID={own.uid}", *world.inside(own))
     with run(world, write_policy(world.root, KILL_AT_ONCE), prefix=prefix) as running:
         itself = StubProcess(pid=running.pid, used=9 * GIB)
-        world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=(itself,)),))
-        world.write()
+        world.show(gpus=(replace(world.stub.gpus[0], processes=(itself,)),))
         running.wait(lambda _: not tenant.is_alive)
         running.wait_passes(2)
         assert (side.is_alive, side.terms) == (True, [])

@@ -36,8 +36,7 @@ def guest(world: Node, name: str, used: int, priority: int) -> Tenant:
 def others_use(world: Node, used: int, *returns: StubReturn) -> None:
     """Let so much of the card be used by none of this node's pods, and NVML calls return these codes."""
     (card,) = world.stub.gpus
-    world.stub = replace(world.stub, gpus=(replace(card, total=80 * GIB, base=used),), returns=returns)
-    world.write()
+    world.show(gpus=(replace(card, total=80 * GIB, base=used),), returns=returns)
 
 
 def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(world_v1: Node) -> None:

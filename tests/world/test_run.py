@@ -45,8 +45,7 @@ def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> Non
     tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
-        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[0], ms=600_000),))
-        world_v1.write()
+        world_v1.show(delays=(StubDelay(call=LISTS[0], ms=600_000),))
         running.wait(lambda _: not tenant.is_alive, 5)
         assert tenant.ended_by == signal.SIGKILL
 
@@ -147,13 +146,11 @@ def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:
     tenant = world_v1.single("hog", used=512 * MIB)
     (first,) = world_v1.stub.gpus
     second = replace(first, uuid=GPU[:-1] + "1")
-    world_v1.stub = replace(world_v1.stub, gpus=(first, second))
-    world_v1.write()
+    world_v1.show(gpus=(first, second))
     with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
         lost = StubReturn(call="*", code=15, gpu=second.uuid)
-        world_v1.stub = replace(world_v1.stub, returns=(lost,))
-        world_v1.write()
+        world_v1.show(returns=(lost,))
         running.wait(lambda d: d.metric("gpu_up", gpu=second.uuid) == 0)
         assert running.metric("gpu_up", gpu=first.uuid) == 1
         assert running.metric("gpu_memory_used_bytes", gpu=second.uuid) is None

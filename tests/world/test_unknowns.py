@@ -89,8 +89,7 @@ def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(w
     pod = world_v1.pod("trainer", ("main", "60Gi"))
     tenant = world_v1.start(pod, used=30 * GIB)
     first = world_v1.stub.gpus[0]
-    world_v1.stub = replace(world_v1.stub, gpus=(first, SECOND))
-    world_v1.write()
+    world_v1.show(gpus=(first, SECOND))
     policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE))
     with run(world_v1, policy) as running:
         assert stands(running, pod) == ("within", 60 * GIB)
@@ -173,8 +172,7 @@ def test_one_pod_does_not_blind_the_view_of_all(world_v1: Node) -> None:
     hog = world_v1.pod("hog", ("main", "1Gi"))
     tenants = [world_v1.start(pod, used=2 * GIB) for pod in (greedy, huge, noted, hog)]
     # With a card out of sight nothing is implausible.
-    world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, SECOND))
-    world_v1.write()
+    world_v1.show(gpus=(*world_v1.stub.gpus, SECOND))
     world_v1.stub = replace(world_v1.stub, returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
     policy = write_policy(world_v1.root, KILL_AT_ONCE, mode="observe")
     policy = with_default(policy, NOTED)

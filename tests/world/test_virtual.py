@@ -93,8 +93,7 @@ def play(request: pytest.FixtureRequest, world_v1: Node) -> Play:
     machine = MACHINES[request.param]
     hog = world_v1.start(world_v1.pod("hog", ("main", "1Gi")))
     world_v1.pod("calm", ("main", "20Gi"))
-    world_v1.stub = replace(world_v1.stub, gpus=(replace(world_v1.stub.gpus[0], used=14 * GIB),))
-    world_v1.write()
+    world_v1.show(gpus=(replace(world_v1.stub.gpus[0], used=14 * GIB),))
     machine.shows(world_v1, hog.pid)
     world_v1.stub.write(world_v1.stub_file)
     (world_v1.root / "osrelease").write_text(f"{RELEASE}\n", encoding="ascii")
