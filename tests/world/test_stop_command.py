@@ -47,7 +47,7 @@ def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(world_v
     assert len(tenant.terms) == 2
 
 
-def test_it_is_shown_at_once_however_seldom_the_daemon_looks(world_v1: Node) -> None:
+def test_it_is_shown_at_once_however_long_the_interval_is(world_v1: Node) -> None:
     """With a cycle every five minutes the switch brings one forward, so that the operator sees that it is in effect."""
     world_v1.write()
     policy = write_policy(world_v1.root, SLOW)
