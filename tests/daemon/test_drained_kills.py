@@ -28,7 +28,7 @@ from watchdog.core.assessment import KnownDrains, MpsHazard, MpsRole
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Now, Pod, Process, ProcessKey, Use
+from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
@@ -309,6 +309,15 @@ def test_who_is_beside_a_process(scope: Scope, other: str, accepts: bool, expect
     places = [process(1, "a/main"), process(2, other)]
     planned = see_clients(step(scope=scope), hog, uses, places, accepts=accepts)
     assert planned.clients_of(planned.entry).has_others_beside is expected
+
+
+def test_a_client_whose_container_can_not_be_read() -> None:
+    """Law 3: it may be one of this pod, so the reading does not show that all clients are drained."""
+    known, unknown = process(1, "a/main"), process(2, place=UNREADABLE)
+    for places, expected in (([known], False), ([known, unknown], True)):
+        uses = [use(each.pid, 9 * Gi, mps=True) for each in places]
+        planned = see_clients(step(), pod("a", container("main", declared="1Gi")), uses, places)
+        assert planned.clients_of(planned.entry).is_hidden is expected
 
 
 @dataclass

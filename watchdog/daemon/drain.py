@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
-from watchdog.core.model import Now, ProcessKey, Snapshot
+from watchdog.core.model import Now, PlaceKind, ProcessKey, Snapshot
 from watchdog.core.mps import DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
@@ -182,10 +182,11 @@ class Drains:
 class SeenClients:
     """The MPS clients of servers outside the pod among what an action would end, by a reading requested at `asked_s`.
 
-    `drainable` can be drained, `others` can't. `is_hidden`: more may run on a GPU that could not be listed. `has_mps`:
-    there are MPS servers or clients on the node. `accepts_clients`: the policy accepts that clients that can't be
-    drained are ended. `has_others_beside`: if only one process is to end, others of its container are clients or
-    servers that other pods need. `give_up_after_s`: an action that waits for longer has failed.
+    `drainable` can be drained, `others` can't. `is_hidden`: there may be more, on a GPU that could not be listed or in
+    a container that could not be read. `has_mps`: there are MPS servers or clients on the node. `accepts_clients`: the
+    policy accepts that clients that can't be drained are ended. `has_others_beside`: if only one process is to end,
+    others of its container are clients or servers that other pods need. `give_up_after_s`: an action that waits for
+    longer has failed.
     """
 
     asked_s: float
@@ -217,9 +218,11 @@ def clients_seen(
     accepts_clients = policy.safety.signal_mps_clients
     timeout_s = policy.mps.timeout_s if policy.mps is not None else 0.0
     give_up_after_s = max(_GIVE_UP_AFTER_S, _GIVE_UP_AFTER_TIMEOUTS * timeout_s)
+    places = (snapshot.processes[use.pid].place for use in snapshot.uses if use.mps and use.pid in snapshot.processes)
+    is_blind = snapshot.blind or any(place.kind is PlaceKind.UNREADABLE for place in places)
 
     def see(entry: PlanEntry) -> SeenClients:
-        if not snapshot.blind and not mps_gpus(attribution):
+        if not is_blind and not mps_gpus(attribution):
             return SeenClients(
                 asked_s=asked.boottime_s, accepts_clients=accepts_clients, give_up_after_s=give_up_after_s
             )
@@ -243,7 +246,7 @@ def clients_seen(
             asked_s=asked.boottime_s,
             drainable=clients_ended(clients, step, victim, targets),
             others=clients_ended(others, step, victim, targets),
-            is_hidden=snapshot.blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
+            is_hidden=is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
             has_mps=True,
             accepts_clients=accepts_clients,
             has_others_beside=any(beside),
