@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,17 +162,10 @@ def new_account(control_plane: ControlPlane, namespace: str) -> Iterator[NewAcco
         yield make
 
 
-@pytest.fixture
-def account_kubeconfig(new_account: NewAccount) -> Callable[[Policy, str], Path]:
-    """Gives a kubeconfig for a policy and a node: of an account with the rights of that policy and no others."""
-    return lambda policy, node: new_account(policy, node).kubeconfig
-
-
 __all__ = [
     "Account",
     "NewAccount",
     "account",
-    "account_kubeconfig",
     "lacking",
     "new_account",
     "roles",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.accounts import account_kubeconfig, new_account  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.cluster.accounts import new_account  # noqa: F401 - pytest finds fixtures by their names in here
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doctor_rig import clinic  # noqa: F401

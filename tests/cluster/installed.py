@@ -8,8 +8,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -276,6 +278,26 @@ def is_daemon(pid: int) -> bool:
 def _runs(pid: int) -> bool:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return any(word.endswith(b"/gpu-watchdog") for word in words) and b"run" in words
+
+
+@contextmanager
+def counted(*nodes: CgroupRoot) -> Iterator[dict[str, int]]:
+    """Inside, every 20 ms: the fewest nodes with a daemon that runs, and the most daemons on one node."""
+    seen, ended = {"fewest nodes": len(nodes), "most daemons": 0}, threading.Event()
+
+    def count() -> None:
+        while not ended.wait(0.02):
+            running = [sum(map(is_daemon, node.members())) for node in nodes]
+            seen["fewest nodes"] = min(seen["fewest nodes"], sum(map(bool, running)))
+            seen["most daemons"] = max(seen["most daemons"], *running)
+
+    thread = threading.Thread(target=count, name="counted")
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
 
 
 def image_of(of: Object) -> str:

@@ -18,7 +18,7 @@ WATCHERS = 50
 def test_an_outage_of_the_server(programs: Path, tmp_path: Path, rights_guard: RightsGuard) -> None:
     """All watch again within a minute; a list each at most, for the history that a new server does not have."""
     with ControlPlane(tmp_path / "plane", programs=programs, controllers=False, scheduler=False) as plane:
-        result = through_an_outage(plane, WATCHERS, outage_s=10, settle_s=0)
+        result = through_an_outage(plane, WATCHERS, outage_s=20, settle_s=0)
     assert rights_guard.strangers(plane) == []
     lists = sum(count for (verb, _), count in result.requests.items() if verb == "list")
     watches = sum(count for (verb, code), count in result.requests.items() if (verb, code) == ("watch", 200))

@@ -1,7 +1,6 @@
 """The life of an installation whose brakes hold: upgraded, rolled back, stopped, replayed, uninstalled."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.installed import Installed, image_of, is_daemon, wait_all_gone
+from tests.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
 from tests.cluster.installed_policy import CAPACITY, KILL, policy_text
 from tests.cluster.node import NODE, Cluster
 from tests.cluster.real_pods import MEMORY, RealContainer, container, is_running, pod, wait_until
@@ -115,36 +114,18 @@ def braked(cluster: Cluster, watchdog: Installed) -> Iterator[Braked]:
         cluster.drop_namespace(room)
 
 
-@contextmanager
-def counted(cluster: Cluster) -> Iterator[list[int]]:
-    """Inside, the most daemons that ran on the node at once are counted, every 20 ms."""
-    most, ended = [0], threading.Event()
-
-    def count() -> None:
-        while not ended.wait(0.02):
-            most[0] = max(most[0], sum(map(is_daemon, cluster.cgroups.members())))
-
-    thread = threading.Thread(target=count, name="daemons")
-    thread.start()
-    try:
-        yield most
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_upgrade_and_rollback_keep_the_brakes(braked: Braked) -> None:
     """Another image and back again: another pod each time and never two daemons; back-off, windows, breaker hold."""
     watchdog = braked.watchdog
     found = [watchdog.pod()]
-    with counted(watchdog.cluster) as most:
+    with counted(watchdog.cluster.cgroups) as seen:
         for change in (lambda: watchdog.install(POLICY, "--set-string", "image.tag=2"), watchdog.rollback):
             with braked.exchanged():
                 change()
             found.append(watchdog.pod())
     assert [image_of(each) for each in found] == ["1", "2", "1"]
     assert len({each["metadata"]["uid"] for each in found}) == 3
-    assert most == [1]
+    assert seen["most daemons"] == 1
 
 
 def test_it_can_be_stopped_and_resumed_without_a_shell(braked: Braked) -> None:

@@ -3,10 +3,8 @@
 import json
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +12,7 @@ import pytest
 
 from tests.cluster.api import Object
 from tests.cluster.card import Card
-from tests.cluster.installed import Installed, image_of, is_daemon, wait_all_gone
+from tests.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
 from tests.cluster.installed_fixtures import installed
 from tests.cluster.installed_policy import KILL, policy_text
 from tests.cluster.node import NODE, SECOND, Cluster
@@ -118,10 +116,6 @@ class Nodes:
         one = container("main", "term=ignore", f"gpu={2 * GIB}", memory=DECLARED)
         self.pods.create(pod(name, one, nodeSelector={"kubernetes.io/hostname": node}), room)
 
-    def running(self) -> list[int]:
-        """How many processes of a daemon there are on each node."""
-        return [sum(map(is_daemon, cgroups.members())) for cgroups in self.cgroups.values()]
-
     def wait_enforcing(self) -> None:
         """Wait until both daemons enforce, and both nodes offer their memory."""
         wait_until(lambda: all(self.at(node).status()["enforcing"] for node in TOTAL), "both enforce")
@@ -179,33 +173,13 @@ def test_stop_on_one_node_stops_no_other(nodes: Nodes, tenants: str) -> None:
     nodes.pods.wait(spared, killed, tenants)
 
 
-@contextmanager
-def watched(nodes: Nodes) -> Iterator[dict[str, int]]:
-    """Inside, every 20 ms: the fewest nodes with a daemon that runs, and the most daemons on one node."""
-    seen, ended = {"nodes": len(TOTAL), "daemons": 0}, threading.Event()
-
-    def count() -> None:
-        while not ended.wait(0.02):
-            running = nodes.running()
-            seen["nodes"] = min(seen["nodes"], sum(map(bool, running)))
-            seen["daemons"] = max(seen["daemons"], *running)
-
-    thread = threading.Thread(target=count, name="watched")
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_an_update_takes_one_node_after_the_other(nodes: Nodes) -> None:
     """Of two nodes, 10% (`maxUnavailable`) are one: never both without a daemon, and never two daemons on a node."""
     before = {node: nodes.daemon(node)["metadata"]["uid"] for node in TOTAL}
-    with watched(nodes) as seen:
+    with counted(*nodes.cgroups.values()) as seen:
         nodes.release.install(POLICY, "--set-string", "image.tag=2")
         nodes.wait_enforcing()
-    assert seen == {"nodes": 1, "daemons": 1}
+    assert seen == {"fewest nodes": 1, "most daemons": 1}
     for node in TOTAL:
         assert image_of(nodes.daemon(node)) == "2"
         assert nodes.daemon(node)["metadata"]["uid"] != before[node]
