@@ -300,7 +300,7 @@ FAULTS: Final = {
     ),
     "a refused drain is ignored": Fault(
         "point 36",
-        ("mps/0", 1800),
+        ("mps/2", 100),
         Edit("daemon/drain.py", "if not is_done and not self._accepts_clients:", "if False:"),
         Edit("daemon/drain.py", "known = {*self._accepted,", "known = {*self._settled,"),
     ),
@@ -311,7 +311,7 @@ FAULTS: Final = {
     ),
     "a client is drained after enforcement was turned off": Fault(
         "point 20",
-        ("mps/3", 2400),
+        ("mps/5", 2600),
         Edit("daemon/kill.py", "self._phase in (_Phase.DRAINING, _Phase.GRACE)", "self._phase is _Phase.GRACE"),
     ),
     "only the container of an MPS client is checked": Fault(
