@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.export.build import outcome, record
 from tests.past.histories import history, under
-from tests.past.life import Life, State, holding, replayed, tenant
+from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
 from watchdog.core.model import Node, Now, ProcessKey
 from watchdog.core.mps import Mps
@@ -24,7 +24,7 @@ from watchdog.journal.playback import RecordedCycle, RecordKind, recorded_cycles
 from watchdog.journal.read import history as occurrences
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.recording import MOVED, Frame, Hidden, pack, reduced, unpack
-from watchdog.journal.schema import Statement, body_statement, recording_size, span_statement
+from watchdog.journal.schema import MIGRATIONS, Statement, body_statement, recording_size, span_statement
 
 P = policy(rule(step("110%", 10, "kill")))
 CALM = State(used=holding(4.0), pods=(tenant(),))
@@ -287,6 +287,18 @@ def test_the_past_ages_like_the_rest(path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM past").fetchone()[0] == 10
         assert connection.execute("SELECT count(*) FROM past_span").fetchone()[0] == 1
     connection.close()
+
+
+def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
+    """An upgrade keeps the journal; before it, the reader reports that there is no recording in it."""
+    with sqlite3.connect(path) as connection:
+        connection.executescript(f"PRAGMA application_id = {0x67707764}; {MIGRATIONS[0]}; PRAGMA user_version = 1;")
+    connection.close()
+    with pytest.raises(JournalError, match="older gpu-watchdog"):
+        every(path)
+    Journal.open(path, LIMITS, "n1").close()
+    with pytest.raises(JournalError, match="has not recorded a cycle"):
+        every(path)
 
 
 def test_a_damaged_recording_is_reported(path: Path) -> None:
