@@ -483,7 +483,7 @@ def test_so_many_rounds_of_forks_are_followed(forks: int, end: str) -> None:
 
     scene = Scene(Bomb())
     entry = due(step(grace_s=0.0), Fork(4_000_000).key)
-    scene.kills.intend(entry)
+    assert not isinstance(scene.kills.intend(entry), Outcome)
     scene.kills.begin(entry, 7, 30.0, lambda _: None)
     for second in range(1, MAX_ROUNDS + 2):
         scene.kills.advance(at(second), lambda _: None)
