@@ -93,7 +93,8 @@ def test_two_daemons_on_a_node_never_both_act(watchdog: Installed, tenants: str)
     done = [value for (name, _), value in other.metrics().items() if name == "actions_total"]
     assert (bool(done), any(done)) == (True, False)
     kills = [line for line in watchdog.events("kill_begun") if line["namespace"] == tenants]
-    assert len(kills) in (1, 2)  # as often as it has restarted, or once more by now
+    restarts = status_of(cluster.pods.get("hog", tenants) or {"status": {}})["restartCount"]
+    assert 1 <= len(kills) <= restarts + 1  # one for each restart, and perhaps one that is still to be seen
     cluster.pods.delete("second", watchdog.namespace)
 
 
