@@ -144,3 +144,11 @@ def test_a_rule_that_does_not_enforce_any_more_sends_no_signal(later: Policy, *,
     (entry,) = planned(seen, tenants, policy(rule(step()))).taken
     said = Sources(Options(node="n1"), None).objection(entry, later, at(1))
     assert said == ("its rule no longer allowed enforcement" if objects else None)
+
+
+def test_a_pod_that_has_gone_from_the_list_gets_no_further_signal(tmp_path: Path) -> None:
+    """Point 27: a grace period in progress sends no SIGKILL once the list of this node's pods is without the pod."""
+    path, under = tmp_path / "pods.json", policy(rule(step()))
+    path.write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
+    (entry,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
+    assert "gone" in (Sources(Options(node="n1", pods=path), None).objection(entry, under, at(1)) or "")

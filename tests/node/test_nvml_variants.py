@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from tests.node.nvml_world import PID, card, ghost, mig_card
 from tests.stub import GIB, MIB, Stub, StubGpu, Variant, environment
+from watchdog.node.nvml_calls import NvmlCallError, ask
 
 
 def probe(environ: dict[str, str]) -> dict[str, Any]:
@@ -87,3 +89,14 @@ def test_a_missing_library_is_blindness_with_the_remedy(tmp_path: Path) -> None:
     assert (reading["blind"], reading["gpus"]) == (True, [])
     assert [gap["reason"] for gap in reading["gaps"]] == ["nvml_unavailable"]
     assert "LD_LIBRARY_PATH" in reading["gaps"][0]["problem"]["remedy"]
+
+
+def test_a_library_mismatch_is_a_missing_function() -> None:
+    """NVMLLibraryMismatchError is no NVMLError, and is translated too."""
+
+    def call() -> None:
+        raise pynvml.NVMLLibraryMismatchError
+
+    with pytest.raises(NvmlCallError) as raised:
+        ask(call)
+    assert raised.value.code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND

@@ -67,6 +67,15 @@ def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
 
 
 @ways
+def test_gone_before_it_was_seen(*, pidfds: bool) -> None:
+    """A PID that has no process any more has no identity."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    found, gaps = ProcessTable(REAL, pidfds=pidfds).update([process.pid, 0, 2**22 + 1])
+    assert ({(seen.key, seen.place) for seen in found.values()}, gaps) == ({(None, GONE)}, ())
+
+
+@ways
 def test_zombie_at_first_sight(*, pidfds: bool) -> None:
     """A process that was a zombie when first listed has an identity and no place."""
     process = subprocess.Popen(["true"])
