@@ -230,7 +230,7 @@ FAULTS: Final = {
     ),
     "a kill's threshold is below what is allowed": Fault(
         "law 4",
-        ("fault/0", 4100),
+        ("fault/6", 100),
         Edit("core/policy.py", "max(threshold_bytes, allowed) if do.enforces else threshold_bytes", "threshold_bytes"),
     ),
     "the wrong container is killed": Fault(
