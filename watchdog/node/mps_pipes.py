@@ -137,8 +137,8 @@ def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_ui
     if why:
         raise UntrustedPipeError(
             f"the MPS pipe is not trusted: the process that listens in {path} {why}",
-            "run the control daemon as root on the host, or in a privileged container with hostPID; if it does, find "
-            "the pod that has mounted the directory and replaced the daemon's socket",
+            "run the control daemon as root on the host, or in a privileged container with hostPID, and with -f if its "
+            "process has ended; if it runs so, find the pod that has mounted the directory and replaced the socket",
         )
 
 
