@@ -13,8 +13,9 @@ from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.drain import Drains
-from watchdog.daemon.eviction import Evictions, Evictor
-from watchdog.daemon.kill import ActionRecord, Kills
+from watchdog.daemon.evictions import Evictions, Evictor
+from watchdog.daemon.kill import ActionRecord
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner

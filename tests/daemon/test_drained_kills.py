@@ -33,7 +33,7 @@ from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
 from watchdog.daemon.drain import Drains, SeeClients, SeenClients, clients_seen
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.kills import Kills
 
 
 class Node:

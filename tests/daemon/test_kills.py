@@ -14,7 +14,8 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.model import Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
-from watchdog.daemon.kill import MAX_ROUNDS, Kills, reaction_s
+from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
+from watchdog.daemon.kills import Kills
 from watchdog.node.process import Handle
 
 

@@ -15,8 +15,8 @@ from watchdog.core.model import Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kills import Kills
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner

@@ -25,8 +25,8 @@ from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
-from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.sampler import TimedReading, reject_late
 from watchdog.daemon.sinks import report_of, restore

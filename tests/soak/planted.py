@@ -63,7 +63,7 @@ FAULTS: Final = {
     "a grace period goes on after enforcement was turned off": Fault(
         "point 20",
         ("fault/2", 200),
-        Edit("daemon/kill.py", "kill.is_in_grace and (reason := objection", "False and (reason := objection"),
+        Edit("daemon/kills.py", "kill.is_in_grace and (reason := objection", "False and (reason := objection"),
     ),
     "a half-written policy is loaded": Fault(
         "point 20", ("fault/0", 300), Edit("config/watch.py", "is_still and not _has_writer(self.path)", "is_still")
@@ -76,7 +76,7 @@ FAULTS: Final = {
     "a grace period ends while the policy is being written": Fault(
         "point 20",
         ("fault/0", 1800),
-        Edit("daemon/kill.py", "                if policy_unsettled:\n", "                if False:\n"),
+        Edit("daemon/kills.py", "                if policy_unsettled:\n", "                if False:\n"),
     ),
     "a grace period goes on after its pod has left the list": Fault(
         "point 20",
@@ -217,7 +217,7 @@ FAULTS: Final = {
     "the others are signalled although one is out of reach": Fault(
         "point 23",
         ("fault/5", 500),
-        Edit("daemon/kill.py", "_close(handles)\n                denied", "continue\n                denied"),
+        Edit("daemon/kills.py", "close_all(handles)\n                denied", "continue\n                denied"),
     ),
     "an intention is not committed": Fault(
         "point 31",
@@ -260,7 +260,7 @@ FAULTS: Final = {
     "a process that has given enough back is killed": Fault(
         "point 22",
         ("process/1", 1700),
-        Edit("daemon/kill.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0"),
+        Edit("daemon/kills.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0"),
     ),
     "unknown bytes are lost": Fault(
         "law 1",

@@ -16,9 +16,10 @@ from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
 from watchdog.daemon.drain import clients_seen
-from watchdog.daemon.eviction import Evictions
+from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
-from watchdog.daemon.kill import ActionRecord, Kills, reaction_s
+from watchdog.daemon.kill import ActionRecord, reaction_s
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook, justify, objection_to_first_signal, reassessor, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.driver import DriverReading

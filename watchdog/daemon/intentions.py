@@ -11,8 +11,9 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Do
-from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kill import ActionRecord, Kills, withdraw
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kill import ActionRecord, withdraw
+from watchdog.daemon.kills import Kills
 from watchdog.journal.actions import UnfinishedAction
 
 

@@ -16,9 +16,9 @@ from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
-from watchdog.daemon.eviction import Evictions
+from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.file_events import FileEvents
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted

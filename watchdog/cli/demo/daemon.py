@@ -18,8 +18,8 @@ from watchdog.core.policy import Policy
 from watchdog.core.units import format_duration
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import REMEDIES
-from watchdog.daemon.eviction import Evictions
-from watchdog.daemon.kill import Kills
+from watchdog.daemon.evictions import Evictions
+from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
 from watchdog.journal.errors import JournalError
