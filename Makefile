@@ -75,7 +75,7 @@ check: setup-dev
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
 
-quick: check ## formatting, lint, types, import contract and the fast tests: under a minute
+quick: check ## formatting, lint, types, import contracts and the fast tests: a few minutes
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
 test: setup-dev tools check ## every check and the tests of all rules; needs root, cgroups and a C compiler for all of them
@@ -90,9 +90,9 @@ deep: setup-dev $(VENV)/.docs tools programs ## what takes long: a real Kubernet
 packages: ## install what `make deep` needs from the distribution: Debian and Ubuntu, as root
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends containerd runc \
-	  containernetworking-plugins iproute2 openssl prometheus prometheus-alertmanager chromium fonts-dejavu-core buildah \
-	  debootstrap jq curl $$(command -v java > /dev/null || echo default-jre-headless) \
-	  $$(command -v npm > /dev/null || echo npm) > /dev/null
+	  containernetworking-plugins iproute2 openssl prometheus prometheus-alertmanager fonts-dejavu-core buildah \
+	  debootstrap jq curl $$(command -v chromium > /dev/null || echo chromium) \
+	  $$(command -v java > /dev/null || echo default-jre-headless) $$(command -v npm > /dev/null || echo npm) > /dev/null
 
 tools:
 	@command -v cc > /dev/null || { echo "make test needs a C compiler for its stub of NVML; on Debian and Ubuntu: apt-get install gcc libc6-dev"; exit 1; }

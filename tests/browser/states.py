@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from tests.rig import Daemon, Node, Tenant, node
-from tests.rig.cgroups import mounts
 from tests.rig.command import daemon
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import write_policy
@@ -65,7 +64,7 @@ class Town:
 @contextmanager
 def town(root: Path, cards: int = 2) -> Iterator[tuple[Town, Daemon]]:
     """The node with its daemon, after two cycles."""
-    with node(root, "cgroup" if mounts("cgroup") else "cgroup2") as world:
+    with node(root) as world:
         made = Town(world, cards)
         policy = write_policy(root, *_STEPS, more=_PROTECT)
         options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)

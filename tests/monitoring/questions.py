@@ -87,7 +87,7 @@ def _scrape_too(prometheus: Prometheus, others: list[tuple[str, str]], kube_stat
 def _troubled(root: Path) -> Iterator[Daemon]:
     """A daemon that enforces until a stop file is there; its policy, its pods and a card go bad one after the other."""
     (root / "state").mkdir(parents=True)
-    with node(root, "cgroup") as world:
+    with node(root) as world:
         pod = world.pod("secret", ("main", "4Gi"), namespace="lab")
         tenant = world.start(pod, used=GIB, behaviour="plain")
         (card,) = world.stub.gpus

@@ -50,7 +50,7 @@ def manifest() -> dict[str, Any]:
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Node]:
     """A node."""
-    with node(tmp_path, "cgroup") as made:
+    with node(tmp_path) as made:
         yield made
 
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.node.support import cannot_run, need_root, wait_until
+from tests.node.support import need_root, wait_until
 from tests.rig.cgroups import Cgroups, Version
 
 
@@ -16,8 +16,7 @@ def cgroup(path: str, kind: Version) -> Iterator[list[Path]]:
     """Make this cgroup in each hierarchy of that kind; what was made is removed again, with what runs in it."""
     need_root()
     cgroups = Cgroups(kind)
-    if not cgroups.are_there:
-        cannot_run(f"no {kind} hierarchy is mounted")
+    cgroups.need()
     try:
         yield cgroups.make(path)
     finally:

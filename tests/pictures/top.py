@@ -61,7 +61,7 @@ _FOREIGN: Final = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 def small() -> list[str]:
     """The lines, with their colours, of a node on which a pod has been killed and another one will be."""
-    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, node(Path(folder), "cgroup") as made:
+    with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, node(Path(folder)) as made:
         for namespace, name, declared, used in TENANTS:
             made.start(made.pod(name, ("main", declared), namespace=namespace), used=int(used * GIB))
         made.start(None, used=900 * MIB)

@@ -36,9 +36,15 @@ def test_they_call_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     called = {path.stem: re.findall(r"\bmake ([a-z-]+)", "\n".join(_commands(path))) for path in WORKFLOWS}
-    assert called == {"ci": ["test", "packages", "deep"], "release": ["packages", "release"]}
+    assert called == {"ci": ["packages", "test", "packages", "deep"], "release": ["packages", "release"]}
     assert {target for each in called.values() for target in each} <= targets
     assert re.findall(r"make ([a-z]+)", (ROOT / ".ci/run").read_text(encoding="utf-8")) == ["packages", "test", "deep"]
+
+
+def test_actions_are_pinned() -> None:
+    """An action is named by its commit, which nobody can move as they can a tag; a comment has the release."""
+    used = [line for path in WORKFLOWS for line in path.read_text("utf-8").splitlines() if "uses:" in line]
+    assert [each for each in used if not re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", each)] == []
 
 
 def test_a_release_pushes_what_was_built() -> None:

@@ -1,12 +1,18 @@
 """Cgroups of a test, in every hierarchy of one version that this machine has mounted."""
 
 import contextlib
+import functools
 import os
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Final, Literal
 
+import pytest
+
 from tests.leftovers import note_cgroup
+from tests.node.support import cannot_run
 
 Version = Literal["cgroup", "cgroup2"]
 # Set on what tests have made. Tests that run at the same time share a parent such as `kubepods`; the last one removes
@@ -20,18 +26,43 @@ def mounts(version: Version) -> list[Path]:
     return [Path(line[1]) for line in lines if line[2] == version and not line[1].endswith("cpuset")]
 
 
+def mounted() -> Version:
+    """The version that this machine has mounted, v1 where it has both: for what does not depend on the version."""
+    return "cgroup" if mounts("cgroup") else "cgroup2"
+
+
+@functools.cache
+def _own_v1() -> list[Path]:
+    """A hierarchy of v1 without controllers, which a kernel makes beside v2 too; it lasts as long as this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "cgroup", "-o", "none,name=gpu-watchdog-tests", "cgroup", folder]
+        if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            return []
+        held = os.open(folder, os.O_PATH)
+        subprocess.run(["umount", "--lazy", folder], check=True)  # no path leads there any more but that of the file
+    return [Path(f"/proc/{os.getpid()}/fd/{held}")]
+
+
 class Cgroups:
     """Makes cgroups and removes those that it made; what runs in them must have been ended before."""
 
-    def __init__(self, version: Version, only: str = "") -> None:
-        """All hierarchies of that version, or the one of a controller."""
-        self._mounts = [mount for mount in mounts(version) if only in ("", mount.name)]
+    def __init__(self, version: Version) -> None:
+        """All hierarchies of that version; of v1, where none is mounted, one that is made for the tests."""
+        self._version = version
+        self._mounts = mounts(version) or (_own_v1() if version == "cgroup" else [])
         self._made: list[Path] = []
 
     @property
     def are_there(self) -> bool:
         """Whether this machine has hierarchies of that version."""
         return bool(self._mounts)
+
+    def need(self) -> None:
+        """Skip where there are none; in CI too on a kernel that has no such version, which no set-up could change."""
+        if not self.are_there:
+            if f"\t{self._version}\n" not in Path("/proc/filesystems").read_text(encoding="ascii"):
+                pytest.skip(f"this kernel has no {self._version}")
+            cannot_run(f"no {self._version} hierarchy is mounted")
 
     @property
     def made(self) -> tuple[Path, ...]:

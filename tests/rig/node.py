@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.node.support import ENDS_WITH_US, cannot_run, need_root
-from tests.rig.cgroups import Cgroups, Version
+from tests.node.support import ENDS_WITH_US, need_root
+from tests.rig.cgroups import Cgroups, Version, mounted
 from tests.stub import GIB, MIB, ListName, Stub, StubGpu, StubProcess
 
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -172,8 +172,7 @@ class Node:
         self._cgroups = Cgroups(version)
         self._tenants: list[Tenant] = []
         self._places: dict[int, str] = {}
-        if not self._cgroups.are_there:
-            cannot_run(f"no {version} hierarchy is mounted")
+        self._cgroups.need()
 
     @property
     def stub_file(self) -> Path:
@@ -324,10 +323,10 @@ def _command(behaviour: str, notes: Path, user: int | None) -> list[str | Path]:
 
 
 @contextlib.contextmanager
-def node(root: Path, version: Version = "cgroup") -> Iterator[Node]:
-    """A node that is taken down at the end."""
+def node(root: Path, version: Version | None = None) -> Iterator[Node]:
+    """A node that is taken down at the end; with whichever cgroups this machine has, if no version is named."""
     need_root()
-    made = Node(root, version)
+    made = Node(root, version or mounted())
     try:
         yield made
     finally:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.rig.cgroups import Cgroups
+from tests.rig.cgroups import Cgroups, mounted
 from tests.rig.command import daemon
 from tests.stub import GIB, Stub, StubGpu, StubProcess
 
@@ -19,7 +19,7 @@ def main() -> None:
     """Play it."""
     folder, policy, offenders, neighbours = sys.argv[1:]
     root = Path(folder)
-    cgroups = Cgroups("cgroup")
+    cgroups = Cgroups(mounted())
     stub = root / "nvml.txt"
     offender = start(cgroups, offenders)
     show(stub, offender.pid, 9 * GIB)

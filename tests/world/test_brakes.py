@@ -58,19 +58,19 @@ def releases_s(running: Daemon, brake: str) -> list[float]:
     return [at_s + each["releases_in_s"] for each in status["plan"] if each["withheld_by"] == brake]
 
 
-def test_forty_crash_looping_pods_are_held_to_the_owners_window(world_v1: Node) -> None:
+def test_forty_crash_looping_pods_are_held_to_the_owners_window(any_world: Node) -> None:
     """Law 6: new UIDs, further cycles and a daemon that is killed and starts again make no fourth action of three."""
-    crowd = Replicas(world_v1, "web", OFFENDERS)
-    world_v1.write()
-    policy = braked(world_v1, 'owner = "3 per 10m"')
-    with run(world_v1, policy) as running:
-        _is_held(world_v1, running, crowd)
+    crowd = Replicas(any_world, "web", OFFENDERS)
+    any_world.write()
+    policy = braked(any_world, 'owner = "3 per 10m"')
+    with run(any_world, policy) as running:
+        _is_held(any_world, running, crowd)
         running.stop(signal.SIGKILL)
-    with run(world_v1, policy) as running:
-        _is_held(world_v1, running, crowd)
-    assert (crowd.tend(), begun(world_v1)) == (3, 3)
-    assert [each.result for each in actions(world_v1.journal)] == ["done"] * 3
-    _check_history(world_v1, crowd)
+    with run(any_world, policy) as running:
+        _is_held(any_world, running, crowd)
+    assert (crowd.tend(), begun(any_world)) == (3, 3)
+    assert [each.result for each in actions(any_world.journal)] == ["done"] * 3
+    _check_history(any_world, crowd)
 
 
 def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
@@ -95,21 +95,21 @@ def _check_history(world: Node, crowd: Replicas) -> None:
     assert all("3 per 10m" in row["sentence"] for row in rows)
 
 
-def test_a_kill_9_after_the_intention_and_in_the_grace(world_v1: Node) -> None:
+def test_a_kill_9_after_the_intention_and_in_the_grace(any_world: Node) -> None:
     """Point 31 and law 6: what was only intended counts, and what the window allows is used, to the very number."""
-    crowd = Replicas(world_v1, "web", OFFENDERS, behaviour="deaf")
-    world_v1.write()
-    policy = braked(world_v1, 'owner = "3 per 7s"', release_timeout="2s")
-    with run(world_v1, policy) as running:
-        wait_until(lambda: is_intended(world_v1.journal))
+    crowd = Replicas(any_world, "web", OFFENDERS, behaviour="deaf")
+    any_world.write()
+    policy = braked(any_world, 'owner = "3 per 7s"', release_timeout="2s")
+    with run(any_world, policy) as running:
+        wait_until(lambda: is_intended(any_world.journal))
         running.stop(signal.SIGKILL)
-    with run(world_v1, policy) as running:
-        running.wait(lambda _: begun(world_v1) >= 3, 30)
+    with run(any_world, policy) as running:
+        running.wait(lambda _: begun(any_world) >= 3, 30)
         running.stop(signal.SIGKILL)  # the grace of the last one lasts a second
-    with run(world_v1, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 0 and _ended(world_v1) >= 6, 30)
+    with run(any_world, policy) as running:
+        running.wait(lambda _: crowd.tend() >= 0 and _ended(any_world) >= 6, 30)
     crowd.tend()
-    found = actions(world_v1.journal)
+    found = actions(any_world.journal)
     assert len(found) == 6
     assert all(7 <= wait < 7 + LATE_S for wait in waits(found, 3))
     # Nobody has died but by an action; of those that a kill -9 cut short the victims may live.
@@ -123,34 +123,34 @@ def _ended(world: Node) -> int:
     return sum(each.result is not None for each in actions(world.journal))
 
 
-def test_the_back_off_goes_on_where_it_was(world_v1: Node) -> None:
+def test_the_back_off_goes_on_where_it_was(any_world: Node) -> None:
     """Law 6: the waits of an owner whose pods offend again double up to the longest, over a kill -9 in the middle."""
-    crowd = Replicas(world_v1, "web", OFFENDERS)
-    world_v1.write()
-    policy = braked(world_v1, 'owner_backoff = { first = "1s", factor = 2, max = "1h" }')
-    with run(world_v1, policy) as running:
+    crowd = Replicas(any_world, "web", OFFENDERS)
+    any_world.write()
+    policy = braked(any_world, 'owner_backoff = { first = "1s", factor = 2, max = "1h" }')
+    with run(any_world, policy) as running:
         running.wait(lambda _: crowd.tend() >= 3, 30)
         running.stop(signal.SIGKILL)
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda _: crowd.tend() >= 4, 30)
         running.wait(lambda d: len(releases_s(d, "owner_backoff")) == OFFENDERS)
         assert crowd.tend() == 4
-        until_s = actions(world_v1.journal)[3].began_s + 8
+        until_s = actions(any_world.journal)[3].began_s + 8
         assert releases_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
-    found = actions(world_v1.journal)
+    found = actions(any_world.journal)
     assert len(found) == 4
     assert all(least <= wait < least + LATE_S for least, wait in zip((1, 2, 4), waits(found), strict=True))
 
 
 @pytest.fixture
-def town(world_v1: Node) -> tuple[Node, list[Tenant]]:
+def town(any_world: Node) -> tuple[Node, list[Tenant]]:
     """Seven owners with a pod each, of whom the first five are over."""
     tenants = []
     for number in range(7):
-        pod = world_v1.pod(f"p{number}", ("main", "256Mi"), metadata=deployed_by(f"web{number}"))
-        tenants.append(world_v1.start(pod, used=(GIB if number < 5 else 256) + number * MIB, behaviour="plain"))
-    world_v1.write()
-    return world_v1, tenants
+        pod = any_world.pod(f"p{number}", ("main", "256Mi"), metadata=deployed_by(f"web{number}"))
+        tenants.append(any_world.start(pod, used=(GIB if number < 5 else 256) + number * MIB, behaviour="plain"))
+    any_world.write()
+    return any_world, tenants
 
 
 def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
@@ -190,21 +190,21 @@ def _opened_s(world: Node, running: Daemon) -> float:
 
 
 @pytest.mark.parametrize("hog_steps", [(), (KILL, PRESSED)], ids=["one rule", "a rule with pressure"])
-def test_decoys_shield_an_offender_for_one_hold(world_v1: Node, hog_steps: tuple[str, ...]) -> None:
+def test_decoys_shield_an_offender_for_one_hold(any_world: Node, hog_steps: tuple[str, ...]) -> None:
     """Point 30: decoys open the breaker, which is reported; after one `hold` the account most bytes over goes first."""
     decoys = [
-        world_v1.start(world_v1.pod(f"decoy{number}", ("main", "256Mi")), used=530 * MIB, behaviour="plain")
+        any_world.start(any_world.pod(f"decoy{number}", ("main", "256Mi")), used=530 * MIB, behaviour="plain")
         for number in range(3)
     ]
-    hog = world_v1.pod("hog", ("main", "256Mi"), metadata={"labels": {"tier": "pressed"}})
-    offender = world_v1.start(hog, used=9 * GIB, behaviour="plain")
-    world_v1.write()
-    with run(world_v1, _with_breaker(world_v1, hog_steps)) as running:
+    hog = any_world.pod("hog", ("main", "256Mi"), metadata={"labels": {"tier": "pressed"}})
+    offender = any_world.start(hog, used=9 * GIB, behaviour="plain")
+    any_world.write()
+    with run(any_world, _with_breaker(any_world, hog_steps)) as running:
         running.wait(lambda d: d.metric("breaker_open") == 1)
-        opened_s = _opened_s(world_v1, running)
+        opened_s = _opened_s(any_world, running)
         assert running.metric("enforcing") == 1  # with `breaker_open` it is what GPUMemoryBreakerOpen pages for
         running.wait(lambda _: not offender.is_alive)
-        (first, *_) = actions(world_v1.journal)
+        (first, *_) = actions(any_world.journal)
         assert first.uid == hog.uid
         assert 3 <= first.began_s - opened_s < 3 + LATE_S
         assert _living(decoys) == 3
@@ -263,36 +263,36 @@ def _closes(world: Node, running: Daemon, over: list[Tenant]) -> None:
     assert (names[0], names[-1], names.count("breaker_closed")) == ("breaker_opened", "breaker_closed", 1)
 
 
-def test_a_window_that_a_reload_brings_counts_earlier_actions(world_v1: Node) -> None:
+def test_a_window_that_a_reload_brings_counts_earlier_actions(any_world: Node) -> None:
     """Law 6: actions are remembered where no brake asks for them yet; another namespace is not held back."""
     for name in ("first", "second"):
-        world_v1.start(world_v1.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
-    world_v1.write()
-    with run(world_v1, braked(world_v1, 'node = "9 per 1h"')) as running:
-        running.wait(lambda _: begun(world_v1) == 2)
+        any_world.start(any_world.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
+    any_world.write()
+    with run(any_world, braked(any_world, 'node = "9 per 1h"')) as running:
+        running.wait(lambda _: begun(any_world) == 2)
         loaded = running.status()["policy"]["sha256"]
-        braked(world_v1, 'namespace = "2 per 6s"')
+        braked(any_world, 'namespace = "2 per 6s"')
         running.wait(lambda d: d.status()["policy"]["sha256"] != loaded)
-        later = world_v1.single("later", declared="256Mi", used=GIB, behaviour="plain")
-        elsewhere = world_v1.single("elsewhere", declared="256Mi", used=GIB, behaviour="plain", namespace="other")
+        later = any_world.single("later", declared="256Mi", used=GIB, behaviour="plain")
+        elsewhere = any_world.single("elsewhere", declared="256Mi", used=GIB, behaviour="plain", namespace="other")
         running.wait(lambda _: not elsewhere.is_alive)
         running.wait(lambda _: not later.is_alive, 30)
         assert running.metric("withheld_total", brake="namespace") == 1
-    found = [each for each in actions(world_v1.journal) if each.namespace == "ns"]
+    found = [each for each in actions(any_world.journal) if each.namespace == "ns"]
     assert len(found) == 3
     assert 6 <= found[2].began_s - found[0].began_s < 6 + LATE_S
 
 
 @pytest.fixture
-def small_disk(world_v1: Node) -> Iterator[Node]:
+def small_disk(any_world: Node) -> Iterator[Node]:
     """A node whose journal is alone on a file system of 1 MiB."""
-    folder = world_v1.journal.parent
+    folder = any_world.journal.parent
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
         cannot_run(f"mount: {made.stderr.strip()}")
-    yield world_v1
+    yield any_world
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
@@ -326,17 +326,17 @@ def _fill_up(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("loss", ["damaged", "missing", "emptied"])
-def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1: Node, loss: str) -> None:
+def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(any_world: Node, loss: str) -> None:
     """Point 31: a damaged journal, or a lock without one: each window counts as full until it has elapsed once."""
-    crowd = Replicas(world_v1, "web", 3)
-    world_v1.write()
-    policy = braked(world_v1, 'owner = "1 per 5s"\nowner_backoff = { first = "1s", factor = 2, max = "4s" }')
-    with run(world_v1, policy) as running:
+    crowd = Replicas(any_world, "web", 3)
+    any_world.write()
+    policy = braked(any_world, 'owner = "1 per 5s"\nowner_backoff = { first = "1s", factor = 2, max = "4s" }')
+    with run(any_world, policy) as running:
         running.wait(lambda _: crowd.tend() >= 1)
         running.stop()
-    _lose(world_v1.journal, loss)
+    _lose(any_world.journal, loss)
     before_s = boottime_s()
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         assert crowd.tend() == 1
         (said,) = [
@@ -349,17 +349,17 @@ def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(world_v1
         assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3
         explained = gpu_watchdog(
             "explain",
-            f"ns/{world_v1.pods[0].name}",
+            f"ns/{any_world.pods[0].name}",
             "--url",
             f"http://127.0.0.1:{running.port}",
-            stub=world_v1.stub_file,
+            stub=any_world.stub_file,
         )
         assert "was found damaged or missing" in explained.stdout
         running.stop(signal.SIGKILL)
-    with run(world_v1, policy) as running:  # the next daemon knows it too
+    with run(any_world, policy) as running:  # the next daemon knows it too
         running.wait(lambda _: crowd.tend() >= 2, 30)
-        assert actions(world_v1.journal)[0].began_s >= until_s[0] - ABOUT_S
-    done = gpu_watchdog("history", "--json", "--journal", world_v1.journal, stub=world_v1.stub_file)
+        assert actions(any_world.journal)[0].began_s >= until_s[0] - ABOUT_S
+    done = gpu_watchdog("history", "--json", "--journal", any_world.journal, stub=any_world.stub_file)
     told = Counter(row["event"] for row in json.loads(done.stdout) if "damaged or missing" in row["sentence"])
     assert told["brakes_presumed"] >= 1
     assert told["withheld"] >= 3
@@ -369,25 +369,25 @@ LOSSES = ("lock and journal", "lock, journal and all", "journal", "emptied", "re
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(world_v1: Node, loss: str) -> None:
+def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(any_world: Node, loss: str) -> None:
     """Point 31: what the daemon remembers is written again, which is reported, and the next daemon counts on."""
-    crowd = Replicas(world_v1, "web", 3)
-    world_v1.write()
-    policy = braked(world_v1, 'owner = "1 per 10m"')
-    with run(world_v1, policy) as running:
+    crowd = Replicas(any_world, "web", 3)
+    any_world.write()
+    policy = braked(any_world, 'owner = "1 per 10m"')
+    with run(any_world, policy) as running:
         running.wait(lambda _: crowd.tend() >= 1)
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
-        _lose_under_a_daemon(world_v1, loss)
+        _lose_under_a_daemon(any_world, loss)
         running.wait(lambda d: any("were written to it again" in each["message"] for each in d.log()))
         running.wait_passes(3)
         assert crowd.tend() == 1
         assert running.metric("enforcing") == 1
         running.stop(signal.SIGKILL)
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         running.wait_passes(2)
         assert crowd.tend() == 1
-    done = gpu_watchdog("history", "--json", "--journal", world_v1.journal, stub=world_v1.stub_file)
+    done = gpu_watchdog("history", "--json", "--journal", any_world.journal, stub=any_world.stub_file)
     assert "journal_restored" in {row["event"] for row in json.loads(done.stdout)}
 
 

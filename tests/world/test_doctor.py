@@ -186,11 +186,11 @@ def _close_a_folder(world: Node) -> None:
 
 
 @pytest.mark.parametrize(("option", "path", "name"), CLOSED.values(), ids=CLOSED.keys())
-def test_what_an_ordinary_user_may_not_read(world_v1: Node, option: str, path: str, name: str) -> None:
+def test_what_an_ordinary_user_may_not_read(any_world: Node, option: str, path: str, name: str) -> None:
     """A folder of another user's is a finding with its remedy, whatever lies in it, and never a traceback."""
-    library = {"LD_LIBRARY_PATH": str(world_v1.root / "closed")} if option == "--journal" else {}
+    library = {"LD_LIBRARY_PATH": str(any_world.root / "closed")} if option == "--journal" else {}
     case = Case(spoil=_close_a_folder, options={option: path}, prefix=ORDINARY, environment=library)
-    code, stderr, said = examine(world_v1, case)
+    code, stderr, said = examine(any_world, case)
     assert "Traceback" not in stderr
     found = [each for each in said["findings"] if each["name"] == name and each["state"] != "ok"]
     assert [each["remedy"] != "" for each in found] == [True]
@@ -288,7 +288,7 @@ ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL}
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_is_wrong_is_named(world_v1: Node, row: str) -> None:
+def test_what_is_wrong_is_named(any_world: Node, row: str) -> None:
     """What an enforcing policy lacks is named and fails, without a traceback, and nothing on the node changes."""
     name, state, case = ROWS[row]
     before: dict[str, tuple[int, int]] = {}
@@ -297,25 +297,25 @@ def test_what_is_wrong_is_named(world_v1: Node, row: str) -> None:
         case.spoil(world)
         before.update(_tree(world.root))
 
-    library = {key: text.replace("ROOT", str(world_v1.root)) for key, text in case.environment.items()}
-    code, stderr, said = examine(world_v1, replace(case, spoil=spoil, environment=library))
+    library = {key: text.replace("ROOT", str(any_world.root)) for key, text in case.environment.items()}
+    code, stderr, said = examine(any_world, replace(case, spoil=spoil, environment=library))
     assert states(said)[name] == state, said
     assert (name in stderr) == (state == "missing")
     assert said["enforce"] == (code == 0)
     assert not (said["observe"] and row in DRIVER)
     assert "Traceback" not in stderr
-    assert _tree(world_v1.root) == before
+    assert _tree(any_world.root) == before
 
 
 @pytest.mark.slow
-def test_beside_a_daemon_that_runs(world_v1: Node) -> None:
+def test_beside_a_daemon_that_runs(any_world: Node) -> None:
     """On a node whose daemon runs all is well: it holds the lock, answers on the port, and its journal is sound."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    world_v1.start(hog, used=GIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_UNWARNED, more=BRAKES)) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    any_world.start(hog, used=GIB)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_UNWARNED, more=BRAKES)) as running:
         running.wait_passes(1)
-        code, stderr, said = ask(world_v1, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
+        code, stderr, said = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
         whats = {each["name"]: each["what"] for each in said["findings"]}
         assert [each for each in said["findings"] if each["state"] != "ok"] == []
         assert (code, stderr) == (0, "")
@@ -325,9 +325,9 @@ def test_beside_a_daemon_that_runs(world_v1: Node) -> None:
         assert "uses this policy" in whats["policy_running"]
         running.wait_passes(1)
         assert running.metric("enforcing") == 1
-        _broken_policy(world_v1)
-        code, stderr, said = ask(world_v1, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
+        _broken_policy(any_world)
+        code, stderr, said = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
         assert (code, states(said)["policy"], states(said)["policy_running"]) == (1, "missing", "warning")
         assert "last valid one" in stderr
     # After kill -9 its write-ahead log lies there with the shared memory, and can still be looked at.
-    assert states(ask(world_v1, Case())[2])["journal_file"] == "ok"
+    assert states(ask(any_world, Case())[2])["journal_file"] == "ok"

@@ -114,15 +114,15 @@ def check_fate(running: Daemon, pod: str, guest: Guest, tenants: list[Tenant]) -
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_an_example_does_what_its_first_lines_promise(world_v1: Node, name: str) -> None:
+def test_an_example_does_what_its_first_lines_promise(any_world: Node, name: str) -> None:
     """Who goes over is warned and then killed as the first lines of the file say, and every neighbour lives on."""
     guests = SCENES[name]
-    world_v1.mark(labels={"nvidia.com/gpu.replicas": "4"})
+    any_world.mark(labels={"nvidia.com/gpu.replicas": "4"})
     if name == "mps":
-        world_v1.start(None, used=GIB // 32, behaviour="server")
-    tenants = {pod: start(world_v1, pod, guest)[1] for pod, guest in guests.items()}
-    world_v1.write()
-    with run(world_v1, quick(name, world_v1), more=("--node-object", world_v1.node_file)) as running:
+        any_world.start(None, used=GIB // 32, behaviour="server")
+    tenants = {pod: start(any_world, pod, guest)[1] for pod, guest in guests.items()}
+    any_world.write()
+    with run(any_world, quick(name, any_world), more=("--node-object", any_world.node_file)) as running:
         running.wait(lambda d: all(acted_at(d, pod, "warn") for pod, guest in guests.items() if guest.warned))
         running.wait(lambda d: all(acted_at(d, pod, "kill") for pod, guest in guests.items() if guest.ended_by))
         if name == "mps":
@@ -132,33 +132,33 @@ def test_an_example_does_what_its_first_lines_promise(world_v1: Node, name: str)
             check_fate(running, pod, guest, tenants[pod])
 
 
-def test_inference_may_burst_while_the_card_has_room(world_v1: Node) -> None:
+def test_inference_may_burst_while_the_card_has_room(any_world: Node) -> None:
     """Over its limit a replica is only warned until its card is short of memory; then it goes, and no other."""
     owned: dict[str, Any] = {"resources": {"veriff.com/gpu-memory": "8Gi"}, "metadata": deployed_by("web")}
     hog, calm = Guest(used=(12,), **owned, **OVER), Guest(used=(8,), **owned)
-    (_, over), (_, within) = start(world_v1, "hog", hog), start(world_v1, "calm", calm)
-    world_v1.write()
-    with run(world_v1, quick("inference", world_v1)) as running:
+    (_, over), (_, within) = start(any_world, "hog", hog), start(any_world, "calm", calm)
+    any_world.write()
+    with run(any_world, quick("inference", any_world)) as running:
         running.wait(lambda d: acted_at(d, "hog", "warn"))
         running.wait_passes(5)
         check_fate(running, "hog", replace(hog, ended_by=None), over)
-        (card,) = world_v1.stub.gpus
-        world_v1.show(gpus=(replace(card, base=18 * GIB),))
+        (card,) = any_world.stub.gpus
+        any_world.show(gpus=(replace(card, base=18 * GIB),))
         running.wait(lambda d: acted_at(d, "hog", "kill"))
         running.wait_passes(2)
         check_fate(running, "hog", hog, over)
         check_fate(running, "calm", calm, within)
 
 
-def test_mig_is_for_pods_that_requested_an_instance(world_v1: Node) -> None:
+def test_mig_is_for_pods_that_requested_an_instance(any_world: Node) -> None:
     """A pod may use its whole instance; one that uses an instance without a request is warned and killed."""
     owner, sneaky = Guest(used=(0,), resources={"nvidia.com/mig-1g.10gb": "1"}), Guest(used=(0,), **OVER)
-    (_, own), (_, other) = start(world_v1, "owner", owner), start(world_v1, "sneaky", sneaky)
+    (_, own), (_, other) = start(any_world, "owner", owner), start(any_world, "sneaky", sneaky)
     uses = tuple(StubProcess(pid=each.pid, used=9 * GIB, gi=gi) for gi, each in ((1, own[0]), (2, other[0])))
     migs = tuple(StubMig(uuid=f"MIG-{gi}", slot=gi, gi=gi, profile="1g.10gb", total=9 * GIB) for gi in (1, 2))
     card = StubGpu(uuid="GPU-m", total=80 * GIB, migs=migs, processes=uses)
-    world_v1.show(gpus=(*world_v1.stub.gpus, card))
-    with run(world_v1, quick("mig", world_v1)) as running:
+    any_world.show(gpus=(*any_world.stub.gpus, card))
+    with run(any_world, quick("mig", any_world)) as running:
         running.wait(lambda d: acted_at(d, "sneaky", "kill"))
         running.wait_passes(2)
         check_fate(running, "owner", owner, own)

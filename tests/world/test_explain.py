@@ -41,39 +41,39 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-def test_a_hog_from_its_time_to_its_end(world_v1: Node) -> None:
+def test_a_hog_from_its_time_to_its_end(any_world: Node) -> None:
     """In the `for` time, in the grace period, after the kill, and with the daemon stopped, each is explained."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
-    policy = write_policy(world_v1.root, kill("10m", "10m"), more="\n" + CONTACT)
-    with run(world_v1, policy) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    tenant = any_world.start(hog, used=9 * GIB, behaviour="stubborn")
+    any_world.write()
+    policy = write_policy(any_world.root, kill("10m", "10m"), more="\n" + CONTACT)
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.status()["plan"])
-        before = text(ask(world_v1, running, "ns/hog"))
+        before = text(ask(any_world, running, "ns/hog"))
         assert all(each in before for each in ("ns/hog", "n1", "9Gi", "1.3Gi", "veriff.com/gpu-memory", '"shared"'))
         assert "gpu-team@example.org" in before
-        coming = document(ask(world_v1, running, "ns/hog", "--json"))
+        coming = document(ask(any_world, running, "ns/hog", "--json"))
         assert [(each["do"], each["withheld_by"]) for each in coming["plan"]] == [("kill", None)]
         assert coming["history"] == []
-        write_policy(world_v1.root, kill("0s", "10m"), more="\n" + CONTACT)
+        write_policy(any_world.root, kill("0s", "10m"), more="\n" + CONTACT)
         running.wait(lambda _: tenant.terms)
         running.wait_passes(1)
-        during = text(ask(world_v1, running, "ns/hog"))
+        during = text(ask(any_world, running, "ns/hog"))
         assert all(each in during for each in ("in progress", "SIGTERM", "SIGKILL"))
         assert "held back" not in during
         tenant.process.kill()
         running.wait(ended)
         running.wait_passes(1)
-        after = document(ask(world_v1, running, "ns/hog", "--json"))
+        after = document(ask(any_world, running, "ns/hog", "--json"))
         assert after["source"] == "daemon"
         assert [each["event"] for each in after["history"]] == ["explained"]
         url = f"http://127.0.0.1:{running.port}"
         assert running.stop()[0] == 0
-    offline = ("explain", "ns/hog", "--url", url, "--journal", world_v1.journal)
-    told = text(gpu_watchdog(*offline, stub=world_v1.stub_file))
+    offline = ("explain", "ns/hog", "--url", url, "--journal", any_world.journal)
+    told = text(gpu_watchdog(*offline, stub=any_world.stub_file))
     assert told.index("was killed") < told.index("does not answer")
     assert all(each in told for each in ("9Gi", "1.3Gi", "SIGTERM"))
-    gone = document(gpu_watchdog(*offline, "--json", stub=world_v1.stub_file))
+    gone = document(gpu_watchdog(*offline, "--json", stub=any_world.stub_file))
     assert gone["source"] == "journal"
     assert [each["used"] for each in gone["accounts"]] == [9 * GIB]
     assert [each["event"] for each in gone["history"]] == ["explained"]

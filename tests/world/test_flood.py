@@ -19,14 +19,14 @@ from tests.world.test_kill import run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_thousands_of_unfinished_requests_hold_up_nothing(world_v1: Node) -> None:
+def test_thousands_of_unfinished_requests_hold_up_nothing(any_world: Node) -> None:
     """Law 10: beside 2000 more a second the probes are answered, an offender dies, and the daemon stays small.
 
     A probe may fail or take more than a second, though not three in a row, by which the kubelet goes: without CPU for a
     while the daemon's queue is full, and a client that gets none between connecting and sending makes room for others.
     """
-    tenant = world_v1.single("hog", used=512 * MIB)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=512 * MIB)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         quiet = _size(running)
         with _flood(running.port, ""), _flood(running.port, "GET /metrics HTTP/1.1\r\nX: "):
@@ -38,7 +38,7 @@ def test_thousands_of_unfinished_requests_hold_up_nothing(world_v1: Node) -> Non
                 grown = [now - before for now, before in zip(_size(running), quiet, strict=True)]
                 assert all(more < most for more, most in zip(grown, (40, 16, 256), strict=True)), grown
                 if tenant.used < GIB and until - time.monotonic() < 8:
-                    world_v1.use(tenant, 9 * GIB)
+                    any_world.use(tenant, 9 * GIB)
                 time.sleep(0.1)
             running.wait(lambda _: not tenant.is_alive)
 

@@ -125,17 +125,17 @@ WHO_DIES: Final = {
 
 
 @pytest.mark.parametrize("case", WHO_DIES)
-def test_who_dies(world_v1: Node, case: str) -> None:
+def test_who_dies(any_world: Node, case: str) -> None:
     """Points 21 to 23: the scope, the account and the grace say who is signalled, how, and who gets nothing."""
     step, account, processes = WHO_DIES[case]
-    pod = world_v1.pod("hog", ("main", "1Gi"), ("roomy", "8Gi"), ("side", None))
+    pod = any_world.pod("hog", ("main", "1Gi"), ("roomy", "8Gi"), ("side", None))
     names = [each.name for each in pod.containers]
     if account == "pod":
         del pod.containers[1]
         names.remove("roomy")
-    tenants = [world_v1.start(pod, names.index(name), used=used) for name, used, _ in processes]
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, step, account=account)) as running:
+    tenants = [any_world.start(pod, names.index(name), used=used) for name, used, _ in processes]
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, step, account=account)) as running:
         running.wait(ended)
         running.wait_passes(1)
         assert [each.ended_by for each in tenants] == [fate for _, _, fate in processes]
@@ -154,50 +154,50 @@ def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
     assert (thief.is_alive, victim.is_alive, victim.terms) == (False, True, [])
 
 
-def test_observe_does_nothing_and_reports_what_it_would_do(world_v1: Node) -> None:
+def test_observe_does_nothing_and_reports_what_it_would_do(any_world: Node) -> None:
     """Point 37: in observe mode one action per incident is planned and none is done."""
-    over = world_v1.single("hog", used=4 * GIB)
-    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
+    over = any_world.single("hog", used=4 * GIB)
+    with run(any_world, write_policy(any_world.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
         running.wait_passes(3)
         assert running.metric("would_act_total", action="kill") == 1
         assert running.metric("actions_total", action="kill", result="done") == 0
         assert (running.metric("enforcing"), over.is_alive, over.terms) == (0, True, [])
-    assert any(row["event"] == "would_act" for row in history_of(world_v1))
+    assert any(row["event"] == "would_act" for row in history_of(any_world))
 
 
-def test_scope_pod_ends_all_known_containers(world_v1: Node) -> None:
+def test_scope_pod_ends_all_known_containers(any_world: Node) -> None:
     """Point 21: all containers of the pod; the sandbox and what the list does not know stay."""
-    hog = world_v1.pod("hog", ("main", "1Gi"), ("side", None))
-    over, side = world_v1.start(hog, 0, used=4 * GIB), world_v1.start(hog, 1)
-    pause = world_v1.start(None)
-    world_v1.enter(f"kubepods/burstable/pod{hog.uid}/{os.urandom(32).hex()}", pause.pid)
-    world_v1.write()
+    hog = any_world.pod("hog", ("main", "1Gi"), ("side", None))
+    over, side = any_world.start(hog, 0, used=4 * GIB), any_world.start(hog, 1)
+    pause = any_world.start(None)
+    any_world.enter(f"kubepods/burstable/pod{hog.uid}/{os.urandom(32).hex()}", pause.pid)
+    any_world.write()
     step = KILL_AT_ONCE.replace('scope = "container"', 'scope = "pod"')
-    with run(world_v1, write_policy(world_v1.root, step)) as running:
+    with run(any_world, write_policy(any_world.root, step)) as running:
         running.wait(ended)
         assert (over.ended_by, side.ended_by, pause.is_alive) == (signal.SIGTERM, signal.SIGTERM, True)
 
 
-def test_a_fork_storm_is_ended(world_v1: Node) -> None:
+def test_a_fork_storm_is_ended(any_world: Node) -> None:
     """Point 23: forks that come between the rounds of SIGKILL are found, up to 10 rounds."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    world_v1.start(hog, used=4 * GIB, behaviour="breeder")
-    world_v1.write()
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    any_world.start(hog, used=4 * GIB, behaviour="breeder")
+    any_world.write()
     step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"')
-    with run(world_v1, write_policy(world_v1.root, step)) as running:
+    with run(any_world, write_policy(any_world.root, step)) as running:
         running.wait(ended)
-        assert world_v1.members(hog) == set()
+        assert any_world.members(hog) == set()
 
 
-def test_one_eperm_and_no_process_is_signalled(world_v1: Node) -> None:
+def test_one_eperm_and_no_process_is_signalled(any_world: Node) -> None:
     """Point 23: signal 0 goes to all first; without the right to signal one of them none of them is."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    mine = world_v1.start(hog, used=4 * GIB)
-    theirs = world_v1.start(hog, used=GIB, user=65534)
-    world_v1.write()
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    mine = any_world.start(hog, used=4 * GIB)
+    theirs = any_world.start(hog, used=GIB, user=65534)
+    any_world.write()
     without_kill = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=without_kill) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=without_kill) as running:
         running.wait(lambda d: ended(d, "failed"))
         running.wait_passes(3)
         assert running.metric("actions_total", action="kill", result="failed") == 1
@@ -205,32 +205,32 @@ def test_one_eperm_and_no_process_is_signalled(world_v1: Node) -> None:
         assert "CAP_KILL" in running.events("kill_ended")[0]["reason"]
 
 
-def test_the_other_offender_does_not_wait(world_v1: Node) -> None:
+def test_the_other_offender_does_not_wait(any_world: Node) -> None:
     """Law 10: a victim that takes its whole grace does not delay another kill."""
-    slow, quick = world_v1.pod("slow", ("main", "1Gi")), world_v1.pod("quick", ("main", "1Gi"))
-    first = world_v1.start(slow, used=9 * GIB, behaviour="stubborn")
-    second = world_v1.start(quick, used=4 * GIB)
-    world_v1.write()
+    slow, quick = any_world.pod("slow", ("main", "1Gi")), any_world.pod("quick", ("main", "1Gi"))
+    first = any_world.start(slow, used=9 * GIB, behaviour="stubborn")
+    second = any_world.start(quick, used=4 * GIB)
+    any_world.write()
     step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "30s"')
-    with run(world_v1, write_policy(world_v1.root, step)) as running:
+    with run(any_world, write_policy(any_world.root, step)) as running:
         running.wait(lambda _: not second.is_alive)
         assert first.is_alive
         assert len(first.terms) == 1
 
 
-def test_a_process_that_nvml_alone_still_knows_is_unattributed(world_v1: Node) -> None:
+def test_a_process_that_nvml_alone_still_knows_is_unattributed(any_world: Node) -> None:
     """Ghosts, zombies and PIDs without a process are unattributed with their reason; nothing follows from them."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
+    hog = any_world.pod("hog", ("main", "1Gi"))
     zombie = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
-    world_v1.start(hog, used=512 * MIB)
-    (card,) = world_v1.stub.gpus
+    any_world.start(hog, used=512 * MIB)
+    (card,) = any_world.stub.gpus
     ghosts = (
         StubProcess(pid=2**22 - 1, used=5 * GIB, ghost=True),
         StubProcess(pid=zombie.pid, used=6 * GIB, ghost=True),
     )
-    world_v1.show(gpus=(replace(card, processes=ghosts),))
+    any_world.show(gpus=(replace(card, processes=ghosts),))
     time.sleep(0.3)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         status = running.status()
         assert sorted((each["reason"], each["gpu"]) for each in status["unattributed"]) == [

@@ -63,27 +63,27 @@ def _begin(world: Node, disk: StallingDisk, running: Daemon, tenant: Tenant) -> 
 
 @pytest.mark.parametrize(("change", "stalled_s"), [*((change, 1.2) for change in CHANGES), (_fall, 4.0)])
 def test_what_changes_while_the_disk_stalls_is_seen(
-    world_v1: Node, disk: StallingDisk, change: Callable[[Node, Tenant], None], stalled_s: float
+    any_world: Node, disk: StallingDisk, change: Callable[[Node, Tenant], None], stalled_s: float
 ) -> None:
     """Point 22: what happens between a decision and the commit of its intention counts, however long that takes."""
-    tenant = _hog(world_v1)
-    more = ("--node-object", world_v1.node_file)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix, more=more) as running:
-        _begin(world_v1, disk, running, tenant)
-        change(world_v1, tenant)
+    tenant = _hog(any_world)
+    more = ("--node-object", any_world.node_file)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix, more=more) as running:
+        _begin(any_world, disk, running, tenant)
+        change(any_world, tenant)
         time.sleep(stalled_s)
         disk.thaw()
         running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
         running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
-        assert [event for event, _, _ in events(world_v1.journal, "signalled")] == []
+        assert [event for event, _, _ in events(any_world.journal, "signalled")] == []
 
 
-def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(world_v1: Node, disk: StallingDisk) -> None:
+def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node, disk: StallingDisk) -> None:
     """Points 22 and 31: the loop, `/healthz` and the switches go on; what was late is withdrawn and not counted."""
-    tenant = _hog(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(world_v1, disk, running, tenant)
+    tenant = _hog(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
+        _begin(any_world, disk, running, tenant)
         running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1.0, 10)
         running.wait_passes(3)
         assert running.get("/healthz")[0] == 200
@@ -95,73 +95,75 @@ def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(world_v1: Node, 
         assert tenant.terms == []
         running.wait(ended)  # after the back-off of a failure
         assert not tenant.is_alive
-        assert [number for _, _, number in events(world_v1.journal, "kill_ended")] == [1, 2]
+        assert [number for _, _, number in events(any_world.journal, "kill_ended")] == [1, 2]
 
 
-def test_a_daemon_whose_disk_stalls_can_be_stopped(world_v1: Node, disk: StallingDisk) -> None:
+def test_a_daemon_whose_disk_stalls_can_be_stopped(any_world: Node, disk: StallingDisk) -> None:
     """SIGTERM ends the daemon within a second or so, whatever the disk does."""
-    tenant = _hog(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(world_v1, disk, running, tenant)
+    tenant = _hog(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
+        _begin(any_world, disk, running, tenant)
         code, took_s = running.stop()
         assert (code, tenant.terms) == (0, [])
         assert took_s < 3  # the promise is one second; the machine may be busy
 
 
-def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(world_v1: Node, disk: StallingDisk) -> None:
+def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(
+    any_world: Node, disk: StallingDisk
+) -> None:
     """Points 22 and 26: nothing was signalled, so no brake counts it, and the next daemon finds nothing interrupted."""
-    tenant = _hog(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(world_v1, disk, running, tenant)
+    tenant = _hog(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
+        _begin(any_world, disk, running, tenant)
         threading.Timer(0.05, disk.thaw).start()  # the daemon waits for the journal for 0.3 s
         assert running.stop()[0] == 0
-    with closing(sqlite3.connect(world_v1.journal)) as journal:
+    with closing(sqlite3.connect(any_world.journal)) as journal:
         assert journal.execute("SELECT action_id FROM begun").fetchall() == []
         assert journal.execute("SELECT result FROM action").fetchall() == [("withdrawn",)]
     assert tenant.terms == []
 
 
-def test_a_last_look_that_is_too_old_is_taken_again(world_v1: Node) -> None:
+def test_a_last_look_that_is_too_old_is_taken_again(any_world: Node) -> None:
     """Point 22: a slow driver does not stretch the two seconds: the action is withdrawn, and no signal is sent."""
-    tenant = _hog(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = _hog(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
-        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[2], ms=2600),))
-        world_v1.use(tenant, 9 * GIB)
+        any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=2600),))
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
         assert (tenant.is_alive, tenant.terms) == (True, [])
         assert any(gap["what"] == "NVML last look" for gap in running.status()["gaps"])
-        world_v1.stub = replace(world_v1.stub, delays=())
-        world_v1.use(tenant, 9 * GIB)
+        any_world.stub = replace(any_world.stub, delays=())
+        any_world.use(tenant, 9 * GIB)
         running.wait(ended)
 
 
-def test_a_gap_before_the_last_look_ends_what_was_counted(world_v1: Node, disk: StallingDisk) -> None:
+def test_a_gap_before_the_last_look_ends_what_was_counted(any_world: Node, disk: StallingDisk) -> None:
     """Points 16 and 22: a driver that hangs in the last look hides that the pod was within its limit meanwhile."""
-    tenant = _hog(world_v1)
-    with run(world_v1, write_policy(world_v1.root, AFTER_3S), prefix=disk.prefix) as running:
-        _begin(world_v1, disk, running, tenant)
-        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[2], ms=12_000),))
-        world_v1.use(tenant, 9 * GIB)
+    tenant = _hog(any_world)
+    with run(any_world, write_policy(any_world.root, AFTER_3S), prefix=disk.prefix) as running:
+        _begin(any_world, disk, running, tenant)
+        any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=12_000),))
+        any_world.use(tenant, 9 * GIB)
         disk.thaw()
         time.sleep(2)
-        world_v1.stub = replace(world_v1.stub, delays=())
-        world_v1.use(tenant, 512 * MIB)
+        any_world.stub = replace(any_world.stub, delays=())
+        any_world.use(tenant, 512 * MIB)
         time.sleep(9)
         again_s = boottime_s()
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(ended)
-    (done,) = actions(world_v1.journal)
+    (done,) = actions(any_world.journal)
     assert done.number == 2  # the first one was withdrawn
     assert done.began_s > again_s + 3
 
 
-def test_what_was_planned_before_enforcement_was_reset_is_not_done(world_v1: Node, disk: StallingDisk) -> None:
+def test_what_was_planned_before_enforcement_was_reset_is_not_done(any_world: Node, disk: StallingDisk) -> None:
     """Point 20: a stop file that comes and goes while the disk stalls starts every stretch over."""
-    tenant = _hog(world_v1)
-    stop = world_v1.journal.parent / "stop"
-    with run(world_v1, write_policy(world_v1.root, AFTER_3S), prefix=disk.prefix) as running:
-        _begin(world_v1, disk, running, tenant)
+    tenant = _hog(any_world)
+    stop = any_world.journal.parent / "stop"
+    with run(any_world, write_policy(any_world.root, AFTER_3S), prefix=disk.prefix) as running:
+        _begin(any_world, disk, running, tenant)
         stop.touch()
         time.sleep(0.75)
         stop.unlink()

@@ -27,14 +27,14 @@ MISMATCH: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 
 @pytest.fixture
-def device(world_v1: Node) -> Path:
+def device(any_world: Node) -> Path:
     """The folder of the node's device files; the driver opens one of them, and the node has nothing to tell yet."""
-    folder = world_v1.root / "dev"
+    folder = any_world.root / "dev"
     folder.mkdir()
     (folder / "nvidia0").touch()
-    world_v1.stub = replace(world_v1.stub, device=folder / "nvidia0")
-    world_v1.mark()
-    world_v1.write()
+    any_world.stub = replace(any_world.stub, device=folder / "nvidia0")
+    any_world.mark()
+    any_world.write()
     return folder
 
 
@@ -64,22 +64,22 @@ def started(running: Daemon) -> int:
     ],
 )
 def test_the_driver_is_released_and_opened_again(
-    world_v1: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
+    any_world: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
 ) -> None:
     """Point 34: within 5 s nothing of the driver is open, the loop goes on turning, and it is said why."""
-    tenant = world_v1.single("calm", declared="4Gi", used=3 * GIB)
-    with here(world_v1, KILL_AT_ONCE) as running:
+    tenant = any_world.single("calm", declared="4Gi", used=3 * GIB)
+    with here(any_world, KILL_AT_ONCE) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         assert held(running.pid, device) == {str(device / "nvidia0")}
-        world_v1.mark(labels=labels, annotations=annotations)
+        any_world.mark(labels=labels, annotations=annotations)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait(lambda d: why in d.get("/readyz")[1])
         with watched(running.pid, device) as seen:
             running.wait_passes(2)
         assert seen == []
         _nothing_is_guessed(running, why)
-        world_v1.use(tenant, 2 * GIB)
-        world_v1.mark()
+        any_world.use(tenant, 2 * GIB)
+        any_world.mark()
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         assert held(running.pid, device)
         status = running.status()
@@ -104,18 +104,18 @@ def _nothing_is_guessed(running: Daemon, why: str) -> None:
 
 @pytest.mark.parametrize("keep", ["open", "mapped"])
 def test_a_library_that_keeps_a_device_goes_with_its_process(
-    world_v1: Node, device: Path, keep: Literal["open", "mapped"]
+    any_world: Node, device: Path, keep: Literal["open", "mapped"]
 ) -> None:
     """Point 34: it starts over in place, with the same PID, and opens nothing before the end; brakes are kept."""
     brakes = '\n[brakes]\nnode = "1 per 10m"\n'
-    world_v1.stub = replace(world_v1.stub, keep=keep)
-    first, second = (world_v1.pod(f"hog-{number}", ("main", "1Gi")) for number in (1, 2))
-    victim, other = world_v1.start(first, used=4 * GIB), world_v1.start(second, used=128 * MIB)
-    world_v1.write()
-    with here(world_v1, KILL_AT_ONCE, more=brakes) as running:
+    any_world.stub = replace(any_world.stub, keep=keep)
+    first, second = (any_world.pod(f"hog-{number}", ("main", "1Gi")) for number in (1, 2))
+    victim, other = any_world.start(first, used=4 * GIB), any_world.start(second, used=128 * MIB)
+    any_world.write()
+    with here(any_world, KILL_AT_ONCE, more=brakes) as running:
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
         assert not victim.is_alive
-        world_v1.mark(labels=MIG)
+        any_world.mark(labels=MIG)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         with watched(running.pid, device) as seen:
             running.wait(lambda d: started(d) == 2 and says(d, "/readyz", "mig.config.state is pending"))
@@ -123,41 +123,41 @@ def test_a_library_that_keeps_a_device_goes_with_its_process(
         assert seen == []
         (ending,) = [line for line in running.log() if "exiting, to be restarted" in line["message"]]
         assert str(device / "nvidia0") in ending["message"]
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda d: d.get("/readyz")[0] == 200)
-        world_v1.use(other, 4 * GIB)
+        any_world.use(other, 4 * GIB)
         running.wait(lambda d: d.metric("withheld_total", brake="node") == 1)
         running.wait_passes(2)
         assert (other.is_alive, started(running), running.stop()[0]) == (True, 2, 0)
-    assert [each.result for each in actions(world_v1.journal)] == ["done"]
+    assert [each.result for each in actions(any_world.journal)] == ["done"]
 
 
 @pytest.mark.parametrize("call", [LISTS[0], "nvmlShutdown"])
-def test_a_call_that_hangs_goes_with_its_process_too(world_v1: Node, device: Path, call: str) -> None:
+def test_a_call_that_hangs_goes_with_its_process_too(any_world: Node, device: Path, call: str) -> None:
     """Point 34: nothing ends a call into the driver but the end of its process; that comes within the 5 s as well."""
-    with here(world_v1, KILL_AT_ONCE) as running:
+    with here(any_world, KILL_AT_ONCE) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
-        stub, world_v1.stub = world_v1.stub, replace(world_v1.stub, delays=(StubDelay(call=call, ms=120_000),))
-        world_v1.write()
+        stub, any_world.stub = any_world.stub, replace(any_world.stub, delays=(StubDelay(call=call, ms=120_000),))
+        any_world.write()
         if call in LISTS:
             running.wait_call(call)
-        world_v1.mark(labels=MIG)
+        any_world.mark(labels=MIG)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait(lambda d: says(d, "/readyz", "mig.config.state is pending"))
-        world_v1.stub = stub
-        world_v1.write()
-        world_v1.mark()
+        any_world.stub = stub
+        any_world.write()
+        any_world.mark()
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         assert (started(running), running.stop()[0]) == (2, 0)
 
 
-def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Path) -> None:
+def test_a_kill_is_withheld_and_comes_when_it_is_over(any_world: Node, device: Path) -> None:
     """Point 34: a pod over its limit lives while it lasts, which is recorded, and is killed once the driver is back."""
-    tenant = world_v1.single("hog", used=128 * MIB)
-    with here(world_v1, KILL_AT_ONCE) as running:
+    tenant = any_world.single("hog", used=128 * MIB)
+    with here(any_world, KILL_AT_ONCE) as running:
         running.wait_passes(1)
-        world_v1.mark(labels=MIG)
-        world_v1.use(tenant, 4 * GIB)
+        any_world.mark(labels=MIG)
+        any_world.use(tenant, 4 * GIB)
         running.wait(lambda d: d.metric("withheld_total", brake="maintenance") == 1)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
@@ -165,29 +165,29 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(world_v1: Node, device: Pa
         (told,) = running.events("withheld")
         assert "under maintenance" in told["message"]
         over_s = boottime_s()
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda _: not tenant.is_alive)
         assert min(tenant.terms) > over_s
 
 
-def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(world_v1: Node, device: Path) -> None:
+def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(any_world: Node, device: Path) -> None:
     """Point 34, as 33: no SIGKILL in a grace period once it begins, and the whole ladder after its end."""
-    tenant = world_v1.single("hog", used=4 * GIB, behaviour="stubborn")
-    with here(world_v1, KILL_AFTER_2S) as running:
+    tenant = any_world.single("hog", used=4 * GIB, behaviour="stubborn")
+    with here(any_world, KILL_AFTER_2S) as running:
         running.wait(lambda _: tenant.terms)
-        world_v1.mark(labels=MIG)
+        any_world.mark(labels=MIG)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         over_s = boottime_s()
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
     assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
-    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
+    assert [each.result for each in actions(any_world.journal)] == ["interrupted", "done"]
     assert "maintenance" in running.events("kill_ended")[0]["message"]
-    assert [name for name, _, action in events(world_v1.journal, "signalled") if action == 1] == ["signalled"]
+    assert [name for name, _, action in events(any_world.journal, "signalled") if action == 1] == ["signalled"]
 
 
 @contextlib.contextmanager
@@ -198,9 +198,9 @@ def under_way(world: Node) -> Iterator[Daemon]:
         yield running
 
 
-def test_a_daemon_that_begins_meanwhile_opens_nothing(world_v1: Node, device: Path) -> None:
+def test_a_daemon_that_begins_meanwhile_opens_nothing(any_world: Node, device: Path) -> None:
     """Point 34: not even for a moment; and SIGTERM ends it as ever."""
-    with under_way(world_v1) as running, watched(running.pid, device) as seen:
+    with under_way(any_world) as running, watched(running.pid, device) as seen:
         running.wait_passes(3)
         status = running.status()
         assert (status["gpus"], status["accounts"], status["gaps"][0]["what"]) == ([], [], "NVML")
@@ -208,25 +208,25 @@ def test_a_daemon_that_begins_meanwhile_opens_nothing(world_v1: Node, device: Pa
     assert (code, took_s < 1, seen) == (0, True, [])
 
 
-def test_another_driver_afterwards_takes_another_process(world_v1: Node, device: Path) -> None:
+def test_another_driver_afterwards_takes_another_process(any_world: Node, device: Path) -> None:
     """The library stays mapped after its end; where it does not fit the new driver the process ends, with exit 1."""
-    with under_way(world_v1) as running:
+    with under_way(any_world) as running:
         running.wait_passes(1)
         returns = (StubReturn(call="nvmlInitWithFlags", code=MISMATCH),)
-        world_v1.show(returns=returns)
+        any_world.show(returns=returns)
         running.wait_passes(2)
-        world_v1.mark()
+        any_world.mark()
         assert running.process.wait(timeout=15) == 1
     assert not held(running.pid, device)
 
 
-def test_scan_opens_nothing_either(world_v1: Node, device: Path) -> None:
+def test_scan_opens_nothing_either(any_world: Node, device: Path) -> None:
     """`scan` reports that the GPUs are under maintenance without asking the driver, however briefly."""
-    arguments = ("scan", "--json", "--node", "n1", "--pods", world_v1.pods_file, "--node-object", world_v1.node_file)
-    world_v1.stub = replace(world_v1.stub, device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
-    world_v1.write()
-    world_v1.mark(annotations=RELEASE)
-    found = json.loads(gpu_watchdog(*arguments, stub=world_v1.stub_file).stdout)
+    arguments = ("scan", "--json", "--node", "n1", "--pods", any_world.pods_file, "--node-object", any_world.node_file)
+    any_world.stub = replace(any_world.stub, device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
+    any_world.write()
+    any_world.mark(annotations=RELEASE)
+    found = json.loads(gpu_watchdog(*arguments, stub=any_world.stub_file).stdout)
     assert (found["maintenance"] is None, found["gpus"]) == (False, [])
-    world_v1.mark(annotations={"gpu-memory-watchdog/release-driver": "false"})
-    assert gpu_watchdog(*arguments, stub=world_v1.stub_file).returncode != 0
+    any_world.mark(annotations={"gpu-memory-watchdog/release-driver": "false"})
+    assert gpu_watchdog(*arguments, stub=any_world.stub_file).returncode != 0

@@ -15,15 +15,15 @@ from tests.world.test_kill import run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_a_scrape_never_waits_for_the_driver(world_v1: Node) -> None:
+def test_a_scrape_never_waits_for_the_driver(any_world: Node) -> None:
     """While a call into NVML hangs a scrape is as fast as before; soon no GPU answers and no use is reported."""
-    calm = world_v1.pod("calm", ("main", "1Gi"))
-    world_v1.start(calm, used=512 * MIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    calm = any_world.pod("calm", ("main", "1Gi"))
+    any_world.start(calm, used=512 * MIB)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         assert running.metric("gpu_up", gpu=GPU) == 1
-        world_v1.show(delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
+        any_world.show(delays=(StubDelay(call=LISTS[0], ms=3_600_000),))
         # Once the driver hangs no cycle is finished any more; until it is noticed, the last one still counts.
         passes = running.metric("cycle_duration_seconds_count")
         slowest_s = 0.0
@@ -51,10 +51,10 @@ def _scrape_s(running: Daemon) -> float:
     return time.monotonic() - began
 
 
-def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
+def test_a_node_on_which_nothing_changes_is_still_read(any_world: Node) -> None:
     """Quiet ticks: the loop sleeps, each tick counts as a cycle all the same, and a change wakes the loop at once."""
-    tenant = world_v1.single("calm", used=512 * MIB)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("calm", used=512 * MIB)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(3)
         before, wakes = running.metric("cycle_duration_seconds_count"), _wakes(running)
         time.sleep(4.0)
@@ -69,7 +69,7 @@ def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
         health = running.status()["health"]
         assert health["cycles"] >= after
         assert health["last_cycle_ago_s"] < 2.0
-        stop = world_v1.journal.with_name("stop")
+        stop = any_world.journal.with_name("stop")
         stop.touch()
         began = time.monotonic()
         running.wait(lambda d: d.metric("enforcement_suspended", reason="stop_file") == 1)
@@ -77,7 +77,7 @@ def test_a_node_on_which_nothing_changes_is_still_read(world_v1: Node) -> None:
         stop.unlink()
         running.wait(lambda d: d.metric("enforcing") == 1)
         running.wait_passes(2)
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda _: not tenant.is_alive)
 
 
@@ -87,12 +87,12 @@ def _wakes(running: Daemon) -> int:
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
-def test_the_next_daemon_reports_a_kill_as_the_last_one_did(world_v1: Node) -> None:
+def test_the_next_daemon_reports_a_kill_as_the_last_one_did(any_world: Node) -> None:
     """After a restart the status has the recent actions word for word, and the metrics when the last one was."""
-    tenant = world_v1.single("hog", used=4 * GIB)
-    policy = write_policy(world_v1.root, WARN_AT_ONCE, KILL_AT_ONCE)
+    tenant = any_world.single("hog", used=4 * GIB)
+    policy = write_policy(any_world.root, WARN_AT_ONCE, KILL_AT_ONCE)
     labels = {"pod": "hog", "container": "main", "action": "kill", "result": "done", "rule": "shared"}
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda d: "free" in str(_latest(d).get("outcome")))
         assert not tenant.is_alive
         before, stamp = running.status()["recent"], running.metric("pod_last_action_timestamp_seconds", **labels)
@@ -101,7 +101,7 @@ def test_the_next_daemon_reports_a_kill_as_the_last_one_did(world_v1: Node) -> N
     assert (killed["namespace"], killed["pod"], killed["container"], killed["do"]) == ("ns", "hog", "main", "kill")
     assert (killed["result"], killed["used"], killed["declared"]) == ("done", 4 * GIB, GIB)
     assert [(each["signal"], each["processes"]) for each in killed["signals"]] == [("SIGTERM", 1)]
-    with run(world_v1, policy) as again:
+    with run(any_world, policy) as again:
         assert again.status()["recent"] == before
         assert again.metric("actions_total", action="kill", result="done") == 0
         found = again.metric("pod_last_action_timestamp_seconds", **labels)
@@ -114,16 +114,16 @@ def _latest(running: Daemon) -> dict[str, object]:
     return next(iter(running.status()["recent"]), {})
 
 
-def test_a_kill_that_a_crash_cut_off_is_counted_by_the_next_daemon(world_v1: Node) -> None:
+def test_a_kill_that_a_crash_cut_off_is_counted_by_the_next_daemon(any_world: Node) -> None:
     """In its grace period it has no result; after a crash the next daemon reports and counts it as interrupted."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "60s"'))
-    with run(world_v1, policy) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy = write_policy(any_world.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "60s"'))
+    with run(any_world, policy) as running:
         running.wait(lambda d: _latest(d).get("signals"))
         assert _latest(running)["result"] is None
         running.stop(signal.SIGKILL)
-    world_v1.use(tenant, 512 * MIB)
-    with run(world_v1, policy) as again:
+    any_world.use(tenant, 512 * MIB)
+    with run(any_world, policy) as again:
         again.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert again.metric("pod_last_action_timestamp_seconds", pod="hog", result="interrupted") is not None
         again.wait(lambda d: _latest(d).get("result") == "interrupted")

@@ -36,16 +36,16 @@ def held(running: Daemon) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", ["host", "DaemonSet", "unseen"])
-def test_a_client_of_a_shared_server_lives(world_v1: Node, where: str) -> None:
+def test_a_client_of_a_shared_server_lives(any_world: Node, where: str) -> None:
     """Point 36: a client whose end would break its neighbours' work is left alone, and that is reported once."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    neighbour = world_v1.pod("neighbour", ("main", "4Gi"))
-    shared = server(world_v1, where)
-    over = world_v1.start(hog, used=9 * GIB, lists=CLIENT)
-    calm = world_v1.start(neighbour, used=GIB, lists=CLIENT)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    with run(world_v1, policy) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    neighbour = any_world.pod("neighbour", ("main", "4Gi"))
+    shared = server(any_world, where)
+    over = any_world.start(hog, used=9 * GIB, lists=CLIENT)
+    calm = any_world.start(neighbour, used=GIB, lists=CLIENT)
+    any_world.write()
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(3)
         assert [each.terms for each in (over, calm)] == [[], []]
@@ -55,20 +55,20 @@ def test_a_client_of_a_shared_server_lives(world_v1: Node, where: str) -> None:
         why = f"process {over.pid} (python) in container main is a client of an MPS server outside its pod"
         assert why in held(running)["held_because"]
         url = f"http://127.0.0.1:{running.port}"
-        assert why in " ".join(gpu_watchdog("explain", "ns/hog", "--url", url, stub=world_v1.stub_file).stdout.split())
+        assert why in " ".join(gpu_watchdog("explain", "ns/hog", "--url", url, stub=any_world.stub_file).stdout.split())
         (logged,) = running.events("withheld")
         assert (logged["brake"], why in logged["message"]) == ("mps", True)
-    history = gpu_watchdog("history", "--journal", world_v1.journal, stub=world_v1.stub_file)
+    history = gpu_watchdog("history", "--journal", any_world.journal, stub=any_world.stub_file)
     assert "an MPS server outside its pod" in " ".join(history.stdout.split())
 
 
-def test_an_eviction_of_a_client_is_withheld_too(world_v1: Node) -> None:
+def test_an_eviction_of_a_client_is_withheld_too(any_world: Node) -> None:
     """Point 36: an eviction ends every process of the pod, so one client in any of its containers holds it back."""
-    hog = world_v1.pod("hog", ("main", "1Gi"), ("side", None))
-    world_v1.start(hog, used=9 * GIB)
-    client = world_v1.start(hog, 1, used=128 * MIB, lists=CLIENT)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, EVICT)) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"), ("side", None))
+    any_world.start(hog, used=9 * GIB)
+    client = any_world.start(hog, 1, used=128 * MIB, lists=CLIENT)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, EVICT)) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(2)
         assert held(running)["do"] == "evict"
@@ -76,62 +76,62 @@ def test_an_eviction_of_a_client_is_withheld_too(world_v1: Node) -> None:
         assert running.metric("actions_total", action="evict", result="failed") == 0
 
 
-def test_who_joined_between_the_decision_and_the_signal_lives(world_v1: Node) -> None:
+def test_who_joined_between_the_decision_and_the_signal_lives(any_world: Node) -> None:
     """Point 36: the last look before the first signal sees a process that has become a client meanwhile."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    tenant = any_world.start(hog, used=512 * MIB)
     second = StubGpu(uuid="GPU-11111111-0000-0000-0000-000000000000")
     slow = StubDelay(call=LISTS[0], ms=1500, gpu=second.uuid)  # the tenant's card has been read by then
-    world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, second), delays=(slow,))
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    any_world.stub = replace(any_world.stub, gpus=(*any_world.stub.gpus, second), delays=(slow,))
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         wait_for_the_middle_of_a_reading(
-            running, lambda: world_v1.use(tenant, 9 * GIB), hangs=slow.call, cards=len(world_v1.stub.gpus)
+            running, lambda: any_world.use(tenant, 9 * GIB), hangs=slow.call, cards=len(any_world.stub.gpus)
         )
         tenant.lists = CLIENT
-        world_v1.write()
+        any_world.write()
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
 @pytest.mark.parametrize("how", ["own server", "accepted"])
-def test_a_client_that_is_killed(world_v1: Node, how: str) -> None:
+def test_a_client_that_is_killed(any_world: Node, how: str) -> None:
     """Point 36: a server in the client's own pod serves that pod alone; and an operator may accept the risk."""
-    hog = world_v1.pod("hog", ("main", "1Gi"), ("mps", None))
-    own = world_v1.start(hog, 1, used=30 * MIB, behaviour="server") if how == "own server" else None
-    shared = server(world_v1, "host") if how == "accepted" else None
-    over = world_v1.start(hog, used=9 * GIB, lists=CLIENT)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE, more=ACCEPTED if how == "accepted" else "")
-    with run(world_v1, policy) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"), ("mps", None))
+    own = any_world.start(hog, 1, used=30 * MIB, behaviour="server") if how == "own server" else None
+    shared = server(any_world, "host") if how == "accepted" else None
+    over = any_world.start(hog, used=9 * GIB, lists=CLIENT)
+    any_world.write()
+    policy = write_policy(any_world.root, KILL_AT_ONCE, more=ACCEPTED if how == "accepted" else "")
+    with run(any_world, policy) as running:
         running.wait(ended)
     assert over.ended_by == signal.SIGTERM
     assert all(each.is_alive for each in (own, shared) if each is not None)
 
 
 @pytest.mark.parametrize("shared", ["host", "none"])
-def test_a_hog_that_calls_itself_mps_server_is_killed(world_v1: Node, shared: str) -> None:
+def test_a_hog_that_calls_itself_mps_server_is_killed(any_world: Node, shared: str) -> None:
     """Point 35: a process's name proves nothing: in a tenant's own pod it protects nobody, MPS on the node or not."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    over = world_v1.start(hog, used=9 * GIB, behaviour="server")
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    over = any_world.start(hog, used=9 * GIB, behaviour="server")
     if shared == "host":
-        server(world_v1, "host")
-        world_v1.start(world_v1.pod("neighbour", ("main", "4Gi")), used=GIB, lists=CLIENT)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+        server(any_world, "host")
+        any_world.start(any_world.pod("neighbour", ("main", "4Gi")), used=GIB, lists=CLIENT)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(ended)
     assert over.ended_by == signal.SIGTERM
 
 
 @pytest.mark.parametrize("more", ["", ACCEPTED])
-def test_the_device_plugins_server_and_its_container_live(world_v1: Node, more: str) -> None:
+def test_the_device_plugins_server_and_its_container_live(any_world: Node, more: str) -> None:
     """Point 35: the server in a DaemonSet's pod stays protected, and so does the container that it runs in."""
-    plugin = world_v1.pod("mps-control-daemon", ("ctr", "1Gi"), metadata=DAEMON_SET)
-    shared = world_v1.start(plugin, used=2 * GIB, behaviour="server")
-    beside = world_v1.start(plugin, used=9 * GIB)
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE, more=more)) as running:
+    plugin = any_world.pod("mps-control-daemon", ("ctr", "1Gi"), metadata=DAEMON_SET)
+    shared = any_world.start(plugin, used=2 * GIB, behaviour="server")
+    beside = any_world.start(plugin, used=9 * GIB)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=more)) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(2)
         assert (shared.is_alive, beside.is_alive, beside.terms) == (True, True, [])

@@ -79,19 +79,19 @@ class Bench:
 
 
 @pytest.fixture
-def bench(world_v1: Node, program: Path) -> Iterator[Bench]:
-    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("neighbour", ("main", "4Gi"))
-    shared = server(world_v1, "host")
+def bench(any_world: Node, program: Path) -> Iterator[Bench]:
+    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("neighbour", ("main", "4Gi"))
+    shared = server(any_world, "host")
     assert shared is not None
-    first = world_v1.start(hog, used=256 * MIB, lists=CLIENT)
-    second = world_v1.start(hog, used=128 * MIB, lists=CLIENT)
-    helper, neighbour = world_v1.start(hog), world_v1.start(calm, used=GIB, lists=CLIENT)
-    world_v1.write()
+    first = any_world.start(hog, used=256 * MIB, lists=CLIENT)
+    second = any_world.start(hog, used=128 * MIB, lists=CLIENT)
+    helper, neighbour = any_world.start(hog), any_world.start(calm, used=GIB, lists=CLIENT)
+    any_world.write()
     listed = [first.pid, second.pid, neighbour.pid]
     control = Draining(servers={shared.pid: listed}, tenants=[first, second, helper, neighbour])
-    pipe = world_v1.root / "mps" / "pipe"
+    pipe = any_world.root / "mps" / "pipe"
     with control.listen(pipe):
-        yield Bench(world_v1, program, control, (first, second), helper, neighbour, pipe)
+        yield Bench(any_world, program, control, (first, second), helper, neighbour, pipe)
 
 
 @contextmanager

@@ -37,14 +37,14 @@ def wait_for_the_middle_of_a_reading(
     running.wait_call(hangs, cards)
 
 
-def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> None:
+def test_a_process_that_exits_between_decision_and_signal(any_world: Node) -> None:
     """Point 22: a process that has ended is not signalled, nor another in its place."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    other = world_v1.start(hog)
-    _let_each_reading_hang(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
-        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    tenant = any_world.start(hog, used=512 * MIB)
+    other = any_world.start(hog)
+    _let_each_reading_hang(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(running, lambda: any_world.use(tenant, 9 * GIB))
         tenant.process.kill()
         tenant.process.wait()
         running.wait_passes(2)
@@ -52,22 +52,22 @@ def test_a_process_that_exits_between_decision_and_signal(world_v1: Node) -> Non
 
 
 @pytest.mark.parametrize("how", ["deleted", "terminating", "protected by a reload"])
-def test_what_changes_while_it_is_looked_at_again(world_v1: Node, how: str) -> None:
+def test_what_changes_while_it_is_looked_at_again(any_world: Node, how: str) -> None:
     """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the last look lives."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenant = world_v1.start(hog, used=512 * MIB)
-    _let_each_reading_hang(world_v1)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
-        wait_for_the_middle_of_a_reading(running, lambda: world_v1.use(tenant, 9 * GIB))
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    tenant = any_world.start(hog, used=512 * MIB)
+    _let_each_reading_hang(any_world)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
+        wait_for_the_middle_of_a_reading(running, lambda: any_world.use(tenant, 9 * GIB))
         running.wait_call(LISTS[2])  # the middle of the last look
         if how == "deleted":
-            world_v1.pods.clear()
-            world_v1.pod("other", ("main", None))
+            any_world.pods.clear()
+            any_world.pod("other", ("main", None))
         elif how == "terminating":
             hog.metadata = _terminating()
         else:
-            write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n')
-        world_v1.write()
+            write_policy(any_world.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n')
+        any_world.write()
         running.wait(lambda d: ended(d, "withdrawn"))
         running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
@@ -82,16 +82,16 @@ def _terminating(grace: timedelta = timedelta(minutes=1)) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("grace", "minutes"), [(timedelta(days=365), 10), (timedelta(minutes=5), 5)], ids=["a year", "5 minutes"]
 )
-def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timedelta, minutes: int) -> None:
+def test_a_deletion_shields_for_ten_minutes_at_most(any_world: Node, grace: timedelta, minutes: int) -> None:
     """Point 28: a year of grace spares a pod for ten minutes from when it was first seen, a shorter one for that time.
 
     Its owner edits the pod in between, which makes it no younger.
     """
-    hog = world_v1.pod("hog", ("main", "1Gi"), metadata=_terminating(grace))
-    tenant = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
-    machine = Suspension(world_v1.root)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=machine.prefix) as running:
+    hog = any_world.pod("hog", ("main", "1Gi"), metadata=_terminating(grace))
+    tenant = any_world.start(hog, used=9 * GIB)
+    any_world.write()
+    machine = Suspension(any_world.root)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=machine.prefix) as running:
         for passed in (0, minutes - 1):
             machine.let_pass(60 * passed)
             running.wait_passes(2)
@@ -100,7 +100,7 @@ def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timed
             assert account["protected"].startswith("it is terminating")
             assert (tenant.is_alive, tenant.terms) == (True, [])
         hog.metadata = {**hog.metadata, "labels": {"edited": "since"}}
-        world_v1.write()
+        any_world.write()
         running.wait_passes(2)
         assert tenant.is_alive
         machine.let_pass(60 * minutes + 1)
@@ -108,16 +108,16 @@ def test_a_deletion_shields_for_ten_minutes_at_most(world_v1: Node, grace: timed
         assert tenant.ended_by == signal.SIGTERM
 
 
-def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
+def test_a_gap_in_the_data_during_for(any_world: Node) -> None:
     """Points 15 and 16: time without readings is not time above the threshold."""
-    tenant = world_v1.single("hog", used=9 * GIB)
-    seen, machine = world_v1.stub, Suspension(world_v1.root)
-    policy = write_policy(world_v1.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
-    with run(world_v1, policy, prefix=machine.prefix) as running:
+    tenant = any_world.single("hog", used=9 * GIB)
+    seen, machine = any_world.stub, Suspension(any_world.root)
+    policy = write_policy(any_world.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
+    with run(any_world, policy, prefix=machine.prefix) as running:
         running.wait_passes(1)
         blind = StubReturn(call=LISTS[0], code=999)
-        world_v1.stub = replace(seen, returns=(blind,))
-        world_v1.write()
+        any_world.stub = replace(seen, returns=(blind,))
+        any_world.write()
         running.wait_passes(1)
         machine.let_pass(6)
         running.wait_passes(2)
@@ -125,26 +125,26 @@ def test_a_gap_in_the_data_during_for(world_v1: Node) -> None:
         status = running.status()
         assert [each["verdict"] for each in status["accounts"]] == ["unknown"]
         assert "nvmlDeviceGetComputeRunningProcesses" in status["gaps"][0]["why"]
-        world_v1.stub = seen
-        world_v1.write()
+        any_world.stub = seen
+        any_world.write()
         came_back = boottime_s()
         running.wait(lambda _: tenant.terms)
         assert tenant.terms[0] - came_back > 1.5
 
 
 @pytest.mark.parametrize("how", ["observe", "protect", "only warn"])
-def test_a_policy_that_enforces_less_ends_a_grace_period(world_v1: Node, how: str) -> None:
+def test_a_policy_that_enforces_less_ends_a_grace_period(any_world: Node, how: str) -> None:
     """Point 20: a policy that observes, protects or only warns from now on: no SIGKILL."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy, machine = write_policy(world_v1.root, GRACE_5S), Suspension(world_v1.root)
-    with run(world_v1, policy, prefix=machine.prefix) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy, machine = write_policy(any_world.root, GRACE_5S), Suspension(any_world.root)
+    with run(any_world, policy, prefix=machine.prefix) as running:
         running.wait(lambda _: tenant.terms)
         if how == "observe":
-            write_policy(world_v1.root, GRACE_5S, mode="observe")
+            write_policy(any_world.root, GRACE_5S, mode="observe")
         elif how == "protect":
-            write_policy(world_v1.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
+            write_policy(any_world.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
         else:
-            write_policy(world_v1.root, WARN_AT_ONCE)
+            write_policy(any_world.root, WARN_AT_ONCE)
         began = time.monotonic()
         running.wait(lambda d: ended(d, "interrupted"))
         assert time.monotonic() - began < 2.0
@@ -153,35 +153,35 @@ def test_a_policy_that_enforces_less_ends_a_grace_period(world_v1: Node, how: st
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
 
 
-def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(world_v1: Node) -> None:
+def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(any_world: Node) -> None:
     """Point 20: another reload in the grace period does not save the offender."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
-        write_policy(world_v1.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["elsewhere"]\n')
+        write_policy(any_world.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["elsewhere"]\n')
         running.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
 
 
-def test_stopping_in_a_grace_period(world_v1: Node) -> None:
+def test_stopping_in_a_grace_period(any_world: Node) -> None:
     """Point 26: no further signal, `interrupted` in the journal, the end within a second; the journal is whole."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    with run(world_v1, write_policy(world_v1.root, GRACE_5S)) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    with run(any_world, write_policy(any_world.root, GRACE_5S)) as running:
         running.wait(lambda _: tenant.terms)
         code, took_s = running.stop()
     assert (code, took_s < 1.0) == (0, True)
     assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-    assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
+    assert [each.result for each in actions(any_world.journal)] == ["interrupted"]
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.3, 1.9, 2.02, 2.2])
-def test_kill_9_of_the_daemon_at_every_step_of_a_kill(world_v1: Node, after_s: float) -> None:
+def test_kill_9_of_the_daemon_at_every_step_of_a_kill(any_world: Node, after_s: float) -> None:
     """Point 31: from the intention in the journal on, a daemon that dies is never followed by a second kill."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    with run(world_v1, policy) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
+    with run(any_world, policy) as running:
         deadline = time.monotonic() + 10
-        while not is_intended(world_v1.journal):
+        while not is_intended(any_world.journal):
             assert time.monotonic() < deadline
             time.sleep(0.001)
         time.sleep(after_s)
@@ -189,47 +189,47 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_kill(world_v1: Node, after_s: f
         running.process.wait()
     time.sleep(0.1)
     terms, was_alive = len(tenant.terms), tenant.is_alive
-    with run(world_v1, policy) as again:
+    with run(any_world, policy) as again:
         again.wait_passes(4)
-        assert len(actions(world_v1.journal)) == 1
+        assert len(actions(any_world.journal)) == 1
         assert (len(tenant.terms), tenant.is_alive) == (terms, was_alive)
         plan = [entry["withheld_by"] for entry in again.status()["plan"] if entry["do"] == "kill"]
         assert plan == (["pending"] if was_alive else [])
     assert terms <= 1
 
 
-def test_a_second_crash_restarts_the_wait(world_v1: Node) -> None:
+def test_a_second_crash_restarts_the_wait(any_world: Node) -> None:
     """Point 31: the wait for an action without an end outlives another crash: still no second kill."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy = write_policy(world_v1.root, GRACE_5S)
-    with run(world_v1, policy) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy = write_policy(any_world.root, GRACE_5S)
+    with run(any_world, policy) as running:
         running.wait(lambda _: tenant.terms)
         os.kill(running.pid, signal.SIGKILL)
         running.process.wait()
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait_passes(2)
         os.kill(running.pid, signal.SIGKILL)
         running.process.wait()
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait_passes(4)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
+        assert [each.result for each in actions(any_world.journal)] == ["interrupted"]
 
 
-def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(world_v1: Node) -> None:
+def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(any_world: Node) -> None:
     """Point 31: the wait after a crash ends; who is still over then is killed by a new action."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
     text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nrelease_timeout = "3s"')
     policy.write_text(text, encoding="utf-8")
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda _: tenant.terms)
         os.kill(running.pid, signal.SIGKILL)
         running.process.wait()
-    with run(world_v1, policy) as again:
+    with run(any_world, policy) as again:
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
-    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
+    assert [each.result for each in actions(any_world.journal)] == ["interrupted", "done"]
 
 
 def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:
@@ -249,37 +249,37 @@ def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node
         assert (account["verdict"], account["protected"]) == ("over", "it is the watchdog's own pod")
 
 
-def test_protected_pods_live_and_no_tenant_takes_their_name(world_v1: Node) -> None:
+def test_protected_pods_live_and_no_tenant_takes_their_name(any_world: Node) -> None:
     """Point 35: kube-system, a static pod and the monitoring's exporter are measured and spared, a namesake dies."""
     text = (REPOSITORY / "config" / "policy.toml").read_text(encoding="utf-8")
-    shipped = mount(world_v1.root / "policy.toml", text.replace('mode = "observe"', 'mode = "enforce"', 1))
+    shipped = mount(any_world.root / "policy.toml", text.replace('mode = "observe"', 'mode = "enforce"', 1))
     static = {"annotations": {"kubernetes.io/config.mirror": "0123456789abcdef" * 2}}
     spared = [
-        world_v1.single("dns", used=9 * GIB, namespace="kube-system"),
-        world_v1.single("etcd", used=9 * GIB, metadata=static),
-        world_v1.single("dcgm-exporter-x", used=9 * GIB, namespace="monitoring"),
+        any_world.single("dns", used=9 * GIB, namespace="kube-system"),
+        any_world.single("etcd", used=9 * GIB, metadata=static),
+        any_world.single("dcgm-exporter-x", used=9 * GIB, namespace="monitoring"),
     ]
-    namesake = world_v1.single("dcgm-exporter-x", used=9 * GIB, namespace="tenant")
-    with run(world_v1, shipped) as running:
+    namesake = any_world.single("dcgm-exporter-x", used=9 * GIB, namespace="tenant")
+    with run(any_world, shipped) as running:
         running.wait(lambda _: not namesake.is_alive)
         running.wait_passes(2)
         assert [(each.is_alive, each.terms) for each in spared] == [(True, [])] * 3
         assert running.metric("withheld_total", brake="protected") == 3
 
 
-def test_a_stale_pod_list_leads_to_no_enforcement(world_v1: Node) -> None:
+def test_a_stale_pod_list_leads_to_no_enforcement(any_world: Node) -> None:
     """Point 27: a list that is older than `stale_after` suspends enforcement, not observation."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    tenant = any_world.single("hog", used=512 * MIB)
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
     mount(policy, f'stale_after = "3s"\n{policy.read_text(encoding="utf-8")}')
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait_passes(1)
-        world_v1.pods_file.write_text("{", encoding="utf-8")
+        any_world.pods_file.write_text("{", encoding="utf-8")
         running.wait(lambda d: d.get("/readyz")[0] == 503, 20)
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda d: d.metric("withheld_total", brake="stale") == 1)
         running.wait_passes(2)
         assert (tenant.is_alive, tenant.terms) == (True, [])
         assert running.metric("pod_memory_used_bytes", pod="hog") == 9 * GIB
-        world_v1.write()
+        any_world.write()
         running.wait(lambda _: not tenant.is_alive)

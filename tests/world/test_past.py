@@ -14,29 +14,29 @@ from tests.world.test_kill import ended, run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_a_real_kill_is_replayed_and_recommended_by(world_v1: Node) -> None:
+def test_a_real_kill_is_replayed_and_recommended_by(any_world: Node) -> None:
     """The kill that was done is found again at its time, a milder policy spares, and the peak is what was held."""
-    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "8Gi"))
-    over, within = world_v1.start(hog), world_v1.start(calm, used=GIB)
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AFTER_2S)
-    with run(world_v1, policy) as running:
+    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("calm", ("main", "8Gi"))
+    over, within = any_world.start(hog), any_world.start(calm, used=GIB)
+    any_world.write()
+    policy = write_policy(any_world.root, KILL_AFTER_2S)
+    with run(any_world, policy) as running:
         running.wait_passes(2)
-        world_v1.use(over, 9 * GIB)
+        any_world.use(over, 9 * GIB)
         running.wait(ended)
         running.wait_passes(2)
         assert within.is_alive
     (killed,) = running.events("kill_begun")
-    document = _json(world_v1, "replay", "--policy", str(policy))
+    document = _json(any_world, "replay", "--policy", str(policy))
     (only,) = document["actions"]
     assert (only["pod"], only["container"], only["used"]) == ("hog", "main", 9 * GIB)
     assert [each["pid"] for each in only["processes"]] == [over.pid]
     apart_s = datetime.fromisoformat(killed["timestamp"]).timestamp() - datetime.fromisoformat(only["at"]).timestamp()
     assert abs(apart_s) < 1.5
     assert document["then"]["begun"] == 1
-    mild = write_policy(world_v1.root, KILL_AT_ONCE.replace("100%", "20Gi"), name="mild.toml")
-    assert _json(world_v1, "replay", "--policy", str(mild))["actions"] == []
-    told = {each["workload"]["name"]: each for each in _json(world_v1, "recommend", "--policy", str(policy))}
+    mild = write_policy(any_world.root, KILL_AT_ONCE.replace("100%", "20Gi"), name="mild.toml")
+    assert _json(any_world, "replay", "--policy", str(mild))["actions"] == []
+    told = {each["workload"]["name"]: each for each in _json(any_world, "recommend", "--policy", str(policy))}
     assert (told["hog"]["stand"], told["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
     assert (told["calm"]["stand"], told["calm"]["p99_bytes"]) == ("too_much", GIB)
 

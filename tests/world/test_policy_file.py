@@ -50,12 +50,12 @@ def waits(running: Daemon) -> bool:
 
 
 @pytest.mark.parametrize("pause", ["held open", "closed between"])
-def test_half_a_policy_kills_nobody(world_v1: Node, pause: str) -> None:
+def test_half_a_policy_kills_nobody(any_world: Node, pause: str) -> None:
     """Point 20: written in place, with a pause before [protect] and [brakes]: who they protect lives."""
-    spared, hog = over(world_v1, "spared"), over(world_v1, "ns")
-    policy, first, second = texts(world_v1)
+    spared, hog = over(any_world, "spared"), over(any_world, "ns")
+    policy, first, second = texts(any_world)
     time.sleep(SETTLED_S)
-    with run(world_v1, policy, settled=False) as running:
+    with run(any_world, policy, settled=False) as running:
         running.wait_passes(1)
         with contextlib.ExitStack() as stack:
             if pause == "held open":  # longer than a file takes to settle that nobody writes to
@@ -72,18 +72,18 @@ def test_half_a_policy_kills_nobody(world_v1: Node, pause: str) -> None:
         running.wait(lambda _: not hog.is_alive)
         running.wait_passes(2)
     assert spared.is_alive
-    assert [each.namespace for each in actions(world_v1.journal)] == ["ns"]
+    assert [each.namespace for each in actions(any_world.journal)] == ["ns"]
 
 
-def test_half_a_policy_at_startup_kills_nobody(world_v1: Node) -> None:
+def test_half_a_policy_at_startup_kills_nobody(any_world: Node) -> None:
     """Point 20: a daemon that starts while its policy is being written observes until that is complete, and says so."""
-    spared, hog = over(world_v1, "spared"), over(world_v1, "ns")
-    policy, first, second = texts(world_v1)
+    spared, hog = over(any_world, "spared"), over(any_world, "ns")
+    policy, first, second = texts(any_world)
     with contextlib.ExitStack() as stack:
         with policy.open("w", encoding="utf-8") as writer:
             writer.write(first)
             writer.flush()
-            running = stack.enter_context(run(world_v1, policy, settled=False))
+            running = stack.enter_context(run(any_world, policy, settled=False))
             running.wait_passes(2)
             assert waits(running)
             assert "not enforcing: policy_file" in running.get("/readyz")[1]
@@ -96,19 +96,19 @@ def test_half_a_policy_at_startup_kills_nobody(world_v1: Node) -> None:
     assert spared.is_alive
 
 
-def test_no_new_action_by_the_old_policy_while_a_changed_one_waits(world_v1: Node) -> None:
+def test_no_new_action_by_the_old_policy_while_a_changed_one_waits(any_world: Node) -> None:
     """Point 20: a file that has changed may be about to protect: no first signal until it is loaded; SIGHUP loads."""
-    policy, first, second = texts(world_v1)
+    policy, first, second = texts(any_world)
     policy.write_text(first + second, encoding="utf-8")
-    world_v1.write()
-    with run(world_v1, policy, settled=False) as running:
+    any_world.write()
+    with run(any_world, policy, settled=False) as running:
         running.process.send_signal(signal.SIGHUP)
         running.wait(lambda d: d.metric("enforcing") == 1)
         with policy.open("a", encoding="utf-8") as writer:
             writer.write("# more\n")
             writer.flush()
             running.wait(waits)
-            hog = over(world_v1, "ns")
+            hog = over(any_world, "ns")
             running.wait(lambda d: _due(d, "ns"))
             running.wait_passes(2)
             assert hog.is_alive
@@ -150,13 +150,13 @@ def impatient(world: Node, policy: Path, held_s: float) -> Iterator[Daemon]:
         process.wait()
 
 
-def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reported(world_v1: Node) -> None:
+def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reported(any_world: Node) -> None:
     """Point 20: a grace period goes on while the file is waited for; then the policy in force applies again."""
-    hog = over(world_v1, "ns", behaviour="stubborn")
-    policy, first, second = texts(world_v1, grace="2s")
+    hog = over(any_world, "ns", behaviour="stubborn")
+    policy, first, second = texts(any_world, grace="2s")
     policy.write_text(first + second, encoding="utf-8")
     held_s = 5.0
-    with impatient(world_v1, policy, held_s) as running:
+    with impatient(any_world, policy, held_s) as running:
         running.wait(lambda _: hog.terms)
         with policy.open("a", encoding="utf-8") as writer:
             writer.write("# more\n")
@@ -176,12 +176,12 @@ def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reporte
         assert running.status()["health"]["policy_error"] is None
 
 
-def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(world_v1: Node) -> None:
+def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(any_world: Node) -> None:
     """Point 20: the pod that is protected by what is being written lives, although its grace is over before that."""
-    hog = over(world_v1, "ns", behaviour="stubborn")
-    policy, first, second = texts(world_v1, grace="1s")
+    hog = over(any_world, "ns", behaviour="stubborn")
+    policy, first, second = texts(any_world, grace="1s")
     policy.write_text(first + second, encoding="utf-8")
-    with impatient(world_v1, policy, 60.0) as running:
+    with impatient(any_world, policy, 60.0) as running:
         running.wait(lambda _: hog.terms)
         with policy.open("w", encoding="utf-8") as writer:
             writer.write(first)

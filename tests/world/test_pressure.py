@@ -39,33 +39,33 @@ def others_use(world: Node, used: int, *returns: StubReturn) -> None:
     world.show(gpus=(replace(card, total=80 * GIB, base=used),), returns=returns)
 
 
-def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(world_v1: Node) -> None:
+def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(any_world: Node) -> None:
     """Point 36: by rank, the next only after the first one's memory is free, none with room or an unknown counter."""
     guests = {
-        "little": guest(world_v1, "little", 12 * GIB, 0),
-        "much": guest(world_v1, "much", 13 * GIB, 0),
-        "important": guest(world_v1, "important", 14 * GIB, 1000),
-        "within": guest(world_v1, "within", 2 * GIB, 0),
+        "little": guest(any_world, "little", 12 * GIB, 0),
+        "much": guest(any_world, "much", 13 * GIB, 0),
+        "important": guest(any_world, "important", 14 * GIB, 1000),
+        "within": guest(any_world, "within", 2 * GIB, 0),
     }
-    uids = {pod.uid: pod.name for pod in world_v1.pods}
-    world_v1.stub = replace(world_v1.stub, free_delay_ms=700)
+    uids = {pod.uid: pod.name for pod in any_world.pods}
+    any_world.stub = replace(any_world.stub, free_delay_ms=700)
     # Only 4.5 GiB of 80 are free, and nobody can know.
     calls = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo")
-    others_use(world_v1, 34 * GIB, *(StubReturn(call=call, code=999) for call in calls))
-    with run(world_v1, pressing(world_v1)) as running:
+    others_use(any_world, 34 * GIB, *(StubReturn(call=call, code=999) for call in calls))
+    with run(any_world, pressing(any_world)) as running:
         running.wait_passes(2)
         assert [each["memory"]["used"] for each in running.status()["gpus"]] == [None]
-        others_use(world_v1, 14 * GIB)  # 24.5 GiB are free
+        others_use(any_world, 14 * GIB)  # 24.5 GiB are free
         running.wait_passes(1)
         assert _living(guests) == ["important", "little", "much", "within"]
-        assert actions(world_v1.journal) == []
-        others_use(world_v1, 34 * GIB)
+        assert actions(any_world.journal) == []
+        others_use(any_world, 34 * GIB)
         running.wait(lambda _: not guests["much"].is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 2)
         running.wait_passes(2)
         assert _living(guests) == ["important", "within"]
-    assert [uids[each.uid] for each in actions(world_v1.journal)] == ["much", "little"]
-    told = [(name, action) for name, _, action in events(world_v1.journal, "intended", "released")]
+    assert [uids[each.uid] for each in actions(any_world.journal)] == ["much", "little"]
+    told = [(name, action) for name, _, action in events(any_world.journal, "intended", "released")]
     assert told == [("intended", 1), ("released", 1), ("intended", 2), ("released", 2)]
 
 

@@ -54,28 +54,28 @@ def _hog(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
     return tenant
 
 
-def test_a_label_of_the_node_begins_a_stage(world_v1: Node) -> None:
+def test_a_label_of_the_node_begins_a_stage(any_world: Node) -> None:
     """Enforcing, with the switches real, and no kill before the label; afterwards every pod that has not opted out."""
-    hit, spared = _hog(world_v1, "a"), _hog(world_v1, "b")
-    with _here(world_v1, {"a": {}, "b": _OUT}) as running:
+    hit, spared = _hog(any_world, "a"), _hog(any_world, "b")
+    with _here(any_world, {"a": {}, "b": _OUT}) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill", rule="rest") == 1)
         running.wait(lambda d: d.metric("would_act_total", action="kill", rule="not-yet") == 1)
         running.wait_passes(2)
         assert (running.metric("enforcing"), hit.is_alive, spared.is_alive) == (1, True, True)
-        world_v1.mark(labels=_STAGE)
+        any_world.mark(labels=_STAGE)
         running.wait(lambda _: not hit.is_alive)
         running.wait_passes(3)
         assert spared.is_alive
-    assert [(each.namespace, each.result) for each in actions(world_v1.journal)] == [("a", "done")]
+    assert [(each.namespace, each.result) for each in actions(any_world.journal)] == [("a", "done")]
 
 
-def test_its_removal_ends_a_stage_also_in_a_grace(world_v1: Node) -> None:
+def test_its_removal_ends_a_stage_also_in_a_grace(any_world: Node) -> None:
     """Back by one stage: no SIGKILL any more for who has got SIGTERM already."""
-    tenant = _hog(world_v1, "a", "stubborn")
-    with _here(world_v1, {"a": {}}) as running:
-        world_v1.mark(labels=_STAGE)
+    tenant = _hog(any_world, "a", "stubborn")
+    with _here(any_world, {"a": {}}) as running:
+        any_world.mark(labels=_STAGE)
         running.wait(lambda _: tenant.terms)
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted", rule="staged") == 1)
         running.wait_passes(6)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)

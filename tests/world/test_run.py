@@ -22,14 +22,14 @@ from tests.world.test_kill import run
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
-def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_action(world_v1: Node) -> None:
+def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_action(any_world: Node) -> None:
     """While an NVML call hangs /healthz and /readyz answer 503, no action follows, and SIGTERM ends it within 1 s."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=512 * MIB)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
-        world_v1.stub = replace(world_v1.stub, delays=(StubDelay(call=LISTS[2], ms=600_000),))
+        any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=600_000),))
         tenant.used = 9 * GIB
-        world_v1.write()
+        any_world.write()
         running.wait(lambda d: d.get("/healthz")[0] == 503, 30)
         status, reasons = running.get("/readyz")
         assert status == 503
@@ -40,35 +40,35 @@ def test_a_stuck_driver_turns_healthz_to_503_and_leads_to_no_action(world_v1: No
         assert (code, took_s < 1.0) == (0, True)
 
 
-def test_sigkill_follows_the_grace_while_the_driver_hangs(world_v1: Node) -> None:
+def test_sigkill_follows_the_grace_while_the_driver_hangs(any_world: Node) -> None:
     """Point 22: once begun a kill is completed by identity alone; a driver that hangs does not hold it up."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
-        world_v1.show(delays=(StubDelay(call=LISTS[0], ms=600_000),))
+        any_world.show(delays=(StubDelay(call=LISTS[0], ms=600_000),))
         running.wait(lambda _: not tenant.is_alive, 5)
         assert tenant.ended_by == signal.SIGKILL
 
 
 @pytest.mark.parametrize("how", ["rename", "SIGHUP in place", "symlink swap"])
-def test_a_changed_policy_takes_effect(world_v1: Node, how: str) -> None:
+def test_a_changed_policy_takes_effect(any_world: Node, how: str) -> None:
     """A new file, the same file rewritten with SIGHUP, a swapped `..data` symlink: each is read within seconds."""
-    tenant = world_v1.single("hog", used=9 * GIB)
-    folders = [world_v1.root / "1", world_v1.root / "2"]
+    tenant = any_world.single("hog", used=9 * GIB)
+    folders = [any_world.root / "1", any_world.root / "2"]
     for folder, mode in zip(folders, ("observe", "enforce"), strict=True):
         (folder / "written").mkdir(parents=True)
         text = write_policy(folder / "written", KILL_AT_ONCE, mode=mode).read_text(encoding="utf-8")
         (folder / "policy.toml").write_text(text, encoding="utf-8")
-    data = world_v1.root / "..data"
+    data = any_world.root / "..data"
     data.symlink_to("1")
-    policy = world_v1.root / "policy.toml"
+    policy = any_world.root / "policy.toml"
     policy.symlink_to("..data/policy.toml")
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait_passes(2)
         assert tenant.is_alive
         first = _loaded(running)
         if how == "symlink swap":
-            swapped = world_v1.root / "..data_tmp"
+            swapped = any_world.root / "..data_tmp"
             swapped.symlink_to("2")
             swapped.rename(data)
         elif how == "rename":
@@ -86,23 +86,23 @@ def _loaded(running: Daemon) -> str:
     return sha256
 
 
-def test_an_address_in_use_is_exit_1_with_the_remedy(world_v1: Node) -> None:
+def test_an_address_in_use_is_exit_1_with_the_remedy(any_world: Node) -> None:
     """A second daemon on the same port says so and ends."""
-    world_v1.write()
-    policy = write_policy(world_v1.root, WARN_AT_ONCE)
-    with run(world_v1, policy) as running:
+    any_world.write()
+    policy = write_policy(any_world.root, WARN_AT_ONCE)
+    with run(any_world, policy) as running:
         listen = f"127.0.0.1:{running.port}"
-        done = gpu_watchdog("run", "--policy", policy, "--listen", listen, stub=world_v1.stub_file)
+        done = gpu_watchdog("run", "--policy", policy, "--listen", listen, stub=any_world.stub_file)
         assert done.returncode == 1
         assert str(running.port) in done.stderr
         assert "Traceback" not in done.stderr
 
 
-def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
+def test_a_second_daemon_only_observes_and_is_not_ready(any_world: Node) -> None:
     """Point 32: one daemon a node; when the first has gone the second takes over."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    with run(world_v1, policy) as first, run(world_v1, policy) as second:
+    tenant = any_world.single("hog", used=512 * MIB)
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
+    with run(any_world, policy) as first, run(any_world, policy) as second:
         second.wait_passes(1)
         status, reasons = second.get("/readyz")
         assert status == 503
@@ -113,82 +113,82 @@ def test_a_second_daemon_only_observes_and_is_not_ready(world_v1: Node) -> None:
         first.stop()
         second.wait(lambda d: d.metric("enforcing") == 1)
         second.wait(lambda d: d.get("/readyz")[0] == 200)
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         second.wait(lambda _: not tenant.is_alive)
 
 
-def test_without_a_journal_it_only_observes(world_v1: Node) -> None:
+def test_without_a_journal_it_only_observes(any_world: Node) -> None:
     """Points 31 and 37: where the journal can't be opened enforcement is suspended, and the reason is said."""
-    tenant = world_v1.single("hog", used=9 * GIB)
-    world_v1.journal.parent.mkdir()
-    world_v1.journal.mkdir()
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=9 * GIB)
+    any_world.journal.parent.mkdir()
+    any_world.journal.mkdir()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(3)
         assert running.metric("enforcement_suspended", reason="journal") == 1
         assert "journal" in running.get("/readyz")[1]
         assert (tenant.is_alive, tenant.terms) == (True, [])
-        world_v1.journal.rmdir()
+        any_world.journal.rmdir()
         running.wait(lambda _: not tenant.is_alive)
 
 
-def test_outside_the_hosts_pid_namespace_it_only_observes(world_v1: Node) -> None:
+def test_outside_the_hosts_pid_namespace_it_only_observes(any_world: Node) -> None:
     """Point 37: PIDs that NVML speaks may mean other processes there; `[safety]` can allow it."""
-    tenant = world_v1.single("hog", used=9 * GIB)
+    tenant = any_world.single("hog", used=9 * GIB)
     elsewhere = ("unshare", "--pid", "--fork", "--kill-child")
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE), prefix=elsewhere) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=elsewhere) as running:
         running.wait_passes(2)
         assert running.metric("enforcement_suspended", reason="pid_namespace") == 1
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
-def test_a_lost_gpu_leaves_the_others_alone(world_v1: Node) -> None:
+def test_a_lost_gpu_leaves_the_others_alone(any_world: Node) -> None:
     """One card that falls off the bus is `gpu_up 0` and a gap; who is over on the other is still killed."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    (first,) = world_v1.stub.gpus
+    tenant = any_world.single("hog", used=512 * MIB)
+    (first,) = any_world.stub.gpus
     second = replace(first, uuid=GPU[:-1] + "1")
-    world_v1.show(gpus=(first, second))
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    any_world.show(gpus=(first, second))
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
         lost = StubReturn(call="*", code=15, gpu=second.uuid)
-        world_v1.show(returns=(lost,))
+        any_world.show(returns=(lost,))
         running.wait(lambda d: d.metric("gpu_up", gpu=second.uuid) == 0)
         assert running.metric("gpu_up", gpu=first.uuid) == 1
         assert running.metric("gpu_memory_used_bytes", gpu=second.uuid) is None
         assert any(second.uuid in gap["what"] for gap in running.status()["gaps"])
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda _: not tenant.is_alive)
 
 
-def test_the_driver_goes_away_and_comes_back(world_v1: Node) -> None:
+def test_the_driver_goes_away_and_comes_back(any_world: Node) -> None:
     """A driver that is unloaded is a gap and `not ready`; when it is back the daemon goes on by itself."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    whole = world_v1.stub
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    tenant = any_world.single("hog", used=512 * MIB)
+    whole = any_world.stub
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
-        world_v1.stub = replace(whole, returns=(StubReturn(call="*", code=9),))
-        world_v1.write()
+        any_world.stub = replace(whole, returns=(StubReturn(call="*", code=9),))
+        any_world.write()
         running.wait(lambda d: d.get("/readyz")[0] == 503)
         assert running.get("/healthz")[0] == 200
         assert tenant.is_alive
-        world_v1.stub = replace(whole, driver="570.00.00")
-        world_v1.write()
+        any_world.stub = replace(whole, driver="570.00.00")
+        any_world.write()
         running.wait(lambda d: d.get("/readyz")[0] == 200)
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda _: not tenant.is_alive)
 
 
-def test_the_signal_follows_within_the_interval_and_50_ms(world_v1: Node) -> None:
+def test_the_signal_follows_within_the_interval_and_50_ms(any_world: Node) -> None:
     """With `for = "0s"` and `interval = "1s"` a limit that is crossed leads to a signal within 1.05 s (median of 7)."""
-    pods = [world_v1.pod(f"hog-{number}", ("main", "1Gi")) for number in range(7)]
-    tenants = [world_v1.start(pod, used=512 * MIB) for pod in pods]
-    world_v1.write()
+    pods = [any_world.pod(f"hog-{number}", ("main", "1Gi")) for number in range(7)]
+    tenants = [any_world.start(pod, used=512 * MIB) for pod in pods]
+    any_world.write()
     took = []
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         for number, tenant in enumerate(tenants):
             time.sleep(0.13 * number)
             began = boottime_s()
-            world_v1.use(tenant, 9 * GIB)
+            any_world.use(tenant, 9 * GIB)
             running.wait(lambda _, tenant=tenant: tenant.terms)  # type: ignore[misc]
             took.append(tenant.terms[0] - began)
     sys.stdout.write(f"allocation to SIGTERM, s: {sorted(round(each, 3) for each in took)}\n")
@@ -196,17 +196,17 @@ def test_the_signal_follows_within_the_interval_and_50_ms(world_v1: Node) -> Non
     assert min(took) >= 0
 
 
-def test_a_recycled_pid_is_another_process(world_v1: Node) -> None:
+def test_a_recycled_pid_is_another_process(any_world: Node) -> None:
     """Point 11: a neighbour that gets the PID of an offender that has ended is not taken for it.
 
     In a small PID namespace the next PID can be chosen, so the very same one is given out again.
     """
-    hog, calm = world_v1.pod("hog", ("main", "1Gi")), world_v1.pod("calm", ("main", "1Gi"))
-    world_v1.write()
+    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("calm", ("main", "1Gi"))
+    any_world.write()
     policy = write_policy(
-        world_v1.root, KILL_AT_ONCE.replace('"0s"', '"3s"', 1), more="\n[safety]\nforeign_pid_namespace = true\n"
+        any_world.root, KILL_AT_ONCE.replace('"0s"', '"3s"', 1), more="\n[safety]\nforeign_pid_namespace = true\n"
     )
-    arguments = [str(world_v1.root), str(policy), hog.cgroup(hog.containers[0]), calm.cgroup(calm.containers[0])]
+    arguments = [str(any_world.root), str(policy), hog.cgroup(hog.containers[0]), calm.cgroup(calm.containers[0])]
     unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     done = subprocess.run(
         [*unshare, sys.executable, "-m", "tests.world.recycled_pid", *arguments],
@@ -220,24 +220,24 @@ def test_a_recycled_pid_is_another_process(world_v1: Node) -> None:
     assert done.stdout.splitlines()[-1] == "the neighbour lives under the offender's PID"
 
 
-def test_nothing_is_left_open_over_many_passes(world_v1: Node) -> None:
+def test_nothing_is_left_open_over_many_passes(any_world: Node) -> None:
     """Descriptors: processes that come and go leave none behind in the daemon."""
-    hog = world_v1.pod("hog", ("main", "8Gi"))
-    world_v1.write()
-    with run(world_v1, write_policy(world_v1.root, WARN_AT_ONCE)) as running:
+    hog = any_world.pod("hog", ("main", "8Gi"))
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, WARN_AT_ONCE)) as running:
         running.wait_passes(2)
         before = _pidfds(running)
         for _ in range(5):
-            tenants = [world_v1.start(hog, used=10 * MIB) for _ in range(4)]
-            world_v1.write()
+            tenants = [any_world.start(hog, used=10 * MIB) for _ in range(4)]
+            any_world.write()
             running.wait_passes(1)
             for tenant in tenants:
                 tenant.process.kill()
                 tenant.process.wait()
                 tenant.used = 0  # the stub runs in the daemon and holds whom it lists
-            world_v1.write()
+            any_world.write()
         running.wait_passes(1)
-        world_v1.write()  # the stub lets go of whom it listed when it reads its file again
+        any_world.write()  # the stub lets go of whom it listed when it reads its file again
         running.wait_passes(2)
         assert (before, _pidfds(running)) == (0, 0)
 
@@ -251,29 +251,29 @@ def _pidfds(running: Daemon) -> int:
     return count
 
 
-def test_a_policy_that_stops_parsing_changes_nothing(world_v1: Node) -> None:
+def test_a_policy_that_stops_parsing_changes_nothing(any_world: Node) -> None:
     """A broken file while the daemon runs: the last good policy goes on, a metric and the log say so."""
-    tenant = world_v1.single("hog", used=512 * MIB)
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
-    with run(world_v1, policy) as running:
+    tenant = any_world.single("hog", used=512 * MIB)
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
+    with run(any_world, policy) as running:
         running.wait_passes(1)
         before = _loaded(running)
-        write_policy(world_v1.root, KILL_AT_ONCE.replace("2s", "soon"))
+        write_policy(any_world.root, KILL_AT_ONCE.replace("2s", "soon"))
         running.wait(lambda d: d.metric("policy_last_reload_successful") == 0)
         (refused,) = running.events("policy_refused")
         assert "rule[0].step[0].grace" in refused["message"]
         assert _loaded(running) == before
-        world_v1.use(tenant, 9 * GIB)
+        any_world.use(tenant, 9 * GIB)
         running.wait(lambda _: not tenant.is_alive)
-        write_policy(world_v1.root, KILL_AT_ONCE)
+        write_policy(any_world.root, KILL_AT_ONCE)
         running.wait(lambda d: d.metric("policy_last_reload_successful") == 1)
 
 
-def test_an_invalid_policy_at_start_is_exit_1_with_the_report(world_v1: Node) -> None:
+def test_an_invalid_policy_at_start_is_exit_1_with_the_report(any_world: Node) -> None:
     """The report of `check`, on stderr, and nothing started."""
-    world_v1.write()
-    policy = write_policy(world_v1.root, KILL_AT_ONCE.replace("kill", "slay"))
-    done = gpu_watchdog("run", "--policy", policy, "--listen", "127.0.0.1:0", stub=world_v1.stub_file)
+    any_world.write()
+    policy = write_policy(any_world.root, KILL_AT_ONCE.replace("kill", "slay"))
+    done = gpu_watchdog("run", "--policy", policy, "--listen", "127.0.0.1:0", stub=any_world.stub_file)
     assert done.returncode == 1
     assert "rule[0].step[0].do" in done.stderr
     assert "Traceback" not in done.stderr

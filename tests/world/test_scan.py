@@ -52,31 +52,31 @@ def test_scan_has_the_numbers_of_the_node(world: Node) -> None:
     assert (got["node"], got["mode"], got["enforcing"], got["gaps"]) == ("n1", "enforce", False, [])
 
 
-def test_scan_without_policy_and_pods(world_v1: Node) -> None:
+def test_scan_without_policy_and_pods(any_world: Node) -> None:
     """Without a policy a built-in one observes; without pods every process of a pod is of an unknown one."""
-    over = world_v1.single("hog", used=9 * GIB)
-    got = scan(world_v1)
+    over = any_world.single("hog", used=9 * GIB)
+    got = scan(any_world)
     assert got["mode"] == "observe"
     assert [(each["pid"], each["reason"]) for each in got["unattributed"]] == [(over.pid, "unknown_pod")]
 
 
-def test_scan_never_acts(world_v1: Node) -> None:
+def test_scan_never_acts(any_world: Node) -> None:
     """A scan under an enforcing policy that would kill at once leaves everybody alone and opens no journal."""
-    over = world_v1.single("hog", used=9 * GIB)
-    policy = write_policy(world_v1.root, 'above = "100%"\nfor = "0s"\ndo = "kill"\ngrace = "0s"')
-    before = set(world_v1.root.rglob("*"))
-    (account,) = scan(world_v1, "--policy", policy, "--pods", world_v1.pods_file, "--node", "n1")["accounts"]
+    over = any_world.single("hog", used=9 * GIB)
+    policy = write_policy(any_world.root, 'above = "100%"\nfor = "0s"\ndo = "kill"\ngrace = "0s"')
+    before = set(any_world.root.rglob("*"))
+    (account,) = scan(any_world, "--policy", policy, "--pods", any_world.pods_file, "--node", "n1")["accounts"]
     assert (account["verdict"], over.is_alive) == ("over", True)
-    assert set(world_v1.root.rglob("*")) == before
+    assert set(any_world.root.rglob("*")) == before
 
 
-def test_every_option_comes_from_the_environment_too(world_v1: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_option_comes_from_the_environment_too(any_world: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each option is also `GPU_WATCHDOG_...`; the node's name `NODE_NAME` too."""
-    world_v1.single("hog", used=9 * GIB)
-    monkeypatch.setenv("GPU_WATCHDOG_POLICY", str(write_policy(world_v1.root, KILL_AFTER_2S)))
-    monkeypatch.setenv("GPU_WATCHDOG_PODS", str(world_v1.pods_file))
+    any_world.single("hog", used=9 * GIB)
+    monkeypatch.setenv("GPU_WATCHDOG_POLICY", str(write_policy(any_world.root, KILL_AFTER_2S)))
+    monkeypatch.setenv("GPU_WATCHDOG_PODS", str(any_world.pods_file))
     monkeypatch.setenv("NODE_NAME", "n1")
-    got = scan(world_v1)
+    got = scan(any_world)
     assert (got["node"], got["mode"], got["accounts"][0]["verdict"]) == ("n1", "enforce", "over")
 
 

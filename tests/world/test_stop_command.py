@@ -22,38 +22,38 @@ def call(world: Node, running: Daemon, name: str, *more: str) -> subprocess.Comp
     return gpu_watchdog(name, *where, *more, stub=world.stub_file)
 
 
-def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(world_v1: Node) -> None:
+def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(any_world: Node) -> None:
     """Points 26 and 33: who has got SIGTERM lives; the daemon has seen it; after `resume` the ladder runs again."""
-    tenant = world_v1.single("hog", used=9 * GIB, behaviour="stubborn")
-    with run(world_v1, write_policy(world_v1.root, STUBBORN)) as running:
+    tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
+    with run(any_world, write_policy(any_world.root, STUBBORN)) as running:
         running.wait(lambda _: tenant.terms)
-        done = call(world_v1, running, "stop", "--why", "a test")
+        done = call(any_world, running, "stop", "--why", "a test")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("Stopped: ")
-        assert f"has seen {world_v1.journal.parent / 'stop'}" in done.stdout
+        assert f"has seen {any_world.journal.parent / 'stop'}" in done.stdout
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert running.metric("enforcement_suspended", reason="stop_file") == 1
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         running.wait_passes(5)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert "already existed" in call(world_v1, running, "stop").stdout
-        done = call(world_v1, running, "resume")
+        assert "already existed" in call(any_world, running, "stop").stdout
+        done = call(any_world, running, "resume")
         assert (done.returncode, done.stderr) == (0, "")
         assert "a test" in done.stdout
         assert "n1 enforces" in done.stdout
         running.wait(lambda _: not tenant.is_alive)
-    first, second = actions(world_v1.journal)
+    first, second = actions(any_world.journal)
     assert first.began_s < second.began_s
     assert len(tenant.terms) == 2
 
 
-def test_it_is_shown_at_once_however_long_the_interval_is(world_v1: Node) -> None:
+def test_it_is_shown_at_once_however_long_the_interval_is(any_world: Node) -> None:
     """With a cycle every five minutes the switch brings one forward, so that the operator sees that it is in effect."""
-    world_v1.write()
-    policy = write_policy(world_v1.root, SLOW)
+    any_world.write()
+    policy = write_policy(any_world.root, SLOW)
     policy.write_text(policy.read_text(encoding="utf-8").replace('"1s"', '"5m"', 1), encoding="utf-8")
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("enforcing") == 1)
-        assert "has seen " in call(world_v1, running, "stop").stdout
+        assert "has seen " in call(any_world, running, "stop").stdout
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
-        assert "n1 enforces" in call(world_v1, running, "resume").stdout
+        assert "n1 enforces" in call(any_world, running, "resume").stdout

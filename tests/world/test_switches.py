@@ -67,50 +67,50 @@ def over(world: Node, *namespaces: str, behaviour: str = "plain") -> list[Tenant
 
 
 @pytest.fixture(autouse=True)
-def _unmarked(world_v1: Node) -> None:
+def _unmarked(any_world: Node) -> None:
     """The node's own object has nothing to tell at first."""
-    world_v1.mark()
+    any_world.mark()
 
 
 @pytest.mark.parametrize("how", ["policy", "stop file", "annotation"])
-def test_no_kill_before_the_ladder_has_run_again(world_v1: Node, how: str) -> None:
+def test_no_kill_before_the_ladder_has_run_again(any_world: Node, how: str) -> None:
     """Points 20 and 37: accounts long over when enforcement begins, by whatever switch, get all of it.
 
     What was only planned until then does not count for the brakes: the three that the node allows are killed.
     """
     brakes = '\n[brakes]\nnode = "3 per 10m"\n'
-    tenants = over(world_v1, "a", "a", "a")
+    tenants = over(any_world, "a", "a", "a")
     if how != "policy":
-        switch(world_v1, how, off=True)
-    policy = ruled(world_v1, ("a", ""), mode="observe" if how == "policy" else "enforce", more=brakes)
-    with here(world_v1, policy) as running:
+        switch(any_world, how, off=True)
+    policy = ruled(any_world, ("a", ""), mode="observe" if how == "policy" else "enforce", more=brakes)
+    with here(any_world, policy) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 3)
         running.wait_passes(2)
         assert (running.metric("enforcing"), all(each.is_alive for each in tenants)) == (0, True)
         switched_s = boottime_s()
         if how == "policy":
-            ruled(world_v1, ("a", ""), more=brakes)
+            ruled(any_world, ("a", ""), more=brakes)
         else:
-            switch(world_v1, how, off=False)
+            switch(any_world, how, off=False)
         running.wait(lambda _: not any(each.is_alive for each in tenants))
-    begun_s = [each.began_s - switched_s for each in actions(world_v1.journal)]
+    begun_s = [each.began_s - switched_s for each in actions(any_world.journal)]
     assert len(begun_s) == 3
     assert min(begun_s) >= FOR_S
 
 
-def test_rules_that_begin_to_act_give_the_whole_ladder_too(world_v1: Node) -> None:
+def test_rules_that_begin_to_act_give_the_whole_ladder_too(any_world: Node) -> None:
     """Point 20: a rule whose `mode` is taken away, and one whose hours begin, after its pods have long been over."""
-    tenants = over(world_v1, "trial", "trial", "day", "day")
-    never = hours(world_v1, "Never", "12:00-18:00", time.time() + 4 * 3600)
-    policy = ruled(world_v1, ("trial", 'mode = "observe"'), ("day", never))
-    with here(world_v1, policy) as running:
+    tenants = over(any_world, "trial", "trial", "day", "day")
+    never = hours(any_world, "Never", "12:00-18:00", time.time() + 4 * 3600)
+    policy = ruled(any_world, ("trial", 'mode = "observe"'), ("day", never))
+    with here(any_world, policy) as running:
         running.wait(lambda d: _would_kill(d, "trial") == _would_kill(d, "day") == 2)
         running.wait_passes(2)
         assert (running.metric("enforcing"), all(each.is_alive for each in tenants)) == (1, True)
         switched_s, noon_s = boottime_s(), math.ceil(time.time()) + 2
-        ruled(world_v1, ("trial", ""), ("day", hours(world_v1, "Soon", "12:00-18:00", noon_s)))
+        ruled(any_world, ("trial", ""), ("day", hours(any_world, "Soon", "12:00-18:00", noon_s)))
         running.wait(lambda _: not any(each.is_alive for each in tenants))
-    found = actions(world_v1.journal)
+    found = actions(any_world.journal)
     assert sorted(each.namespace for each in found) == ["day", "day", "trial", "trial"]
     assert min(each.began_s for each in found if each.namespace == "trial") - switched_s >= FOR_S
     # 50 ms: the wall clock may be slewed while `for` is counted.
@@ -121,45 +121,45 @@ def _would_kill(running: Daemon, rule: str) -> float | None:
     return running.metric("would_act_total", action="kill", rule=rule)
 
 
-def test_a_pod_that_is_spared_meanwhile_survives_the_grace_period(world_v1: Node) -> None:
+def test_a_pod_that_is_spared_meanwhile_survives_the_grace_period(any_world: Node) -> None:
     """Points 20, 27, 28, 33: a rule that turns to observe, hours that end, a pod protected or deleted: no SIGKILL."""
     names = ("mode", "hours", "spared", "ending", "gone", "rest")
-    tenants = dict(zip(names, over(world_v1, *names, behaviour="stubborn"), strict=True))
+    tenants = dict(zip(names, over(any_world, *names, behaviour="stubborn"), strict=True))
     protect = '\n[protect]\nannotation = "example.com/spare"\n'
-    policy = ruled(world_v1, *((name, "") for name in names), grace="5s", more=protect)
-    with here(world_v1, policy) as running:
+    policy = ruled(any_world, *((name, "") for name in names), grace="5s", more=protect)
+    with here(any_world, policy) as running:
         running.wait(lambda _: all(each.terms for each in tenants.values()))
         noon_s = math.ceil(time.time()) + 1
-        rules = {"mode": 'mode = "observe"', "hours": hours(world_v1, "Soon", "06:00-12:00", noon_s)}
-        ruled(world_v1, *((name, rules.get(name, "")) for name in names), grace="5s", more=protect)
-        world_v1.pods[names.index("spared")].metadata = {"annotations": {"example.com/spare": "yes"}}
+        rules = {"mode": 'mode = "observe"', "hours": hours(any_world, "Soon", "06:00-12:00", noon_s)}
+        ruled(any_world, *((name, rules.get(name, "")) for name in names), grace="5s", more=protect)
+        any_world.pods[names.index("spared")].metadata = {"annotations": {"example.com/spare": "yes"}}
         soon = datetime.now(UTC) + timedelta(seconds=60)
         deletion = {"deletionTimestamp": soon.strftime("%Y-%m-%dT%H:%M:%SZ"), "deletionGracePeriodSeconds": 60}
-        world_v1.pods[names.index("ending")].metadata = deletion
-        del world_v1.pods[names.index("gone")]
-        world_v1.write()
+        any_world.pods[names.index("ending")].metadata = deletion
+        del any_world.pods[names.index("gone")]
+        any_world.write()
         running.wait(lambda _: not tenants["rest"].is_alive)
         running.wait_passes(2)
     assert {name: (each.is_alive, len(each.terms)) for name, each in tenants.items()} == {
         **dict.fromkeys(names[:-1], (True, 1)),
         "rest": (False, 1),
     }
-    results = {each.namespace: each.result for each in actions(world_v1.journal)}
+    results = {each.namespace: each.result for each in actions(any_world.journal)}
     assert results == {**dict.fromkeys(names[:-1], "interrupted"), "rest": "done"}
-    assert len(actions(world_v1.journal)) == len(names)
+    assert len(actions(any_world.journal)) == len(names)
     told = {line["namespace"]: line["message"] for line in running.events("kill_ended")}
     assert "gone" in told["gone"]
     assert "terminating" in told["ending"]
 
 
 @pytest.mark.parametrize("how", ["stop file", "annotation"])
-def test_a_switch_ends_a_grace_period_within_two_seconds(world_v1: Node, how: str) -> None:
+def test_a_switch_ends_a_grace_period_within_two_seconds(any_world: Node, how: str) -> None:
     """Point 33: within 2 s, and no SIGKILL while it lasts; afterwards the whole ladder, down to another SIGTERM."""
-    (tenant,) = over(world_v1, "a", behaviour="stubborn")
-    with here(world_v1, ruled(world_v1, ("a", ""), grace="2s")) as running:
+    (tenant,) = over(any_world, "a", behaviour="stubborn")
+    with here(any_world, ruled(any_world, ("a", ""), grace="2s")) as running:
         running.wait(lambda _: tenant.terms)
         switched_s = boottime_s()
-        switch(world_v1, how, off=True)
+        switch(any_world, how, off=True)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
         assert boottime_s() - switched_s < 2
         reason = how.replace(" ", "_") if how == "stop file" else "node_annotation"
@@ -167,44 +167,44 @@ def test_a_switch_ends_a_grace_period_within_two_seconds(world_v1: Node, how: st
         assert running.metric("enforcement_suspended", reason=reason) == 1
         _sleep_until(lambda: boottime_s() > tenant.terms[0] + 3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
-        assert [each.result for each in actions(world_v1.journal)] == ["interrupted"]
+        assert [each.result for each in actions(any_world.journal)] == ["interrupted"]
         removed_s = boottime_s()
-        switch(world_v1, how, off=False)
+        switch(any_world, how, off=False)
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
     first, second = tenant.terms
     assert first < removed_s
     assert second - removed_s >= FOR_S
-    assert [each.result for each in actions(world_v1.journal)] == ["interrupted", "done"]
-    told = [name for name, _, action in events(world_v1.journal, "intended", "signalled", "kill_ended") if action == 1]
+    assert [each.result for each in actions(any_world.journal)] == ["interrupted", "done"]
+    told = [name for name, _, action in events(any_world.journal, "intended", "signalled", "kill_ended") if action == 1]
     assert told == ["intended", "signalled", "kill_ended"]
 
 
-def test_the_annotation_never_turns_enforcement_on(world_v1: Node) -> None:
+def test_the_annotation_never_turns_enforcement_on(any_world: Node) -> None:
     """Point 33: another value is ignored, with one warning that names it; and what observes goes on observing."""
-    (tenant,) = over(world_v1, "a")
-    world_v1.mark(annotations={"gpu-memory-watchdog/mode": "enforce"})
-    with here(world_v1, ruled(world_v1, ("a", ""), mode="observe")) as running:
+    (tenant,) = over(any_world, "a")
+    any_world.mark(annotations={"gpu-memory-watchdog/mode": "enforce"})
+    with here(any_world, ruled(any_world, ("a", ""), mode="observe")) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
         running.wait_passes(3)
         assert (tenant.is_alive, running.metric("enforcing")) == (True, 0)
-        ruled(world_v1, ("a", ""))
+        ruled(any_world, ("a", ""))
         running.wait(lambda _: not tenant.is_alive)
         told = [line["message"] for line in running.log() if "gpu-memory-watchdog/mode" in line["message"]]
     (warning,) = told
     assert "gpu-memory-watchdog/mode is ignored: it is 'enforce'" in warning
 
 
-def test_a_node_that_cannot_be_read_may_say_stop(world_v1: Node) -> None:
+def test_a_node_that_cannot_be_read_may_say_stop(any_world: Node) -> None:
     """Point 33: as with a stop file that can't be seen no action is taken; once read, what was read last holds."""
-    (tenant,) = over(world_v1, "a")
-    world_v1.node_file.unlink()
-    with here(world_v1, ruled(world_v1, ("a", ""))) as running:
+    (tenant,) = over(any_world, "a")
+    any_world.node_file.unlink()
+    with here(any_world, ruled(any_world, ("a", ""))) as running:
         running.wait_passes(4)
         assert (tenant.is_alive, running.status()["suspended"]) == (True, ["node_unknown"])
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda d: d.metric("enforcing") == 1)
-        world_v1.node_file.unlink()
+        any_world.node_file.unlink()
         running.wait(lambda _: not tenant.is_alive)
 
 

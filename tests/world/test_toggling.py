@@ -60,21 +60,21 @@ def killed(running: Daemon) -> bool:
     ids=["a label, between two rules", "an annotation, by a byte", "a label, between pod and container"],
 )
 def test_a_tenant_that_toggles_is_killed_all_the_same(
-    world_v1: Node, kinds: tuple[str, str], declared: str | None, writes: tuple[dict[str, Any], ...]
+    any_world: Node, kinds: tuple[str, str], declared: str | None, writes: tuple[dict[str, Any], ...]
 ) -> None:
     """Point 15: a pod that is rewritten whenever its kill is less than a second away is killed in a few rounds.
 
     Where a change reset the 3 s, the rewriting would go on for ever.
     """
-    hog = world_v1.pod("hog", ("main", declared))
+    hog = any_world.pod("hog", ("main", declared))
     hog.metadata = writes[0]
-    over = world_v1.start(hog, used=9 * GIB)
-    world_v1.write()
-    policy = write(world_v1.root, *(rule(tier, account) for tier, account in zip("ab", kinds, strict=True)))
-    with run(world_v1, policy) as running:
+    over = any_world.start(hog, used=9 * GIB)
+    any_world.write()
+    policy = write(any_world.root, *(rule(tier, account) for tier, account in zip("ab", kinds, strict=True)))
+    with run(any_world, policy) as running:
         for metadata in itertools.islice(itertools.cycle(writes), 8):
             hog.metadata = metadata
-            world_v1.write()
+            any_world.write()
             running.wait_passes(2)
             running.wait(lambda d: not over.is_alive or _is_close(d))
         assert not over.is_alive, "it toggled eight times and was never killed"
@@ -86,20 +86,20 @@ def _is_close(running: Daemon) -> bool:
     return any(each["withheld_by"] is None and each["due_in_s"] < 1 for each in running.status()["plan"])
 
 
-def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(world_v1: Node) -> None:
+def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(any_world: Node) -> None:
     """Point 15: time under a rule that is not concerned is no time under a stricter one, also where it warned."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
+    hog = any_world.pod("hog", ("main", "1Gi"))
     hog.metadata = marks("b")
-    over = world_v1.start(hog, used=2 * GIB)
-    world_v1.write()
+    over = any_world.start(hog, used=2 * GIB)
+    any_world.write()
     warn = '[[rule.step]]\nabove = "100%"\nfor = "0s"\ndo = "warn"\n'
     lenient = rule("b", for_s=1).replace("[[rule.step]]", f"{warn}[[rule.step]]").replace("100%", "900%", 2)
     lenient = lenient.replace("900%", "100%", 1)
-    with run(world_v1, write(world_v1.root, rule("a"), lenient)) as running:
+    with run(any_world, write(any_world.root, rule("a"), lenient)) as running:
         running.wait(lambda d: d.metric("actions_total", action="warn", result="done", rule="b") == 1.0)
         running.wait_passes(4)
         hog.metadata = marks("a")
-        world_v1.write()
+        any_world.write()
         running.wait(lambda d: any(entry["rule"] == "a" for entry in d.status()["plan"]))
         (entry,) = running.status()["plan"]
         assert entry["due_in_s"] > 1.5
@@ -107,19 +107,19 @@ def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(world_
         running.wait(killed)
 
 
-def test_no_warning_is_announced_for_after_the_kill(world_v1: Node) -> None:
+def test_no_warning_is_announced_for_after_the_kill(any_world: Node) -> None:
     """Point 17: before, in and after its grace period no surface speaks of the warning that would come later."""
-    hog = world_v1.pod("hog", ("main", "1Gi"))
+    hog = any_world.pod("hog", ("main", "1Gi"))
     hog.metadata = marks("a")
-    over = world_v1.start(hog, used=9 * GIB, behaviour="stubborn")
-    world_v1.write()
+    over = any_world.start(hog, used=9 * GIB, behaviour="stubborn")
+    any_world.write()
     late = '[[rule.step]]\nabove = "100%"\nfor = "30s"\ndo = "warn"\n[[rule.step]]'
     kill_first = rule("a", for_s=2).replace('grace = "0s"', 'grace = "2s"').replace("[[rule.step]]", late)
-    with run(world_v1, write(world_v1.root, kill_first)) as running:
+    with run(any_world, write(any_world.root, kill_first)) as running:
         running.wait(lambda d: d.status()["plan"])
         while over.is_alive:
             assert {entry["do"] for entry in running.status()["plan"]} <= {"kill"}
-            assert "warning" not in text(ask(world_v1, running, "ns/hog")).lower()
+            assert "warning" not in text(ask(any_world, running, "ns/hog")).lower()
             assert "warn in" not in running.get("/")[1].lower()
         running.wait(killed)
-        assert "warning" not in text(ask(world_v1, running, "ns/hog")).lower()
+        assert "warning" not in text(ask(any_world, running, "ns/hog")).lower()

@@ -67,54 +67,54 @@ def test_an_init_phase_that_is_over_is_no_limit(world: Node) -> None:
         assert stands(running, pod) == ("unknown", 9 * GIB)
 
 
-def test_labels_that_disappear_make_no_share_the_default(world_v1: Node) -> None:
+def test_labels_that_disappear_make_no_share_the_default(any_world: Node) -> None:
     """Points 5 and 6: without them the size of a share is unknown, and the default is for those that have none."""
-    pod = world_v1.pod("trainer", ("main", None))
+    pod = any_world.pod("trainer", ("main", None))
     pod.containers[0].resources = {"nvidia.com/gpu.shared": "2"}
-    tenant = world_v1.start(pod, used=15 * GIB)
-    world_v1.write()
-    world_v1.mark(labels={"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"})
-    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE), SHARED)
-    with run(world_v1, policy, more=("--node-object", world_v1.node_file)) as running:
+    tenant = any_world.start(pod, used=15 * GIB)
+    any_world.write()
+    any_world.mark(labels={"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"})
+    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE), SHARED)
+    with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
         assert stands(running, pod) == ("within", (40 * GIB - 512 * MIB) // 2)
-        world_v1.mark()
+        any_world.mark()
         running.wait(lambda d: stands(d, pod) == ("unknown", None))
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["lost", "not counted"])
-def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(world_v1: Node, counted: bool) -> None:
+def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(any_world: Node, counted: bool) -> None:
     """Point 6: 60Gi are more than the card that is left, and were promised by the scheduler all the same."""
-    pod = world_v1.pod("trainer", ("main", "60Gi"))
-    tenant = world_v1.start(pod, used=30 * GIB)
-    first = world_v1.stub.gpus[0]
-    world_v1.show(gpus=(first, SECOND))
-    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE))
-    with run(world_v1, policy) as running:
+    pod = any_world.pod("trainer", ("main", "60Gi"))
+    tenant = any_world.start(pod, used=30 * GIB)
+    first = any_world.stub.gpus[0]
+    any_world.show(gpus=(first, SECOND))
+    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE))
+    with run(any_world, policy) as running:
         assert stands(running, pod) == ("within", 60 * GIB)
-    lost = replace(world_v1.stub, returns=(LOST,)) if counted else replace(world_v1.stub, gpus=(first,))
-    world_v1.stub = lost
-    world_v1.write()
-    with run(world_v1, policy) as running:
+    lost = replace(any_world.stub, returns=(LOST,)) if counted else replace(any_world.stub, gpus=(first,))
+    any_world.stub = lost
+    any_world.write()
+    with run(any_world, policy) as running:
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
         assert stands(running, pod) == ("within", 60 * GIB)
 
 
-def test_on_two_cards_of_one_uuid_no_pod_is_judged(world_v1: Node) -> None:
+def test_on_two_cards_of_one_uuid_no_pod_is_judged(any_world: Node) -> None:
     """Point 13: the second card's process does not use nothing, nor the first card's all there is: both are unknown."""
-    pods = [world_v1.pod(name, ("main", "1Gi")) for name in ("first", "second")]
-    first, second = (world_v1.start(pod, used=GIB) for pod in pods)
-    (card,) = world_v1.stub.gpus
+    pods = [any_world.pod(name, ("main", "1Gi")) for name in ("first", "second")]
+    first, second = (any_world.start(pod, used=GIB) for pod in pods)
+    (card,) = any_world.stub.gpus
 
     def show(says: str | None) -> None:
         one, other = (replace(card, processes=(StubProcess(pid=each.pid, used=9 * GIB),)) for each in (first, second))
-        replace(world_v1.stub, gpus=(one, replace(other, uuid=SECOND.uuid, says=says))).write(world_v1.stub_file)
+        replace(any_world.stub, gpus=(one, replace(other, uuid=SECOND.uuid, says=says))).write(any_world.stub_file)
 
-    world_v1.write()
+    any_world.write()
     show(says=card.uuid)
-    with run(world_v1, write_policy(world_v1.root, KILL_AT_ONCE)) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(3)
         assert nobody_was_hit(first, second)
         assert [stands(running, pod) for pod in pods] == [("unknown", GIB)] * 2
@@ -126,32 +126,32 @@ def test_on_two_cards_of_one_uuid_no_pod_is_judged(world_v1: Node) -> None:
 
 
 @pytest.mark.parametrize("how", ["driver", "label", "capacity"])
-def test_an_annotation_is_not_judged_by_the_cards_that_are_left(world_v1: Node, how: str) -> None:
+def test_an_annotation_is_not_judged_by_the_cards_that_are_left(any_world: Node, how: str) -> None:
     """Point 6: whether 60Gi can be true is open while the driver or the node counts a card that is not visible."""
-    pod = world_v1.pod("trainer", ("main", None), metadata={"annotations": {"vram": "60Gi"}})
-    tenant = world_v1.start(pod, used=30 * GIB)
+    pod = any_world.pod("trainer", ("main", None), metadata={"annotations": {"vram": "60Gi"}})
+    tenant = any_world.start(pod, used=30 * GIB)
     if how == "driver":
-        world_v1.stub = replace(world_v1.stub, gpus=(*world_v1.stub.gpus, SECOND), returns=(LOST,))
-    world_v1.write()
-    world_v1.mark(
+        any_world.stub = replace(any_world.stub, gpus=(*any_world.stub.gpus, SECOND), returns=(LOST,))
+    any_world.write()
+    any_world.mark(
         labels={"nvidia.com/gpu.count": "2"} if how == "label" else {},
         capacity={"nvidia.com/gpu": "2"} if how == "capacity" else {},
     )
-    policy = with_default(write_policy(world_v1.root, KILL_AT_ONCE), NOTED)
-    with run(world_v1, policy, more=("--node-object", world_v1.node_file)) as running:
+    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE), NOTED)
+    with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
         assert stands(running, pod) == ("unknown", None)
 
 
-def test_a_later_rule_kills_nobody_while_labels_are_not_known(world_v1: Node) -> None:
+def test_a_later_rule_kills_nobody_while_labels_are_not_known(any_world: Node) -> None:
     """Until the namespaces are known their pods are left alone, which is a gap; then the rule that applies acts."""
-    tenant = world_v1.single("hog", used=9 * GIB)
-    policy = write_policy(world_v1.root, KILL_AT_ONCE)
+    tenant = any_world.single("hog", used=9 * GIB)
+    policy = write_policy(any_world.root, KILL_AT_ONCE)
     text = policy.read_text(encoding="utf-8").replace("[[rule]]", f"{OF_THE_TEAM}[[rule]]", 1)
     mount(policy, text)
-    namespaces = world_v1.root / "namespaces.json"
-    with run(world_v1, policy, more=("--namespaces", namespaces)) as running:
+    namespaces = any_world.root / "namespaces.json"
+    with run(any_world, policy, more=("--namespaces", namespaces)) as running:
         running.wait_passes(3)
         status = running.status()
         (account,) = status["accounts"]
@@ -163,35 +163,35 @@ def test_a_later_rule_kills_nobody_while_labels_are_not_known(world_v1: Node) ->
         assert not tenant.is_alive
 
 
-def test_one_pod_does_not_blind_the_view_of_all(world_v1: Node) -> None:
+def test_one_pod_does_not_blind_the_view_of_all(any_world: Node) -> None:
     """Whatever a tenant writes, `top`, `explain`, `scan`, the page, the metrics and the history show everybody."""
-    greedy = world_v1.pod("greedy", ("main", None))
+    greedy = any_world.pod("greedy", ("main", None))
     greedy.containers[0].resources = {"nvidia.com/gpu": str(2**63 - 1)}
-    huge = world_v1.pod("huge", ("main", str(2**63 - 1)))
-    noted = world_v1.pod("noted", ("main", None), metadata={"annotations": {"vram": "1e30"}})
-    hog = world_v1.pod("hog", ("main", "1Gi"))
-    tenants = [world_v1.start(pod, used=2 * GIB) for pod in (greedy, huge, noted, hog)]
+    huge = any_world.pod("huge", ("main", str(2**63 - 1)))
+    noted = any_world.pod("noted", ("main", None), metadata={"annotations": {"vram": "1e30"}})
+    hog = any_world.pod("hog", ("main", "1Gi"))
+    tenants = [any_world.start(pod, used=2 * GIB) for pod in (greedy, huge, noted, hog)]
     # With a card out of sight nothing is implausible.
-    world_v1.show(gpus=(*world_v1.stub.gpus, SECOND))
-    world_v1.stub = replace(world_v1.stub, returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
-    policy = write_policy(world_v1.root, KILL_AT_ONCE, mode="observe")
+    any_world.show(gpus=(*any_world.stub.gpus, SECOND))
+    any_world.stub = replace(any_world.stub, returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
+    policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe")
     policy = with_default(policy, NOTED)
-    with run(world_v1, policy) as running:
+    with run(any_world, policy) as running:
         running.wait_passes(1)
-        world_v1.write()
+        any_world.write()
         running.wait(lambda d: not d.status()["gpus"][1]["up"])
         running.wait_passes(2)
         url = ("--url", f"http://127.0.0.1:{running.port}")
-        seen = ask(world_v1, "top", "--once", *url)
+        seen = ask(any_world, "top", "--once", *url)
         assert all(f"ns/{pod.name}" in seen for pod in (greedy, huge, noted, hog))
         for pod in (greedy, huge, noted, hog):
-            assert f"ns/{pod.name}" in ask(world_v1, "explain", f"ns/{pod.name}", *url)
+            assert f"ns/{pod.name}" in ask(any_world, "explain", f"ns/{pod.name}", *url)
             assert stands(running, pod)[0] in ("within", "unknown", "over")
-        assert "ns/hog" in ask(world_v1, "history", "--journal", world_v1.journal)
+        assert "ns/hog" in ask(any_world, "history", "--journal", any_world.journal)
         assert all(pod.name in running.get("/")[1] for pod in (greedy, huge, noted, hog))
         declared = running.metric("account_memory_declared_bytes", pod="huge")
         assert declared == pytest.approx(2**63)
-        scan = ask(world_v1, "scan", "--json", "--policy", policy, "--pods", world_v1.pods_file)
+        scan = ask(any_world, "scan", "--json", "--policy", policy, "--pods", any_world.pods_file)
         accounts = {each["pod"]: each for each in json.loads(scan)["accounts"]}
         assert accounts["huge"]["declared"] == 2**63 - 1
         assert nobody_was_hit(*tenants)

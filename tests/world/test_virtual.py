@@ -88,17 +88,17 @@ class Play:
 
 
 @pytest.fixture(params=sorted(MACHINES))
-def play(request: pytest.FixtureRequest, world_v1: Node) -> Play:
+def play(request: pytest.FixtureRequest, any_world: Node) -> Play:
     """One of the machines."""
     machine = MACHINES[request.param]
-    hog = world_v1.start(world_v1.pod("hog", ("main", "1Gi")))
-    world_v1.pod("calm", ("main", "20Gi"))
-    world_v1.show(gpus=(replace(world_v1.stub.gpus[0], used=14 * GIB),))
-    machine.shows(world_v1, hog.pid)
-    world_v1.stub.write(world_v1.stub_file)
-    (world_v1.root / "osrelease").write_text(f"{RELEASE}\n", encoding="ascii")
-    world_v1.journal.parent.mkdir()
-    return Play(world=world_v1, machine=machine, policy=write_policy(world_v1.root, KILL_AT_ONCE, more=BRAKES))
+    hog = any_world.start(any_world.pod("hog", ("main", "1Gi")))
+    any_world.pod("calm", ("main", "20Gi"))
+    any_world.show(gpus=(replace(any_world.stub.gpus[0], used=14 * GIB),))
+    machine.shows(any_world, hog.pid)
+    any_world.stub.write(any_world.stub_file)
+    (any_world.root / "osrelease").write_text(f"{RELEASE}\n", encoding="ascii")
+    any_world.journal.parent.mkdir()
+    return Play(world=any_world, machine=machine, policy=write_policy(any_world.root, KILL_AT_ONCE, more=BRAKES))
 
 
 def test_scan_and_doctor_report_what_is_unknown(play: Play) -> None:
