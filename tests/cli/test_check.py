@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 
 from tests.cli.session import on_a_terminal
 from watchdog.cli.main import main
+from watchdog.cli.policy_text import render_policy
 from watchdog.config.document import declaration_documents, policy_document
 from watchdog.config.load import load_policy
-from watchdog.config.render import render_policy
 
 GOOD = 'mode = "observe"\n[[rule]]\nname = "all"\nmatch = {}\n'
 

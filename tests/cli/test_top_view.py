@@ -49,12 +49,13 @@ def test_sixteen_cards_and_two_hundred_pods(columns: int, rows: int, least: int)
     assert len(re.findall(r"^[> ] ns/fin", shown, re.MULTILINE)) >= least
     if columns >= 80:
         assert all(re.search(rf"(^| ){number} +[█▓▒░]", shown, re.MULTILINE) for number in range(16))
-    assert re.search(r"Pods: 1-\d+ of 201, sorted by percent", shown)
+    assert re.search(r"Pods: 1-\d+ of 200, sorted by percent", shown)
 
 
 def test_a_row() -> None:
     """Used, declared, allowed, the share of it, verdict, since when, rule, next: each in its column."""
     lines = drawn(frame(status(climbing(6)), 140, 30))
+    assert any(line.startswith("Pods: 1, ") for line in lines)  # unattributed processes are a row, and no pod
     (heading,) = (line for line in lines if "POD" in line and "NEXT" in line)
     (row,) = (line for line in lines if line.startswith("> a/trainer"))
     words = ("12.4Gi", "8.0Gi", "10.2Gi", "122%", "over", "6s", "notebooks", "kill in 4s")

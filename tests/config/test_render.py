@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
 from tests.worlds import parse_policy
+from watchdog.cli.policy_text import render_policy
 from watchdog.config.document import keys_of, policy_document, walk
 from watchdog.config.fields import parse_threshold
 from watchdog.config.load import built_in_policy, load_policy
-from watchdog.config.render import render_policy
 from watchdog.core.policy import Threshold
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
@@ -57,12 +57,14 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
     for words in (
         "Mode enforce: acts",
         "listed at least every 2s; no enforcement on a pod list older than 2m; release timeout 45s",
-        "resource example.com/gpu-memory: unit 1Mi, for each GPU, on nodes with example.com/pool=gpu-*, unless ",
+        "  KEY                                 KIND         UNIT  PER    SCHEME\n",
+        "  example.com/gpu-memory              resource      1Mi  gpu    -\n    on nodes with example.com/pool=gpu-*, ",
         ", unless example.com/cores is 100 or more, limit in annotation example.com/limit, own allowance 5%",
         "own allowance 5% of declared + 1Mi for each of at most 7 contexts",
-        "label gpu-*: unit share, for all GPUs together, shares label:nvidia.com/gpu.replicas, own allowance none",
+        "  gpu-*                               label       share  total  -\n    shares label:nvidia.com/gpu.replicas, ",
+        "  veriff.com/gpu-memory               resource        1  total  veriff\n",
         "Allowance: 2.5% of declared + 256Mi for each of at most 8 contexts",
-        "notebooks: namespace jupyter-*; pod nb-?; owned by StatefulSet; labels tier=dev; namespace labels",
+        '"notebooks": namespace jupyter-*; pod nb-?; owned by StatefulSet; labels tier=dev; namespace labels',
         "namespace labels team=a; node labels pool=gpu",
         "account container (each container by itself); where nothing is declared: default 4Gi",
         "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
@@ -73,6 +75,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "Journal: at most 7d and 64Mi",
         "Contact named in Events: GPU team",
         "Safety overrides: foreign_pid_namespace, signal_without_pidfd, signal_mps_clients",
+        "memory counters are read every 100ms; a rise of 32Mi brings the next reading forward, at most 30 per 2m\n",
         "MPS clients are drained before they are ended, by the control daemons of /run/mps/pipe",
         "Advertised on the node: 40Gi as example.com/gpu-memory, in units of 1Mi\n",
     ):
@@ -111,9 +114,12 @@ def test_the_text_of_a_short_policy() -> None:
     little = 'schemes = []\n[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n'
     text = render_policy(parse_policy(little, "policy.toml"))
     for words in (
-        *("No declarations.", "r: every pod", "nothing is allowed (default 0)", "no steps: measured only"),
+        *("No declarations.", '"r": every pod', "nothing is allowed (default 0)", "no steps: measured only"),
         'Contact named in Events: none, so they say "the operator of this cluster"; contact under [events] takes',
     ):
         assert words in text
+    assert "Memory counters" not in text
+    off = render_policy(parse_policy(f'{little}[pulse]\nevery = "0s"\n', "policy.toml"))
+    assert off.endswith("Memory counters are not read between readings")
     assert "where nothing is declared: left alone" in render_policy(built_in_policy())
     assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n", "policy.toml"))

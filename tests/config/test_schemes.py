@@ -113,8 +113,13 @@ def test_check_names_the_scheme_of_each_table() -> None:
     text = 'schemes = ["hami", "aliyun"]\n' + own + RULE
     said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
     at = said.index("Declarations (the first that a container has applies):") + 1
-    assert ["scheme" in line and line.rpartition(" ")[2] for line in said[at : at + 4]] == [
-        *(False, "hami", "hami", "aliyun"),
+    titles, *rows = (line.split() for line in said[at : at + 5])
+    assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME"]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("veriff.com/gpu-memory", "-"),
+        ("nvidia.com/gpumem", "hami"),
+        ("nvidia.com/gpumem-percentage", "hami"),
+        ("aliyun.com/gpu-mem", "aliyun"),
     ]
     found = json.loads(CliRunner().invoke(main, ["check", "-", "--json"], input=text).stdout)
     assert [(each["resource"], each["scheme"]) for each in found["declarations"]] == [

@@ -251,7 +251,7 @@ def test_the_command_for_people(path: Path) -> None:
     code, text = call(path)
     assert code == 0
     assert "kill 1 process of container main" in text
-    assert "everybody: above 110% for 10s" in text
+    assert '"everybody": above 110% for 10s' in text
     assert "Under this policy: 1 kill in 1 incident of 1 workload; 0 warnings." in text
     assert "In the journal for that time: 0 actions started" in text
 
@@ -294,9 +294,9 @@ def test_names_and_marks_can_be_read_at_any_width(path: Path, width: int) -> Non
     assert "ns/trainer-resnet-7d9f8-00001" in "\n".join(lines)
     whole = " ".join(line.strip() for line in lines)
     assert "kill 1 process of container main" in whole
-    assert "all: above 110% for 10s" in whole
+    assert '"all": above 110% for 10s' in whole
     assert width == UNCUT or max(map(len, lines)) <= width
-    assert width != UNCUT or any(named.title in line and "all: above 110% for 10s" in line for line in lines)
+    assert width != UNCUT or any(named.title in line and '"all": above 110% for 10s' in line for line in lines)
 
 
 def test_since_leaves_out_what_came_before(path: Path) -> None:

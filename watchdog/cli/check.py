@@ -9,9 +9,10 @@ from typing import Final, TextIO
 
 import click
 
+from watchdog.cli.policy_text import render_policy, render_schemes
+from watchdog.cli.tables import UNCUT
 from watchdog.config.document import declaration_documents, policy_document
 from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy
-from watchdog.config.render import render_policy, render_schemes
 from watchdog.config.scheme import Scheme, all_schemes
 from watchdog.core.policy import Policy
 from watchdog.options import DEFAULT_POLICY
@@ -84,7 +85,7 @@ def print_check(file: Path, *, as_json: bool) -> int:
         for problem in problems:
             click.echo(fitted(str(problem), sys.stderr), err=True)
     else:
-        click.echo(fitted(render_policy(policy), sys.stdout))
+        click.echo(fitted(render_policy(policy, _width(sys.stdout) or UNCUT), sys.stdout))
         for warning in policy.warnings:
             click.echo(fitted(f"{source_name(file)}: warning: {warning}", sys.stderr), err=True)
     return 0 if policy is not None else 1
@@ -92,10 +93,14 @@ def print_check(file: Path, *, as_json: bool) -> int:
 
 def fitted(text: str, stream: TextIO, *, otherwise: int | None = None) -> str:
     """Lines wrapped to the width of a terminal, continuations indented; for any other stream to `otherwise`, if set."""
-    width = max(shutil.get_terminal_size().columns, _LEAST) if stream.isatty() else otherwise
+    width = _width(stream) or otherwise
     if width is None:
         return text
     return "\n".join(_wrapped(line, width) for line in text.splitlines())
+
+
+def _width(stream: TextIO) -> int | None:
+    return max(shutil.get_terminal_size().columns, _LEAST) if stream.isatty() else None
 
 
 def _wrapped(line: str, width: int) -> str:

@@ -177,7 +177,7 @@ def _wide(finding: ReplayedAction) -> tuple[str, ...]:
         _second(finding.due.wall_s),
         assessment.pod.title,
         f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
-        f"{entry.rule.name}: {threshold_text(entry)}",
+        f'"{entry.rule.name}": {threshold_text(entry)}',
         f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}",
         "-" if assessment.allowed is None else byte_cell(assessment.allowed),
     )

@@ -212,8 +212,9 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
 
 
 def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
-    choice, whole = frame.selection.choice, len(frame.rows)
-    which = f"{shown.start + 1}-{shown.stop} of {whole}" if len(shown) < whole else str(whole)
+    choice, whole = frame.selection.choice, sum(not row.is_unattributed for row in frame.rows)
+    first, last = min(shown.start + 1, whole), min(shown.stop, whole)
+    which = f"{first}-{last} of {whole}" if len(shown) < len(frame.rows) else str(whole)
     line = text(f"Pods: {which}", TITLE)
     line.append(f", sorted by {choice.sort}{', reversed' if choice.backwards else ''}", DIM)
     if choice.over:

@@ -186,9 +186,9 @@ def _stop(status: Status) -> Row:
     uses_api = status.health is None or status.health.api is not None
     by_api = [("From anywhere:", f"kubectl annotate node {node} {MODE}=observe --overwrite")] if uses_api else []
     lead = (
-        "This stops all kills and evictions here until you resume. Measuring goes on."
+        "This stops all kills and evictions here until you resume. Measuring continues."
         if status.mode == "enforce"
-        else "The policy only observes, so nothing is enforced here. This keeps it so under any policy."
+        else "The policy only observes. Stopping also prevents later policies from enforcing."
     )
     commands = [
         *by_api,

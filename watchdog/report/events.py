@@ -45,7 +45,7 @@ _BLOCKED_AGAIN_S: Final = 3600.0
 # taken and what comes after, then what to change, last who can be asked.
 _REST: Final = 600
 _LONGEST_CONTACT: Final = 300
-_DEFAULT_CONTACT: Final = "the operator of this cluster"  # as config/render.py announces
+_DEFAULT_CONTACT: Final = "the operator of this cluster"  # as cli/policy_text.py announces
 _LONGEST_REASON: Final = 250
 _RETRIED: Final = f"It is retried for up to {format_duration(GIVE_UP_AFTER_S)}."
 

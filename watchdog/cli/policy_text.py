@@ -1,28 +1,48 @@
-"""A compiled policy as readable text: every effective value, rule by rule, each ladder as a small table."""
+"""A compiled policy as readable text: every effective value, its declarations as a table, rule by rule."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import assert_never
 
+from watchdog.cli.tables import UNCUT, Column, Row, table
 from watchdog.config.document import read_declaration
 from watchdog.config.fields import format_window
 from watchdog.config.scheme import Scheme
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Brakes, Capacity, Declaration, Do, Match, Policy, Rule, Step
+from watchdog.core.policy import (
+    NO_ALLOWANCE,
+    Allowance,
+    Brakes,
+    Capacity,
+    Declaration,
+    Do,
+    Match,
+    Policy,
+    Pulse,
+    Rule,
+    Step,
+)
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
-_COLUMNS = ("ABOVE", "FOR", "DO")
+_DECLARATIONS = (
+    Column(title="KEY", least=16, leads=True),
+    Column(title="KIND"),
+    Column(title="UNIT", right=True),
+    Column(title="PER", rank=1),
+    Column(title="SCHEME", least=8, rank=2, is_name=True),
+)
+_STEPS = (Column(title="ABOVE"), Column(title="FOR"), Column(title="DO"))
 # Neither a mistake nor a warning, but the owner of a killed pod will look for someone to ask.
 _NO_CONTACT = (
     'none, so they say "the operator of this cluster"; contact under [events] takes a name, an address or a page'
 )
 
 
-def render_policy(policy: Policy) -> str:
-    """A policy as lines of text; quantities, durations and thresholds are written as in a policy file."""
-    return "\n".join(_lines(policy))
+def render_policy(policy: Policy, width: int = UNCUT) -> str:
+    """A policy as lines of text, its tables in `width`; what a policy file can set is written as in one."""
+    return "\n".join(_lines(policy, width))
 
 
 def render_schemes(schemes: Iterable[Scheme]) -> str:
@@ -37,7 +57,7 @@ def render_schemes(schemes: Iterable[Scheme]) -> str:
     return "\n".join(lines)
 
 
-def _lines(policy: Policy) -> Iterator[str]:
+def _lines(policy: Policy, width: int) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
     yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
     yield (
@@ -46,8 +66,9 @@ def _lines(policy: Policy) -> Iterator[str]:
     )
     yield ""
     yield "Declarations (the first that a container has applies):" if policy.declarations else "No declarations."
-    for declaration in policy.declarations:
-        yield f"  {_declaration(declaration)}"
+    if policy.declarations:
+        rows = (row for declaration in policy.declarations for row in _declaration_rows(declaration))
+        yield from (f"  {line}" for line in table(_DECLARATIONS, rows, width - 2))
     yield f"Allowance: {_allowance(policy.allowance)}"
     yield ""
     yield "Rules (the first that matches a pod applies):" if policy.rules else "No rules: every pod is left alone."
@@ -59,9 +80,25 @@ def _lines(policy: Policy) -> Iterator[str]:
 
 
 def _declaration(declaration: Declaration) -> str:
-    unit = declaration.unit
-    parts = [f"{declaration.kind} {declaration.key}: unit {format_quantity(unit) if isinstance(unit, int) else unit}"]
-    parts.append("for all GPUs together" if declaration.per == "total" else "for each GPU")
+    per = "for all GPUs together" if declaration.per == "total" else "for each GPU"
+    first = f"{declaration.kind} {declaration.key}: unit {_unit(declaration)}, {per}"
+    return ", ".join([first, *_conditions(declaration)])
+
+
+def _declaration_rows(declaration: Declaration) -> Iterator[Row | str]:
+    """A declaration as a row of a table, and what its columns do not show."""
+    names = declaration.per, declaration.scheme or "-"
+    yield declaration.key, declaration.kind, _unit(declaration), *names
+    if conditions := _conditions(declaration):
+        yield ", ".join(conditions)
+
+
+def _unit(declaration: Declaration) -> str:
+    return format_quantity(declaration.unit) if isinstance(declaration.unit, int) else declaration.unit
+
+
+def _conditions(declaration: Declaration) -> list[str]:
+    parts = []
     if declaration.shares is not None:
         parts.append(f"shares {declaration.shares}")
     if declaration.node_labels:
@@ -72,9 +109,7 @@ def _declaration(declaration: Declaration) -> str:
         parts.append(f"limit in annotation {declaration.limit_annotation}")
     if declaration.allowance is not None:
         parts.append(f"own allowance {_allowance(declaration.allowance)}")
-    if declaration.scheme:
-        parts.append(f"scheme {declaration.scheme}")
-    return ", ".join(parts)
+    return parts
 
 
 def _allowance(allowance: Allowance) -> str:
@@ -85,7 +120,7 @@ def _allowance(allowance: Allowance) -> str:
 
 
 def _rule(rule: Rule) -> Iterator[str]:
-    yield f"  {rule.name}: {_match(rule.match)}"
+    yield f'  "{rule.name}": {_match(rule.match)}'
     account = "a pod's containers together" if rule.account == "pod" else "each container by itself"
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
@@ -93,10 +128,8 @@ def _rule(rule: Rule) -> Iterator[str]:
     if not rule.steps:
         yield "    no steps: measured only"
         return
-    rows = [_COLUMNS, *((str(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps)]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for row in rows:
-        yield f"    {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]}"
+    rows = [(str(step.above), format_duration(step.for_s), _action(step)) for step in rule.steps]
+    yield from (f"    {line}" for line in table(_STEPS, rows))
 
 
 def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
@@ -165,8 +198,20 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Contact named in Events: {policy.events.contact or _NO_CONTACT}"
     overrides = [check.name for check in fields(policy.safety) if getattr(policy.safety, check.name)]
     yield f"Safety overrides: {', '.join(overrides) or 'none'}"
+    if policy.pulse is not None:
+        yield _pulse(policy.pulse)
     if policy.mps is not None:
         yield f"MPS clients are drained before they are ended, by the control daemons of {', '.join(policy.mps.pipe)}"
+
+
+def _pulse(pulse: Pulse) -> str:
+    if not pulse.every_s:
+        return "Memory counters are not read between readings"
+    often, rise = format_duration(pulse.every_s), format_quantity(pulse.rise)
+    return (
+        f"Between readings, while a rule can kill or evict within a second, memory counters are read every {often}; a "
+        f"rise of {rise} brings the next reading forward, at most {format_window(pulse.looks)}"
+    )
 
 
 def _capacity(capacity: Capacity | None) -> str:
