@@ -12,10 +12,9 @@ import click
 from watchdog.cli.policy_text import render_policy, render_schemes
 from watchdog.cli.tables import UNCUT
 from watchdog.config.document import declaration_documents, policy_document
-from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy
+from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy, refusal
 from watchdog.config.scheme import Scheme, all_schemes
 from watchdog.core.policy import Policy
-from watchdog.options import DEFAULT_POLICY
 
 STDIN: Final = Path("-")
 _SOURCE: Final = "standard input"
@@ -57,12 +56,6 @@ def is_absent(file: Path) -> bool:
 def source_name(path: Path) -> str:
     """The name of a policy file in messages."""
     return _SOURCE if path == STDIN else str(path)
-
-
-def refusal(error: PolicyError, path: Path) -> str:
-    """What is wrong with a policy, and how to name another one if the default one does not exist."""
-    named = "" if path != DEFAULT_POLICY or path.exists() else "\ngive another path with --policy FILE"
-    return f"{error}{named}"
 
 
 _WIDTH: Final = 100  # of the list of schemes if stdout is not a terminal

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from watchdog import clock
-from watchdog.config.load import PolicyError, load_in_child
+from watchdog.config.load import PolicyError, load_in_child, refusal
 from watchdog.config.watch import PolicyFile
 from watchdog.core.policy import Policy
 from watchdog.options import ListenError, Options
@@ -16,8 +16,6 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
     try:
         policy = policy_file.begin(clock.now(), _load)
     except PolicyError as error:
-        from watchdog.cli.check import refusal
-
         sys.stderr.write(f"{refusal(error, options.policy)}\n")
         return 1
     from watchdog.daemon.enforcement import open_processes

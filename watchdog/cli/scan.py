@@ -9,11 +9,11 @@ from typing import Final
 import click
 
 from watchdog import clock
-from watchdog.cli.check import is_absent, refusal
+from watchdog.cli.check import is_absent
 from watchdog.cli.rows import ASCII, VERDICTS, amount, labels_of
 from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, text, wrapped
 from watchdog.clock import Bell
-from watchdog.config.load import PolicyError, built_in_policy, load_policy
+from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess
 from watchdog.core.assessment import NO_DRAINS, Attribution, KnownDrains, Reason, Verdict
 from watchdog.core.attribute import attribute

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration, Policy
+from watchdog.options import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from watchdog.config.document import Location, Mistake
@@ -62,6 +63,12 @@ class PolicyError(Exception):
     def __init__(self, problems: Iterable[PolicyProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def refusal(error: PolicyError, path: Path) -> str:
+    """What is wrong with a policy, and how to name another one if the default one does not exist."""
+    named = "" if path != DEFAULT_POLICY or path.exists() else "\ngive another path with --policy FILE"
+    return f"{error}{named}"
 
 
 def read_bytes(path: Path) -> bytes:
