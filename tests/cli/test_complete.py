@@ -1,4 +1,4 @@
-"""What a real bash completes; for zsh and fish the library gives the same."""
+"""What shells complete: a real bash, and what the scripts of zsh and fish are and get."""
 
 import os
 import socket
@@ -47,6 +47,12 @@ def bash(line: str, **more: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+def printed(**more: str) -> str:
+    """What the command prints for a shell that asks with these variables."""
+    own = environment(**more)
+    return subprocess.run([COMMAND], capture_output=True, text=True, check=True, timeout=60, env=own).stdout
+
+
 def two_pods() -> CycleReport:
     """A node with a/trainer, a/trial and a pod of hostile names."""
     pods = (
@@ -83,6 +89,25 @@ def test_pods_of_the_daemon() -> None:
         assert bash(f"gpu-watchdog explain --listen {url.removeprefix('http://')} a/tri") == ["a/trial"]
         assert bash("gpu-watchdog explain a/trai", GPU_WATCHDOG_URL=url) == ["a/trainer"]
         assert bash("gpu-watchdog explain b/", GPU_WATCHDOG_URL=url) == [""]
+
+
+@pytest.mark.parametrize(
+    ("shell", "word", "expected"),
+    [
+        ("zsh", "2", "plain\na/trainer\n_\nplain\na/trial\n_\n"),
+        ("fish", "a/tr", "plain,a/trainer\nplain,a/trial\n"),
+    ],
+)
+def test_zsh_and_fish(shell: str, word: str, expected: str) -> None:
+    """The script for zsh or fish asks the command in its own way, and so asked the command completes pods."""
+    assert f"_GPU_WATCHDOG_COMPLETE={shell}_complete" in printed(_GPU_WATCHDOG_COMPLETE=f"{shell}_source")
+    with serving(two_pods()) as url:
+        own = {
+            "_GPU_WATCHDOG_COMPLETE": f"{shell}_complete",
+            "COMP_WORDS": "gpu-watchdog explain a/tr",
+            "COMP_CWORD": word,
+        }
+        assert printed(GPU_WATCHDOG_URL=url, **own) == expected
 
 
 def test_pods_of_a_journal(tmp_path: Path) -> None:
