@@ -107,8 +107,10 @@ class CardReading:
     broken: NvmlCallError | None = None
 
     def is_like(self, rows: Sequence[DeviceRow], sample: Sample) -> bool:
-        """Whether a sample of these rows, on a card that does not fail, gives this reading again."""
-        return self.rows is rows and self.sample.lists == sample.lists and self.sample.memories == sample.memories
+        """Whether a sample of these rows, on a card that does not fail, gives this reading, without gaps, again."""
+        before = self.sample
+        is_same = self.rows is rows and before.lists == sample.lists and before.memories == sample.memories
+        return is_same and not self.gaps
 
 
 class CardReader:
