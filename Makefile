@@ -10,7 +10,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
 # Left to `make deep` besides: the soak's planted faults, each benchmark at its smallest size, the site of the docs.
 DEEP := $(SHARING) tests/bench tests/site tests/soak
-# How many failed tests are run once more, by themselves, before the run fails: half an hour on a busy machine is not lost
+# How many failed tests are run once more, alone, before the run fails: half an hour on a busy machine is not lost
 # for one test that was too slow there. It says which they were.
 AGAIN ?= 0
 FAILED := build/pytest
@@ -24,7 +24,7 @@ for part in $(1); do \
   [ $$status -le 1 ] || break; \
 done; \
 if [ $$status -eq 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(AGAIN) ]; then \
-  echo "once more, by themselves; a test that passes now is unstable and needs fixing:"; \
+  echo "once more, alone; a test that passes now is unstable and needs fixing:"; \
   status=0; $(PYTEST) -rpfE --lf --lfnf=none || status=$$?; \
 fi; exit $$status
 endef
@@ -103,7 +103,7 @@ programs: setup-dev
 soak: setup-dev ## a simulated node through a million steps against the laws, and every planted fault: half an hour
 	$(BIN)/python -m tests.soak --faults 40
 
-bench: setup-dev tools ## the benchmarks, beside other programs that run at the same time: writes docs/benchmarks.md
+bench: setup-dev tools ## the benchmarks, alongside other programs that run at the same time: writes docs/benchmarks.md
 	@command -v openssl > /dev/null || { echo "make bench needs openssl; on Debian and Ubuntu: apt-get install openssl"; exit 1; }
 	$(BIN)/python -m bench
 
@@ -123,6 +123,7 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
 	$(BIN)/python -m tools.prometheusrule
 	$(BIN)/python -m tools.chart
 	$(BIN)/python -m tools.chart_reference
+	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.kustomize
 	$(BIN)/python -m tools.readme
 

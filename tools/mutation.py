@@ -2,7 +2,7 @@
 
 Takes a sample of mutants of the functions of `SCOPE`, tries each in a copy of the package against the tests that call
 the function (cheapest first), an episode of the soak and a few real daemons, and keeps in `mutants.json` what killed
-it. A run that was interrupted goes on where it stopped. `--again` finds the same mutants by function and line,
+it. A run that was interrupted resumes where it stopped. `--again` finds the same mutants by function and line,
 wherever these are by now, and fails where one survives that was killed.
 
 It needs root, for a PID namespace, so that no mutant can signal a process outside its own test; and cosmic-ray, which

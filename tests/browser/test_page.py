@@ -102,6 +102,10 @@ def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int,
 def test_eight_cards_and_a_hundred_pods_fit_on_three_screens(browser: Browser, tmp_path: Path) -> None:
     """Someone who was paged scrolls twice: the cards, who is over, how to stop it, every namespace, the watchdog."""
     with crowd(tmp_path, cards=8, pods=100) as running:
+        with visit(browser, page_of(running), (390, 844)) as seen:
+            assert seen.page.evaluate("document.documentElement.scrollHeight") <= 5.5 * 844, (
+                "as docs/status-page.md has it"
+            )
         for theme in ("light", "dark"):
             with visit(browser, page_of(running), (1280, 800), theme) as seen:
                 check_fits(seen)

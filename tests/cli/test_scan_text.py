@@ -106,7 +106,7 @@ def test_what_explains_a_reading_is_beside_it(report: CycleReport, says: str) ->
 
 
 NO_DRIVER = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("libnvidia-ml.so.1 was not found"))
-BLIND = "Unknown: NVML did not answer."
+BLIND = "Unknown: NVML is not responding."
 NO_LIST = "Unknown: there is no pod list; "
 NOTHING_LISTED = (
     "Nothing: no account of a listed pod is above the threshold of a step. "

@@ -66,7 +66,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "Allowance: 2.5% of declared + 256Mi for each of at most 8 contexts",
         '"notebooks": namespace jupyter-*; pod nb-?; owned by StatefulSet; labels tier=dev; namespace labels',
         "namespace labels team=a; node labels pool=gpu",
-        "account container (each container by itself); where nothing is declared: default 4Gi",
+        "account container (each container separately); where nothing is declared: default 4Gi",
         "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
         "    ABOVE   FOR  DO\n    90%     30s  warn, again every 2h\n",
         "    +512Mi  10s  kill all containers of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",

@@ -173,7 +173,7 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
     sampler.note_switches(MIG, at(50))
     assert (sampler.why_reexec(at(53)), sampler.take(at(53))) == (None, None)
     assert sampler.why_reexec(at(53.5)) == f"{MIG.maintenance}, but a call into NVML has not returned for 4 s"
-    assert sampler.silence(10.0, at(53.5)) == ("NVML has not answered for 52 s",)
+    assert sampler.silence(10.0, at(53.5)) == ("NVML has not responded for 52 s",)
     time.sleep(0.6)
 
 
@@ -310,7 +310,7 @@ def test_a_driver_that_hangs_in_a_rest_is_noticed(world: NvmlWorld, sampler: Sam
     assert late.boottime_s - begun_s < 11
     assert sampler.silence(10.0, late) == ()
     sampler.end_rest(late)
-    assert sampler.silence(10.0, replace(late, boottime_s=begun_s + 12)) == ("NVML has not answered for 12 s",)
+    assert sampler.silence(10.0, replace(late, boottime_s=begun_s + 12)) == ("NVML has not responded for 12 s",)
 
 
 def test_maintenance_ends_the_rest(sampler: Sampler) -> None:

@@ -47,8 +47,8 @@ def blind(site: Site, *snapshots: Snapshot) -> None:
 
 
 CASES = [
-    (no_driver, "NVML has not answered since 08:00:05 UTC", NO_DRIVER),
-    (lost, "GPU 0 (GPU-0) has not answered since 08:00:05 UTC", LOST),
+    (no_driver, "NVML has not responded since 08:00:05 UTC", NO_DRIVER),
+    (lost, "GPU 0 (GPU-0) has not responded since 08:00:05 UTC", LOST),
     (unlisted, "The list of processes on GPU-0 is incomplete, since 08:00:05 UTC", HANGS),
 ]
 
@@ -96,7 +96,7 @@ def test_once_it_sees_again_nothing_of_that_is_left(site: Site) -> None:
     site.endpoints.publish(quiet(8))
     assert "not answered" not in site.text()
     site.endpoints.publish(Story().see(no_driver(9)))
-    assert "NVML has not answered since 08:00:09 UTC" in site.text()
+    assert "NVML has not responded since 08:00:09 UTC" in site.text()
 
 
 def test_before_the_first_cycle_nothing_is_known_yet(site: Site) -> None:

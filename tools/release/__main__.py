@@ -68,7 +68,7 @@ def _build(options: argparse.Namespace) -> Checkout:
     options.url = address(options.url)
     checkout = read_checkout(options.source)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that a whole release is moved there, or none.
+    # Next to its place, so that a whole release is moved there, or none.
     scratch = Path(tempfile.mkdtemp(prefix=".release-", dir=options.out.parent))
     try:
         to = scratch / "release"

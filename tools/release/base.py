@@ -12,7 +12,7 @@ from typing import Final
 RELEASE: Final = "bookworm"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
 _LIMIT_S: Final = 900.0
-# What a base without a shell lacks; the image must run on it all the same.
+# What a base without a shell lacks; the image must run on it anyway.
 _SHELLS: Final = ("bin/sh", "bin/bash", "bin/dash", "bin/rbash")
 
 

@@ -39,7 +39,7 @@ class Checkout:
     def export(self, to: Path) -> None:
         """Write the commit's files, which say the version that they are released as. Raises CalledProcessError."""
         to.mkdir(parents=True)
-        # Without the mask the modes would be those of whoever configured git.
+        # Without the mask the modes would depend on the user's git configuration.
         command = ["git", "-c", "tar.umask=0022", "archive", "--format=tar", self.revision]
         packed = subprocess.run(command, cwd=self.folder, check=True, capture_output=True, timeout=_LIMIT_S)
         unpack = ["tar", "--no-same-owner", "-xpf", "-", "-C", str(to)]

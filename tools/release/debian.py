@@ -61,7 +61,7 @@ def distribution(image: Image) -> Mapping[str, str]:
 
 
 def _fields(paragraph: str) -> Iterator[tuple[str, str]]:
-    # A line that begins with a space goes on with the field before it.
+    # A line that begins with a space continues the field before it.
     for field in re.split(r"\n(?![ \t])", paragraph):
         name, colon, value = field.partition(":")
         if colon:

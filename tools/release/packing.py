@@ -1,4 +1,4 @@
-"""Archives that are the same to the byte for equal contents, whoever packs them and when."""
+"""Archives that are the same to the byte for equal contents, regardless of who packs them and when."""
 
 import gzip
 import hashlib

@@ -76,7 +76,7 @@ def locked(text: str) -> dict[str, Distribution]:
 
 
 def with_licences(pins: Mapping[str, Distribution]) -> list[Distribution]:
-    """The pins with what the distributions say of themselves, as far as they are installed beside this Python."""
+    """The pins with what the distributions say of themselves, as far as they are installed along with this Python."""
     found = []
     for name, pin in pins.items():
         try:

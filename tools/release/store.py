@@ -17,7 +17,7 @@ class Store:
         self.folder = folder
 
     def command(self, *arguments: str) -> list[str]:
-        """How buildah is run on this store; it ends with whoever started it."""
+        """How buildah is run on this store; it ends with the process that started it."""
         # vfs and chroot: neither an overlay nor a container is needed to build, so that it works in a container too,
         # and no mount is left where the tests are killed. (With --root the variable STORAGE_DRIVER is passed over.)
         store = ["--storage-driver=vfs", f"--root={self.folder / 'store'}", f"--runroot={self.folder / 'run'}"]
@@ -48,7 +48,7 @@ class Store:
 
     def bud(self, context: Path, name: str, *arguments: str) -> None:
         """Build a folder's Dockerfile, from nothing kept."""
-        # The machine's own certificates, for whoever gets to the package index through a proxy that has one.
+        # The machine's own certificates, for machines that reach the package index through a proxy that has one.
         mounts = ["-v", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
         self.buildah("bud", "--no-cache", "--network=host", *mounts, *arguments, "-t", name, str(context))
 

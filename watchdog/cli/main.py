@@ -83,6 +83,7 @@ def _is_subdomain(name: str) -> bool:
     "--namespace",
     default=DEFAULT_NAMESPACE,
     show_default=True,
+    metavar="NAME",
     callback=checked(_LABEL.fullmatch, "{!r} is not a namespace name"),
     help="The namespace of the account.",
 )
@@ -90,6 +91,7 @@ def _is_subdomain(name: str) -> bool:
     "--service-account",
     default=DEFAULT_SERVICE_ACCOUNT,
     show_default=True,
+    metavar="NAME",
     callback=checked(_is_subdomain, "{!r} is not a service account name"),
     help="The account of the daemon.",
 )
@@ -147,8 +149,9 @@ def withdraw(
 _stop_file_option = path_option(
     "--stop-file",
     None,
-    "The file itself, instead of `stop` beside the journal of --journal, if the watchdog sees this folder under "
-    "another path: it only checks for `stop` beside its own journal.",
+    "The file itself, instead of `stop` next to the journal of --journal, if the watchdog sees this folder under "
+    "another path: it only checks for `stop` next to its own journal.",
+    otherwise="`stop` next to the journal",
 )
 
 
@@ -163,9 +166,9 @@ _stop_file_option = path_option(
 def stop(*, why: str, stop_file: Path | None, journal: Path, url: str | None, listen: str) -> None:
     """Turn enforcement off on this node, at once: no pod is killed or evicted until `resume`.
 
-    Creates the file `stop` beside the daemon's journal; needs neither a policy nor a running daemon. Safe to run again.
-    The daemon keeps measuring. Exit code 0: enforcement is off, or the daemon only observes and checks for this file.
-    Exit code 1: the file could not be created, the daemon does not see it, or that is unknown (NOT CONFIRMED).
+    Creates the file `stop` next to the daemon's journal; needs neither a policy nor a running daemon. Safe to run
+    again. The daemon keeps measuring. Exit code 0: enforcement is off, or the daemon only observes and checks for this
+    file. Exit code 1: the file could not be created, the daemon does not see it, or that is unknown (NOT CONFIRMED).
     """
     from watchdog.cli.stop import Stop, run_stop
 
@@ -193,7 +196,7 @@ _COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
 @main.command(short_help="Print past decisions and actions.")
 @click.option("--pod", metavar="NS/NAME", shell_complete=pod_of_journal, help="Only this pod.")
-@click.option("--since", default="24h", show_default=True, help="How far back, like 90m or 7d.")
+@click.option("--since", default="24h", show_default=True, metavar="DURATION", help="How far back, like 90m or 7d.")
 @journal_option
 @json_option
 def history(*, pod: str | None, since: str, journal: Path, as_json: bool) -> None:
@@ -281,7 +284,7 @@ def run(**options: Any) -> None:
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     """Read the node once, print its state and what would happen next. Never acts, opens no journal.
 
-    Exit code 1: NVML did not respond, so nothing is known about the GPUs.
+    Exit code 1: NVML is not responding, so nothing is known about the GPUs.
     """
     from watchdog.cli.scan import print_scan
 
@@ -329,7 +332,13 @@ def check(file: Path | None, *, schemes: bool, as_json: bool) -> None:
     help="Print the status once, in columns for scripts; default when stdout is not a terminal.",
 )
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="What to sort pods by.")
-@click.option("--interval", default="2s", show_default=True, help="How often to query the daemon, like 500ms or 10s.")
+@click.option(
+    "--interval",
+    default="2s",
+    show_default=True,
+    metavar="DURATION",
+    help="How often to query the daemon, like 500ms or 10s.",
+)
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only pods with this in name, rule or verdict.")
 @click.option("--gpu", metavar="GPU", default="", help="Only pods on this GPU: its number, or its UUID.")
 @click.option("--over", is_flag=True, help="Only pods over their limit.")

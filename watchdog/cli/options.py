@@ -16,14 +16,17 @@ from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DE
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-def path_option(name: str, default: Path | None, help_: str) -> Callable[[Command], Command]:
-    """An option that names a file or folder, also in the environment."""
+def path_option(
+    name: str, default: Path | None, help_: str, *, metavar: str = "FILE", otherwise: str = ""
+) -> Callable[[Command], Command]:
+    """An option that names a file or folder; `otherwise` describes the default if it is no path."""
     return click.option(
         name,
         envvar="GPU_WATCHDOG_" + name.removeprefix("--").replace("-", "_").upper(),
         show_envvar=True,
         default=default,
-        show_default=True,
+        show_default=otherwise or True,
+        metavar=metavar,
         # An unreadable file is not a usage error: each command reports it in its own way, doctor above all.
         type=click.Path(path_type=Path, readable=False),
         help=help_,
@@ -36,6 +39,7 @@ node_option = click.option(
     show_envvar=True,
     default=socket.gethostname,
     show_default="the host's name",
+    metavar="NAME",
     help="The name of this node.",
 )
 pod_uid_option = click.option(
@@ -43,20 +47,24 @@ pod_uid_option = click.option(
     envvar="GPU_WATCHDOG_POD_UID",
     show_envvar=True,
     default="",
+    show_default="from its cgroup",
     metavar="UID",
-    help="The UID of the pod that this runs in, which is never acted on; needed if its cgroup does not show it.",
+    help="The UID of the pod that this runs in, which is never acted on.",
 )
 policy_option = path_option("--policy", DEFAULT_POLICY, "The policy, a TOML file.")
 kubeconfig_option = path_option(
     "--kubeconfig",
     None,
-    "The kubeconfig for the Kubernetes API; default: the service account of the pod that this runs in.",
+    "The kubeconfig for the Kubernetes API.",
+    otherwise="the service account of the pod that this runs in",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 journal_option = path_option(
-    "--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` beside it turns enforcement off."
+    "--journal", DEFAULT_JOURNAL, "The journal, an SQLite file; `stop` next to it turns enforcement off."
 )
-since_week = click.option("--since", default="7d", show_default=True, help="How far back, like 90m or 7d.")
+since_week = click.option(
+    "--since", default="7d", show_default=True, metavar="DURATION", help="How far back, like 90m or 7d."
+)
 _FILES = (
     ("--namespaces", "`kubectl get namespaces -o json`, instead of the API; for namespace_labels."),
     ("--node-object", "`kubectl get node NAME -o json`, instead of the API."),
@@ -66,8 +74,8 @@ _FILES = (
 
 def node_options(command: Command) -> Command:
     """The options by which a command finds the node, its processes and its pods."""
-    files = (path_option(name, None, f"A file with the output of {what}") for name, what in _FILES)
-    procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.")
+    files = (path_option(name, None, f"A file with the output of {what}", otherwise="the API") for name, what in _FILES)
+    procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.", metavar="DIR")
     for option in (*files, pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
         command = option(command)
     return command
@@ -107,6 +115,7 @@ listen_option = click.option(
     show_envvar=True,
     default=DEFAULT_LISTEN,
     show_default=True,
+    metavar="ADDR:PORT",
     callback=_listen,
     help="Address and port of /metrics, /healthz, /readyz and the status page.",
 )
@@ -115,6 +124,7 @@ url_option = click.option(
     envvar="GPU_WATCHDOG_URL",
     show_envvar=True,
     show_default="http:// and the address of --listen",
+    metavar="URL",
     callback=_url,
     help="The daemon to query, like http://127.0.0.1:9837.",
 )

@@ -121,7 +121,7 @@ def _allowance(allowance: Allowance) -> str:
 
 def _rule(rule: Rule) -> Iterator[str]:
     yield f'  "{rule.name}": {_match(rule.match)}'
-    account = "a pod's containers together" if rule.account == "pod" else "each container by itself"
+    account = "a pod's containers together" if rule.account == "pod" else "each container separately"
     yield f"    account {rule.account} ({account}); where nothing is declared: {_default(rule.default)}"
     if rule.mode is not None or rule.active is not None:
         yield f"    mode {rule.mode or 'as above'}, active {rule.active.text if rule.active else 'always'}"

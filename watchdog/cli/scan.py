@@ -40,7 +40,7 @@ _PATIENCE_S: Final = 30.0
 
 
 def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int:
-    """Read the node once and print it; the exit code is 1 if NVML did not answer, so that nothing is known."""
+    """Read the node once and print it; the exit code is 1 if NVML is not responding, so that nothing is known."""
     policy = _policy(options, is_policy_named=is_policy_named)
     report = _cycle(options, policy)
     for warning in missing_sources(options, policy):
@@ -116,7 +116,7 @@ def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:
 
 def _blind(status: Status) -> str:
     """Why nothing is known about any GPU."""
-    return "NVML did not answer" if status.maintenance is None else "NVML is closed during maintenance"
+    return "NVML is not responding" if status.maintenance is None else "NVML is closed during maintenance"
 
 
 def _unknown_because(status: Status) -> Sequence[Cell]:

@@ -54,7 +54,7 @@ class Stop:
 
     @classmethod
     def of(cls, path: Path | None, journal: Path) -> "Stop":
-        """The file at a path, or else the one beside a journal."""
+        """The file at a path, or else the one next to a journal."""
         path = (path or stop_file(journal)).absolute()
         its_journal = path.with_name(journal.name)
         lock = lock_path(its_journal) if stop_file(its_journal) == path else None
@@ -91,7 +91,7 @@ class Stop:
         return True
 
     def is_watched(self) -> bool:
-        """Whether a daemon keeps its journal beside this file, and so checks for the file."""
+        """Whether a daemon keeps its journal next to this file, and so checks for the file."""
         return self.lock is not None and check_lock(self.lock)[0] == "held"
 
     def note(self) -> str:
@@ -176,7 +176,7 @@ class StopAnswer(NamedTuple):
 def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> StopAnswer:
     """Wait, with a bound, until the daemon at this address shows that the file was created or removed.
 
-    If it can't be queried, such as from a DaemonSet's host, the lock that it holds beside the file proves that it
+    If it can't be queried, such as from a DaemonSet's host, the lock that it holds next to the file proves that it
     checks for a new file; for a removed one it proves nothing, since something else may keep it from enforcing.
     """
     changed_s = clock.now().wall_s
@@ -235,7 +235,7 @@ def _by_reason(status: Status, stop: Stop) -> StopAnswer:
     return StopAnswer(
         Sighting.UNKNOWN,
         f"{watchdog} is stopped by {own}, and whether that is this very file can't be determined: no lock held by a "
-        "watchdog beside its journal is visible here. Name its journal with --journal, or run "
+        "watchdog next to its journal is visible here. Name its journal with --journal, or run "
         f"{to_run_inside('stop')}.",
     )
 
@@ -259,7 +259,7 @@ def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
 def _idle(stop: Stop, text: str) -> StopAnswer:
     """Nothing is enforced anyway; only the lock shows whether the file will count once that changes."""
     if stop.is_watched():
-        held = f"A watchdog holds the lock beside {stop.path}, so it checks for this file."
+        held = f"A watchdog holds the lock next to {stop.path}, so it checks for this file."
         return StopAnswer(Sighting.IDLE, f"{text} {held}")
     return StopAnswer(Sighting.UNKNOWN, f"{text} Whether it checks for {stop.path} is unknown.")
 
@@ -310,7 +310,7 @@ def _is_same(path: str, stop: Stop) -> bool:
 
 def _unanswered(error: QueryError, command: str) -> str:
     if isinstance(error, NoCycleError):
-        return f"{error}: it looks for the file `stop` beside its own journal before its first action."
+        return f"{error}: it looks for the file `stop` next to its own journal before its first action."
     return (
         f"whether a watchdog looks for it can't be determined from here: {error}. In a DaemonSet the port is the "
         f"pod's: ask there with {to_run_inside(command)}."
@@ -345,7 +345,7 @@ def run_stop(stop: Stop, url: str, why: str, *, patience_s: float = _PATIENCE_S)
             raise click.ClickException(f"{made}; NOT STOPPED: {answer.text} To remove the file: {resume}")
         case Sighting.UNKNOWN:
             raise click.ClickException(
-                f"{made}; NOT CONFIRMED: {stop.path} exists, a watchdog checks for `stop` only beside its own "
+                f"{made}; NOT CONFIRMED: {stop.path} exists, a watchdog checks for `stop` only next to its own "
                 f"journal, and {answer.text} {_BY_API}. To remove the file: {resume}"
             )
 

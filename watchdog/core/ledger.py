@@ -236,7 +236,7 @@ class Ledger:
         return self._with(key, replace(state, stretches=kept, under_way=None))
 
     def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
-        """The ledger after an action has failed: it is not tried again for some time; other actions go on."""
+        """The ledger after an action has failed: it is not tried again for some time; other actions continue."""
         state = self.accounts.get(key)
         if state is None:
             return self

@@ -75,7 +75,7 @@ class PlanEntry:
 
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
-        """The MPS clients among its processes that are drained first, so that the work of other pods goes on."""
+        """The MPS clients among its processes that are drained first, so that the work of other pods continues."""
         if not self.do.enforces:
             return ()
         return tuple(sorted(clients_ended(self.assessment.to_drain, self.definition, self.victim, self.targets)))
@@ -199,7 +199,7 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
     """The ledger after an outcome.
 
     A kill ends with its outcome, and so does an accepted eviction. An eviction that failed delays only the next
-    eviction: all stretches go on. A blocked one is still being tried.
+    eviction: all stretches continue. A blocked one is still being tried.
     """
     if outcome.result is Result.BLOCKED:
         return ledger

@@ -254,11 +254,11 @@ NO_ALLOWANCE = Allowance(per_context=0, max_contexts=0, percent=Fraction(0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unless:
-    """A resource that makes the declaration not apply from some number on (`tencent.com/vcuda-core` of 100)."""
+    """A resource that makes the declaration not apply at or above some number (`tencent.com/vcuda-core` of 100)."""
 
     resource: Resource = field(metadata=_key("The resource that the same container requests."))
     at_least: Annotated[int, "whole", 1, 10**15] = field(
-        metadata=_key("From this number on the declaration does not apply.")
+        metadata=_key("The declaration does not apply at or above this number.")
     )
 
 

@@ -102,7 +102,7 @@ def repeated(report: CycleReport, inputs: Inputs, ticks: Ticks) -> CycleReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resting:
-    """A quiet cycle while its ticks go on, for any thread. `ticks` gives those so far; None: there is none."""
+    """A quiet cycle while its ticks continue, for any thread. `ticks` gives those so far; None: there is none."""
 
     report: CycleReport
     inputs: Inputs

@@ -379,7 +379,7 @@ class Drain:
         return (self._request is not None and self._request.cancel()) or self._has_sent
 
     def postpone(self, now: Now) -> None:
-        """Note that it may not go on for the moment; what has not begun by now does not begin."""
+        """Note that it may not continue for the moment; what has not begun by now does not begin."""
         self._progress_s = now.boottime_s
         if not self.has_sent:
             self.cancel()

@@ -39,9 +39,9 @@ REMEDIES: Final = {
     "PIDs refer to other processes: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "lock": "another watchdog on this node holds the lock beside the journal: stop one of them (the log has its PID)",
+    "lock": "another watchdog on this node holds the lock next to the journal: stop one of them (the log has its PID)",
     "journal": "the journal can't be opened, and no action is taken without a record: see the log for the cause",
-    "stop_file": "the file `stop` beside the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
+    "stop_file": "the file `stop` next to the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
     "--journal names another place): find out who created it and why, then run `gpu-watchdog resume`",
     "node_annotation": _annotated("NAME"),
     POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for "
@@ -133,7 +133,7 @@ def judge(
 
 
 class Permission:
-    """Determines whether the daemon may enforce, and whether an action in progress may go on.
+    """Determines whether the daemon may enforce, and whether an action in progress may continue.
 
     `policy_unsettled`: only a changed policy file that has not settled keeps it from enforcing for the moment. Unlike a
     switch, this resets nothing: no first signal and no SIGKILL is sent, and what is due stays due.
@@ -176,9 +176,9 @@ class Permission:
         return self.decides and not decided
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False) -> str | None:
-        """Why an action must not begin, or its grace period must not go on; None if there is no reason.
+        """Why an action must not begin, or its grace period must not continue; None if there is no reason.
 
-        While the policy file has not settled, no action begins, but a grace period goes on.
+        While the policy file has not settled, no action begins, but a grace period continues.
         """
         if not self.decides:
             return "enforcement was turned off meanwhile"
@@ -188,7 +188,7 @@ class Permission:
 
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
-    """The remedies by reason, with the path of the stop file beside this journal and the node's name."""
+    """The remedies by reason, with the path of the stop file next to this journal and the node's name."""
     remedy = "find out who created it and why, then run `gpu-watchdog resume`"
     stop = f"the file {stop_file(journal)} turns enforcement off: {remedy}"
     return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}

@@ -210,9 +210,9 @@ class Eviction:
         self._record.signalled(self._number, now, DRAIN, [key])
 
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:
-        """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction goes on.
+        """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction continues.
 
-        Once a client was drained, it goes on although the pod uses less.
+        Once a client was drained, it continues although the pod uses less.
         """
         if self.pending is None or (result is Result.GONE and self.has_drained):
             return None

@@ -97,7 +97,7 @@ class Evictions:
                 self._submit(eviction, entry, opened, fresh_until_s)
 
     def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
-        """Stop trying to evict for this account; an accepted eviction goes on."""
+        """Stop trying to evict for this account; an accepted eviction continues."""
         for eviction in self._pending_of(account):
             self._report(eviction, eviction.give_up(result, reason, now))
 

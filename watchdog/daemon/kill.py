@@ -206,7 +206,7 @@ class Kill:
     def spare(self, now: Now) -> None:
         """Send no SIGKILL. Whether SIGTERM ends it shows a little later: an ending process frees its memory first.
 
-        A client that has been drained can't go on working, so it is not spared.
+        A client that has been drained can't continue working, so it is not spared.
         """
         if not self._is_spared and not self.drain.has_sent:
             self._is_spared = True

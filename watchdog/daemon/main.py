@@ -76,7 +76,7 @@ class Daemon:
         self._quiet_ticks = QuietTicks(
             self._sampler, self._cycle, scanner, self._sinks, self._permission, self._publish
         )
-        files = (options.policy, stop_file(options.journal), *self._sources.files)  # the lock is beside the stop file
+        files = (options.policy, stop_file(options.journal), *self._sources.files)  # the lock is next to the stop file
         self._file_events = FileEvents(files)
         self._last_beat_s = -math.inf
         self._reload_wanted = False

@@ -220,7 +220,7 @@ class Sampler:
         self.maintenance = reason
 
     def take(self, now: Now) -> TimedReading | None:
-        """The finished reading, or None; one that the driver's thread has taken by itself after `end_rest` only."""
+        """The finished reading, or None; one that the driver's thread has taken on its own after `end_rest` only."""
         if self._rest is not None:
             self.thread.silence()
             return None
@@ -274,7 +274,7 @@ class Sampler:
         """A message if the driver has not answered for longer than this."""
         is_busy = self.thread.busy and self._rest is None
         silent_s = now.boottime_s - self._asked.boottime_s if is_busy else 0.0
-        return (f"NVML has not answered for {silent_s:.0f} s",) if silent_s > longest_s else ()
+        return (f"NVML has not responded for {silent_s:.0f} s",) if silent_s > longest_s else ()
 
     def why_reexec(self, now: Now) -> str | None:
         """Why only a re-exec can release the driver; None if it is not needed."""

@@ -245,7 +245,7 @@ def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str
     reasons = []
     if report.snapshot.blind:
         released = f"{report.maintenance}: its GPUs are under maintenance, and NVML is released"
-        reasons.append("NVML does not answer" if report.maintenance is None else released)
+        reasons.append("NVML is not responding" if report.maintenance is None else released)
     if is_stale:
         reasons.append(_stale(report, from_api=from_api))
     return tuple(reasons)

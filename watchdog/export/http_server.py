@@ -26,7 +26,7 @@ DEADLINE_S: Final = 5.0
 # the client would lose the response.
 _LINGER_S: Final = 0.2
 # Connections without a complete request, and as many again waiting for a response. All that are accepted in one round
-# fit beside those of the previous round, so none is dropped before it was read from.
+# fit along with those of the previous round, so none is dropped before it was read from.
 _MOST_WAITING: Final = 160
 _AT_ONCE: Final = 64
 _MOST_SENDING: Final = 32  # responses that the kernel has not accepted yet, each as large as its page

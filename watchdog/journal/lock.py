@@ -1,4 +1,4 @@
-"""The lock beside the journal, which ensures one daemon per node."""
+"""The lock next to the journal, which ensures one daemon per node."""
 
 import fcntl
 import os

@@ -278,7 +278,7 @@ class Api:
             if self._client is None:
                 configuration = load_configuration(self._kubeconfig)
                 configuration.keep_alive = True
-                # urllib3 would otherwise retry requests by itself, including 429 and 503 after their Retry-After.
+                # urllib3 would otherwise retry requests automatically, including 429 and 503 after their Retry-After.
                 configuration.retries = Retry(total=False, redirect=False)
                 try:
                     self._client = RESTClientObject(configuration)

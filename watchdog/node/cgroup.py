@@ -37,7 +37,7 @@ def parse_cgroup(text: str | bytes) -> Place:
 
     Every line counts, since controllers can sit at `/`. In a line, the outermost pod and the first container below it
     count: anything further below was created inside the container and may have any name. POD: some line names a pod, or
-    the container beside the reader's own. HOST: no line does, or it is the monitor `crio-conmon`. CONTRADICTORY: lines
+    the container next to the reader's own. HOST: no line does, or it is the monitor `crio-conmon`. CONTRADICTORY: lines
     name different pods or containers. UNREADABLE: the text is empty, or a line is not in the kernel's format; bytes in
     a path that are not UTF-8 are ordinary names.
     """

@@ -180,7 +180,7 @@ class MpsControl:
         return results
 
     def close(self) -> None:
-        """Query nothing any more; calls in progress end by themselves."""
+        """Query nothing any more; calls in progress run to their end."""
         with self._lock:
             self._is_closed = True
             for pipe in self._pipes.values():

@@ -111,7 +111,7 @@ def _identity(control: os.stat_result) -> tuple[int, int, int]:
 
 
 def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_uid: int = 0) -> None:
-    """Check that no tenant listens on the daemon's socket; UntrustedPipeError, or SilentError if nobody listens.
+    """Check that no tenant listens on the daemon's socket; UntrustedPipeError, or SilentError if nothing listens.
 
     A container that runs as root and has mounted the directory can put a socket of its own there. The kernel keeps who
     began to listen (SO_PEERCRED, unix(7)). That must be a process of root on the host or in a privileged container, as

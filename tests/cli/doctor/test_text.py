@@ -25,7 +25,7 @@ def test_a_line_a_finding() -> None:
     assert diagnosis_text(_bad(STOPPED)) == (
         "fine\nok       python: Python 3.11\n\nenforcing\nlacks    stop_file: the file "
         "/var/lib/gpu-watchdog/stop turns enforcement off. Remedy: find out who created it and why, then run "
-        "`gpu-watchdog resume`\n\ncan observe: yes; can enforce: no; the policy asks for: enforce\n"
+        "`gpu-watchdog resume`\n\nCan observe: yes; can enforce: no. Policy: enforce\n"
     )
 
 

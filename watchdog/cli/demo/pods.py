@@ -129,7 +129,7 @@ _BURSTS: Final = SimPod(
     ),
 )
 # The trainer, which uses nearly all of it, is a fork that ignores SIGTERM; the loader uses no GPU memory and is killed
-# with its container all the same.
+# with its container anyway.
 _LEAKS: Final = SimPod(
     namespace="training",
     name="finetune",

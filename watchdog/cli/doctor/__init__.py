@@ -107,9 +107,9 @@ def diagnosis_text(
             for finding in sorted(findings, key=lambda finding: list(_MARKS).index(finding.state)):
                 lines += _lines(finding, colour=colour, width=width)
             lines.append("")
-    asks_for = diagnosis.mode or "no valid policy"
+    policy = diagnosis.mode or "none valid"
     can_observe, can_enforce = ("yes" if able else "no" for able in (diagnosis.observe, diagnosis.enforce))
-    headline = f"can observe: {can_observe}; can enforce: {can_enforce}; the policy asks for: {asks_for}"
+    headline = f"Can observe: {can_observe}; can enforce: {can_enforce}. Policy: {policy}"
     return "\n".join([*lines, *_wrapped(headline, "", width)]) + "\n"
 
 

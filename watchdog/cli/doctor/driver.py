@@ -152,8 +152,8 @@ def mig(facts: Facts) -> Iterator[CheckResult]:
             yield missing(
                 f"{gpu} can't be read: {cause}. /dev/nvidia-caps has no device, and instances are read through those",
                 "in a container: NVIDIA_MIG_MONITOR_DEVICES=all and CAP_SYS_ADMIN, both together (driver.mig=true), "
-                "with NVIDIA's runtime in legacy mode or from version 1.20.1 on (1.18 to 1.20.0 create none in their "
-                "default mode, jit-cdi); otherwise a privileged container",
+                "with NVIDIA's runtime in legacy mode or of version 1.20.1 or newer (1.18 to 1.20.0 create none in "
+                "their default mode, jit-cdi); otherwise a privileged container",
             )
     if reading.parents and not gaps:
         cards, instances = len(reading.parents), sum(gpu.parent is not None for gpu in reading.gpus)

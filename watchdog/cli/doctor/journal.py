@@ -132,7 +132,7 @@ def journal_file(facts: Facts) -> Iterator[CheckResult]:
 
 @to_enforce()
 def journal_lock(facts: Facts) -> Iterator[CheckResult]:
-    """The lock beside the journal is free, or held by a running daemon; both are fine."""
+    """The lock next to the journal is free, or held by a running daemon; both are fine."""
     path, detail = lock_path(facts.options.journal), facts.journal.detail
     if facts.journal.lock == "free":
         yield ok("no daemon is running with this journal")
@@ -145,7 +145,7 @@ def journal_lock(facts: Facts) -> Iterator[CheckResult]:
 
 @to_enforce()
 def stop_file(facts: Facts) -> Iterator[CheckResult]:
-    """No file `stop` beside the journal turns enforcement off."""
+    """No file `stop` next to the journal turns enforcement off."""
     path, problem = stop_path(facts.options.journal), facts.journal.stop_problem
     if problem:
         yield missing(

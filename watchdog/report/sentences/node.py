@@ -76,7 +76,7 @@ def under_maintenance(status: Status) -> str:
 
 
 def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
-    """That NVML does not answer, or which GPUs do not; not during maintenance, when that is intended."""
+    """That NVML is not responding, or which GPUs are not; not during maintenance, when that is intended."""
     if status.maintenance is not None:
         return ()
     if no_answer := _blind(status, now_s):
@@ -85,7 +85,7 @@ def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
     found = tuple(_silent_gpu(gpu, status, now_s) for gpu in silent[:_MOST_NAMED])
     if len(silent) <= _MOST_NAMED:
         return found
-    return (*found, f"{count(len(silent) - _MOST_NAMED, 'more GPU does', 'more GPUs do')} not answer either.")
+    return (*found, f"{count(len(silent) - _MOST_NAMED, 'more GPU is', 'more GPUs are')} not responding either.")
 
 
 def unanswered_in_full(status: Status) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ def _blind(status: Status, now_s: float) -> str:
     if since_s is None and not error:
         return ""
     unknown = "the GPUs of this node and the pods using them are unknown"
-    until_then = "No new kill or eviction starts until it answers again."
+    until_then = "No new kill or eviction starts until it responds again."
     return f"NVML {_silent_since(since_s, now_s)}: {unknown}.{error} {until_then}"
 
 
@@ -125,7 +125,7 @@ def unlisted(gpus: Sequence[GpuStatus]) -> str:
 
 
 def _silent_since(since_s: float | None, now_s: float) -> str:
-    return "does not answer" if since_s is None else f"has not answered since {clock_time(since_s, now_s)}"
+    return "is not responding" if since_s is None else f"has not responded since {clock_time(since_s, now_s)}"
 
 
 def _error(status: Status, what: str) -> str:
