@@ -53,17 +53,17 @@ def _notes(folder: Path, policy: str, *flags: str) -> str:
 @pytest.mark.parametrize(
     ("policy", "flags", "there", "missing"),
     [
-        ("", (), ("Mode: observe", "0.1.0 as gpu-memory-watchdog:0.1.0, minimal"), ("brakes", "privileged:")),
-        (_UNBRAKED, (), ("Mode: enforce", "Rules: all.", "no [brakes]"), ("Mode: observe",)),
+        ("", (), ("Mode: observe", "Image: gpu-memory-watchdog:0.1.0", "minimal"), ("brakes", "are privileged")),
+        (_UNBRAKED, (), ("Mode: enforce", "Rules: all", "no [brakes]"), ("Mode: observe",)),
         ('mode = "observe"\n', (), ("The policy has no rule",), ("Rules:",)),
-        (_RULE, ("--set=security=privileged",), (", privileged.", "The pods are privileged"), ("is lost with",)),
-        (_RULE, ("--set=journal.type=emptyDir",), ("The journal is lost with each pod",), ("enforce.",)),
+        (_RULE, ("--set=security=privileged",), ("Security: privileged", "are privileged"), ("The journal",)),
+        (_RULE, ("--set=journal.type=emptyDir",), ("The journal",), ("enforce.",)),
         (_RULE, (), ("Mode: observe", "kubectl label namespace gpus pod-security"), ("enforce.",)),
-        (_RULE, (), ("Port 9837 is open to every pod of the cluster", "networkPolicy.create=true"), ()),
+        (_RULE, (), ("Port 9837 is open", "networkPolicy.create=true"), ()),
         (_RULE, ("--set=networkPolicy.create=true",), (), ("Port 9837", "placeholder")),
         ("", ("--set=prometheus.rules.create=true",), ("link to a placeholder", "prometheus.rules.runbooks"), ()),
         (_RULE, (_OWN_PAGE,), (), ("placeholder", "ConfigMap")),
-        ("", (_OWN_MAP,), ("the key policy.toml of the ConfigMap mine", "daemonset/guard"), ("gpu-watchdog-",)),
+        ("", (_OWN_MAP,), ("key policy.toml of ConfigMap mine", "daemonset/guard"), ("gpu-watchdog-",)),
     ],
 )
 def test_the_notes_say_what_was_installed(

@@ -1,12 +1,13 @@
 """What the chart makes when it is asked to."""
 
+import json
 import socket
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.deploy.chart import pod
+from tests.deploy.chart import objects, pod
 from tests.node.support import cannot_run
 from tools import ROOT, kustomize
 from tools.release.address import PLACEHOLDER
@@ -91,3 +92,17 @@ def test_the_port_is_on_the_addresses_that_were_asked_for(listen: str, reached: 
             socket.create_connection((address, server.port), timeout=10).close()
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("given", ["1Gi", None])
+def test_every_container_has_the_resources_of_the_values(given: str | None) -> None:
+    """The Jobs too limit their local storage, and request none on nodes that do not count it."""
+    resources = {"requests": {"ephemeral-storage": given}, "limits": {"ephemeral-storage": given}}
+    found = objects(f"--set-json=resources={json.dumps(resources)}", policy='[capacity]\nresource = "example.com/a"\n')
+    pods = [each["spec"]["template"]["spec"] for each in found if "template" in each.get("spec", {})]
+    assert len(pods) == 3
+    for each in pods:
+        (container,) = each["containers"]
+        for part, values in container["resources"].items():
+            assert values["memory"] is not None
+            assert values.get("ephemeral-storage") == given, part

@@ -16,6 +16,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _CLIENT: Final = {"nvidia.com/gpu.deploy.client": "true"}
 _PEER: Final[dict[str, Any]] = {"namespaceSelector": {}}
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_POD_TERM: Final = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}, "namespaceSelector": {}}
+_POD_AFFINITY: Final = {_REQUIRED: [_POD_TERM], _PREFERRED: [{"weight": 1, "podAffinityTerm": _POD_TERM}]}
+_NODE_TERM: Final = {
+    "matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}, {"key": "gpu", "operator": "Exists"}],
+    "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-a"]}],
+}
+_NODE_AFFINITY: Final = {
+    _REQUIRED: {"nodeSelectorTerms": [_NODE_TERM]},
+    _PREFERRED: [{"weight": 100, "preference": _NODE_TERM}],
+}
 _ENFORCE: Final = 'mode = "enforce"\n'
 REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     # Misspelt keys.
@@ -24,6 +36,14 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"seLinuxOptions": {"typ": "spc_t"}}, "'typ' not allowed"),
     ({"tolerations": [{"operater": "Exists"}]}, "'operater' not allowed"),
     ({"resources": {"limit": {"memory": "1Gi"}}}, "'limit' not allowed"),
+    ({"affinity": {"foo": 1}}, "at '/affinity': additional properties 'foo' not allowed"),
+    ({"affinity": {"nodeAffinity": {"required": {}}}}, "'required' not allowed"),
+    ({"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"match": []}]}}}}, "'match' not allowed"),
+    ({"affinity": {"podAffinity": {_REQUIRED: [{"topologyKey": "a", "labels": {}}]}}}, "'labels' not allowed"),
+    ({"affinity": {"podAntiAffinity": {_REQUIRED: [{"labelSelector": {}}]}}}, "missing property 'topologyKey'"),
+    ({"affinity": {"podAffinity": {_PREFERRED: [{"weight": 1}]}}}, "missing property 'podAffinityTerm'"),
+    ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"secret": "s", "key": "k"}}}]}, "'secret' not allowed"),
+    ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"path": "x"}}}]}, "'path' not allowed"),
     # Values of the wrong kind, or outside of what there is.
     ({"security": "none"}, "at '/security': value must be one of"),
     ({"driver": {"mig": "perhaps"}}, "at '/driver/mig': got string, want boolean"),
@@ -44,6 +64,16 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"networkPolicy": {"create": True, "from": []}}, "at '/networkPolicy/from"),
     ({"networkPolicy": {"create": True, "from": [{}]}}, "at '/networkPolicy/from/0"),
     ({"networkPolicy": {"create": True, "from": [{"namespace": "monitoring"}]}}, "at '/networkPolicy/from/0"),
+    ({"networkPolicy": {"create": True, "from": [{"podSelector": {"app": "a"}}]}}, "'app' not allowed"),
+    ({"networkPolicy": {"create": True, "from": [{"podSelector": None}]}}, "at '/networkPolicy/from/0"),
+    ({"networkPolicy": {"create": True, "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, **_PEER}]}}, "/from/0'"),
+    *(
+        ({"networkPolicy": {"create": True, "from": [{"ipBlock": block}]}}, "at '/networkPolicy/from/0/ipBlock")
+        for block in (
+            *({}, {"cidr": "foo"}, {"cidr": "10.0.0.0"}, {"cidr": "10.0.0.0/33"}, {"cidr": "10.0.0.256/8"}),
+            *({"cidr": "1:2:3/64"}, {"cidr": "::1::/64"}, {"cidr": "fd00::/129"}, {"cidr": "::/0", "except": ["foo"]}),
+        )
+    ),
     # What the chart sets itself.
     ({"podLabels": {"app.kubernetes.io/name": "other"}}, "invalid propertyName 'app.kubernetes.io/name'"),
     ({"env": [{"name": "GPU_WATCHDOG_LISTEN", "value": "0.0.0.0:1"}]}, "at '/env/0/name"),
@@ -56,6 +86,14 @@ REFUSED: Final[tuple[tuple[dict[str, Any], str], ...]] = (
     ({"env": [{"name": "A B", "value": "c"}]}, "at '/env/0/name"),
     ({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}, "at '/env/0"),
     ({"env": [{"name": "A", "valueFrom": {"file": {}}}]}, "at '/env/0/valueFrom"),
+    ({"env": [{"name": "A", "value": "b"}, {"name": "A", "value": "c"}]}, "env: A appears more than once"),
+    ({"affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 0, "preference": _NODE_TERM}]}}}, "/weight'"),
+    (
+        {"affinity": {"podAffinity": {_REQUIRED: [_POD_TERM | {"labelSelector": _NODE_TERM}]}}},
+        "'matchFields' not allowed",
+    ),
+    # Prometheus takes 0 for its own default interval.
+    ({"prometheus": {"podMonitor": {"interval": "0s"}}}, "at '/prometheus/podMonitor/interval"),
     ({"image": {"repository": "Registry.test/Watchdog"}}, "at '/image/repository"),
     ({"image": {"repository": "a b"}}, "at '/image/repository"),
     ({"image": {"repository": "https://registry.test/watchdog"}}, "at '/image/repository"),
@@ -137,7 +175,14 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
     {"nodeSelector": {"gpu": "yes", "count": "1"}, "excludeNodeLabels": {"mig": "true"}},
     {"env": [{"name": "GPU_WATCHDOG_PROCFS", "value": "yes"}, {"name": "A", "value": "1"}, {"name": "B"}]},
     {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+    {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
+    {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}}]},
     {"networkPolicy": {"create": True, "from": [_PEER, {"ipBlock": {"cidr": "192.0.2.0/24"}}]}},
+    {"networkPolicy": {"create": True, "from": [{"podSelector": {"matchLabels": {"app": "a"}}, **_PEER}]}},
+    {"networkPolicy": {"create": True, "from": [{"ipBlock": {"cidr": "fd00::/8", "except": ["fd00:1::1/128"]}}]}},
+    {"networkPolicy": {"create": True, "from": [{"ipBlock": {"cidr": "::/0"}}, {"ipBlock": {"cidr": "0.0.0.0/0"}}]}},
+    {"affinity": {"nodeAffinity": _NODE_AFFINITY, "podAffinity": _POD_AFFINITY, "podAntiAffinity": _POD_AFFINITY}},
+    {"affinity": {"nodeAffinity": _NODE_AFFINITY}, "excludeNodeLabels": {"mig": "true"}},
     {"resources": {"limits": {"memory": "1Gi", "cpu": 1.5}}},
     {"serviceAccount": {"create": False, "name": "a.b-c"}, "openshift": {"scc": False}},
     {"nameOverride": "a" * 70, "podLabels": {"app.kubernetes.io/part-of": "gpus"}},

@@ -237,9 +237,5 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 resources:
-  requests:
-    cpu: 20m
-    memory: 64Mi
-  limits:
-    memory: 256Mi
+  {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}
