@@ -1,4 +1,4 @@
-"""All kills in progress: each advances by itself, and none blocks another action.
+"""All kills in progress: each advances independently, and none blocks another action.
 
 Evictions are in `daemon/evictions`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
 """

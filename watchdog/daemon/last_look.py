@@ -173,7 +173,7 @@ def justify(
     if inputs.policy_unsettled:
         return "the policy file had changed and might still be being written"
     if last_look is None:
-        return "the driver did not answer the last look in time"
+        return "the driver did not respond to the last look in time"
     return update(entry, reassessed.get(entry.account), now)
 
 

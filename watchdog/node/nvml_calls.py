@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 LOST: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 ABSENT: Final = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND})
-# These mean that NVML as a whole does not answer, not that one GPU fails.
+# These mean that NVML as a whole is not responding, not that one GPU fails.
 WHOLE: Final = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,

@@ -96,8 +96,8 @@ def driver_does_not_answer(world: World, daemon: Daemon) -> None:
     """Silence in half of the cycles is trouble that passes; in more than half, for ten minutes, it does not."""
     silent = _stale(
         "driver",
-        "The GPU driver on node n1 does not answer the watchdog",
-        "On node n1 the GPU driver (NVML) has not answered in most cycles of the last 10 minutes. GPU memory is "
+        "The GPU driver on node n1 is not responding",
+        "On node n1 the GPU driver (NVML) has not responded in most cycles of the last 10 minutes. GPU memory is "
         "neither measured nor limited there. Check whether nvidia-smi works on the node. The watchdog's "
         f"diagnosis: {EXEC}gpu-watchdog doctor",
     )

@@ -81,7 +81,7 @@ def nvml_driver(facts: Facts) -> Iterator[CheckResult]:
         yield ok(f"driver {version} responds")
     elif library.path is not None and (library.failure is None or library.failure.code != _VERSION_MISMATCH):
         problem = reading.gaps[0].problem if library.failure is None else library.failure.problem
-        yield missing(f"the driver does not respond: {problem.cause}", problem.remedy or _RETRIED)
+        yield missing(f"the driver is not responding: {problem.cause}", problem.remedy or _RETRIED)
 
 
 @to_observe()
