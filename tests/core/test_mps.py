@@ -176,6 +176,14 @@ def test_a_card_that_cannot_be_listed(
     assert withheld(seen, under=one) == KILLED  # the process is listed, and is no client
 
 
+@pytest.mark.parametrize(("mps", "expected"), [(True, HELD), (None, HELD), (False, KILLED)])
+def test_a_client_whose_pod_cannot_be_determined(mps: bool | None, expected: list[tuple[Brake | None, bool]]) -> None:
+    """Point 36: a client whose cgroup can't be read may be in any pod, so no pod is ended with it."""
+    seen = snapshot([use(1, 9 * Gi), use(2, 1), use(3, 1, mps=mps)], [server(2, None), process(3, place=UNREADABLE)])
+    assert withheld(seen) == expected
+    assert withheld(seen, under=ACCEPTED) == KILLED
+
+
 @pytest.mark.parametrize(("where", "expected"), [(None, HELD), ("d/main", HELD), ("b/main", KILLED)])
 def test_a_driver_without_the_list(where: str | None, expected: list[tuple[Brake | None, bool]]) -> None:
     """Point 36: if the driver does not list clients, any process on a GPU with a shared server may be one."""

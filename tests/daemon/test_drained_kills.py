@@ -336,7 +336,7 @@ def see_clients(due: Step, hog: Pod, uses: list[Use], places: list[Process], *, 
     given = replace(inputs(under, [hog]), drains=KnownDrains(drainable=keys))
     attribution = attribute(seen, [hog])
     assessments = assess(attribution, seen, given)
-    (entry,) = decide(assessments, Ledger(), seen.at, given).taken
+    (entry,) = decide(assessments, Ledger(), seen.at, given).entries
     return Seen(entry, clients_seen(assessments, attribution, seen, under, seen.at))
 
 

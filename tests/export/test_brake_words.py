@@ -85,7 +85,7 @@ SENTENCES = [
     (held(Brake.MAINTENANCE), BOUND, "because the GPUs of this node are under maintenance."),
     (held(Brake.UNKNOWN_CONTAINER), BOUND, "no container in the pod list exceeds its own declaration."),
     (held(Brake.MPS), BOUND,
-     "because clients of an MPS server may run on a GPU that can't be listed now, and ending one can break the others."
+     "because MPS clients may be missing in this reading (see the data gaps), and ending one can break the others."
      ),
     (by_mps(MpsRole.CLIENT), BOUND,
      ("because process 7 (python3) in container main is a client of an MPS server outside its pod that can't be "

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final
 
 from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, MpsHazard, MpsRole, Reason
-from watchdog.core.model import Pod, Process, ProcessKey, Snapshot
+from watchdog.core.model import PlaceKind, Pod, Process, ProcessKey, Snapshot
 from watchdog.core.policy import Do, Step
 from watchdog.core.rules import is_system
 
@@ -42,9 +42,10 @@ class Mps:
 
     `shared` are the GPUs with a server that may serve any pod: on the host, in a DaemonSet's or system pod, or in an
     unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor
-    one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients may
-    run on a GPU that can't be listed now. `drainable` are the listed clients that can be drained, `drained` those that
-    have been. `named` are the listed servers that a trusted control daemon names, which prove to serve any pod.
+    one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients of
+    any pod may be missing, since a GPU can't be listed or a client's cgroup can't be read. `drainable` are the listed
+    clients that can be drained, `drained` those that have been. `named` are the listed servers that a trusted control
+    daemon names, which prove to serve any pod.
     """
 
     shared: frozenset[str] = frozenset()
@@ -71,11 +72,13 @@ class Mps:
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
         listed = {use.key for use in inside if use.mps is not False}
+        unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
+        may_hide = bool(snapshot.unseen) or any(use.mps is not False and use.pid in unreadable for use in outside)
         return cls(
             shared=frozenset(shared),
             orphans=frozenset(client for client in clients - explained if client[0] not in shared),
             trusted=frozenset((server.uid, server.container) for server in outside_servers if server.uid),
-            hidden=bool(snapshot.unseen) or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
+            hidden=may_hide or not unlisted.isdisjoint(shared | {gpu for gpu, _ in clients}),
             drainable=drains.drainable & listed,
             drained=(drains.drained - drains.drainable) & listed,
             named=named,

@@ -140,7 +140,7 @@ def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
 def _mps(hazard: MpsHazard | None) -> str:
     role = MpsRole.HIDDEN if hazard is None else hazard.role
     if role is MpsRole.HIDDEN or hazard is None:
-        return "clients of an MPS server may run on a GPU that can't be listed now, and ending one can break the others"
+        return "MPS clients may be missing in this reading (see the data gaps), and ending one can break the others"
     who = f"container {inert(hazard.container or '')}"
     if hazard.key is not None:
         who = f"process {hazard.key.pid} ({inert(hazard.name)}) in {who}"
