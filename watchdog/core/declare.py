@@ -108,7 +108,9 @@ class _Reader:
         """Whether the pod has a key that the declaration reads, or the resource of its `unless`."""
         if declaration.unless is not None and declaration.unless.resource in requested:
             return True
-        key, keys = declaration.key, requested if declaration.kind == "resource" else self._annotated(declaration)
+        if declaration.resource is not None:
+            return bool(_keys(requested, declaration.resource))
+        keys, key = self._annotated(declaration), declaration.key
         if CONTAINER in key:
             return any(_keys(keys, key.replace(CONTAINER, container.name)) for container in self.pod.containers)
         return bool(_keys(keys, key))
