@@ -1,8 +1,8 @@
 """Pictures of the status page: `python -m tests.pictures.page FOLDER`, as root on a machine with cgroups and Chromium.
 
-It writes page-NODE-THEME.png: the page of a node of one card and four pods and of one of eight cards and a hundred
-pods, from the real daemon over the stub of NVML, on a screen with a phone beside it, light and dark; and
-pods-THEME.png: the pods of the larger node by a filter.
+It writes page-NODE-THEME.png: the whole page of a node of one card and four pods and of one of eight cards and a
+hundred pods, from the real daemon over the stub of NVML, on a screen with a phone beside it, light and dark; and
+pods-NODE-THEME.png: its pods, those of the larger node by a filter.
 """
 
 import base64
@@ -11,26 +11,35 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from tests.browser.browsing import Theme, chromium, visit
 from tests.browser.crowd import crowd
 from tests.browser.states import over
 from tests.rig import Daemon
 
-_THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
+_THEMES: Final[Mapping[Theme, str]] = {"light": "#fff", "dark": "#0f1215"}  # with the page's own background
 _NODES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Daemon]]]] = {
     "small": partial(over, cards=1),
     "full": partial(crowd, cards=8, pods=100),
 }
 _SCREEN: Final = (1280, 820)
-_BESIDE: Final = (390, 820)
+_PHONE: Final = (390, 820)
+_FILTERS: Final = {"small": "", "full": "?pod=nlp"}
 # The daemon of a picture keeps its journal in a folder of its own, which would be named in the command.
 _USUAL_STOP: Final = """() => document.querySelectorAll('pre code').forEach(
   e => { e.textContent = e.textContent.replace(/ --stop-file .*/, ''); })"""
+# Where a picture of the whole page is cut: that of a phone before the part that begins nearest to its middle.
+_CUTS: Final = """() => {
+  const height = document.documentElement.scrollHeight;
+  const tops = [...document.querySelectorAll('section, .urgent > li')].map(e => e.getBoundingClientRect().top - 8);
+  tops.sort((a, b) => Math.abs(a - height / 2) - Math.abs(b - height / 2));
+  return [window.innerWidth, window.innerWidth > 640 ? [0, height] : [0, tops[0], height]];
+}"""
 
 
 def draw(folder: Path) -> Iterator[Path]:
@@ -38,34 +47,39 @@ def draw(folder: Path) -> Iterator[Path]:
     with chromium() as browser:
         for name, node in _NODES.items():
             with tempfile.TemporaryDirectory() as root, node(Path(root)) as running:
+                url = f"http://127.0.0.1:{running.port}/"
                 for theme in _THEMES:
-                    shots = [_shot(browser, running, size, theme) for size in (_SCREEN, _BESIDE)]
-                    yield _beside(browser, shots, folder / f"page-{name}-{theme}.png")
-                    if name == "full":
-                        path = folder / f"pods-{theme}.png"
-                        path.write_bytes(
-                            _shot(browser, running, (1280, 800), theme, "?pod=nlp", "[aria-labelledby=pods]")
-                        )
-                        yield path
+                    yield _beside(browser, url, theme, _whole, folder / f"page-{name}-{theme}.png")
+                    yield _beside(browser, url + _FILTERS[name], theme, _pods, folder / f"pods-{name}-{theme}.png")
 
 
-def _shot(
-    browser: Browser, running: Daemon, size: tuple[int, int], theme: Theme, query: str = "", part: str = ""
-) -> bytes:
-    """The first screen of the page, or a part of it, as a PNG."""
-    with visit(browser, f"http://127.0.0.1:{running.port}/{query}", size, theme) as seen:
-        seen.page.evaluate(_USUAL_STOP)
-        return seen.page.locator(part).screenshot() if part else seen.page.screenshot()
+def _whole(page: Page) -> Iterator[bytes]:
+    """The whole page, that of a phone in two halves."""
+    width, cuts = page.evaluate(_CUTS)
+    for top, end in pairwise(cuts):
+        yield page.screenshot(full_page=True, clip={"x": 0, "y": top, "width": width, "height": end - top})
 
 
-def _beside(browser: Browser, shots: list[bytes], path: Path) -> Path:
-    """Write pictures side by side."""
+def _pods(page: Page) -> Iterator[bytes]:
+    yield page.locator("[aria-labelledby=pods]").screenshot()
+
+
+def _beside(browser: Browser, url: str, theme: Theme, shoot: Callable[[Page], Iterator[bytes]], path: Path) -> Path:
+    """Write pictures of a page on a screen and on a phone, side by side."""
+    shots: list[bytes] = []
+    for size in (_SCREEN, _PHONE):
+        with visit(browser, url, size, theme) as seen:
+            seen.page.evaluate(_USUAL_STOP)
+            shots += shoot(seen.page)
     images = "".join(f"<img src='data:image/png;base64,{base64.b64encode(shot).decode()}'>" for shot in shots)
-    page = browser.new_page(viewport={"width": _SCREEN[0] + _BESIDE[0] + 60, "height": _SCREEN[1] + 40})
+    layout = "display:inline-flex;align-items:flex-start;gap:20px;padding:20px;background:#8a939f"
+    page = browser.new_page(viewport={"width": 2 * _SCREEN[0], "height": _SCREEN[1]})
     try:
-        page.set_content(f"<body style='margin:20px;display:flex;gap:20px;background:#8a939f'>{images}")
+        page.set_content(
+            f"<style>img{{padding:12px;background:{_THEMES[theme]}}}</style><main style='{layout}'>{images}</main>"
+        )
         page.wait_for_function("() => [...document.images].every(image => image.complete)")
-        page.screenshot(path=path)
+        page.locator("main").screenshot(path=path)
     finally:
         page.close()
     return path

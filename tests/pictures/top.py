@@ -1,4 +1,4 @@
-"""`python -m tests.pictures.top FOLDER` writes top-NODE-THEME.svg: what `gpu-watchdog top` draws, as root.
+"""`python -m tests.pictures.top FOLDER` writes top-NODE-COLUMNS-THEME.svg: what `gpu-watchdog top` draws, as root.
 
 The nodes have one card and four pods (real processes in real cgroups, so that one is really killed), and eight cards
 and a hundred pods. The daemons are real; the stub of NVML shows the cards. A picture is the last frame of a terminal.
@@ -7,8 +7,7 @@ and a hundred pods. The daemons are real; the stub of NVML shows the cards. A pi
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -25,8 +24,9 @@ from tests.rig.command import daemon
 from tests.stub import GIB, MIB
 from tests.world.test_kill import run
 
-SMALL: Final = (100, 26)  # columns and rows
-FULL: Final = (140, 40)
+_SMALL: Final = ((100, 26), (80, 24))  # columns and rows
+_FULL: Final = ((140, 40), (80, 24))
+_SizedLines = tuple[int, list[str]]
 _THEMES: Final[dict[str, TerminalTheme]] = {"light": DEFAULT_TERMINAL_THEME, "dark": SVG_EXPORT_THEME}
 _POLICY: Final = """
 mode = "enforce"
@@ -48,7 +48,7 @@ name = "batch"
 match = {}
 step = [{ above = "110%", for = "2s", do = "kill", scope = "container", grace = "2s" }]
 """
-TENANTS: Final = (  # declared, and what one process uses in GiB
+_TENANTS: Final = (  # declared, and what one process uses in GiB
     ("jupyter", "alice-0", "8Gi", 14.8),
     ("jupyter", "bob-0", "16Gi", 14),
     ("batch", "finetune-7b-x2x4q", "20Gi", 31),
@@ -59,10 +59,10 @@ _FONT: Final = 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, "Liberation M
 _FOREIGN: Final = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
-def small() -> list[str]:
-    """The lines, with their colours, of a node on which a pod has been killed and another one will be."""
+def small() -> Iterator[_SizedLines]:
+    """The lines, with their colours, of a node on which a pod has been killed and another one will be, by columns."""
     with tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder, node(Path(folder)) as made:
-        for namespace, name, declared, used in TENANTS:
+        for namespace, name, declared, used in _TENANTS:
             made.start(made.pod(name, ("main", declared), namespace=namespace), used=int(used * GIB))
         made.start(None, used=900 * MIB)
         card = replace(made.stub.gpus[0], name="NVIDIA H100 80GB HBM3", total=80 * GIB, reserved=600 * MIB)
@@ -70,37 +70,36 @@ def small() -> list[str]:
         made.write()
         policy = made.root / "policy.toml"
         policy.write_text(_POLICY, encoding="utf-8")
-        with run(made, policy) as running, _shown(running.port, SMALL) as shown:
-            shown.wait(lambda screen: re.search(r"kill +done", screen.text) and "warn   done" in screen.text)
-            return _last(shown, SMALL)
+        with run(made, policy) as running:
+            yield from _frames(running.port, _SMALL, r"(?s)warn +done.*kill +done|kill +done.*warn +done")
 
 
-def full() -> list[str]:
+def full() -> Iterator[_SizedLines]:
     """The lines of a node with eight cards and a hundred pods."""
     tenants = [replace(each, card=number % 8) for number, each in enumerate(islice(many(), 100))]
     with (
         tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
         crowd(Path(folder), tenants, cards=8) as made,
         daemon(made.root, made.stub_file, *made.arguments) as running,
-        _shown(running.port, FULL) as shown,
     ):
-        shown.wait(lambda screen: "100 pods" in screen.text and re.search(r"warn +observed", screen.text))
-        return _last(shown, FULL)
+        yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")
 
 
-@contextmanager
-def _shown(port: int, size: tuple[int, int]) -> Iterator[Session]:
-    with session("--url", f"http://127.0.0.1:{port}", columns=size[0], rows=size[1]) as shown:
-        yield shown
+def _frames(port: int, sizes: Iterable[tuple[int, int]], there: str) -> Iterator[_SizedLines]:
+    """The lines in terminals of these sizes, by columns, once they have something."""
+    for columns, rows in sizes:
+        with session("--url", f"http://127.0.0.1:{port}", columns=columns, rows=rows) as shown:
+            shown.wait(lambda screen: re.search(there, screen.text))
+            yield columns, _last(shown, rows)
 
 
-def _last(shown: Session, size: tuple[int, int]) -> list[str]:
+def _last(shown: Session, rows: int) -> list[str]:
     """The last whole frame: from one beginning of the screen to the next."""
     frames = shown.written.decode().split("\x1b[H")
-    return next(each for each in reversed(frames) if each.count("\n") == size[1] - 1).split("\r\n")
+    return next(each for each in reversed(frames) if each.count("\n") == rows - 1).split("\r\n")
 
 
-def svg(lines: list[str], columns: int = 80, theme: TerminalTheme = SVG_EXPORT_THEME) -> str:
+def svg(lines: list[str], columns: int, theme: TerminalTheme) -> str:
     """The lines as a picture that needs nothing from anywhere."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as nowhere:
         console = Console(record=True, width=columns, file=nowhere, force_terminal=True, color_system="truecolor")
@@ -124,9 +123,11 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, lines, (columns, _) in (("small", small(), SMALL), ("full", full(), FULL)):
-        for theme, colours in _THEMES.items():
-            (folder / f"top-{name}-{theme}.svg").write_text(svg(lines, columns, colours), encoding="utf-8")
+    for name, frames in (("small", small()), ("full", full())):
+        for columns, lines in frames:
+            for theme, colours in _THEMES.items():
+                path = folder / f"top-{name}-{columns}-{theme}.svg"
+                path.write_text(svg(lines, columns, colours), encoding="utf-8")
     return 0
 
 
