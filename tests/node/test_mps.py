@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import psutil
 import pytest
 
 from tests.node.support import need_root, sleepers, wait_until
-from tests.stub.mps import MpsDaemon, build_control
+from tests.stub.mps import SOCKETS, MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
@@ -421,9 +422,9 @@ def test_trust(tmp_path: Path, case: str) -> None:
 
 LISTEN = """
 import os, socket, sys, time
-listener = socket.socket(socket.AF_UNIX)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 os.chdir(sys.argv[1])
-listener.bind("control")
+listener.bind(sys.argv[3])
 if sys.argv[2] == "user":
     os.setuid(65534)
 listener.listen()
@@ -436,10 +437,10 @@ POD = "0::/kubepods/besteffort/pod0b1f6a4e-3f1c-4c55-9a3e-6f9e3f1a2b3c/" + "0123
 
 
 @contextmanager
-def listening(pipe: Path, how: str = "", *before: str) -> Iterator[int]:
+def listening(pipe: Path, how: str = "", *before: str, name: str = "control") -> Iterator[int]:
     """A process that listens in a pipe directory in place of a control daemon; its PID, or that of its child."""
-    pipe.mkdir(parents=True)
-    command = [*before, sys.executable, "-c", LISTEN, str(pipe), how]
+    pipe.mkdir(parents=True, exist_ok=True)
+    command = [*before, sys.executable, "-c", LISTEN, str(pipe), how, name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -487,6 +488,35 @@ def test_who_listens(tmp_path: Path, how: str, before: tuple[str, ...], cgroup: 
             return
         with pytest.raises(UntrustedPipeError, match=why):
             check_listener(str(pipe), identity, procfs, OURS)
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
+def test_the_kind_of_socket(tmp_path: Path, kind: socket.SocketKind) -> None:
+    """NVIDIA's control daemon listens on sockets of sequenced packets, where a stream can't connect."""
+    with socket.socket(socket.AF_UNIX, kind) as listener:
+        listener.bind(str(tmp_path / "control"))
+        listener.listen()
+        check_listener(str(tmp_path), check_pipe(str(tmp_path), OURS), Procfs(), OURS)
+
+
+@pytest.mark.parametrize("name", SOCKETS)
+def test_a_tenant_that_replaces_one_socket(rig: Rig, tmp_path: Path, name: str) -> None:
+    """Point 36: root's control program uses `control_privileged`, so who listens there counts as much."""
+    need_root()
+    (rig.pipe / name).unlink()
+    with listening(rig.pipe, name=name) as pid:
+        place(tmp_path / "proc", os.getpid())
+        procfs = place(tmp_path / "proc", pid, POD, "00000000a80425fb")
+        with pytest.raises(UntrustedPipeError, match=f"/{name} .* is in a container that is not privileged"):
+            check_listener(str(rig.pipe), check_pipe(str(rig.pipe), OURS), procfs, OURS)
+
+
+def test_a_socket_that_is_gone_by_then(rig: Rig) -> None:
+    """A tenant that moves it back and forth gets no unexpected error out of a query."""
+    identity = check_pipe(str(rig.pipe), OURS)
+    (rig.pipe / "control").unlink()
+    with pytest.raises(SilentError, match="was not reached: No such file"):
+        check_listener(str(rig.pipe), identity, Procfs(), OURS)
 
 
 def test_a_tenants_daemon_hides_nobody(rig: Rig, tmp_path: Path) -> None:

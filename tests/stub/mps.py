@@ -13,8 +13,10 @@ from typing import Final
 
 from tests.node.support import cannot_run
 
+_PACKET: Final = 4096
 _SOURCE: Final = Path(__file__).with_name("mps_control.c")
 PROGRAM: Final = "nvidia-cuda-mps-control"
+SOCKETS: Final = ("control_privileged", "control")  # in the order in which driver 535's daemon makes them
 
 
 def build_control(folder: Path) -> Path:
@@ -53,19 +55,21 @@ class MpsDaemon:
         """Answer in this pipe directory."""
         pipe.mkdir(parents=True, exist_ok=True)
         folder = os.open(pipe, os.O_PATH)
-        listener = socket.socket(socket.AF_UNIX)
+        listeners = {name: socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for name in SOCKETS}
         try:
-            (pipe / "control").unlink(missing_ok=True)
-            listener.bind(f"/proc/self/fd/{folder}/control")
-            listener.listen()
-            threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
+            for name, listener in listeners.items():
+                (pipe / name).unlink(missing_ok=True)
+                listener.bind(f"/proc/self/fd/{folder}/{name}")
+                listener.listen()
+                threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
             yield self
         finally:
-            with contextlib.suppress(OSError):
-                listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
+            for name, listener in listeners.items():
+                with contextlib.suppress(OSError):
+                    listener.shutdown(socket.SHUT_RDWR)
+                listener.close()
+                (pipe / name).unlink(missing_ok=True)
             os.close(folder)
-            (pipe / "control").unlink(missing_ok=True)
             for connection in self._held:
                 connection.close()
 
@@ -76,21 +80,22 @@ class MpsDaemon:
                 threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: socket.socket) -> None:
-        with self._lock:
-            self._at_once += 1
-            self.most_at_once = max(self.most_at_once, self._at_once)
-        with contextlib.suppress(OSError), connection.makefile("rw") as stream:
+        with contextlib.suppress(OSError), connection.makefile() as stream:
             for line in stream:
+                with self._lock:
+                    self._at_once += 1
+                    self.most_at_once = max(self.most_at_once, self._at_once)
                 self.commands.append(line.strip())
                 if self.delay is not None:
                     self.delay.wait()
+                answer = b"" if self.is_silent else self.answer(line.split()).encode()
+                with self._lock:
+                    self._at_once -= 1
                 if self.is_silent:
                     self._held.append(connection)
                     break
-                stream.write(self.answer(line.split()))
-                stream.flush()
-        with self._lock:
-            self._at_once -= 1
+                for start in range(0, len(answer), _PACKET):
+                    connection.sendall(answer[start : start + _PACKET])
         if connection not in self._held:
             connection.close()
 

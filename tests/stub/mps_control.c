@@ -12,9 +12,14 @@ int main(void) {
     ssize_t count;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY");
-    int daemon = socket(AF_UNIX, SOCK_STREAM, 0);
-    strcpy(address.sun_path, "control"); // a whole path may be longer than 108 bytes
-    if (folder == NULL || chdir(folder) != 0 || connect(daemon, (struct sockaddr *)&address, sizeof address) != 0) {
+    int daemon = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    int is_there = folder != NULL && chdir(folder) == 0; // a whole path may be longer than 108 bytes
+    strcpy(address.sun_path, "control_privileged"); // which only root may use, as with driver 535
+    if (is_there && connect(daemon, (struct sockaddr *)&address, sizeof address) != 0) {
+        strcpy(address.sun_path, "control");
+        is_there = connect(daemon, (struct sockaddr *)&address, sizeof address) == 0;
+    }
+    if (!is_there) {
         puts("Cannot find MPS control daemon process");
         return 1;
     }

@@ -18,7 +18,9 @@ from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.procfs import Procfs, printable
 
 _MOST_PIPES: Final = 64
-_SOCKET: Final = "control"  # the daemon's socket in its pipe directory
+# The daemon's sockets in its pipe directory. Root's control program uses the second one if it is there (driver 535).
+_SOCKETS: Final = ("control", "control_privileged")
+_KINDS: Final = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM)  # NVIDIA's are of the first kind
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: PID, user, group (unix(7))
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h, since Linux 6.5
 
@@ -67,17 +69,17 @@ def find_pipes(patterns: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipeIdentity:
-    """The directory and socket behind a pipe's name, by device and inode.
+    """The directory and sockets behind a pipe's name, by device and inode.
 
-    For the socket, also when it was last changed: giving the name to another socket and back changes it.
+    For a socket, also when it was last changed: giving the name to another socket and back changes it.
     """
 
     directory: tuple[int, int]
-    socket: tuple[int, int, int]
+    sockets: tuple[tuple[int, int, int], ...]
 
 
 def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
-    """Check that only root can have made the daemon's socket; UntrustedPipeError or NoPipeError otherwise.
+    """Check that only root can have made the daemon's sockets; UntrustedPipeError or NoPipeError otherwise.
 
     Every part of the path belongs to root, is no link, and is writable by root alone, or sticky like /tmp. So as long
     as it exists, only root can replace it, and the name can be used afterwards. Each part is opened below the one
@@ -96,14 +98,19 @@ def check_pipe(path: str, trusted_uid: int = 0) -> PipeIdentity:
             fd = below
             _check_part(name, os.fstat(fd), trusted_uid, is_directory=True)
         directory = os.fstat(fd)
-        try:
-            control = os.stat(_SOCKET, dir_fd=fd, follow_symlinks=False)
-        except OSError as error:
-            raise _unreachable(path, error) from error
-        _check_part(f"{path}/{_SOCKET}", control, trusted_uid, is_directory=False)
+        sockets: list[tuple[int, int, int]] = []
+        for name in _SOCKETS:
+            try:
+                status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except OSError as error:
+                if sockets and error.errno == errno.ENOENT:
+                    break  # an older daemon has only the first one
+                raise _unreachable(path, error) from error
+            _check_part(f"{path}/{name}", status, trusted_uid, is_directory=False)
+            sockets.append(_identity(status))
     finally:
         os.close(fd)
-    return PipeIdentity((directory.st_dev, directory.st_ino), _identity(control))
+    return PipeIdentity((directory.st_dev, directory.st_ino), tuple(sockets))
 
 
 def _identity(control: os.stat_result) -> tuple[int, int, int]:
@@ -111,35 +118,58 @@ def _identity(control: os.stat_result) -> tuple[int, int, int]:
 
 
 def check_listener(path: str, identity: PipeIdentity, procfs: Procfs, trusted_uid: int = 0) -> None:
-    """Check that no tenant listens on the daemon's socket; UntrustedPipeError, or SilentError if nothing listens.
+    """Check that no tenant listens on the daemon's sockets; UntrustedPipeError, or SilentError if nothing listens.
 
     A container that runs as root and has mounted the directory can put a socket of its own there. The kernel keeps who
     began to listen (SO_PEERCRED, unix(7)). That must be a process of root on the host or in a privileged container, as
     NVIDIA's are, and in the node's PID namespace: otherwise the PIDs that it names are not those of the driver.
     """
-    fd = os.open(f"{path}/{_SOCKET}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if _identity(os.fstat(fd)) != identity.socket:
+    for name, expected in zip(_SOCKETS, identity.sockets, strict=False):
+        try:
+            why = _listener_objection(f"{path}/{name}", expected, procfs, trusted_uid)
+        except OSError as error:
+            raise SilentError(
+                f"the MPS control daemon of {path} was not reached: {error.strerror or error}", "check that it runs"
+            ) from error
+        if why is None:
             raise SilentError(f"the MPS control daemon of {path} was replaced", "it is asked again")
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(0)
-            connection.connect(f"/proc/self/fd/{fd}")
+        if why:
+            raise UntrustedPipeError(
+                f"the MPS pipe is not trusted: the process that listens on {path}/{name} {why}",
+                "run the control daemon as root on the host, or in a privileged container with hostPID, and with -f if "
+                "its process has ended; if it runs so, find the pod that has mounted the directory and replaced the "
+                "socket",
+            )
+
+
+def _listener_objection(name: str, expected: tuple[int, int, int], procfs: Procfs, trusted_uid: int) -> str | None:
+    """Why the process that listens on a socket is not trusted; empty if it is, None if it is another socket."""
+    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if _identity(os.fstat(fd)) != expected:
+            return None
+        with _connected(f"/proc/self/fd/{fd}") as connection:
             pid, uid, _ = _CREDENTIALS.unpack(
                 connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )
-            why = "runs as another user" if uid not in (0, trusted_uid) else _objection(connection, pid, procfs)
-    except OSError as error:
-        raise SilentError(
-            f"the MPS control daemon of {path} was not reached: {error.strerror or error}", "check that it runs"
-        ) from error
+            return "runs as another user" if uid not in (0, trusted_uid) else _objection(connection, pid, procfs)
     finally:
         os.close(fd)
-    if why:
-        raise UntrustedPipeError(
-            f"the MPS pipe is not trusted: the process that listens in {path} {why}",
-            "run the control daemon as root on the host, or in a privileged container with hostPID, and with -f if its "
-            "process has ended; if it runs so, find the pod that has mounted the directory and replaced the socket",
-        )
+
+
+def _connected(address: str) -> socket.socket:
+    for kind in _KINDS:
+        connection = socket.socket(socket.AF_UNIX, kind)
+        try:
+            connection.settimeout(0)
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            if error.errno != errno.EPROTOTYPE or kind is _KINDS[-1]:
+                raise
+        else:
+            return connection
+    raise AssertionError("the last kind returns or raises")
 
 
 def _objection(connection: socket.socket, pid: int, procfs: Procfs) -> str:
