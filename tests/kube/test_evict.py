@@ -250,6 +250,38 @@ def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
     assert "the API server can't be used" in reply.reason
 
 
+class Answering(Api):
+    """An API server with the pod, which accepts every eviction; `requested` has what was asked of it."""
+
+    def __init__(self, config: Path) -> None:
+        super().__init__(config)
+        self.requested: list[tuple[str, str, Any]] = []
+
+    def call(self, method: str, path: str, *_: object, body: Any = None, **__: object) -> ApiResponse:
+        self.requested.append((method, path.rpartition("/")[2], body and body["deleteOptions"]))
+        return ApiResponse(200, found(), {}) if method == "GET" else ApiResponse(201, CREATED, {})
+
+
+OPTIONS = {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "answer", "evicts"),
+    [
+        ({}, EvictionAnswer.ACCEPTED, "eviction"),
+        ({"is_dry_run": True}, EvictionAnswer.REHEARSED, "eviction?dryRun=All"),
+        ({"is_wanted": lambda: False}, EvictionAnswer.WITHDRAWN, None),
+        ({"is_fresh": lambda: False}, EvictionAnswer.LATER, None),
+    ],
+    ids=["evicted", "a dry run evicts nobody", "given up meanwhile", "read too long ago"],
+)
+def test_what_is_requested(tmp_path: Path, more: dict[str, Any], answer: EvictionAnswer, evicts: str | None) -> None:
+    """The pod is read first; only if it is still to be evicted, it is, by its UID."""
+    api = Answering(tmp_path / "config")
+    assert evict(api, attempt(**more)).answer is answer
+    assert api.requested == [("GET", "p", None), *([("POST", evicts, OPTIONS)] if evicts else [])]
+
+
 @pytest.mark.parametrize(
     ("name", "path"),
     [
@@ -296,6 +328,24 @@ def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
         return len(replied) >= MOST_AT_ONCE + 2
 
     wait_until(has_every_reply)
+    assert bell.silence()
     assert sorted(replied) == list(range(MOST_AT_ONCE + 2))
     wait_until(lambda: _threads() == 0)
     bell.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_defect_is_a_result(tmp_path: Path) -> None:
+    """Without one the eviction would be awaited forever, and the pod never be acted on again."""
+
+    def objection(_: object) -> None:
+        raise ZeroDivisionError
+
+    bell = Bell()
+    evictor = ApiEvictor(Answering(tmp_path / "config"), bell)
+    evictor.begin(attempt(objection=objection))
+    wait_until(bell.silence)
+    assert [result.answer for result in evictor.take()] == [EvictionAnswer.UNKNOWN]
+    evictor.begin(attempt())
+    wait_until(bell.silence)
+    assert [result.answer for result in evictor.take()] == [EvictionAnswer.ACCEPTED]

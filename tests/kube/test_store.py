@@ -68,6 +68,14 @@ def test_each_change_says_whether_it_changed_anything() -> None:
     assert [take(store, "DELETED", pod("x", "1")) for _ in range(2)] == [True, False]
 
 
+def test_a_recreated_pod() -> None:
+    """A new pod replaces the one with its name; a late deletion of the former one removes nothing."""
+    store = store_of(pod("x", "1"))
+    take(store, "ADDED", pod("x", "2"))
+    assert not take(store, "DELETED", pod("x", "1"))
+    assert pods(store) == {"x": "2"}
+
+
 def test_a_change_identified_by_its_uid() -> None:
     """If the name can't be read, the UID identifies the pod that is unreadable or gone."""
     store = store_of(pod("x", "1"), pod("y", "2"))

@@ -1,13 +1,21 @@
 """Bytes of a LIST and a WATCH, split into lines and parsed."""
 
 import json
+import socket
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cluster.credentials import write_kubeconfig
+from tests.kube import faulty
+from tests.kube.objects import list_of
 from tests.kube.watch_lines import bookmark, error, line, pod
+from watchdog.clock import Bell
+from watchdog.kube.client import Api
+from watchdog.kube.informers import PodInformer
 from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
@@ -130,3 +138,26 @@ def test_invalid_lists(changes: dict[str, object], why: str) -> None:
         read_list(json.dumps(body).encode(), "PodList")
     with pytest.raises(ValueError, match="not a list"):
         read_list(b"<html>", "PodList")
+
+
+def test_what_came_before_a_broken_line_is_shown(tmp_path: Path) -> None:
+    """The watch goes on after it, so no later one would bring the pod again; accepting a watch vouches for nothing."""
+    bodies = [
+        list_of(pod("x", "1"), kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"'),
+        b"",
+        line("ADDED", pod("y", "2")) + b"<html>\n",
+    ]
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + bodies.pop(0))
+        connection.close()
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(tmp_path / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        informer = PodInformer(Api(config), "n1", Bell())
+        watcher = informer._begin()  # its thread is this one
+        shown = [(watcher.run_once().problem is None, informer.view) for _ in range(3)]
+    assert [good for good, _ in shown] == [True, False, False]
+    assert shown[1][1].synced == shown[0][1].synced
+    assert [each.name for each in shown[2][1].objects] == ["x", "y"]
