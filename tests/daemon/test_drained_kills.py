@@ -14,6 +14,7 @@ from tests.worlds import (
     at,
     container,
     container_id,
+    gpu,
     inputs,
     pod,
     policy,
@@ -32,7 +33,7 @@ from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
-from watchdog.daemon.drain import Drains, SeeClients, SeenClients, clients_seen
+from watchdog.daemon.drain import BUSY, Drains, SeeClients, SeenClients, clients_seen
 from watchdog.daemon.kills import Kills
 
 
@@ -130,6 +131,34 @@ def test_each_client_is_drained_before_any_is_signalled(group: Group) -> None:
     node.see()
     node.advance()
     assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
+
+
+def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
+    """Point 22: what is withdrawn right before its first signal says why, and frees its place in line."""
+    node = Node(group)
+    intended = node.kills.intend(node.entry)
+    assert isinstance(intended, Future)
+    other, client = replace(node.entry.account, uid="other"), node.control.drainable[0]
+    request = node.drains.ask(other, client)
+    outcome = node.kills.begin(node.entry, intended.result(), 30.0, lambda _: None)
+    assert outcome is not None
+    assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
+    node.answer(Drained.REFUSED)
+    node.drains.take()
+    assert (request.result is not None, node.drains.is_turn(other, client, node.now)) == (True, True)
+    assert all(process.poll() is None for process in node.processes)
+
+
+def test_a_drained_process_that_was_no_client_for_a_while(group: Group) -> None:
+    """Point 36: once the driver lists it as a client again, it counts as one before a control daemon names it."""
+    node = drained(Node(group, number=1))
+    (key,) = node.keys
+    assert node.drains.known.drained == {key}
+    for is_client, known in ((True, {key}), (None, {key}), (False, set()), (True, set())):
+        listed = process(key.pid, key=key)
+        seen = attribute(snapshot([use(key.pid, 1, mps=is_client)], [listed], [gpu()]), (pod(),))
+        node.drains.use(seen, 1)
+        assert node.drains.known.drained == known
 
 
 def test_a_drain_that_is_late_is_not_sent(group: Group) -> None:

@@ -219,6 +219,24 @@ def test_one_call_at_a_time(rig: Rig) -> None:
     assert rig.daemon.most_at_once == 1
 
 
+def test_a_drain_comes_before_the_next_query(rig: Rig) -> None:
+    """Clients that come and go all the time, at a slow daemon, leave an action that has waited for a query its turn."""
+    rig.query()
+    for _ in range(2):
+        rig.daemon.delay = threading.Event()
+        rig.now_s += 3
+        rig.control.refresh(dict.fromkeys(rig.keys[:1], frozenset[str]()), at(rig.now_s))
+        wait_until(lambda: rig.control.is_querying(str(rig.pipe)))
+        rig.daemon.delay.set()
+        wait_until(lambda: not rig.is_busy)
+        rig.bell.silence()
+        asked = len(rig.daemon.commands)
+        rig.query(after_s=3)
+        assert len(rig.daemon.commands) == asked
+        rig.query(after_s=3)
+        assert len(rig.daemon.commands) > asked
+
+
 def test_servers(rig: Rig) -> None:
     """A server that a daemon has named stays known while that daemon is silent, by its start time too."""
     server = key_of(os.getpid())

@@ -110,13 +110,13 @@ class Drains:
         return KnownDrains(drainable=clients, drained=self._drained, servers=self._drainer.servers)
 
     def use(self, attribution: Attribution, gpus: int) -> None:
-        """Use the clients of a reading: they may be drainable, and a drained client that is not listed is forgotten."""
+        """Use the clients of a reading: they may be drainable; drained ones not listed as clients are forgotten."""
         self._gpus, self._listed = gpus, {}
         for use in attribution.attributed:
             if use.mps:
                 self._listed[use.key] = self._listed.get(use.key, frozenset()) | {use.gpu}
         if self._drained:
-            self._drained &= {use.key for use in attribution.attributed}
+            self._drained &= {use.key for use in attribution.attributed if use.mps is not False}
 
     def refresh(self, now: Now) -> None:
         """Have the control daemons asked for their clients again, if it is time; returns at once."""

@@ -12,7 +12,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
-from watchdog.daemon.drain import Drain, Drains, SeenClients
+from watchdog.daemon.drain import BUSY, Drain, Drains, SeenClients
 from watchdog.node.process import Handle
 
 MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
@@ -122,8 +122,8 @@ class Kill:
         seen: SeenClients,
         objection: Callable[[PlanEntry], str | None],
         is_fresh: Callable[[], bool],
-    ) -> bool:
-        """Send SIGTERM, or SIGKILL if the step has no grace period; False if no process was left to signal.
+    ) -> str | None:
+        """Send SIGTERM, or SIGKILL if the step has no grace period; the reason if nothing was sent or asked.
 
         The signal comes before any search for forks, during which the last look would age. If there are MPS clients,
         the first of them is drained instead: the kill has begun once that request was sent. `seen` are those of the
@@ -139,12 +139,14 @@ class Kill:
             may_live=self._may_live,
             is_fresh=is_fresh,
         )
-        self.drain.advance(self._first_signal)
+        why = self.drain.advance(self._first_signal)
         if self.drain.is_clear:
             self._send(self._first_kind, handles, self._first_signal)
         elif self.drain.has_asked:
             self._phase, self._grace_ends_s, self._is_to_begin = _Phase.DRAINING, math.inf, True
-        return bool(self._sent) or self._result is Result.FAILED or self._phase is _Phase.DRAINING
+        if self._sent or self._result is Result.FAILED or self._phase is _Phase.DRAINING:
+            return None
+        return HAD_ENDED if self.drain.is_clear else why or BUSY
 
     @property
     def has_begun(self) -> bool:

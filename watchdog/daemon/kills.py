@@ -115,9 +115,11 @@ class Kills:
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
         kill.victims = victims
         is_fresh = partial(self._is_at_most, fresh_until_s)
-        if not kill.send_first(ready, self._drains, seen, objection, is_fresh):
+        why = kill.send_first(ready, self._drains, seen, objection, is_fresh)
+        if why is not None:
             close_all(ready)
-            return withdraw(self._record, entry, number, HAD_ENDED, self._clock())
+            self._drains.leave(entry.account)
+            return withdraw(self._record, entry, number, why, self._clock())
         self._under_way[entry.account] = kill
         ended = kill.advance(now)
         if ended is not None:

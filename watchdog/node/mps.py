@@ -52,6 +52,7 @@ class _Pipe:
         self.is_busy = False
         self.is_querying = False
         self.is_awaited = False  # an action waits for the end of the query
+        self.owes_turn = False  # the action that has waited comes before another query
         self.wait_s = 0.0
         self.not_before_s = 0.0
         self.limits_due_s = 0.0
@@ -230,9 +231,11 @@ class MpsControl:
         for pipe in due:
             self._queue(pipe, lambda pipe=pipe: self._query(pipe, now, gpus))  # type: ignore[misc]
 
-    @staticmethod
-    def _begin_query(pipe: _Pipe, now: Now) -> bool:
+    def _begin_query(self, pipe: _Pipe, now: Now) -> bool:
         if pipe.is_querying or now.boottime_s < pipe.not_before_s:
+            return False
+        if pipe.owes_turn:
+            pipe.owes_turn, self._asked = False, frozenset()  # it is asked soon
             return False
         pipe.is_querying = True
         return True
@@ -283,6 +286,7 @@ class MpsControl:
             with self._lock:
                 pipe.answers, pipe.is_querying = answers, False
                 was_awaited, pipe.is_awaited = pipe.is_awaited, False
+                pipe.owes_turn = was_awaited
                 if answers.problem is None:
                     pipe.wait_s = pipe.not_before_s = 0.0
                 else:
