@@ -24,7 +24,7 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.policy import Draining
 from watchdog.node.mps import MpsControl
-from watchdog.node.mps_control import InvalidAnswerError, find_program, inspect_mps, resolve_below
+from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, find_program, inspect_mps, resolve_below
 from watchdog.node.mps_limits import parse_limit, parse_limits
 from watchdog.node.mps_pipes import (
     MpsError,
@@ -572,6 +572,19 @@ def test_a_socket_that_is_exchanged_during_a_call(rig: Rig) -> None:
         results += rig.control.take()
     assert [result.drained for result in results] == [Drained.UNKNOWN]
     assert "was replaced during terminate_client" in results[0].reason
+
+
+def test_a_socket_that_has_just_changed(rig: Rig, program: Path) -> None:
+    """Point 36: nothing is sent while another exchange might leave its time of change as it is."""
+    (rig.pipe / "control").chmod(0o666)
+    changed_ns = (rig.pipe / "control").stat().st_ctime_ns
+
+    def is_late_enough() -> bool:
+        return time.time_ns() - changed_ns >= 40_000_000
+
+    assert (
+        ControlDaemon([str(program)], str(rig.pipe), 5.0, OURS).ask("get_server_list", is_late_enough) == f"{SERVER}\n"
+    )
 
 
 def test_pipes(tmp_path: Path) -> None:

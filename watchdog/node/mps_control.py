@@ -53,6 +53,7 @@ _LIBRARIES: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib/*-linux
 _MOST_LINKS: Final = 40  # as in the kernel (MAXSYMLINKS)
 _LONGEST_ANSWER: Final = 65536
 _REAP_WITHIN_S: Final = 1.0
+_TICK_S: Final = 0.05  # longer than any kernel's tick, of 1 to 10 ms
 _NO_DAEMON: Final = "Cannot find MPS control daemon"  # what the program prints if it reaches none
 _PROTOCOL: Final = "look into its control.log; a daemon that was started with protocol 3 (MPS v3) can't be used"
 _LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
@@ -188,10 +189,12 @@ class ControlDaemon:
     def ask(self, command: str, may_send: Callable[[], bool] = lambda: True) -> str:
         """Send one command and return its answer, checking before and after that the pipe is the trusted one.
 
-        Who listens on a socket never changes, so that is checked once for each socket.
+        Who listens on a socket never changes, so that is checked once for each socket. Before Linux 6.13 two changes
+        within a tick have the same time; once the tick is over, another one would be seen.
         """
         before = check_pipe(self.pipe, self._trusted_uid)
         if before != self._checked:
+            time.sleep(_TICK_S)
             check_listener(self.pipe, before, self._procfs, self._trusted_uid)
             self._checked = before
         answer = self._call(command, may_send)
