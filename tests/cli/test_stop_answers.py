@@ -47,6 +47,7 @@ ANSWERS: Final = {
         (STOPPED, NEW, ELSEWHERE, Sighting.NO, "sees a different stop file: it looks for /real/stop"),
         (STOPPED, NEW, {}, Sighting.NO, "it keeps its journal outside {folder}"),
         (STOPPED, OLD, HUNG, Sighting.UNKNOWN, "is hung"),
+        (ENFORCING, OLD, HUNG, Sighting.UNKNOWN, "is hung"),
         (OBSERVING, NEW, {}, Sighting.IDLE, "is in observe mode, by its policy"),
         (OBSERVING, 60.0, {}, Sighting.IDLE, "only observed at its last cycle"),
         ({**STOPPED, "suspended": ["lock"]}, NEW, {}, Sighting.IDLE, "still does not enforce"),

@@ -96,6 +96,7 @@ WARNED = entry(climbing(5), "warn")
         ([quiet(1, outcomes=(outcome(result=Result.OBSERVED),))], ["would_act"]),
         ([quiet(1, outcomes=(outcome(WARNED, Result.OBSERVED),))], ["would_act"]),
         ([quiet(1, outcomes=(outcome(result=Result.GONE),))], ["kill_ended"]),
+        ([quiet(1, outcomes=(replace(outcome(result=Result.WITHDRAWN), number=1),))], ["kill_ended"]),
         ([BEGAN, quiet(1, outcomes=(killed(),))], ["kill_begun", "kill_ended", "explained"]),
         ([quiet(1, outcomes=(killed(),))], ["kill_begun", "kill_ended", "explained"]),
         ([BEGAN, quiet(1, outcomes=(killed(release_s=2.0),))], ["kill_begun", "kill_ended", "released", "explained"]),

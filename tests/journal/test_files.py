@@ -43,6 +43,15 @@ def test_what_a_power_cut_leaves_is_moved_aside(path: Path, damage: bytes) -> No
     journal.close()
 
 
+def test_the_wal_stays_with_the_file_that_it_is_of(path: Path) -> None:
+    """It has the damaged journal's last records, and nothing of it may get into the new one."""
+    path.parent.mkdir()
+    path.write_bytes(b"\x00" * 4096)
+    path.with_name("journal.db-wal").write_bytes(b"of before")
+    Journal.open(path, LIMITS, "n1").close()
+    assert [file.read_bytes() for file in path.parent.glob("journal.db.corrupt-*-wal")] == [b"of before"]
+
+
 def test_damage_found_while_running_withholds_enforcement_and_is_repaired(path: Path) -> None:
     """Point 31: a journal that turns out damaged takes no intention; it is moved aside, and a new one takes them."""
     journal = Journal.open(path, LIMITS, "n1")

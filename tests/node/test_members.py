@@ -12,6 +12,7 @@ import pytest
 from tests.node.cgroups import cgroup, enter
 from tests.node.places import ID, POD, REAL, ROOT, UID, open_files, real_stat, ways
 from tests.node.support import (
+    DEAD_LEADER,
     FakeProc,
     python,
     sleeper,
@@ -115,6 +116,20 @@ def test_a_move_ends_the_right_to_signal(tmp_path: Path, *, pidfds: bool) -> Non
         assert handle.alive() is pidfds
         fake.add(process.pid, POD, stat_line(process.pid, b"sleep", start_ticks=handle.key.start_ticks + 1))
         assert handle.alive() is pidfds
+        handle.close()
+
+
+@ways
+def test_a_process_whose_leader_has_ended_is_found_on_v1(tmp_path: Path, *, pidfds: bool) -> None:
+    """There its leader reads `/`, as if it were of the host, while a thread still holds the container's memory."""
+    fake = FakeProc(tmp_path)
+    with python(DEAD_LEADER) as process:
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        (thread,) = set(REAL.threads(process.pid)) - {process.pid}
+        for task, text in ((None, ROOT), (process.pid, ROOT), (thread, POD)):
+            fake.add(process.pid, text, None if task == thread else real_stat(process.pid), task=task)
+        (handle,), gaps = container_members(tmp_path, pidfds=pidfds)
+        assert (handle.key.pid, gaps) == (process.pid, ())
         handle.close()
 
 
