@@ -340,13 +340,18 @@ def test_who_is_beside_a_process(scope: Scope, other: str, accepts: bool, expect
     assert planned.clients_of(planned.entry).has_others_beside is expected
 
 
-def test_a_client_whose_container_can_not_be_read() -> None:
-    """Law 3: it may be one of this pod, so the reading does not show that all clients are drained."""
+@pytest.mark.parametrize("scope", ["container", "process"])
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_client_whose_container_can_not_be_read(scope: Scope, accepts: bool) -> None:
+    """Law 3: it may be one of this pod, so the reading does not show that all clients are drained or elsewhere."""
     known, unknown = process(1, "a/main"), process(2, place=UNREADABLE)
     for places, expected in (([known], False), ([known, unknown], True)):
         uses = [use(each.pid, 9 * Gi, mps=True) for each in places]
-        planned = see_clients(step(), pod("a", container("main", declared="1Gi")), uses, places)
-        assert planned.clients_of(planned.entry).is_hidden is expected
+        due = step(scope=scope)
+        planned = see_clients(due, pod("a", container("main", declared="1Gi")), uses, places, accepts=accepts)
+        seen = planned.clients_of(planned.entry)
+        assert seen.is_hidden is expected
+        assert seen.has_others_beside is (expected and scope == "process" and not accepts)
 
 
 @dataclass

@@ -185,8 +185,8 @@ class SeenClients:
     `drainable` can be drained, `others` can't. `is_hidden`: there may be more, on a GPU that could not be listed or in
     a container that could not be read. `has_mps`: there are MPS servers or clients on the node. `accepts_clients`: the
     policy accepts that clients that can't be drained are ended. `has_others_beside`: if only one process is to end,
-    others of its container are clients or servers that other pods need. `give_up_after_s`: an action that waits for
-    longer has failed.
+    others of its container are, or may be, clients or servers that other pods need. `give_up_after_s`: an action that
+    waits for longer has failed.
     """
 
     asked_s: float
@@ -242,14 +242,16 @@ def clients_seen(
             for hazard in (*hazards, *(() if accepts_clients else clients))
             if step.scope == "process" and hazard.container == victim
         )
+        is_hidden = is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards)
+        may_be_beside = is_hidden and step.scope == "process" and not accepts_clients
         return SeenClients(
             asked_s=asked.boottime_s,
             drainable=clients_ended(clients, step, victim, targets),
             others=clients_ended(others, step, victim, targets),
-            is_hidden=is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards),
+            is_hidden=is_hidden,
             has_mps=True,
             accepts_clients=accepts_clients,
-            has_others_beside=any(beside),
+            has_others_beside=may_be_beside or any(beside),
             give_up_after_s=give_up_after_s,
         )
 

@@ -105,7 +105,7 @@ class Kills:
         seen = self._clients_of(entry)
         why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
         if seen.has_others_beside and any(self._processes.leads_container(handle.key.pid) for handle in ready):
-            why = "its end would end its container, in which another process is an MPS client or server"
+            why = "its end would end its container, in which another process is or may be an MPS client or server"
         why = (why or objection(entry)) if ready else HAD_ENDED
         if why is not None:
             close_all(ready)
