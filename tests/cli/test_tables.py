@@ -131,10 +131,10 @@ def loaded(*modules: str) -> str:
 
 
 def test_who_loads_the_library_for_terminals() -> None:
-    """Commands that print tables load it, and nothing else does: the daemon's memory is the node's."""
-    others = ("main", "run", "history", "explain", "stop", "check", "doctor", "rights", "withdraw")
+    """Commands that print tables load it; the daemon does not, since its memory is the node's."""
+    others = ("main", "run", "history", "explain", "stop", "doctor", "withdraw")
     assert loaded(*(f"watchdog.cli.{name}" for name in others)) == "[]\n"
-    for name in ("scan", "replay", "recommend", "top"):
+    for name in ("scan", "replay", "recommend", "top", "check"):
         found = loaded(f"watchdog.cli.{name}")
         assert "rich.text" in found
         # Colouring of source code and Markdown are the large parts of it.

@@ -159,6 +159,8 @@ def test_in_full() -> None:
     protected = row(account(protected="it is a system pod"))
     assert protected.next_full() == "protected, no action is taken: it is a system pod"
     assert next_of().next_full() == "-"
+    for idle in (next_of(KILL, enforcing=False), row(account(observes=True), KILL)):
+        assert (idle.next_full(), idle.is_waiting) == ("would kill container above 110% in 12s", True)
 
 
 @pytest.mark.parametrize(
