@@ -29,13 +29,14 @@ def reread(path: Path, now: Now) -> BrakeMemory:
 
 
 def test_an_intention_counts_for_the_brakes_from_its_commit_on(journal: Journal, path: Path) -> None:
-    """Points 29 and 31: a kill -9 right after the intention leaves an action that counts, as does one that failed."""
+    """Points 29 and 31: one that a kill -9 cut off counts, as does one that failed, and one that was withdrawn not."""
     journal.intend(entry(), KEYS, at(31))
     began = (Begun(at(31).boottime_s),)
     assert reread(path, at(40)).begun == {(): began, ("a",): began, OWNER: began}
     for number in (32, 33):
         journal.end(journal.intend(entry(), KEYS, at(number)), Result.FAILED, "it forked", at(number))
-    assert len(reread(path, at(40)).begun[OWNER]) == 3
+    journal.withdraw(journal.intend(entry(), KEYS, at(34)), "its use fell", at(34))
+    assert [len(memory.begun[OWNER]) for memory in (reread(path, at(40)), journal.brakes(at(40)))] == [3, 3]
 
 
 def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> None:
