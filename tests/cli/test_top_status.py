@@ -98,6 +98,19 @@ def test_each_problem_has_its_remedy() -> None:
     assert all(word in line for word, line in zip(words, told, strict=True)), told
 
 
+@pytest.mark.parametrize(
+    ("enforcing", "suspended", "words"),
+    [
+        (True, [], "enforcing"),
+        (False, ["stop_file"], "enforcement suspended"),
+        (False, [], "only observing"),
+    ],
+)
+def test_whether_it_enforces(enforcing: bool, suspended: list[str], words: str) -> None:
+    """The head never says that a node enforces while something suspends that, nor that a suspended one observes."""
+    assert enforcement(status(quiet(), enforcing=enforcing, suspended=suspended)) == words
+
+
 def test_recent_actions() -> None:
     """A recent action has its pod, its threshold, what hindered it, and when its memory was free."""
     action = {"at": "2027-01-15T08:00:00Z", "namespace": "a", "pod": "p", "container": "c", "do": "kill",
