@@ -67,12 +67,14 @@ def test_each_note_can_be_read_by_somebody_who_knows_nothing_of_this(name: str) 
 
 
 def test_a_job_that_may_count_it_as_success_is_named() -> None:
-    """A Job's pod whose program exits with 0 on SIGTERM has succeeded for Kubernetes, and the Event says so."""
+    """A Job's pod whose program exits with 0 on SIGTERM has succeeded for Kubernetes, and only its Event says so."""
     of_job = entry()
-    nobodys = replace(of_job.assessment, pod=replace(of_job.assessment.pod, owner=None))
-    note, of_none = shown_as(of_job), shown_as(replace(of_job, assessment=nobodys))
-    assert note.endswith("Completed if its main process exits with 0 (its Job counts that as success).")
-    assert of_none.endswith("Completed if its main process exits with 0.")
+    pod = of_job.assessment.pod
+    assert pod.owner is not None
+    assert shown_as(of_job).endswith("Completed if its main process exits with 0 (its Job counts that as success).")
+    for owner in (None, replace(pod.owner, kind="ReplicaSet")):
+        other = replace(of_job, assessment=replace(of_job.assessment, pod=replace(pod, owner=owner)))
+        assert shown_as(other).endswith("Completed if its main process exits with 0.")
 
 
 def test_of_several_containers_it_says_why_this_one() -> None:

@@ -237,6 +237,11 @@ def test_an_action_in_progress_is_in_the_status() -> None:
         "sigkill_at": "2027-01-15T08:00:30.000Z",
     }
     assert account["under_way"] == {**known, "signals": [], "ended": False}
+    # What ended on SIGTERM gets no SIGKILL, so none is announced.
+    for sent, sigkill_at in ((("SIGTERM",), None), (("SIGTERM", "SIGKILL"), known["sigkill_at"])):
+        ended = replace(under_way, sent=sent, ended=True)
+        (account,) = status_document(acting(climbing(31), ended))["accounts"]
+        assert account["under_way"] == {**known, "sigkill_at": sigkill_at, "signals": [*sent], "ended": True}
     (account,) = status_document(acting(climbing(31), UnderWay(step=None, victim="")))["accounts"]
     assert account["under_way"] == {**dict.fromkeys(known), "signals": [], "ended": False}
 
