@@ -51,6 +51,15 @@ def test_an_action_on_an_earlier_pod_of_the_name_is_not_this_pods(site: Site, *,
     assert text.index("uses 1Gi") < text.index(earlier)
 
 
+@pytest.mark.parametrize(("second", "is_shown"), [(40, True), (3700, False)])
+def test_the_last_kill_leads_for_an_hour(site: Site, second: int, is_shown: bool) -> None:
+    """A step that was called off since hides no kill before it; after an hour the kill is history."""
+    called_off = action(threshold="above 110%", result="withdrawn", at=Moment(at(35).wall_s))
+    site.endpoints.set_journal("", (called_off, action(threshold="above 110%")))
+    site.endpoints.publish(quiet(second))
+    assert ("It was killed at 08:00:" in site.text()) is is_shown
+
+
 @pytest.mark.parametrize(
     ("limits", "says", "total"),
     [
