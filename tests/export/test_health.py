@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.export.build import Clock, quiet, trainer_node
+from tests.export.page_reader import action
 from tests.worlds import BOOT, at
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList
@@ -102,10 +103,11 @@ def test_the_state_of_the_api_server() -> None:
 
 def test_the_health_has_journal_and_policy(endpoints: Endpoints) -> None:
     """What is wrong with either is there until it is fixed, and what was done before a journal broke stays."""
+    endpoints.set_journal("", (action(),))
     endpoints.set_journal("can't write the journal: no space left", None)
     endpoints.policy_error = "policy.toml:3: rule[0].step[0].for: not a duration"
     row = encode(endpoints.health_status())
-    assert row["journal"] == "can't write the journal: no space left"
+    assert (row["journal"], len(endpoints.recent)) == ("can't write the journal: no space left", 1)
     assert (row["policy_ok"], row["policy_error"]) == (False, "policy.toml:3: rule[0].step[0].for: not a duration")
     endpoints.set_journal("", ())
     endpoints.policy_error = ""
