@@ -180,8 +180,8 @@ def test_a_reading_like_another_is_the_reading(world: NvmlWorld, before: str, af
 
 def test_a_quiet_card_is_not_computed_again(world: NvmlWorld) -> None:
     """A quiet tick costs little more than NVML's calls: the values of an unchanged card are taken over."""
-    world.show(card("a", ghost(1)))
-    driver = world.driver(layout_every_s=3600.0)
+    world.show(card("a", ghost(1)), mig_card("b", ghost(2, gi=1, ci=0)))
+    driver = world.driver()  # which enumerates the cards again before each reading
     first = driver.read()
     assert driver.read(like=first).uses[0] is first.uses[0]
     assert driver.read().uses[0] is not first.uses[0]

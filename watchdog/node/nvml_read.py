@@ -92,12 +92,12 @@ _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUN
 class CardReading:
     """The reading of one card.
 
-    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost. `rows` and
-    `sample` are what it was made from.
+    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost. `layout`
+    (of all rows) and `sample` are what it was made from.
     """
 
     card: str
-    rows: Sequence[DeviceRow]
+    layout: tuple[object, ...]
     sample: Sample
     gpus: tuple[Gpu, ...]
     uses: tuple[Use, ...]
@@ -109,8 +109,8 @@ class CardReading:
     def is_like(self, rows: Sequence[DeviceRow], sample: Sample) -> bool:
         """Whether a sample of these rows, on a card that does not fail, gives this reading, without gaps, again."""
         before = self.sample
-        is_same = self.rows is rows and before.lists == sample.lists and before.memories == sample.memories
-        return is_same and not self.gaps
+        is_same = before.lists == sample.lists and before.memories == sample.memories
+        return is_same and self.layout == _layout(rows) and not self.gaps
 
 
 class CardReader:
@@ -279,6 +279,11 @@ def _place(card: NvmlCard, merged: Merged, clients: AbstractSet[tuple[int, int, 
     return used
 
 
+def _layout(rows: Sequence[DeviceRow]) -> tuple[object, ...]:
+    """What an enumeration, every ten seconds, may change about the rows of a card."""
+    return tuple((row.uuid, row.index, row.name, row.gi, row.ci, row.slot, row.profile) for row in rows)
+
+
 def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: UsedByRow | None) -> CardReading:
     """Make the reading of the rows, and remember which processes a good listing had."""
     if used is not None:
@@ -290,7 +295,7 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
     silent = used is None and all(memory is None for memory in sample.memories.values())
     return CardReading(
         card=card.uuid,
-        rows=card.rows,
+        layout=_layout(card.rows),
         sample=sample,
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
         uses=tuple(use for row in rows for use in _uses(row, used)),
