@@ -51,22 +51,17 @@ class TerminatingPods:
     """
 
     def __init__(self) -> None:
-        self._given: tuple[Pod, ...] = ()
-        self._known: tuple[Pod, ...] = ()
         self._since: dict[str, Now] = {}
 
     def with_first_seen(self, pods: tuple[Pod, ...], now: Now) -> tuple[Pod, ...]:
         """The pods, with `terminating_since` set for the terminating ones."""
-        if pods is not self._given:
-            listed = {pod.uid for pod in pods}
-            terminating = {pod.uid: now for pod in pods if pod.deletion_deadline_s is not None}
-            self._since = terminating | {uid: since for uid, since in self._since.items() if uid in listed}
-            dated = (
-                pod if pod.deletion_deadline_s is None else replace(pod, terminating_since=self._since[pod.uid])
-                for pod in pods
-            )
-            self._given, self._known = pods, tuple(dated)
-        return self._known
+        listed = {pod.uid for pod in pods}
+        terminating = {pod.uid: now for pod in pods if pod.deletion_deadline_s is not None}
+        self._since = terminating | {uid: since for uid, since in self._since.items() if uid in listed}
+        return tuple(
+            pod if pod.deletion_deadline_s is None else replace(pod, terminating_since=self._since[pod.uid])
+            for pod in pods
+        )
 
 
 def _is_terminating_in_time(pod: Pod, now: Now) -> bool:

@@ -202,7 +202,6 @@ class FrameEncoder:
         self._recorded: Fields = {}  # fields whose values are recorded whole, as of the last frames
         self._gpus: list[Gpu] = []
         self._short: frozenset[str] = frozenset()
-        self._pod_list: tuple[Pod, ...] | None = None
         self._pods: dict[str, Pod] = {}
         self._processes = RecordedProcesses()
         self._sides: dict[AccountKey, object] = {}
@@ -253,9 +252,6 @@ class FrameEncoder:
     def _compare_pods(self, report: CycleReport) -> None:
         wanted = {use.uid for use in report.attribution.attributed}
         wanted.update(assessment.account.uid for assessment in report.assessments)
-        if report.pods.pods is self._pod_list and wanted <= self._pods.keys():
-            return
-        self._pod_list = report.pods.pods
         new, present = [], set()
         for pod in report.pods.pods:
             present.add(pod.uid)
