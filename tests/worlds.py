@@ -47,7 +47,7 @@ def parse_policy(text: str, source: str) -> Policy:
 
 
 def at(second: float) -> Now:
-    """The moment so many seconds after the test began; the wall clock goes along."""
+    """The moment this many seconds after the test began; the wall clock goes along."""
     return Now(boottime_s=1000.0 + second, wall_s=T0 + second, boot_id=BOOT)
 
 

@@ -167,7 +167,7 @@ def located(function: str, before: str, after: str) -> list[tuple[Path, str]]:
 
 
 def sample(number: int, known: list[Mutant]) -> list[Mutant]:
-    """So many mutants, evenly over all places of the scope and none twice; the same ones from the same source."""
+    """Draw `number` mutants, evenly over all places of the scope and none twice; the same ones from the same source."""
     choice = random.Random(f"{_SEED} {len(known)}")
     there = [place for glob in SCOPE for path in sorted(PRODUCT.glob(glob)) for place in places(path)]
     first = choice.random()

@@ -96,7 +96,7 @@ def visit(
     zoom: float = 1.0,
     scripts: bool = True,
 ) -> Iterator[Visit]:
-    """Load a page in a window of so many pixels; a zoom leaves it fewer pixels of CSS, as that of a browser does."""
+    """Load a page in a window of this many pixels; a zoom leaves it fewer pixels of CSS, as that of a browser does."""
     context = browser.new_context(
         viewport={"width": round(size[0] / zoom), "height": round(size[1] / zoom)},
         device_scale_factor=zoom,

@@ -119,7 +119,7 @@ def session(
 
 
 def on_a_terminal(*arguments: object, columns: int = 90, cwd: Path = Path(), **environment: str) -> str:
-    """The whole output of a command on a terminal of so many columns."""
+    """The whole output of a command on a terminal of this many columns."""
     command = ("env", "-C", str(cwd), str(COMMAND), *map(str, arguments))
     with session(columns=columns, rows=30, command=command, **environment) as shown:
         shown.end()

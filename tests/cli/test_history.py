@@ -43,7 +43,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 def row(event: str, sentence: str, second: float) -> HistoryRow:
-    """An occurrence so many seconds after the test began."""
+    """An occurrence this many seconds after the test began."""
     values: dict[str, Any] = dict.fromkeys(HistoryRow.__slots__)
     moment = {"wall_s": at(second).wall_s, "boottime_s": second, "boot_id": "b", "node": "n1"}
     return HistoryRow(**{**values, **moment, "event": event, "sentence": sentence})

@@ -89,7 +89,7 @@ class ApiProxy:
         self._traffic.rules.add(Rule(when=when, times=times, edit=change))
 
     def shift_clock(self, seconds: float) -> None:
-        """Have the server's clock go wrong, in the Date of its answers: ahead by so many seconds, or behind."""
+        """Have the server's clock go wrong, in the Date of its answers: ahead by this many seconds, or behind."""
         self._traffic.clock_offset_s = seconds
 
     def insert(self, line: bytes, *, when: When = everything) -> int:

@@ -41,7 +41,7 @@ class Card:
         assert not self._failed, self._failed
 
     def use(self, pid: int, used: int) -> None:
-        """From now on a process uses so many bytes, whatever its arguments are."""
+        """From now on a process uses this many bytes, whatever its arguments are."""
         self._given[pid] = used
 
     def hang(self, *calls: str) -> None:

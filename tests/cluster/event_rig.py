@@ -39,7 +39,7 @@ def on(pod: Object, of: PodEvent) -> PodEvent:
 
 
 def warning(pod: Object, second: float = 0.0, **more: object) -> PodEvent:
-    """A warning on this pod, so many seconds after now."""
+    """A warning on this pod, this many seconds after now."""
     return replace(on(pod, pod_event()), at_s=time.time() + second, **more)  # type: ignore[arg-type]
 
 

@@ -31,8 +31,8 @@ OBSERVES: Final = Policy(sha256="", source="")
 MATCHES_BY_NAMESPACE: Final = Policy(
     sha256="", source="", rules=(Rule(name="r", match=Match(namespace_labels={"team": "ml"}), steps=()),)
 )
-# So many requests pauses with full jitter (drawn from up to 0.5, 1, 2, 4 ... 30 s) make at most within 12 s, but for
-# one case in ten thousand; found by drawing them. Half the time it is 5 or fewer.
+# The most requests in 12 s with pauses of full jitter (drawn from up to 0.5, 1, 2, 4 ... 30 s), but for one case in ten
+# thousand; found by drawing them. Half the time it is 5 or fewer.
 MOST_IN_12_S: Final = 11
 # Everything in seconds instead of minutes, for what only time brings.
 QUICK: Final = RequestPace(

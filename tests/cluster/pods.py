@@ -147,12 +147,12 @@ class Pods:
             self.wait_for_budget(name, allowed=allowed)
 
     def loosen(self, name: str, *, allowed: int, **spec: object) -> None:
-        """Change a budget, until it allows so many evictions."""
+        """Change a budget, until it allows this many evictions."""
         self._api.ask("PATCH", f"{self._budgets}/{name}", {"spec": spec})
         self.wait_for_budget(name, allowed=allowed)
 
     def wait_for_budget(self, name: str, *, allowed: int) -> None:
-        """Wait until a budget allows so many evictions."""
+        """Wait until a budget allows this many evictions."""
 
         def known() -> bool:
             status = self._api.ask("GET", f"{self._budgets}/{name}").get("status", {})

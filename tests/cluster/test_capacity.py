@@ -152,7 +152,7 @@ def known(plane: ControlPlane, node: str) -> Node:
 
 @pytest.fixture
 def keep(kubeconfig: Path) -> Iterator[Callable[[Node, float], None]]:
-    """Has a keeper tend a node as it was once known, for so many seconds."""
+    """Has a keeper tend a node as it was once known, for this many seconds."""
     with Api(kubeconfig) as api:
         keeper = CapacityKeeper(api)
 

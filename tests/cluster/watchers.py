@@ -84,7 +84,7 @@ class Crowd:
         return sum(int(_output(process).readline()) for process in self._processes)
 
     def wait_until_well(self, count: int, since_s: float = 0.0) -> None:
-        """Wait until so many are."""
+        """Wait until there are this many."""
         deadline = time.monotonic() + _LIMIT_S
         while (found := self.well(since_s)) < count:
             assert time.monotonic() < deadline, f"{found} of {count} watchers follow after {_LIMIT_S:.0f} s"
@@ -140,7 +140,7 @@ def crowd(plane: ControlPlane, watchers: int) -> Iterator[Crowd]:
 
 
 def wait_for_watches(plane: ControlPlane, count: int, since_s: float = 0.0) -> float:
-    """Wait until so many watches are open at the server; gives the moment at which the last one was answered."""
+    """Wait until this many watches are open at the server; gives the moment at which the last one was answered."""
     deadline = time.monotonic() + _LIMIT_S
     while True:
         open_ = [

@@ -2,7 +2,7 @@
  *
  *   term=exit|ignore|CODE   at SIGTERM: end with 0 (the default), go on, or end with CODE
  *   after=SECONDS           end by itself after so long, with the code of exit=CODE (0)
- *   children=COUNT          fork so many children, which sleep and treat SIGTERM alike
+ *   children=COUNT          fork this many children, which sleep and treat SIGTERM alike
  *   respawn                 fork a new child for each that ends
  *   gpu=BYTES               the GPU memory of PID 1, child-gpu=BYTES of each child: read from outside (card.py)
  *

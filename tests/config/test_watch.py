@@ -18,7 +18,7 @@ _ENFORCES: Final = 'mode = "enforce"\n'
 
 
 def at(second: float, *, wall_s: float = 0.0) -> Now:
-    """The moment so many seconds after the test began by CLOCK_BOOTTIME; the wall clock must not matter."""
+    """The moment this many seconds after the test began by CLOCK_BOOTTIME; the wall clock must not matter."""
     return Now(boottime_s=1000.0 + second, wall_s=wall_s, boot_id="b")
 
 

@@ -126,12 +126,12 @@ def quiet(second: float = 0.0, **more: object) -> CycleReport:
 
 
 def climbing(until: int = 31, **story: object) -> CycleReport:
-    """The report after so many seconds in which a/trainer used 12.4Gi."""
+    """The report after this many seconds in which a/trainer used 12.4Gi."""
     return Story(**story).run(12.4, until)  # type: ignore[arg-type]
 
 
 def crowd(*used: float, declared: str = "1Gi", **story: object) -> CycleReport:
-    """A cycle over pods ns/pod-u0, ns/pod-u1 and so on, which use so many GiB each."""
+    """A cycle over pods ns/pod-u0, ns/pod-u1 and so on, which use this many GiB each."""
     numbers = range(len(used))
     pods = tuple(pod(f"u{n}", container("main", declared, of=f"u{n}")) for n in numbers)
     seen = snapshot(
@@ -149,7 +149,7 @@ def acting(report: CycleReport, under_way: UnderWay) -> CycleReport:
 
 
 def busy(second: float, until_s: float, **more: object) -> CycleReport:
-    """A cycle in which a kill of a/trainer is in progress, whose memory is waited for until so many seconds."""
+    """A cycle in which a kill of a/trainer is in progress, whose memory is waited for until this many seconds."""
     report = climbing(int(second))
     under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(until_s).boottime_s, **more)  # type: ignore[arg-type]
     return acting(replace(report, plan=replace(report.plan, entries=())), under_way)

@@ -55,7 +55,7 @@ class World:
         return replace(report, outcomes=tuple(observed))
 
     def said(self, stream: io.StringIO, seconds: int = LASTS_S, every: int = 1) -> list[tuple[int, dict[str, Any]]]:
-        """The second and the line, of everything that so many seconds of cycles log."""
+        """The second and the line, of everything that this many seconds of cycles log."""
         log, found = ReportLog(), list[tuple[int, dict[str, Any]]]()
         for second in range(0, seconds, every):
             before = stream.tell()
@@ -161,7 +161,7 @@ def test_an_error_of_every_cycle_is_logged_once_a_minute(stream: io.StringIO) ->
 
 
 def test_repeats_are_counted_and_forgotten() -> None:
-    """What was left out is counted, and only so many things are remembered."""
+    """What was left out is counted, and only a bounded number of things is remembered."""
     repeats = Repeats(EVERY_S)
     found = [repeats.admit("x", second) for second in (0.0, 1.0, EVERY_S - 1, EVERY_S, EVERY_S + 1)]
     assert found == [0, None, None, 2, None]

@@ -35,7 +35,7 @@ MOST_SERIES = 2000
 
 
 def crowd(containers: int = 1, cards_each: int = 1) -> CycleReport:
-    """A node of 16 cards and 200 pods under the policy that ships, each container with a process on so many cards."""
+    """A node of 16 cards and 200 pods under the policy that ships, each container with a process on this many cards."""
     names = [f"c{number}" for number in range(containers)]
     pods = tuple(
         Pod(
@@ -134,7 +134,7 @@ def total(found: Found, name: str) -> float:
 
 
 def test_pods_that_come_back_under_new_names_for_ever_are_bounded() -> None:
-    """A pod that is warned and gone each second leaves no more than so many series; a kill outlasts the warnings."""
+    """A pod that is warned and gone each second leaves no more than this many series; a kill outlasts the warnings."""
     story = Story()
     metrics = Metrics()
     metrics.update(replace(story.see(snapshot(second=0)), outcomes=(killed(at=at(0)),)))

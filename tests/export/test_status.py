@@ -272,7 +272,7 @@ def test_a_pod_list_that_is_too_old_is_marked() -> None:
 
 
 def test_a_plan_on_an_old_list_says_that_no_time_counts() -> None:
-    """A step whose timer is paused does not come in so many seconds, and says so."""
+    """A step whose timer is paused does not come in this many seconds, and says so."""
     report = Story(pods_stale=True).see(trainer_node(), pods=PodList(pods=(trainer(),), synced=at(-181)))
     ends = " The pod list is out of date: timers are paused until it is updated."
     waiting = [entry["sentence"] for entry in status_document(report)["plan"] if entry["due_in_s"] > 0]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _KERNELS: Final = 64  # queued at a time, so that there is always work outstanding
 _THREADS: Final = 256
-# Stores a value in each of so many words. Compiled by the driver for its GPU, which must be Volta or newer, as MPS
+# Stores a value in each word of the buffer. Compiled by the driver for its GPU, which must be Volta or newer, as MPS
 # clients with memory of their own need it.
 _PTX: Final = b"""
 .version 6.0

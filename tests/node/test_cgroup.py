@@ -133,7 +133,7 @@ SPOOFS = {
 
 @pytest.mark.parametrize(("path", "place"), SPOOFS.values(), ids=SPOOFS)
 def test_spoofs(path: str, place: Place) -> None:
-    """Whoever names cgroups below his own after another pod is still charged himself."""
+    """A pod that names cgroups below its own after another pod is still charged itself."""
     assert parse_cgroup(f"0::{path}\n") == place
 
 

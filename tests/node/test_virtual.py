@@ -65,7 +65,7 @@ def test_on_wsl_an_empty_list_does_not_mean_that_nobody_uses_anything(world: Nvm
 
 
 def test_on_wsl_processes_without_amounts_are_one_gap(world: NvmlWorld) -> None:
-    """Listed or not: whoever is not listed may be there too."""
+    """Listed or not: what is not listed may be there too."""
     world.show(card("a", ghost(1, None), used=14 * GIB))
     reading = world.driver(windows=WSL).read()
     assert uses(reading, "GPU-a") == {1: None}

@@ -82,7 +82,7 @@ def test_another_policy_gives_what_it_would_have_done(past: History, under: Poli
 
 
 def pair(first: float, second: float | None, of: Owner | None = None) -> State:
-    """Two pods that use so many GiB."""
+    """Two pods that use this many GiB."""
     return State(used=holding(first, "a") | holding(second, "b"), pods=tuple(tenant(uid, owner=of) for uid in "ab"))
 
 

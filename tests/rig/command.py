@@ -137,7 +137,7 @@ class Daemon(Endpoints):
         return read_calls(calls).get(name, 0)
 
     def wait_passes(self, count: int = 1) -> None:
-        """Wait until so many more cycles have finished."""
+        """Wait until this many more cycles have finished."""
         target = (self.metric("cycle_duration_seconds_count") or 0) + count
         self.wait(lambda d: (d.metric("cycle_duration_seconds_count") or 0) >= target)
 

@@ -15,7 +15,7 @@ def deployed_by(name: str) -> dict[str, Any]:
 
 
 class Replicas:
-    """So many pods of a Deployment, each with one light process that uses more than it declared."""
+    """The pods of a Deployment, each with one light process that uses more than it declared."""
 
     def __init__(self, world: Node, name: str, count: int, *, used: int = GIB, behaviour: str = "plain") -> None:
         """Start them; `Node.write` shows them to the driver and the pod list."""

@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     pid_t *tids = calloc((size_t)count + 1, sizeof *tids);
     char line[64];
     siginfo_t ended;
-    alarm(60); /* whoever reads what is printed waits for it without an end */
+    alarm(60); /* the reader of its output waits without a limit */
     if (tids == NULL || pipe(go) != 0 || pipe(ready) != 0 || fgets(line, sizeof line, stdin) == NULL)
         return 1;
     pid_t child = fork();

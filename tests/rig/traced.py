@@ -12,7 +12,7 @@ _SOURCE = Path(__file__).with_name("traced.c")
 
 @contextlib.contextmanager
 def traced(folder: Path, count: int, enter: Callable[[int], None]) -> Iterator[int]:
-    """The PID of one with so many zombies; `enter` puts its tracer where both are to be, before it is made."""
+    """The PID of one with this many zombies; `enter` puts its tracer where both are to be, before it is made."""
     program = compiled(_SOURCE, folder / "traced", "-pthread")
     process = subprocess.Popen(
         [*ENDS_WITH_US, program, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

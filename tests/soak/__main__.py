@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=1_000_000, help="how many in all (default: %(default)s)")
     parser.add_argument("--seed", default="1", help="another one, another history (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=2, help="side by side (default: %(default)s)")
-    parser.add_argument("--faults", type=int, default=0, help="look for each planted fault with up to so many seeds")
+    parser.add_argument("--faults", type=int, default=0, help="look for each planted fault with up to this many seeds")
     parser.add_argument("--episode", help="run the one episode with this seed, as a failure names it")
     chosen = parser.parse_args()
     if chosen.episode is not None:

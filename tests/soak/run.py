@@ -55,7 +55,7 @@ def episode(seed: str, steps: int) -> Tally:
 
 
 def soak(seed: str, steps: int) -> Tally:
-    """Episodes of many lengths until there are so many steps, or one has failed."""
+    """Episodes of many lengths until there are this many steps, or one has failed."""
     total = Tally()
     dice = random.Random(seed)
     while total.steps < steps and not total.failure:

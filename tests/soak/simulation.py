@@ -154,7 +154,7 @@ def _reboot(sim: World) -> None:
 
 
 def _well(sim: World) -> None:
-    """Everything heals: without that a node with so many troubles would soon see nothing any more."""
+    """Everything heals: without that a node with that many faults would soon see nothing any more."""
     sim.cards.state.clear()
     sim.cards.silent.clear()
     sim.cards.blind = False

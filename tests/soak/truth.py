@@ -281,7 +281,7 @@ def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
 
 
 def protected(tenant: Tenant, policy: Policy, now: Now, ago_s: float = 0.0) -> bool:
-    """Whether a pod must never be acted on at this moment, or at one so many seconds before it."""
+    """Whether a pod must never be acted on at this moment, or at one this many seconds before it."""
     priority = tenant.priority or 0
     return (
         tenant.namespace == "kube-system"

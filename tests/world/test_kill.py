@@ -143,7 +143,7 @@ def test_who_dies(any_world: Node, case: str) -> None:
 
 
 def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
-    """Whoever makes a path of another pod below its own cgroup is killed itself."""
+    """A pod that makes another pod's path below its own cgroup is killed itself."""
     victim = world.single("victim", used=128 * MIB)
     thief = world.single("thief", used=9 * GIB)
     one, other = (pod.cgroup(pod.containers[0]) for pod in world.pods)

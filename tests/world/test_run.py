@@ -237,7 +237,7 @@ def test_nothing_is_left_open_over_many_passes(any_world: Node) -> None:
                 tenant.used = 0  # the stub runs in the daemon and holds whom it lists
             any_world.write()
         running.wait_passes(1)
-        any_world.write()  # the stub lets go of whom it listed when it reads its file again
+        any_world.write()  # the stub drops the processes it listed when it reads its file again
         running.wait_passes(2)
         assert (before, _pidfds(running)) == (0, 0)
 

@@ -39,7 +39,7 @@ OBSERVED = firing(
 
 
 def _over(daemon: Daemon, minutes: float, over: int, *, enforcing: bool = True) -> World:
-    """So many of four owners are over."""
+    """A node with four owners, `over` of which are over."""
     uses = [use(number, 4 * Gi if number < over else Gi) for number in range(4)]
     processes = [process(number, f"u{number}/main") for number in range(4)]
     return daemon.sees(minutes, lambda second: snapshot(uses, processes, second=second), enforcing=enforcing)

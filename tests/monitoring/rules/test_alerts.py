@@ -47,7 +47,7 @@ def test_every_scenario(clusters: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_what_is_withheld_for_mps_fires_for_longer_than_a_week(tmp_path: Path) -> None:
-    """Of this rule alone: all of them over so many days take minutes."""
+    """Of this rule alone: all of them over this many days take minutes."""
     world = World(alert="GPUMemoryMPSWithheld")
     scenarios_enforcement.withheld_for_days(world)
     only = [each for each in RULES if each["alert"] == world.alert]

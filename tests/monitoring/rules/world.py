@@ -188,7 +188,7 @@ class World:
         return self
 
     def stay(self, days: int) -> None:
-        """All is for so many days as the last scrape found it, and nothing can happen after that."""
+        """All is for this many days as the last scrape found it, and nothing can happen after that."""
         self._stays = days * 86400 // STEP_S
 
     def expect(self, shows: Shows, *alerts: Firing, alert: str = "") -> None:
