@@ -50,7 +50,7 @@ $(VENV)/.run: requirements/run.txt requirements/build.txt pyproject.toml $(VENV)
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.run
-	@echo "installing what the tests need into $(VENV): 100 MB to download, a minute or two"
+	@echo "installing what the tests need into $(VENV): 180 MB to download, a minute or two"
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
 
@@ -74,6 +74,7 @@ check: setup-dev
 	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/lychee -qq --offline --include-fragments --exclude-path docs/templates '*.md' 'docs/**/*.md'
 
 quick: check ## formatting, lint, types, import contracts and the fast tests: a few minutes
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
