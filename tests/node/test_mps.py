@@ -328,6 +328,21 @@ def test_garbage(rig: Rig, answer: str) -> None:
     assert len(str(gap.problem)) < 500
 
 
+def test_a_server_that_ends_between_two_questions(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients of the other servers can be drained all the same, and nothing is reported."""
+    rig.daemon.servers = {OTHER_SERVER: [rig.keys[0].pid], SERVER: [rig.keys[1].pid]}
+
+    def answer(command: list[str]) -> str:
+        if command == ["get_client_list", str(OTHER_SERVER)]:
+            del rig.daemon.servers[OTHER_SERVER]
+            return "Server not found\n"
+        return MpsDaemon.answer(rig.daemon, command)
+
+    monkeypatch.setattr(rig.daemon, "answer", answer)
+    rig.query()
+    assert ([client.key for client in rig.control.drainable], rig.control.gaps) == ([rig.keys[1]], ())
+
+
 def test_what_is_reported_without_a_daemon(tmp_path: Path, program: Path) -> None:
     """No program, no pipe and a pipe that others can write to are each a gap with a remedy; other policies, none."""
     bell, key = Bell(), key_of(os.getpid())
