@@ -454,15 +454,18 @@ def test_trust(tmp_path: Path, case: str) -> None:
 
 
 LISTEN = """
-import os, socket, sys, time
+import os, select, socket, sys, time
+parent = os.pidfd_open(os.getpid())
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 os.chdir(sys.argv[1])
 listener.bind(sys.argv[3])
 if sys.argv[2] == "user":
     os.setuid(65534)
 listener.listen()
-if sys.argv[2] == "fork" and os.fork():
-    os._exit(0)
+if sys.argv[2] == "fork":
+    if os.fork():
+        os._exit(0)
+    select.select([parent], [], [])
 print(flush=True)
 time.sleep(300)
 """
