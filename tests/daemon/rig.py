@@ -13,7 +13,7 @@ from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
-from watchdog.node.process import Handle
+from watchdog.node.process import Handle, ReadFailures
 from watchdog.node.process_table import hold
 from watchdog.node.procfs import Procfs
 
@@ -111,7 +111,7 @@ class Group:
         found = []
         for each in self.started:
             try:
-                handle = hold(Procfs(), each.pid, lambda _: True)
+                handle = hold(Procfs(), each.pid, lambda _: True, ReadFailures())
             except ProcessLookupError:
                 continue
             if handle is not None:

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import textwrap
 import uuid
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.node.support import (
     DEAD_LEADER,
     FakeProc,
     python,
+    refusing,
+    run_python,
     sleeper,
     sleepers,
     stat_line,
@@ -22,7 +25,7 @@ from tests.node.support import (
 )
 from tests.rig.cgroups import Version
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind
-from watchdog.node.process import Handle
+from watchdog.node.process import Handle, ReadFailures
 from watchdog.node.process_table import ProcessTable, hold
 from watchdog.node.procfs import Procfs
 
@@ -101,7 +104,7 @@ def test_the_daemon_itself_is_never_held(tmp_path: Path, *, pidfds: bool) -> Non
     FakeProc(tmp_path).add(os.getpid(), POD, real_stat(os.getpid()))
     before = open_files()
     with pytest.raises(ValueError, match="never signalled"):
-        hold(Procfs(tmp_path), os.getpid(), lambda _: True, pidfds=pidfds)
+        hold(Procfs(tmp_path), os.getpid(), lambda _: True, ReadFailures(), pidfds=pidfds)
     assert open_files() == before
 
 
@@ -155,6 +158,35 @@ def test_what_cannot_be_read_is_a_gap(tmp_path: Path) -> None:
     handles, gaps = container_members(tmp_path)
     assert handles == ()
     assert [(gap.reason, gap.what) for gap in gaps] == [(GapReason.CGROUP, "process 7")]
+
+
+@pytest.mark.parametrize(("error", "reason"), [("EPERM", "procfs"), ("EMFILE", "descriptors")])
+def test_what_cannot_be_held_is_a_gap(tmp_path: Path, error: str, reason: str) -> None:
+    """What is not held gets no signal: a kill must know that there is more than what it holds."""
+    with sleeper() as process:
+        FakeProc(tmp_path).add(process.pid, POD, real_stat(process.pid))
+        code = f"""
+            from pathlib import Path
+            from tests.node.test_members import container_members
+            handles, gaps = container_members(Path({str(tmp_path)!r}))
+            print(handles, [(gap.reason.value, gap.what) for gap in gaps])
+        """
+        printed = run_python(refusing(434, error) + textwrap.dedent(code))
+        assert printed == f"() {[(reason, f'process {process.pid}')]}\n"
+
+
+@ways
+def test_what_is_held_but_cannot_be_read_is_a_gap(tmp_path: Path, *, pidfds: bool) -> None:
+    """A process whose cgroup names the container may be a member, even if nothing more can be read of it."""
+    with sleeper() as process:
+        FakeProc(tmp_path).add(process.pid, POD, b"broken")
+        before = open_files()
+        handles, gaps = container_members(tmp_path, pidfds=pidfds)
+        assert (handles, [gap.what for gap in gaps]) == ((), [f"process {process.pid}"])
+        process.kill()
+        wait_until(lambda: REAL.stat(process.pid).state == "Z")
+        assert not pidfds or container_members(tmp_path) == ((), ())
+        assert open_files() == before
 
 
 class Names:

@@ -194,6 +194,7 @@ def test_no_descriptor_left() -> None:
 RECYCLED = """
     import os, subprocess, time
     from pathlib import Path
+    from watchdog.node.process import ReadFailures
     from watchdog.node.process_table import ProcessTable, hold
     from watchdog.node.procfs import Procfs
 
@@ -205,7 +206,7 @@ RECYCLED = """
     first = start(500)
     before = table.update([first.pid])[0][first.pid]
     def held_as(process):
-        return hold(Procfs(), process.pid, lambda seen: seen.key == process.key, pidfds={pidfds})
+        return hold(Procfs(), process.pid, lambda seen: seen.key == process.key, ReadFailures(), pidfds={pidfds})
 
     held = held_as(before)
     first.kill(); first.wait(); time.sleep(0.05)

@@ -20,6 +20,7 @@ from watchdog.node.process import (
     gone,
     is_same_process,
     open_pidfd,
+    poll_dead,
     read_held,
     read_process,
     read_unheld,
@@ -31,22 +32,31 @@ _V1: Final = re.compile(rb"^[1-9]", re.MULTILINE)
 _V1_BELOW_ROOT: Final = re.compile(rb"^[1-9][0-9]*:[^:\n]*:/.", re.MULTILINE)
 
 
-def hold(procfs: Procfs, pid: int, accept: Callable[[Process], bool], *, pidfds: bool = True) -> Handle | None:
-    """Hold a process if what is read of it while held is acceptable; OSError if it can't be held."""
+def hold(
+    procfs: Procfs, pid: int, accept: Callable[[Process], bool], failures: ReadFailures, *, pidfds: bool = True
+) -> Handle | None:
+    """Hold a process if what is read of it while held is acceptable; OSError if it can't be held.
+
+    `failures` gets why it could not be read, if it still runs.
+    """
     if not pidfds:
-        process, _ = read_process(procfs, pid)
+        process, failure = read_process(procfs, pid)
+        if failure is not None:
+            failures.add(pid, failure)
         if process.key is None or not accept(process):
             return None
         return TicksHandle(process.key, lambda: _is_still_accepted(procfs, process, accept))
     fd = open_pidfd(pid)
     try:
-        process, _ = read_process(procfs, pid)
-        if process.key is not None and accept(process):
-            handle = PidfdHandle(process.key, fd)
-            if handle.alive():
-                fd = -1
-                return handle
-        return None
+        process, failure = read_process(procfs, pid)
+        if poll_dead((fd,)):
+            return None
+        if failure is not None:
+            failures.add(pid, failure)
+        if process.key is None or not accept(process):
+            return None
+        handle, fd = PidfdHandle(process.key, fd), -1
+        return handle
     finally:
         if fd >= 0:
             os.close(fd)
@@ -149,7 +159,7 @@ class ProcessTable:
         handles = []
         for pid in _candidates(self._procfs, ids, failures):
             try:
-                handle = hold(self._procfs, pid, belongs, pidfds=self._pidfds)
+                handle = hold(self._procfs, pid, belongs, failures, pidfds=self._pidfds)
             except ProcessLookupError:
                 continue
             except OSError as error:
