@@ -181,6 +181,13 @@ def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
     assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
 
 
+def test_a_stale_pod_list_ends_no_incident(path: Path) -> None:
+    """Whose the bytes are is not sure then, so what was withheld may still be let through."""
+    spared = replace(OLD_LIST, pods=(tenant(namespace="kube-system"),))
+    Life(path, P).run(cycles((30, spared), (40, replace(spared, used=LOW.used))))
+    assert [each.goes_on for each in found(path, IMPATIENT)] == [True]
+
+
 def test_what_is_withheld_to_the_end_is_reported(path: Path) -> None:
     """An action that was withheld throughout is no kill, and is not lost either."""
     Life(path, P).run(cycles((60, replace(HIGH, pods=(tenant(namespace="kube-system"),)))))
