@@ -16,12 +16,7 @@ _FIXED = bool(os.environ.get("CI"))
 
 for _name, _examples in (("quick", 20), ("full", 150)):
     settings.register_profile(
-        _name,
-        max_examples=_examples,
-        deadline=None,
-        suppress_health_check=_QUIET,
-        database=None,
-        derandomize=_FIXED,
+        _name, max_examples=_examples, deadline=None, suppress_health_check=_QUIET, database=None, derandomize=_FIXED
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -41,7 +41,7 @@ NODE = Node(name="n1")
 T0 = 1_800_000_000.0
 
 
-def parse_policy(text: str, source: str) -> Policy:
+def parse_policy(text: str, source: str = "policy.toml") -> Policy:
     """A policy from a text; `source` is the file's name in its problems."""
     return read_policy(BytesIO(text.encode("utf-8", "surrogatepass")), source)
 

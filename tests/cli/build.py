@@ -1,14 +1,14 @@
 """Statuses made by the real core, and frames of them as `top` draws them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace as replaced
-from typing import Any
 
 from msgspec.structs import replace
 
-from tests.export.build import climbing, quiet
+from tests.export.build import climbing, quiet, status_document
+from tests.export.build import serving as served
 from tests.worlds import Gi
 from watchdog.cli.rows import BLOCKS, TopRow, chosen
 from watchdog.cli.top_keys import Selection
@@ -16,20 +16,13 @@ from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
-from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
-from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode, encode
-from watchdog.report.status_build import status_of
-
-
-def document(report: CycleReport, **more: object) -> dict[str, Any]:
-    """What /api/status has of a report, with some keys as the test wants them."""
-    return {**encode(status_of(report)), **more}
+from watchdog.report.status import AccountPart, AccountStatus, PlanStatus, Status, decode
 
 
 def status(report: CycleReport | None = None, **more: object) -> Status:
     """The status of a report, or of a/trainer after 31 s above its threshold, as it arrives; `more` is JSON."""
-    return decode(json.dumps(document(report or climbing(), **more)).encode())
+    return decode(json.dumps({**status_document(report or climbing()), **more}).encode())
 
 
 def account(name: str = "p", *, used: int | None = 4 * Gi, least: int = 0, **more: object) -> AccountStatus:
@@ -106,16 +99,12 @@ def frame(
 
 
 @contextmanager
-def serving(report: CycleReport, **_: Mapping[str, Any]) -> Iterator[str]:
+def serving(report: CycleReport) -> Iterator[str]:
     """The real server of the daemon with a report published; its address."""
     endpoints = Endpoints(Metrics(), 1.0)
-    server = HttpServer("127.0.0.1:0", endpoints)
     endpoints.publish(report)
-    server.start()
-    try:
+    with served(endpoints) as server:
         yield f"http://127.0.0.1:{server.port}"
-    finally:
-        server.close()
 
 
 def drawn(of: ScreenFrame) -> list[str]:

@@ -93,10 +93,7 @@ def test_pods_of_the_daemon() -> None:
 
 @pytest.mark.parametrize(
     ("shell", "word", "expected"),
-    [
-        ("zsh", "2", "plain\na/trainer\n_\nplain\na/trial\n_\n"),
-        ("fish", "a/tr", "plain,a/trainer\nplain,a/trial\n"),
-    ],
+    [("zsh", "2", "plain\na/trainer\n_\nplain\na/trial\n_\n"), ("fish", "a/tr", "plain,a/trainer\nplain,a/trial\n")],
 )
 def test_zsh_and_fish(shell: str, word: str, expected: str) -> None:
     """The script for zsh or fish asks the command in its own way, and so asked the command completes pods."""
@@ -137,10 +134,7 @@ def test_the_tab_key() -> None:
     """In an interactive bash the Tab key completes a pod's name, behind an address with colons in it too."""
     command = ("bash", "--norc", "--noprofile", "-i")
     path = f"{COMMAND.parent}:{os.environ['PATH']}"
-    with (
-        serving(two_pods()) as url,
-        session(command=command, TERM="dumb", PS1="ready> ", PATH=path) as shell,
-    ):
+    with serving(two_pods()) as url, session(command=command, TERM="dumb", PS1="ready> ", PATH=path) as shell:
         shell.wait(lambda screen: "ready>" in screen.usual)
         shell.type('eval "$(_GPU_WATCHDOG_COMPLETE=bash_source gpu-watchdog)"; echo do""ne\n')
         shell.wait(lambda screen: "\ndone" in screen.usual)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.cli.build import account, node, row, status, step
 from tests.cli.session import session
-from tests.export.build import Story, climbing
+from tests.export.build import Story, climbing, serving
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.rows import (
     BLOCKS,
@@ -25,7 +25,6 @@ from watchdog.cli.rows import (
 from watchdog.cli.top import status_text
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
-from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.report.sentences.node import hung
 from watchdog.report.status import HealthStatus, Moment, PendingStatus, PlanStatus, Status, UnderWayStatus
@@ -202,17 +201,12 @@ def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
     seconds = [9.0]
     endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
     endpoints.publish(climbing(9))
-    server = HttpServer("127.0.0.1:0", endpoints)
-    server.start()
-    try:
-        with session("--url", f"http://127.0.0.1:{server.port}") as shown:
-            shown.see("enforcing", "Next: kill container above 110% now", "over for 11s")
-            seconds[0] = 60.0
-            shown.see("daemon hung", "kill container above 110%, postponed", "over for 9s")
-            shown.type("q")
-            assert shown.end() == 0
-    finally:
-        server.close()
+    with serving(endpoints) as server, session("--url", f"http://127.0.0.1:{server.port}") as shown:
+        shown.see("enforcing", "Next: kill container above 110% now", "over for 11s")
+        seconds[0] = 60.0
+        shown.see("daemon hung", "kill container above 110%, postponed", "over for 9s")
+        shown.type("q")
+        assert shown.end() == 0
 
 
 def dark() -> Status:

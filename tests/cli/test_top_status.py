@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.cli.build import document, frame, status, text
-from tests.export.build import Story, climbing, hostile_pod, quiet, trainer_node
+from tests.cli.build import frame, status, text
+from tests.export.build import Story, climbing, hostile_pod, quiet, status_document, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import (
     BLOCKS,
@@ -100,11 +100,7 @@ def test_each_problem_has_its_remedy() -> None:
 
 @pytest.mark.parametrize(
     ("enforcing", "suspended", "words"),
-    [
-        (True, [], "enforcing"),
-        (False, ["stop_file"], "enforcement suspended"),
-        (False, [], "only observing"),
-    ],
+    [(True, [], "enforcing"), (False, ["stop_file"], "enforcement suspended"), (False, [], "only observing")],
 )
 def test_whether_it_enforces(enforcing: bool, suspended: list[str], words: str) -> None:
     """The head never says that a node enforces while something suspends that, nor that a suspended one observes."""
@@ -133,7 +129,12 @@ def test_no_text_brings_a_control_character() -> None:
     pod = hostile_pod(uid="u1")
     seen = snapshot([use(1, Gi), use(9, Gi)], [process(1, "u1/c\x07\r", name=evil), process(9, None, name=evil)],
                     (gpu(0, name=evil),))  # fmt: skip
-    account = {**document(Story(pods=(pod,)).see(seen))["accounts"][0], "verdict": evil, "rule": evil, "gpu": evil}
+    account = {
+        **status_document(Story(pods=(pod,)).see(seen))["accounts"][0],
+        "verdict": evil,
+        "rule": evil,
+        "gpu": evil,
+    }
     found = status(
         Story(pods=(pod,)).see(seen),
         node=evil,
@@ -185,7 +186,7 @@ def test_what_is_no_status_is_refused(key: str, value: object, place: str) -> No
 def test_a_status_of_an_older_daemon() -> None:
     """With the contract's keys alone there is a view; the rest is not known, and the loop does not count as hung."""
     kept = ("node", "at", "mode", "enforcing", "suspended", "policy", "accounts", "unattributed", "gaps", "plan")
-    whole = document(climbing())
+    whole = status_document(climbing())
     cards = [{key: card[key] for key in card if key not in ("listed", "unattributed")} for card in whole["gpus"]]
     older: Mapping[str, object] = {**{key: whole[key] for key in kept}, "gpus": cards}
     found = decode(json.dumps(older).encode())
@@ -197,7 +198,7 @@ def test_a_status_of_an_older_daemon() -> None:
 
 def test_accounts_of_containers_and_cards() -> None:
     """An account of a container, or of a card, is named so in its title."""
-    (row,) = document(climbing())["accounts"]
+    (row,) = status_document(climbing())["accounts"]
     parts: list[dict[str, str]] = [{"container": "main"}, {"container": ""}, {"gpu": "GPU-1"}, {"gpu": "GPU-lost"}]
     titles = [each.title for each in rows_of(status(climbing(), accounts=[{**row, **part} for part in parts]))]
     assert titles == [
@@ -207,7 +208,7 @@ def test_accounts_of_containers_and_cards() -> None:
 
 def test_accounts_of_one_pod_have_their_own_steps() -> None:
     """A step is of the account that it names: the pod's other containers have nothing to come."""
-    whole = document(climbing())
+    whole = status_document(climbing())
     (account,), steps = whole["accounts"], whole["plan"]
     accounts = [{**account, "container": name} for name in ("main", "other")]
     plan = [{**each, "account": {"container": "main", "gpu": None}} for each in steps]

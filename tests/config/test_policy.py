@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.worlds import parse_policy
+from tests.worlds import Gi, Mi, parse_policy
 from watchdog.config.document import is_table, keys_of, walk
 from watchdog.config.fields import hours
 from watchdog.config.load import built_in_policy, load_policy
@@ -37,21 +37,14 @@ from watchdog.core.policy import (
 
 ROOT: Final = Path(__file__).parents[2]
 WHOLE: Final = Path(__file__).with_name("whole.toml")
-MI: Final = 2**20
-GI: Final = 2**30
 SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
-
-
-def parse(text: str) -> Policy:
-    """The policy of a text."""
-    return parse_policy(text, "policy.toml")
 
 
 @pytest.mark.parametrize("mode", ["observe", "enforce"])
 def test_the_shipped_example_observes_and_enforces_with_one_change(mode: str) -> None:
     """Unchanged it kills nothing; the change that its comments promise is enough, and there is nothing to warn of."""
     text = (ROOT / "config" / "policy.toml").read_text(encoding="utf-8")
-    policy = parse(text.replace('\nmode = "observe"\n', f'\nmode = "{mode}"\n'))
+    policy = parse_policy(text.replace('\nmode = "observe"\n', f'\nmode = "{mode}"\n'))
     assert (policy.mode, policy.warnings) == (mode, ())
     assert any(step.do.enforces for rule in policy.rules for step in rule.steps)
 
@@ -74,24 +67,19 @@ def test_every_key_is_compiled() -> None:
     policy = load_policy(WHOLE)
     assert policy.mode == "enforce"
     assert (policy.interval_s, policy.stale_after_s, policy.release_timeout_s) == (2.0, 120.0, 45.0)
-    assert policy.allowance == Allowance(per_context=256 * MI, max_contexts=8, percent=Fraction(25, 1000))
+    assert policy.allowance == Allowance(per_context=256 * Mi, max_contexts=8, percent=Fraction(25, 1000))
     assert policy.declarations == (
         Declaration(
             resource="example.com/gpu-memory",
-            unit=MI,
+            unit=Mi,
             per="gpu",
             node_labels={"example.com/pool": "gpu-*"},
             unless=Unless(resource="example.com/cores", at_least=100),
             limit_annotation="example.com/limit",
-            allowance=Allowance(per_context=MI, max_contexts=7, percent=Fraction(5, 100)),
+            allowance=Allowance(per_context=Mi, max_contexts=7, percent=Fraction(5, 100)),
         ),
         Declaration(annotation="example.com/{container}.gpu-memory", unit=1),
-        Declaration(
-            label="gpu-*",
-            unit="share",
-            shares="label:nvidia.com/gpu.replicas",
-            allowance=NO_ALLOWANCE,
-        ),
+        Declaration(label="gpu-*", unit="share", shares="label:nvidia.com/gpu.replicas", allowance=NO_ALLOWANCE),
         Declaration(resource="veriff.com/gpu-memory", unit=1),
     )
     assert (policy.schemes, [each.scheme for each in policy.declarations]) == (("veriff",), ["", "", "", "veriff"])
@@ -101,11 +89,11 @@ def test_every_key_is_compiled() -> None:
         priority_at_least=1_000_000_000,
         annotation="example.com/spare",
     )
-    assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * MI)
+    assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * Mi)
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
-    assert policy.pulse == Pulse(every_s=0.1, rise=32 * 2**20, looks=Window(count=30, per_s=120.0))
+    assert policy.pulse == Pulse(every_s=0.1, rise=32 * Mi, looks=Window(count=30, per_s=120.0))
     assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
-    assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * GI, reserve=GI, unit=MI)
+    assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * Gi, reserve=Gi, unit=Mi)
     assert policy.events == Events(observe=True, contact="GPU team")
 
 
@@ -139,7 +127,7 @@ do = "{do}"
 def test_the_pulse_runs_only_where_it_can_lead_to_a_kill(differs: dict[str, str], is_useful: bool) -> None:
     """Reading counters 20 times a second is for rules that kill or evict within a second; no other needs it."""
     keys = {"mode": "enforce", "every": "50ms", "rule": "", "for_": "0s", "do": "kill"} | differs
-    assert (parse(PULSE_POLICY.format(**keys)).useful_pulse is not None) is is_useful
+    assert (parse_policy(PULSE_POLICY.format(**keys)).useful_pulse is not None) is is_useful
 
 
 def test_every_key_of_a_rule_is_compiled() -> None:
@@ -156,20 +144,20 @@ def test_every_key_of_a_rule_is_compiled() -> None:
                 node_labels={"pool": "gpu"},
             ),
             account="container",
-            default=4 * GI,
+            default=4 * Gi,
             mode="observe",
             active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"),
             steps=(
                 Step(above=Threshold(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
                 Step(
-                    above=Threshold(plus=512 * MI),
+                    above=Threshold(plus=512 * Mi),
                     for_s=10.0,
                     do=Do.KILL,
                     scope="pod",
                     grace_s=5.0,
                     under_pressure=True,
                 ),
-                Step(above=Threshold(amount=20 * GI), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
+                Step(above=Threshold(amount=20 * Gi), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
             ),
         ),
     )
@@ -209,7 +197,7 @@ def test_defaults() -> None:
     text = 'mode = "observe"\nschemes = []\n'
     digest = hashlib.sha256(text.encode()).hexdigest()
     warning = "there is no [[rule]]: every pod is measured and left alone"
-    assert parse(text) == Policy(sha256=digest, source="policy.toml", schemes=(), warnings=(warning,))
+    assert parse_policy(text) == Policy(sha256=digest, source="policy.toml", schemes=(), warnings=(warning,))
 
 
 def test_the_digest_is_that_of_the_files_bytes(tmp_path: Path) -> None:
@@ -226,16 +214,16 @@ def test_the_digest_is_that_of_the_files_bytes(tmp_path: Path) -> None:
     ("own", "allowance"),
     [
         ("", None),
-        ("allowance = {}", Allowance(per_context=GI, max_contexts=3, percent=Fraction(1, 10))),
-        ('allowance = { percent = "5%" }', Allowance(per_context=GI, max_contexts=3, percent=Fraction(1, 20))),
+        ("allowance = {}", Allowance(per_context=Gi, max_contexts=3, percent=Fraction(1, 10))),
+        ('allowance = { percent = "5%" }', Allowance(per_context=Gi, max_contexts=3, percent=Fraction(1, 20))),
         ('allowance = { per_context = "0" }', Allowance(per_context=0, max_contexts=3, percent=Fraction(1, 10))),
-        ("allowance = { max_contexts = 0 }", Allowance(per_context=GI, max_contexts=0, percent=Fraction(1, 10))),
+        ("allowance = { max_contexts = 0 }", Allowance(per_context=Gi, max_contexts=0, percent=Fraction(1, 10))),
     ],
 )
 def test_own_allowance_takes_what_it_leaves_out_from_the_common_one(own: str, allowance: Allowance | None) -> None:
     """Point 12: a declaration can bring its own allowance; a key that it leaves out is that of `[allowance]`."""
     common = '[allowance]\nper_context = "1Gi"\nmax_contexts = 3\npercent = "10%"\n'
-    (declaration,) = parse(f"{SOURCE}{own}\n{common}").declarations
+    (declaration,) = parse_policy(f"{SOURCE}{own}\n{common}").declarations
     assert declaration.allowance == allowance
 
 
@@ -245,11 +233,11 @@ def test_own_allowance_takes_what_it_leaves_out_from_the_common_one(own: str, al
         ('"mig"', "", NO_ALLOWANCE),
         ('"share"\nshares = 4', "", NO_ALLOWANCE),
         ('"mig"', 'allowance = { percent = "1%" }', Allowance(per_context=0, max_contexts=4, percent=Fraction(1, 100))),
-        ('"share"\nshares = 4', 'allowance = { per_context = "1Mi" }', Allowance(per_context=MI, percent=Fraction(0))),
+        ('"share"\nshares = 4', 'allowance = { per_context = "1Mi" }', Allowance(per_context=Mi, percent=Fraction(0))),
         ('"percent"', "", None),
     ],
 )
 def test_a_part_of_a_card_has_no_allowance_of_itself(unit: str, own: str, allowance: Allowance | None) -> None:
     """Point 12: `share` and `mig` have no allowance unless they bring one."""
-    (declaration,) = parse(f'[[declaration]]\nresource = "example.com/gpu"\nunit = {unit}\n{own}\n').declarations
+    (declaration,) = parse_policy(f'[[declaration]]\nresource = "example.com/gpu"\nunit = {unit}\n{own}\n').declarations
     assert declaration.allowance == allowance

@@ -2,22 +2,19 @@
 
 import re
 from textwrap import dedent
-from typing import Final
 
 import pytest
 
-from tests.worlds import parse_policy
+from tests.worlds import Gi, parse_policy
 from tools.policy_reference import EXAMPLE, REFERENCE, policy_reference
 from watchdog.config.load import PolicyError
 from watchdog.core.policy import Allowance
 from watchdog.core.units import format_bytes, parse_quantity
 
-GI: Final = 2**30
-
 
 def hundredths(amount: float) -> str:
     """Gibibytes with two digits, as the example has them."""
-    return f"{amount / GI:.2f}Gi"
+    return f"{amount / Gi:.2f}Gi"
 
 
 def test_the_committed_reference_is_what_the_schema_gives() -> None:
@@ -36,27 +33,24 @@ def test_the_worked_example_is_a_policy_without_warnings() -> None:
 def test_the_numbers_of_the_worked_example() -> None:
     """The amounts in the text are what the code makes of the declaration: 8Gi, two processes, one GPU."""
     policy = parse_policy(dedent(EXAMPLE), "example")
-    allowed = policy.allowance.allowed(8 * GI, 2)
+    allowed = policy.allowance.allowed(8 * Gi, 2)
     text = policy_reference()
     assert f"allowed = 8Gi x 1.02 + 2 x 512Mi = {hundredths(allowed)}" in text
     for step in policy.rules[0].steps:
         assert f"above {step.above} ({hundredths(step.above.threshold_bytes(allowed, step.do))})" in text
     default = Allowance().allowed(parse_quantity("4Gi"), 1)
     assert f"4Gi x 1.02 + 512Mi = {hundredths(default)}" in text
-    assert allowed > 9 * GI
-    assert format_bytes(9 * GI) == "9Gi"
+    assert allowed > 9 * Gi
+    assert format_bytes(9 * Gi) == "9Gi"
 
 
 def test_the_policies_within_the_text_are_refused_as_it_says() -> None:
     """The error lines that the page shows are those that `check` prints."""
     broken = '[[rule]]\nname = "r"\nmatch = {}\n' + "".join(
         f'[[rule.step]]\nabove = "{above}"\nfor = "0s"\ndo = "{do}"\n{rest}'
-        for above, do, rest in (
-            ("100%", "warn", ""),
-            ("90%", "kill", 'gracee = "1s"\n'),
-        )
+        for above, do, rest in (("100%", "warn", ""), ("90%", "kill", 'gracee = "1s"\n'))
     )
     with pytest.raises(PolicyError) as caught:
-        parse_policy(broken, "policy.toml")
+        parse_policy(broken)
     shown = re.findall(r"^    (policy\.toml: .*)$", policy_reference(), re.MULTILINE)
     assert shown == str(caught.value).split("\n")

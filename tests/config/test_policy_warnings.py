@@ -8,15 +8,9 @@ from tests.worlds import parse_policy
 from watchdog.config.checks import is_surely_below
 from watchdog.config.fields import parse_threshold
 from watchdog.config.load import PolicyError
-from watchdog.core.policy import Policy
 
 RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
 SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
-
-
-def parse(text: str) -> Policy:
-    """The policy of a text."""
-    return parse_policy(text, "policy.toml")
 
 
 def step(rest: str) -> str:
@@ -94,7 +88,7 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\n'
 )
 def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> None:
     """A policy that is valid and probably not what its writer wants says so."""
-    assert any(found.startswith(warning) for found in parse(text).warnings), parse(text).warnings
+    assert any(found.startswith(warning) for found in parse_policy(text).warnings), parse_policy(text).warnings
 
 
 @pytest.mark.parametrize(
@@ -118,7 +112,7 @@ def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> Non
 )
 def test_what_is_meant_is_not_warned_of(text: str) -> None:
     """A rule that only warns, a threshold at allowed, a catch-all at the end, brakes: no warning."""
-    assert parse(text).warnings == ()
+    assert parse_policy(text).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -151,15 +145,15 @@ def ladder(*steps: str, source: str = SOURCE) -> str:
 def test_a_ladder_of_mixed_thresholds_is_accepted() -> None:
     """A warning at 100%, a kill 512Mi above allowed and another at 20Gi make a ladder that no check can order."""
     rising = ladder("100% 30s warn", "+512Mi 10s kill", "20Gi 5s kill", "110% 1s kill", "+1Gi 0s kill")
-    assert len(parse(rising).rules[0].steps) == 5
+    assert len(parse_policy(rising).rules[0].steps) == 5
 
 
 def test_steps_under_pressure_make_a_ladder_of_their_own() -> None:
     """Point 8: steps under pressure compare with the request, so their thresholds need not rise above the others'."""
     pressed = "kill under_pressure = true"
     with pytest.raises(PolicyError, match=r"step\[2\]\.above: 100% falls below 150%"):
-        parse(ladder("150% 0s kill", f"150% 0s {pressed}", f"100% 1s {pressed}"))
-    assert len(parse(ladder("100% 0s kill", f"100% 0s {pressed}", f"100% 1s {pressed}")).rules[0].steps) == 3
+        parse_policy(ladder("150% 0s kill", f"150% 0s {pressed}", f"100% 1s {pressed}"))
+    assert len(parse_policy(ladder("100% 0s kill", f"100% 0s {pressed}", f"100% 1s {pressed}")).rules[0].steps) == 3
 
 
 LIMITED: Final = f'{SOURCE}limit_annotation = "limit"\n'
@@ -196,5 +190,5 @@ LIMITED: Final = f'{SOURCE}limit_annotation = "limit"\n'
 def test_a_step_that_can_come_before_any_warning_is_named(text: str, unwarned: list[int]) -> None:
     """Point 17: a warning comes first only if its threshold is surely no higher and its time an interval shorter."""
     what = "before any warning has been given; warn earlier, or set unwarned = true"
-    found = [warning for warning in parse(text).warnings if what in warning]
+    found = [warning for warning in parse_policy(text).warnings if what in warning]
     assert [warning.split(": ")[0] for warning in found] == [f"rule[0].step[{number}]" for number in unwarned]

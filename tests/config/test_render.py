@@ -102,7 +102,7 @@ def test_rules_that_kill_jobs_with_a_grace_period_are_named(
 ) -> None:
     """Where a rule kills with a grace period and gets Jobs, `check` says that exit code 0 counts as success."""
     kill = f'[[rule.step]]\nabove = "100%"\nfor = "1s"\ndo = "kill"\ngrace = "{grace}"\n'
-    text = render_policy(parse_policy(f'{before}[[rule]]\nname = "r"\nmatch = {match}\n{kill}', "policy.toml"))
+    text = render_policy(parse_policy(f'{before}[[rule]]\nname = "r"\nmatch = {match}\n{kill}'))
     what = 'a pod whose program exits with 0 on SIGTERM counts as succeeded; grace = "0s" avoids that'
     assert [line for line in text.splitlines() if line.startswith("Jobs under")] == (
         [f'Jobs under rule "r": {what}'] if is_named else []
@@ -112,14 +112,14 @@ def test_rules_that_kill_jobs_with_a_grace_period_are_named(
 def test_the_text_of_a_short_policy() -> None:
     """Where nothing is set, the text says what follows from that."""
     little = 'schemes = []\n[[rule]]\nname = "r"\nmatch = {}\ndefault = "0"\n'
-    text = render_policy(parse_policy(little, "policy.toml"))
+    text = render_policy(parse_policy(little))
     for words in (
         *("No declarations.", '"r": every pod', "nothing is allowed (default 0)", "no steps: measured only"),
         'Contact named in Events: none, so they say "the operator of this cluster"; contact under [events] takes',
     ):
         assert words in text
     assert "Memory counters" not in text
-    off = render_policy(parse_policy(f'{little}[pulse]\nevery = "0s"\n', "policy.toml"))
+    off = render_policy(parse_policy(f'{little}[pulse]\nevery = "0s"\n'))
     assert off.endswith("Memory counters are not read between readings")
     assert "where nothing is declared: left alone" in render_policy(built_in_policy())
-    assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n", "policy.toml"))
+    assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n"))

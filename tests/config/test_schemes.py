@@ -24,7 +24,7 @@ EVERY: Final = [
 
 def effective(*lines: str) -> list[str]:
     """What a policy that begins with these lines declares by, in order: schemes, and the keys of its own tables."""
-    under = parse_policy("\n".join(lines) + RULE, "policy.toml")
+    under = parse_policy("\n".join(lines) + RULE)
     names = [name for name, _ in groupby(each.scheme or each.key for each in under.declarations)]
     assert under.schemes == tuple(name for name in names if name in all_schemes())
     return names
@@ -64,7 +64,7 @@ def test_which_schemes_apply() -> None:
 def test_a_table_of_the_file_comes_before_its_scheme() -> None:
     """A cluster whose setting differs says so in a table of its own, which applies, with the policy's allowance."""
     own = '[[declaration]]\nresource = "nvidia.com/gpumem"\nunit = "1Gi"\nper = "gpu"\n'
-    under = parse_policy(f'schemes = ["*"]\n{own}[allowance]\nper_context = "1Gi"\n{RULE}', "policy.toml")
+    under = parse_policy(f'schemes = ["*"]\n{own}[allowance]\nper_context = "1Gi"\n{RULE}')
     assert under.warnings == ()
     one = pod("a", container(resources={"nvidia.com/gpumem": "8", "nvidia.com/gpu": "1"}))
     (found,) = assessed(snapshot([use(7, 1)]), [one], under)

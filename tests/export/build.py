@@ -1,22 +1,25 @@
 """Reports made from worlds: the real core runs over a hand-made node, and what it gives is wrapped as one cycle."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, container_id, gpu, pod, process, rule, snapshot, step, use
+from tests.worlds import NODE, VERIFF, Gi, Mi, at, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Begun, Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
-from watchdog.core.model import Node, Now, Owner, Place, PlaceKind, Pod, PodList, ProcessKey, Snapshot
+from watchdog.core.model import Node, Now, Owner, Pod, PodList, ProcessKey, Snapshot
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Allowance, Brakes, Breaker, Events, Policy
+from watchdog.export.endpoints import Endpoints
+from watchdog.export.http_server import HttpServer
 from watchdog.export.log import Log
 from watchdog.journal.journal import Journal
 from watchdog.report.changes import Changes
@@ -114,10 +117,7 @@ class Story:
 
     def run(self, used: float | None, until: int, since: int = 0) -> CycleReport:
         """A cycle each second from `since` to `until` over the trainer's node; gives the last report."""
-        report = self.see(trainer_node(used, since))
-        for second in range(since + 1, until + 1):
-            report = self.see(trainer_node(used, second))
-        return report
+        return [self.see(trainer_node(used, second)) for second in range(since, until + 1)][-1]
 
 
 def quiet(second: float = 0.0, **more: object) -> CycleReport:
@@ -201,11 +201,6 @@ def hostile_pod(uid: str = "evil", namespace: str = "a\x1b[2J\n", name: str = "p
     return Pod(namespace=namespace, name=name, uid=uid, containers=(container("c\x07\r", "1Gi", of=uid),))
 
 
-def place_of(uid: str, name: str) -> Place:
-    """The place of a process of this container."""
-    return Place(kind=PlaceKind.POD, pod=uid, container=container_id(f"{uid}/{name}"))
-
-
 def status_document(report: CycleReport, health: HealthStatus | None = None) -> dict[str, Any]:
     """The status of a report as a reader of `/api/status` gets it."""
     document: dict[str, Any] = json.loads(json.dumps(encode(status_of(report, (), health))))
@@ -222,6 +217,17 @@ class ReportLog(Log):
     def log_report(self, report: CycleReport) -> None:
         """A line for each thing that is new in a report."""
         self.log_changes(changes_status(self._changes.since(report)))
+
+
+@contextmanager
+def serving(endpoints: Endpoints, listen: str = "127.0.0.1:0") -> Iterator[HttpServer]:
+    """The daemon's real server with these endpoints."""
+    server = HttpServer(listen, endpoints)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 _CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()

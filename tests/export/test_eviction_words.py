@@ -173,7 +173,7 @@ def test_the_journal_has_the_whole_story(tmp_path: Path) -> None:
     """Intended, blocked, evicted, free: in this order, in sentences that call it an eviction, and for its owner."""
     rows = story(tmp_path / "journal.db")
     assert [row.event for row in rows] == [
-        *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained"),
+        *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained")
     ]
     said = {row.event: row.sentence for row in rows}
     assert said["evict_ended"] == 'Pod ns/pod-a: the pod was evicted by rule "r" (above 100%, immediately).'
@@ -303,7 +303,7 @@ def test_our_own_eviction_is_no_withholding() -> None:
     world.used = {}
     world.tell(34)
     assert [event for event, _ in world.items] == [
-        *("policy_loaded", "evict_begun", "evict_ended", "released", "explained"),
+        *("policy_loaded", "evict_begun", "evict_ended", "released", "explained")
     ]
     assert not any(world.counters.withheld.values())
     assert "protected" not in why(status)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Clock, climbing, policy, quiet
+from tests.export.build import Clock, climbing, policy, quiet, serving
 from tests.export.test_status import EXPECTED
 from tests.node.support import ENDS_WITH_US, wait_until
 from tests.worlds import gpu, snapshot
@@ -69,10 +69,8 @@ def read_all(connection: socket.socket) -> bytes:
 
 @pytest.fixture
 def site(endpoints: Endpoints, clock: Clock) -> Iterator[Site]:
-    server = HttpServer("127.0.0.1:0", endpoints)
-    server.start()
-    yield Site(endpoints=endpoints, clock=clock, port=server.port)
-    server.close()
+    with serving(endpoints) as server:
+        yield Site(endpoints=endpoints, clock=clock, port=server.port)
 
 
 def test_health_follows_the_cycles(site: Site) -> None:
@@ -348,20 +346,13 @@ def test_bad_addresses_are_refused_with_the_remedy(listen: str) -> None:
         parse_listen(listen)
 
 
-def test_ipv6() -> None:
+def test_ipv6(endpoints: Endpoints, clock: Clock) -> None:
     """The address can be IPv6."""
-    try:
-        server = HttpServer("[::1]:0", Endpoints(Metrics(), 1.0))
-    except ListenError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-    server.start()
-    try:
-        with socket.create_connection(("::1", server.port), timeout=10) as connection:
-            connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-            assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    with serving(endpoints, "[::1]:0") as server:
+        assert Site(endpoints, clock, server.port, host="::1").status("/healthz") == 200
         assert server.address == f"[::1]:{server.port}"
-    finally:
-        server.close()
 
 
 def test_an_address_in_use_is_refused_with_the_remedy(site: Site) -> None:
@@ -383,8 +374,7 @@ def test_closing_is_fast_and_frees_the_address() -> None:
         begun = time.monotonic()
         server.close()
         assert time.monotonic() - begun < 0.8
-    again = HttpServer(f"127.0.0.1:{server.port}", Endpoints(Metrics(), 1.0))
-    again.close()
+    HttpServer(f"127.0.0.1:{server.port}", Endpoints(Metrics(), 1.0)).close()
 
 
 def test_a_hundred_scrapes_at_the_same_moment_are_all_answered(site: Site) -> None:

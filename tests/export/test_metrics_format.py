@@ -15,13 +15,7 @@ from tests.node.support import cannot_run
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics, render
-from watchdog.export.web import (
-    HttpRequest,
-    HttpResponse,
-    route,
-    wants_gzip,
-    wants_openmetrics,
-)
+from watchdog.export.web import HttpRequest, HttpResponse, route, wants_gzip, wants_openmetrics
 
 
 def busy() -> Metrics:

@@ -112,12 +112,7 @@ def on_terminal(folder: Path) -> tuple[str, int]:
     """Run the whole demo on a terminal of 80 by 24; its output and exit code."""
     master, slave = open_terminal(80, 24)
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        cwd=REPOSITORY,
-        env=_environment(folder),
+        [sys.executable, "-c", CODE], stdin=slave, stdout=slave, stderr=slave, cwd=REPOSITORY, env=_environment(folder)
     )
     os.close(slave)
     written, deadline_s = b"", time.monotonic() + _LONGEST_S

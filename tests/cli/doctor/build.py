@@ -28,9 +28,7 @@ READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),)
 GOOD = Facts(
     options=Options(node="n1", policy=Path("policy.toml"), pods=Path("pods.json")),
     driver=DriverFacts(
-        library=Library(path="/usr/lib/libnvidia-ml.so.550", version="12.550", entry=24),
-        reading=READING,
-        searched="",
+        library=Library(path="/usr/lib/libnvidia-ml.so.550", version="12.550", entry=24), reading=READING, searched=""
     ),
     system=SystemFacts(
         python=(3, 11),
@@ -51,17 +49,9 @@ GOOD = Facts(
     ),
     policy=PolicyFacts(is_there=True, policy=policy()),
     cluster=ClusterFacts(
-        pods=PodList(pods=(pod("a", container(declared="1Gi")),), synced=at(0)),
-        age_s=5.0,
-        node=Node(name="n1"),
+        pods=PodList(pods=(pod("a", container(declared="1Gi")),), synced=at(0)), age_s=5.0, node=Node(name="n1")
     ),
-    journal=JournalFacts(
-        folder_exists=True,
-        file_system="ext4",
-        free=2**40,
-        size=0,
-        kind="journal",
-    ),
+    journal=JournalFacts(folder_exists=True, file_system="ext4", free=2**40, size=0, kind="journal"),
     listen=ListenFacts(state="free"),
 )
 

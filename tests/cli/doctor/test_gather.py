@@ -9,22 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.doctor.build import GOOD
+from tests.export.build import serving
 from tests.ports import free_port
 from tests.test_client import answering
 from tests.worlds import at
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.finding import FindingState
 from watchdog.cli.doctor.gather import probe_listen, read_container
-from watchdog.cli.doctor.journal_files import (
-    create_problem,
-    journal_kind,
-    mount_of,
-    read_journal,
-    write_problem,
-)
+from watchdog.cli.doctor.journal_files import create_problem, journal_kind, mount_of, read_journal, write_problem
 from watchdog.daemon.sampler import read_once
 from watchdog.export.endpoints import Endpoints
-from watchdog.export.http_server import HttpServer
 from watchdog.export.metrics import Metrics
 from watchdog.journal.file import JournalFile
 from watchdog.node.devices import SONAME, find_library, has_capability_devices
@@ -194,17 +188,13 @@ def test_who_has_the_address() -> None:
     assert probe_listen(listen).state == "free"
     assert probe_listen(listen).state == "free"
     moment = at(0)
-    server = HttpServer(listen, Endpoints(Metrics(), 1.0, now=lambda: moment))
-    server.start()
-    try:
+    with serving(Endpoints(Metrics(), 1.0, now=lambda: moment), listen):
         assert probe_listen(listen).state == "ours"
         assert probe_listen(listen.replace("127.0.0.1", "0.0.0.0")).state == "ours"
         moment = at(60)
         assert probe_listen(listen).policy_sha256 == ""
         sick = probe_listen(listen)
         assert (sick.state, "no cycle has completed" in sick.problem) == ("ours_sick", True)
-    finally:
-        server.close()
 
 
 def test_an_address_that_is_taken_or_unusable() -> None:
