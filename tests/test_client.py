@@ -3,11 +3,13 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.kube import faulty
 from tests.ports import free_port
 from watchdog.cli.client import QueryError, listen_url, query_status, status_url
 from watchdog.report.status import Moment, Status
@@ -140,6 +142,26 @@ def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("NO_PROXY", "")
         assert query_status(url) == Status(node="n1", at=Moment(AT_S), accounts=(), plan=())
     assert requests == []
+
+
+@pytest.mark.parametrize(
+    ("piece", "pause_s", "patience_s"),
+    [(b" " * 2**20, 0.0, 60.0), (b" ", 0.05, 0.4)],
+    ids=["too long", "too slow"],
+)
+def test_an_answer_that_goes_on_and_on(piece: bytes, pause_s: float, patience_s: float) -> None:
+    """What a command takes from a server is bounded in memory and time, even if something comes all the time."""
+
+    def handle(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        for _ in range(65):
+            connection.sendall(piece)
+            time.sleep(pause_s)
+        connection.close()
+
+    with faulty.server(handle) as port, pytest.raises(QueryError, match="its answer is too long or takes too long"):
+        query_status(f"http://127.0.0.1:{port}", patience_s)
 
 
 @pytest.mark.slow

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.kube.pod_events import T0, pod_event
-from tests.node.support import wait_until
+from tests.node.support import run_python, wait_until
 from tests.ports import free_port
-from watchdog.kube.client import Api
+from tests.rig.suspension import Suspension
+from watchdog.core.errors import Problem
+from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.event_objects import SERIES_GAP_S, SeriesCache, event_name, event_object, micro_time, series_part
 from watchdog.kube.events import (
     MOST_WAITING,
@@ -29,6 +31,7 @@ from watchdog.kube.events import (
     ObjectRateLimits,
     TokenBucket,
 )
+from watchdog.kube.failure import ApiUnreachableError
 from watchdog.kube.messages import REPEAT_S, MessageQueue
 
 # DNS1123Subdomain in k8s.io/apimachinery/pkg/util/validation: what the name of an Event must be.
@@ -234,3 +237,53 @@ def test_a_thread_is_there_only_between_the_first_event_and_the_end(tmp_path: Pa
     events.offer((pod_event(),))
     assert events.counts()["dropped"] == 1
     assert set(threading.enumerate()) <= before
+
+
+class Away(Api):
+    """An API server that can't be reached; `calls` counts the attempts. The first may end the thread, as a defect."""
+
+    def __init__(self, *, has_defect: bool = False) -> None:
+        super().__init__()
+        self.calls = 0
+        self._has_defect = has_defect
+
+    def call(self, *_: object, **__: object) -> ApiResponse:
+        """Fail."""
+        self.calls += 1
+        if self._has_defect and self.calls == 1:
+            raise ZeroDivisionError
+        raise ApiUnreachableError(Problem("away"))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_started_again() -> None:
+    """A defect costs the Event that it was met with, and none of those after it."""
+    before, api = set(threading.enumerate()), Away(has_defect=True)
+    events = EventWriter(api, "n1")
+    events.offer((pod_event(),))
+    wait_until(lambda: api.calls == 1 and set(threading.enumerate()) <= before)
+    events.offer((pod_event(),))
+    wait_until(lambda: api.calls > 1, 5)
+    events.stop(0)
+
+
+def test_events_are_kept_for_an_hour(tmp_path: Path) -> None:
+    """An outage of less than an hour costs no Event; then they are dropped, as the server itself would have."""
+    suspension = Suspension(tmp_path)
+    code = """
+        import os
+        from tests.kube.pod_events import pod_event
+        from tests.kube.test_events import Away
+        from tests.node.support import wait_until
+        from watchdog.kube.events import EventWriter
+        api = Away()
+        events = EventWriter(api, "n1", longest_pause_s=0.1)
+        events.offer((pod_event(),))
+        file = os.open(os.environ["SUSPENDED_S"], os.O_WRONLY)
+        for passed_s in (0, 3500, 3601):
+            os.pwrite(file, passed_s.to_bytes(8, "little"), 0)
+            before = api.calls
+            wait_until(lambda: api.calls > before + 1 or events.counts()["dropped"] > 0)
+            print(passed_s, events.counts()["dropped"])
+    """
+    assert run_python(code, *suspension.prefix) == "0 0\n3500 0\n3601 1\n"
