@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,44 @@ def test_places(tmp_path: Path, cgroup: str, leader: bytes, threads: list[tuple[
     assert process.key == ProcessKey(pid=5, start_ticks=1000)
 
 
+@pytest.mark.parametrize("missing", ["stat", "cgroup", "task"])
+def test_threads_that_end_while_they_are_read(tmp_path: Path, missing: str) -> None:
+    """A thread that ends after it was listed hides none of the others; without its threads the process is gone."""
+    fake = FakeProc(tmp_path)
+    fake.add(5, ROOT, line("Z"))
+    fake.add(5, POD, line("S"), task=6)
+    fake.add(5, POD, line("S"), task=7)
+    if missing == "task":
+        shutil.rmtree(tmp_path / "5/task")
+        with pytest.raises(ProcessLookupError):
+            read_process(Procfs(tmp_path), 5)
+    else:
+        (tmp_path / "5/task/6" / missing).unlink()
+        assert read_process(Procfs(tmp_path), 5)[0].place == PLACE
+
+
+def test_a_thread_that_begins_to_exit_while_it_is_read(tmp_path: Path) -> None:
+    """On v1 its cgroup is `/` from then on: that is not where its process belongs."""
+    fake = FakeProc(tmp_path)
+    fake.add(5, ROOT, line("Z"))
+    fake.add(5, POD, line("S"), task=6)
+    fake.add(5, POD, line("S"), task=7)
+    first = tmp_path / "5/task/6"
+    for name in ("stat", "cgroup"):
+        (first / name).unlink()
+        os.mkfifo(first / name)
+    answers = [("stat", line("S")), ("cgroup", ROOT.encode()), ("stat", line("R", exiting=True))]
+
+    def answer() -> None:
+        for name, text in answers:
+            (first / name).write_bytes(text)
+
+    writer = threading.Thread(target=answer, daemon=True)
+    writer.start()
+    assert read_process(Procfs(tmp_path), 5)[0].place == PLACE
+    writer.join(10)
+
+
 @pytest.mark.parametrize(("cgroup", "meanwhile"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
 def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile: Place) -> None:
     """However many traced threads have ended, each reading goes on where the last ended; then the living one is kept.
@@ -89,6 +129,15 @@ def test_what_cannot_be_read(
     assert (process.key, process.place) == (key, UNREADABLE)
     assert failure is not None
     assert failure.reason is reason
+
+
+@pytest.mark.parametrize(("cgroup", "place"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
+def test_threads_that_cannot_be_listed(tmp_path: Path, cgroup: str, place: Place) -> None:
+    """One of them may live: the process is no zombie, and what can't be told of it ends no cycle with an error."""
+    FakeProc(tmp_path).add(5, cgroup, line("Z"))
+    (tmp_path / "5/task").symlink_to("task")
+    process, failure = read_process(Procfs(tmp_path), 5)
+    assert (process.place, failure is not None) == (place, place == UNREADABLE)
 
 
 def test_gone(tmp_path: Path) -> None:

@@ -260,8 +260,10 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
     """
     try:
         threads = sorted(tid for tid in procfs.threads(pid) if tid != pid)
-    except PermissionError:
-        threads = []
+    except ProcessLookupError:
+        raise
+    except OSError as error:  # on v2 the leader still shows the place of all threads
+        return (place, None) if place.kind is PlaceKind.POD else (UNREADABLE, describe_error(error, GapReason.PROCFS))
     search = procfs.searches.get((pid, leader.start_ticks)) or ThreadSearch(left=len(threads))
     start = bisect_left(threads, search.tid)
     threads = threads[start:] + threads[:start]
@@ -278,7 +280,7 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
     if len(threads) > _MOST_THREADS:
         search = ThreadSearch(tid=threads[_MOST_THREADS], left=search.left - _MOST_THREADS)
         procfs.remember_search(pid, leader.start_ticks, search)
-        if search.left > 0:  # on v2 the leader still shows the place of all threads
+        if search.left > 0:
             if place.kind is PlaceKind.POD:
                 return place, None
             cause = f"its leader has ended, and whether one of its {len(threads)} threads lives is not known yet"
