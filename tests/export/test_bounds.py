@@ -56,6 +56,7 @@ STRAY = replace(
                      id="a card that hides its processes counts too"),
         pytest.param(on_cards([], CARDS, unseen=frozenset({"GPU-0"})), {"u1": 10},
                      id="a pod that is seen nowhere may be on a card that hides its processes, as on WSL"),
+        pytest.param(on_cards([use(101, None)], ()), {"u1": None}, id="cards that could not be listed bound nothing"),
     ],
 )  # fmt: skip
 def test_what_a_pod_uses_at_most(node: Snapshot, bounds: dict[str, int | None]) -> None:
@@ -63,12 +64,6 @@ def test_what_a_pod_uses_at_most(node: Snapshot, bounds: dict[str, int | None]) 
     report = Story(pods=TWO).see(node)
     found = {each.account.uid: Bounds.of(report).used_at_most(each) for each in report.assessments}
     assert found == {uid: None if bound is None else bound * Gi for uid, bound in bounds.items()}
-
-
-def test_without_cards_there_is_no_bound() -> None:
-    """A node whose cards could not be listed bounds nothing."""
-    report = Story(pods=TWO).see(seen(None, 5, 4, 30))
-    assert Bounds.of(replace(report, snapshot=snapshot((), (), ()))).used_at_most(report.assessments[0]) is None
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.sets(st.sampled_from(["u1", "u2", "host"])))

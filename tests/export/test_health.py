@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -76,19 +77,13 @@ def test_where_it_looks_for_the_stop_file(endpoints: Endpoints) -> None:
 
 
 def test_since_when_it_is_blind(endpoints: Endpoints) -> None:
-    """The first blind cycle counts, not the latest; once it sees again the next time starts over."""
-    blind = [quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9)]
+    """The first blind cycle counts, not the latest; the next time starts over; and maintenance is not blindness."""
+    one, two, three, last = (quiet(second, snapshot=trainer_node(4.0, second, blind=True)) for second in (5, 6, 9, 10))
     seen = []
-    for report in (quiet(4), *blind[:2], quiet(8), blind[2]):
+    for report in (quiet(4), one, two, quiet(8), three, replace(last, maintenance="the node is being upgraded")):
         endpoints.publish(report)
         seen.append(endpoints.health_status().blind_since)
-    assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s]
-
-
-def test_maintenance_is_not_blindness(endpoints: Endpoints) -> None:
-    """An operator who released NVML knows why nothing is seen."""
-    endpoints.publish(quiet(5, snapshot=trainer_node(4.0, 5, blind=True), maintenance="the node is being upgraded"))
-    assert endpoints.health_status().blind_since is None
+    assert seen == [None, at(5).wall_s, at(5).wall_s, None, at(9).wall_s, None]
 
 
 def test_the_state_of_the_api_server() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.export.build import ReportLog, Story, crowd, policy, trainer, trainer_node
-from tests.worlds import at, container, rule, step
+from tests.worlds import at, container
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList, Snapshot
 from watchdog.core.plan import CycleReport, Outcome, Result
@@ -169,15 +169,3 @@ def test_repeats_are_counted_and_forgotten() -> None:
         assert repeats.admit(f"other {number}", EVERY_S) == 0
     assert repeats.admit("x", EVERY_S + 2) == 0
     assert len(repeats._logged) <= 50
-
-
-def test_a_line_has_the_names_of_the_metrics(stream: io.StringIO) -> None:
-    """A decision's line has the labels of the series that count it, by the same names and with the same values."""
-    ladder = rule(step("100%", 1, "warn"), step("110%", 1, "kill"), name="notebooks")
-    found = World(under=policy(ladder, mode="observe")).said(stream, 5)
-    decided = [line for _, line in found if line["event"] == ChangeKind.WOULD_ACT.value]
-    assert [(line["rule"], line["action"], line["result"]) for line in decided] == [
-        ("notebooks", "kill", "observed"), ("notebooks", "warn", "observed"),
-    ]  # fmt: skip
-    assert all({"namespace", "pod", "container", "gpu"} <= line.keys() for line in decided)
-    assert decided[0]["container"] == "main"

@@ -65,7 +65,8 @@ def test_a_line_has_what_a_search_needs(stream: io.StringIO) -> None:
     }  # fmt: skip
     interrupted = outcome(result=Result.INTERRUPTED, reason="enforcement was withdrawn", at=at(2))
     ReportLog().log_report(quiet(2, outcomes=(interrupted,)))
-    assert lines(stream)[-1]["reason"] == "enforcement was withdrawn"
+    ended = lines(stream)[-1]
+    assert (ended["result"], ended["reason"]) == ("interrupted", "enforcement was withdrawn")
 
 
 def test_the_status_has_the_last_lines_of_the_log(stream: io.StringIO, endpoints: Endpoints) -> None:

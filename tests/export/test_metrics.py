@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.export.build import (
-    KILL,
     NOTEBOOKS,
-    WARN,
     Story,
     climbing,
     entry,
@@ -162,14 +160,6 @@ def test_a_container_that_the_list_does_not_have_yet_is_unknown() -> None:
     assert (labels["pod"], labels["container"], labels["verdict"]) == ("trainer", "", "unknown")
 
 
-def test_all_verdicts_are_always_counted() -> None:
-    """A verdict that no account has is 0, so that a graph does not have holes."""
-    found = after(climbing(9))
-    assert {each: value(found, "accounts", verdict=each.value) for each in Verdict} == {
-        each: int(each is Verdict.OVER) for each in Verdict
-    }
-
-
 def test_series_go_with_their_pod() -> None:
     """A pod that has left the list leaves no series but its last action."""
     story = Story()
@@ -232,15 +222,6 @@ def test_counters_are_preset() -> None:
     assert all(count == 0 for (name, _), count in found.items() if name.endswith(("actions_total", "withheld_total")))
     only = after(quiet(policy=policy(rule(name="measure"), rule(step("100%", 0, "evict"), name="evicting"))))
     assert {labels["action"] for labels in series(only, "actions_total")} == {"evict"}
-
-
-def test_a_reloaded_policy_keeps_the_counts() -> None:
-    """A counter never falls: after a reload the old rules' counts stay beside the new rules' zeros."""
-    other = policy(NOTEBOOKS, rule(WARN, KILL, name="other"), sha256="cd" * 32)
-    found = after(quiet(1, outcomes=(killed(),)), quiet(2, policy=other))
-    assert value(found, "actions_total", rule="notebooks", action="kill", result="done") == 1
-    assert value(found, "actions_total", rule="other", action="kill", result="done") == 0
-    assert series(found, "policy_info") == [{"sha256": "cd" * 32, "mode": "enforce"}]
 
 
 def test_actions_are_counted_by_their_results() -> None:
@@ -355,15 +336,6 @@ def test_a_bad_reload_shows() -> None:
     assert reload() == (1, at(20).wall_s)
 
 
-def test_before_the_first_cycle_nothing_is_claimed() -> None:
-    """A scrape before the first cycle finds the build and the process, and nothing about GPUs or pods."""
-    found = read(Metrics())
-    assert len(series(found, "build_info")) == 1
-    for name in ("enforcing", "accounts", "last_cycle_timestamp_seconds"):
-        assert series(found, name) == []
-    assert values(found)["process_open_fds"] > 0
-
-
 def test_a_scrape_sees_one_cycle_and_not_parts_of_two() -> None:
     """Scrapes on another thread while cycles go on always find numbers that belong together."""
     metrics = Metrics()
@@ -387,14 +359,3 @@ def test_a_scrape_sees_one_cycle_and_not_parts_of_two() -> None:
     finally:
         stop.set()
         thread.join()
-
-
-def test_events_are_counted_as_the_writer_counts_them() -> None:
-    """The counts are asked for at each scrape: Events are written between cycles. Without a writer there are none."""
-    counts = {"written": 0, "dropped": 0}
-    metrics = Metrics(lambda: counts)
-    metrics.update(quiet(1))
-    for written in (0, 3):
-        counts["written"] = written
-        assert value(read(metrics), "events_total", result="written") == written
-    assert series(after(quiet(1)), "events_total") == []

@@ -161,6 +161,7 @@ def test_rules_that_are_gone_leave_only_what_they_have_counted() -> None:
     found = read(metrics)
     rules = [labels["rule"] for labels in series(found, "actions_total")]
     assert rules.count("notebooks") == 1
+    assert series(found, "policy_info") == [{"sha256": f"{49:064}", "mode": "enforce"}]
     assert set(rules) == {"notebooks", "rule-49"}
     assert value(found, "actions_total", rule="notebooks", action="kill", result="done") == 1
     assert value(found, "would_act_total", rule="notebooks", action="kill") == 1

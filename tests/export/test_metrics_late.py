@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from tests.export.build import Clock, Story, climbing, policy, quiet, trainer, trainer_node, withheld
+from tests.export.build import Clock, Story, climbing, policy, quiet, trainer_node, withheld
 from tests.export.samples import ACCOUNT, POD, Found, read, series, value, values
 from watchdog.core.brakes import Brake
-from watchdog.export.metrics import Metrics, without_late_values
+from watchdog.export.metrics import Metrics
 
 
 def test_a_cycle_that_is_too_old_claims_nothing_of_use(clock: Clock) -> None:
@@ -62,13 +62,3 @@ def test_the_next_cycle_brings_it_back(clock: Clock) -> None:
     assert series(found, "pod_memory_used_bytes") == [POD]
     assert value(found, "gpu_up", gpu="GPU-0") == 1
     assert value(found, "cycle_duration_seconds_count") == 2
-
-
-def test_the_dark_is_what_a_blind_cycle_is() -> None:
-    """No assessment of it is conclusive, none of it has bytes; who the pods are and what they declare stays."""
-    report = Story(pods=(trainer(), trainer(uid="u2", name="other"))).see(trainer_node())
-    dark = without_late_values(report)
-    assert not any(each.is_conclusive or each.used is not None for each in dark.assessments)
-    assert [(each.account, each.declared) for each in dark.assessments] == [
-        (each.account, each.declared) for each in report.assessments
-    ]

@@ -62,15 +62,11 @@ OLD = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))
         (climbing(31, under=policy(mode="observe")), "Would kill now", " Kill "),
         (SUSPENDED, "Would kill now", " Kill "),
         (busy(31, 65), "Being killed, SIGKILL in 4s", "Kill in"),
-        (busy(31, 50), "Killed, memory not freed yet", "SIGKILL in"),
-        (busy(31, 65, sent=("SIGTERM",), ended=True), "Killed, memory not freed yet", "SIGKILL in"),
-        (busy(31, 65, ended=True), "Ended, memory not freed yet", "Killed"),
         (OLD, "Warning postponed; then kill postponed", "in 7s"),
         (climbing(9, under=PROTECTING), "Protected, no action is taken: ", "Its owner can"),
     ],
-    ids=["held back", "observed", "suspended", "being killed", "killed", "ended on SIGTERM", "ended before a signal",
-         "on an old pod list", "protected"],
-)  # fmt: skip
+    ids=["held back", "observed", "suspended", "in progress", "on an old pod list", "protected"],
+)
 def test_an_account_that_is_over_shows_what_comes_for_it(report: CycleReport, shown: str, missing: str) -> None:
     """In a few words, with the sentence of each step that is shown, and without a promise that is not kept."""
     text = read(report).text("urgent")
