@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.kube.watch_lines import bookmark, error, line, pod
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer
+from watchdog.kube.reflector import USUAL, RequestOutcome, RequestPace
 from watchdog.kube.store import (
     BrokenStreamError,
     EventKind,
@@ -140,13 +142,58 @@ def test_invalid_lists(changes: dict[str, object], why: str) -> None:
         read_list(b"<html>", "PodList")
 
 
+LISTED = list_of(pod("x", "1"), kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"')
+
+
+CLOSES, STAYS = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"
+
+
+def outcomes(folder: Path, watches: list[bytes], pace: RequestPace) -> list[RequestOutcome]:
+    """What comes of watches that the server responds to with these bytes; those that begin with `STAYS` it keeps up."""
+    left = [CLOSES + LISTED, *watches]
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        response = left.pop(0)
+        connection.sendall(response)
+        if response.startswith(CLOSES):
+            connection.close()
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(folder / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        watcher = PodInformer(Api(config), "n1", Bell(), pace)._begin()  # its thread is this one
+        return [watcher.run_once() for _ in range(1 + len(watches))][1:]
+
+
+@pytest.mark.parametrize(("ended_s", "in_time"), [(0, True), (29, True), (31, False)])
+def test_a_watch_that_goes_on_after_its_end(tmp_path: Path, ended_s: int, *, in_time: bool) -> None:
+    """A server may be half a minute late in ending a watch; one that still sends after that is not waited for."""
+    pace = replace(USUAL, length_s=(-ended_s, -ended_s))  # it should have ended so many seconds ago
+    (watch,) = outcomes(tmp_path, [CLOSES + bookmark("4")], pace)
+    assert (watch.in_time, watch.problem is None) == (in_time, in_time)
+
+
+SHORT = replace(USUAL, first_bookmark_s=(0.2, 0.2), short_length_s=(-14.0, -14.0))  # 15 s late is in 1 s
+
+
+@pytest.mark.parametrize(
+    ("pace", "watches", "are_failures"),
+    [
+        (SHORT, [STAYS, STAYS], [False, True]),
+        (replace(USUAL, silence_s=0.2), [STAYS + bookmark("4")], [True]),
+    ],
+    ids=["never a bookmark", "no second bookmark"],
+)
+def test_a_watch_that_hangs(tmp_path: Path, pace: RequestPace, watches: list[bytes], are_failures: list[bool]) -> None:
+    """It is given up in its time: silence is a failure after a bookmark, or in a watch that is short for its sake."""
+    began = time.monotonic()
+    assert [watch.problem is not None for watch in outcomes(tmp_path, watches, pace)] == are_failures
+    assert time.monotonic() - began < 20
+
+
 def test_what_came_before_a_broken_line_is_shown(tmp_path: Path) -> None:
     """The watch goes on after it, so no later one would bring the pod again; accepting a watch vouches for nothing."""
-    bodies = [
-        list_of(pod("x", "1"), kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"'),
-        b"",
-        line("ADDED", pod("y", "2")) + b"<html>\n",
-    ]
+    bodies = [LISTED, b"", line("ADDED", pod("y", "2")) + b"<html>\n"]
 
     def answer(connection: socket.socket) -> None:
         connection.recv(65536)
