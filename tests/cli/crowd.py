@@ -1,14 +1,15 @@
 """A node for the real daemon, without root: its /proc is a folder of links. The usual one has 16 cards and 200 pods."""
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.node import sleepers
+from tests.kube.objects import list_of
+from tests.rig.node import Container, Pod
 from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
 
 CARDS: Final = 16
@@ -111,9 +112,8 @@ def crowd(
             for name in ("stat", "status", "comm", "cmdline", "task"):
                 _link(root / "proc" / str(pid) / name, Path("/proc") / str(pid) / name)
             (root / "proc" / str(pid) / "cgroup").write_text(f"12:pids:{path}\n11:memory:{path}\n0::{path}\n", "ascii")
-        items = [_pod(number, tenant) for number, tenant in enumerate(listed) if tenant.name]
-        document = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
-        (root / "pods.json").write_text(json.dumps(document), encoding="utf-8")
+        pods = (_pod(number, tenant).to_json() for number, tenant in enumerate(listed) if tenant.name)
+        (root / "pods.json").write_bytes(list_of(*pods))
         _stub(listed, pids, cards).write(made.stub_file)
         yield made
 
@@ -141,17 +141,9 @@ def _uid(number: int) -> str:
     return f"{number:08x}-1111-4222-8333-444444444444"
 
 
-def _pod(number: int, tenant: SimTenant) -> dict[str, Any]:
-    amount = {} if tenant.declared is None else {"veriff.com/gpu-memory": tenant.declared}
-    container = {"name": "main", "image": "i", "resources": {"limits": amount, "requests": amount}}
-    status = {"name": "main", "containerID": f"containerd://{number:064x}", "state": {"running": {}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": tenant.name, "namespace": tenant.namespace, "uid": _uid(number)},
-        "spec": {"nodeName": "n1", "containers": [container]},
-        "status": {"phase": "Running", "containerStatuses": [status]},
-    }
+def _pod(number: int, tenant: SimTenant) -> Pod:
+    main = Container("main", f"{number:064x}", tenant.declared)
+    return Pod(tenant.name, tenant.namespace, _uid(number), [main])
 
 
 def _link(at: Path, to: Path) -> None:

@@ -78,7 +78,6 @@ NO_LABELS = Gap(
 )
 CARDS = (gpu(0, up=False, used=None), replace(gpu(1), total=None, used=None, reserved=None))
 
-
 SPARED_AND_BLIND = Story(pods=(SPARED,)).see(trainer_node(12.4, 9, gaps=(GAP,)))
 NO_NUMBERS = Story().see(trainer_node(None, 1, gpus=CARDS))
 BY_NOTHING = Story(pods=(UNDECLARED,), under=policy(declarations=()))
@@ -112,7 +111,6 @@ NOTHING_LISTED = (
     "Nothing: no account of a listed pod is above the threshold of a step. "
     "Unknown for 3 processes whose pods are not in the pod list."
 )
-
 
 NO_PODS = "No pod on this node uses or declares GPU memory."
 UNREADABLE = PodList(gaps=(replace(GAP, reason=GapReason.PODS),))

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cli.build import account, row
 from watchdog.cli.rows import Choice
@@ -49,12 +51,9 @@ def test_what_is_left_over_is_taken_as_it_is(data: bytes, keys: tuple[str, ...])
     assert keys_of(data, is_all=True) == (keys, b"")
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_any_bytes_end(seed: int) -> None:
+@given(st.binary(max_size=200))
+def test_any_bytes_end(data: bytes) -> None:
     """Any pasted bytes are read to their end, as keys or as nothing."""
-    import random
-
-    data = random.Random(seed).randbytes(200)
     keys, rest = keys_of(data, is_all=True)
     assert rest == b""
     assert all(keys)
@@ -70,17 +69,9 @@ def after(*keys: str, state: Selection | None = None) -> Selection:
 
 @pytest.mark.parametrize(
     ("keys", "place"),
-    [
-        (("down",), 1),
-        (("j", "j", "up"), 1),
-        (("k",), 0),
-        (("end",), 5),
-        (("G", "j"), 5),
-        (("G", "home"), 0),
-        (("pagedown",), 5),
-        (("G", "pageup"), 0),
-    ],
-)
+    [(("down",), 1), (("j", "j", "up"), 1), (("k",), 0), (("end",), 5), (("G", "j"), 5), (("G", "home"), 0),
+     (("pagedown",), 5), (("G", "pageup"), 0)],
+)  # fmt: skip
 def test_moving(keys: tuple[str, ...], place: int) -> None:
     """The selection moves within the rows, and not beyond."""
     assert after(*keys).place == place
@@ -126,13 +117,8 @@ def test_filtering() -> None:
 
 def test_the_other_keys() -> None:
     """Quit, pause, only over, help."""
-    assert after("q").ended
-    assert after("ctrl-c").ended
-    assert after(" ").paused
-    assert not after(" ", " ").paused
-    assert after("o").choice.over
-    assert not after("o", "o").choice.over
-    assert after("?").help
-    assert not after("?", "j").help
-    assert after("?", "q").ended
+    assert all(after(*keys).ended for keys in (("q",), ("ctrl-c",), ("?", "q")))
+    assert (after(" ").paused, after(" ", " ").paused) == (True, False)
+    assert (after("o").choice.over, after("o", "o").choice.over) == (True, False)
+    assert (after("?").help, after("?", "j").help) == (True, False)
     assert after("x", "7", "pageleft") == Selection()

@@ -9,6 +9,7 @@ from tests.cli.build import account, node, row, status, step
 from tests.cli.session import session
 from tests.export.build import Story, climbing, serving
 from tests.worlds import Gi, at, gpu, process, snapshot, use
+from watchdog.cli.main import SORTS
 from watchdog.cli.rows import (
     BLOCKS,
     KEYS,
@@ -96,8 +97,6 @@ def test_filter(choice: Choice, expected: list[str]) -> None:
 
 def test_the_command_offers_every_order() -> None:
     """What the option offers is what there is."""
-    from watchdog.cli.main import SORTS
-
     assert sorted(SORTS) == sorted(KEYS)
 
 
@@ -106,7 +105,6 @@ HELD: Final = replace(
     KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", releases_in_s=250.0
 )
 EVICT: Final = step(Do.EVICT, pending=PendingStatus(tries=3, blocked=True, next_in_s=10.0))
-
 
 HUNG: Final = HealthStatus(hangs_since=Moment(status().at))
 
@@ -126,10 +124,8 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
     ("shown", "elapsed_s", "expected"),
     [
         (next_of(), 0.0, "-"),
-        (next_of(KILL), 0.0, "kill in 12s"),
         (next_of(KILL), 7.4, "kill in 5s"),
         (next_of(KILL), 99.0, "kill now"),
-        (next_of(KILL, enforcing=False), 0.0, "would kill in 12s"),
         (row(account(observes=True), KILL), 0.0, "would kill in 12s"),
         (next_of(HELD), 0.0, "kill held: owner, 4m10s"),
         (next_of(HELD), 249.5, "kill held: owner, 1s"),
@@ -209,15 +205,10 @@ def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
         assert shown.end() == 0
 
 
-def dark() -> Status:
-    """A card without a list of its processes beside one that has it; one unattributed process is remembered."""
-    seen = snapshot([use(5, Gi)], [process(5, None)], (gpu(0, used=60 * Gi, listed=False), gpu(1)))
-    return status(Story().see(seen))
-
-
 def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     """What its processes use is unknown, at least what is remembered; the sentence is among the problems."""
-    found = dark()
+    seen = snapshot([use(5, Gi)], [process(5, None)], (gpu(0, used=60 * Gi, listed=False), gpu(1)))
+    found = status(Story().see(seen))
     rows = gpu_rows(found)
     assert [(row.unattributed.total, row.unattributed.at_least) for row in rows] == [(None, Gi), (0, 0)]
     assert [row.pods.total for row in rows] == [None, 0]

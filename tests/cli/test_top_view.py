@@ -153,17 +153,14 @@ def _row(of: AccountStatus) -> str:
 @pytest.mark.parametrize(
     ("used", "least", "allowed", "percent"),
     [
-        (0, 0, 8 * Gi, "0%"),
-        (4 * Gi, 0, 8 * Gi, "50%"),
-        (8 * Gi, 0, 8 * Gi, "100%"),
-        (8 * Gi + 1, 0, 8 * Gi, "101%"),
-        (8 * Gi - 1, 0, 8 * Gi, "99%"),
-        (None, 12 * Gi, 8 * Gi, "≥150%"),
-        (None, 0, 8 * Gi, "unknown"),
-        (Gi, 0, 0, ">9999%"),
-        (0, 0, 0, "0%"),
-        (Gi, 0, 1, ">9999%"),
-        (4 * Gi, None, 8 * Gi, "50%"),
+        *(
+            (0, 0, 8 * Gi, "0%"),
+            (4 * Gi, 0, 8 * Gi, "50%"),
+            (8 * Gi, 0, 8 * Gi, "100%"),
+            (8 * Gi + 1, 0, 8 * Gi, "101%"),
+        ),
+        *((8 * Gi - 1, 0, 8 * Gi, "99%"), (None, 12 * Gi, 8 * Gi, "≥150%"), (None, 0, 8 * Gi, "unknown")),
+        *((Gi, 0, 0, ">9999%"), (0, 0, 0, "0%"), (Gi, 0, 1, ">9999%"), (4 * Gi, None, 8 * Gi, "50%")),
     ],
 )
 def test_percent(used: int | None, least: int | None, allowed: int, percent: str) -> None:

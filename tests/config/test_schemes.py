@@ -15,7 +15,6 @@ from watchdog.config.scheme import FOLDER, all_schemes
 ROOT: Final = Path(__file__).parents[2]
 RULE: Final = '\n[[rule]]\nname = "all"\nmatch = {}\n'
 
-
 EVERY: Final = [
     *("veriff", "hami", "huawei-cce", "tencent-gpu-manager", "tencent-qgpu", "elastic-gpu", "koordinator"),
     *("nvidia-mig", "nvidia-sharing"),

@@ -43,7 +43,6 @@ _FORBIDDEN: Final = re.compile(
     re.IGNORECASE,
 )
 
-
 _OTHERS: Final = ("Dockerfile", "Makefile", "config/policy.toml", "deploy/chart/values.yaml", "pyproject.toml")
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.node.support import REPOSITORY, refusing
 from watchdog.cli.demo.sim import key_of
 from watchdog.core.model import ProcessKey
 
-REPOSITORY: Final = Path(__file__).parents[3]
 FAST: Final = 5.0
 # A user with no right but to read, since the folders of Python and of the checkout may be closed to others.
 UNPRIVILEGED: Final = (
@@ -29,14 +29,7 @@ UNPRIVILEGED: Final = (
     ),
 )
 CODE: Final = f"import sys; from watchdog.cli.demo import run_demo; sys.exit(run_demo(sys.stdout, speed={FAST}))"
-# Classic BPF: load the number of the system call; pidfd_open (434) and pidfd_send_signal (424) answer EPERM.
-WITHOUT_PIDFD: Final = f"""
-import ctypes, struct
-libc = ctypes.CDLL(None, use_errno=True)
-rules = [(0x20, 0, 0, 0), (0x15, 1, 0, 434), (0x15, 0, 1, 424), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
-program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
-filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes.addressof(program)))
-assert libc.prctl(38, 1, 0, 0, 0) == libc.prctl(22, 2, filter, 0, 0) == 0
+WITHOUT_PIDFD: Final = f"""{refusing(434, "EPERM")}{refusing(424, "EPERM")}  # pidfd_open and pidfd_send_signal
 from watchdog.node.process import pidfd_supported
 assert pidfd_supported()
 {CODE}

@@ -103,14 +103,9 @@ def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "number"),
-    [
-        ("started", signal.SIGINT),
-        ("warned", signal.SIGINT),
-        ("SIGTERM", signal.SIGINT),
-        ("warned", signal.SIGTERM),
-        ("SIGTERM", signal.SIGHUP),
-    ],
-)
+    [*((word, signal.SIGINT) for word in ("started", "warned", "SIGTERM")), ("warned", signal.SIGTERM),
+     ("SIGTERM", signal.SIGHUP)],
+)  # fmt: skip
 def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
     """After Ctrl-C at any point, or another signal that ends programs, it reports that, and no process is left."""
     with showing(folder) as shown:

@@ -10,7 +10,7 @@ from tests.worlds import container, pod, policy, rule
 from watchdog.cli.doctor.facts import ApiFacts, Facts
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
-from watchdog.core.policy import Capacity, Match
+from watchdog.core.policy import Capacity, Match, Policy
 from watchdog.kube.credentials import Credentials, Peer, Validity
 from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import ALL_RIGHTS, Right
@@ -49,9 +49,9 @@ def within(facts: Facts, **changes: Any) -> Facts:
     return replace(facts, cluster=replace(facts.cluster, **changes))
 
 
-def under(facts: Facts, the_policy: object) -> Facts:
+def under(facts: Facts, the_policy: Policy) -> Facts:
     """The same with another policy."""
-    return replace(facts, policy=replace(facts.policy, policy=the_policy))  # type: ignore[arg-type]
+    return replace(facts, policy=replace(facts.policy, policy=the_policy))
 
 
 def lacking(piece: str, *verbs: str) -> Facts:
@@ -94,7 +94,7 @@ NO_LIST: Final = PodList(gaps=(_gap(GapReason.PODS, "pods"),))
 NOT_STARTED: Final = replace(container(), ids=frozenset())
 NODE_GAP: Final = _gap(GapReason.NODE, "node n1")
 SPACES_GAP: Final = _gap(GapReason.NAMESPACES, "namespaces")
-UNKNOWN: Final = Node(name="n1", known=False)
+UNKNOWN_NODE: Final = Node(name="n1", known=False)
 BY_NODE: Final = policy(rule(match=Match(node_labels={"pool": "gpu"})))
 BY_SPACE: Final = policy(rule(match=Match(namespace_labels={"team": "ml"})))
 WITH_CAPACITY: Final = policy(capacity=Capacity(resource="veriff.com/gpu-memory"))
@@ -189,9 +189,9 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("nothing to act on", within(GOOD_API, pods=replace(GOOD.cluster.pods, pods=(pod("a", NOT_STARTED),)))),
     ),
     "node_object": (
-        ("the policy needs no node labels", within(GOOD_API, node=UNKNOWN)),
-        ("not allowed to list nodes", under(within(lacking("nodes", "list"), node=UNKNOWN), BY_NODE)),
-        ("the connection broke", under(within(GOOD_API, node=UNKNOWN, node_gaps=(NODE_GAP,)), BY_NODE)),
+        ("the policy needs no node labels", within(GOOD_API, node=UNKNOWN_NODE)),
+        ("not allowed to list nodes", under(within(lacking("nodes", "list"), node=UNKNOWN_NODE), BY_NODE)),
+        ("the connection broke", under(within(GOOD_API, node=UNKNOWN_NODE, node_gaps=(NODE_GAP,)), BY_NODE)),
     ),
     "namespaces": (
         ("namespaces with known labels", under(within(GOOD_API, namespaces={"a": {}}), BY_SPACE)),

@@ -7,11 +7,12 @@ import pytest
 
 from tests.cli.doctor.api_rows import (
     BY_NODE,
+    DAY_S,
     GOOD_API,
     NO_LIST,
     NOW_S,
     REFUSED,
-    UNKNOWN,
+    UNKNOWN_NODE,
     api,
     lacking,
     peer,
@@ -25,7 +26,6 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
 from watchdog.kube.rights import ALL_RIGHTS, Right
 
-DAY_S = 86400.0
 CHECK_OF = {
     "pods": "right_pods",
     "events": "right_events",
@@ -131,7 +131,7 @@ def test_a_missing_right_is_reported_once() -> None:
     """A list that fails for lack of a right has no second finding; its consequence for rules has."""
     pods = within(lacking("pods", "list"), pods=replace(NO_LIST, gaps=()))
     assert {each.name for each in _wrong(pods)} == {"right_pods"}
-    nodes = within(lacking("nodes", "list"), node=UNKNOWN)
+    nodes = within(lacking("nodes", "list"), node=UNKNOWN_NODE)
     assert {each.name for each in _wrong(nodes)} == {"right_node"}
     assert {each.name for each in _wrong(under(nodes, BY_NODE))} == {"right_node", "node_object"}
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from tests.cli.doctor.api_rows import API, GOOD_API, within
+from tests.cli.doctor.api_rows import API, BY_NODE, BY_SPACE, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
 from tests.cli.doctor.container_rows import CONTAINER
-from tests.worlds import at, container, gpu, pod, policy, process, rule, use
+from tests.worlds import at, gpu, pod, policy, process, use
 from tools.doctor_reference import Case, cases
 from watchdog.cli.doctor import CHECKS, diagnose
 from watchdog.cli.doctor.facts import Facts
@@ -20,7 +20,7 @@ from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
-from watchdog.core.policy import Declaration, Draining, Match, Safety
+from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading, released_reading
@@ -47,16 +47,12 @@ SHARED = Declaration(
     shares="label:nvidia.com/gpu.replicas",
     node_labels={"sharing": "time-*"},
 )
-BY_NODE = policy(rule(match=Match(node_labels={"pool": "gpu"})))
-BY_SPACE = policy(rule(match=Match(namespace_labels={"team": "ml"})))
 BY_SHARES = policy(declarations=(SHARED,))
-UNREAD = Node(name="n1", known=False)
 LABELLED = Node(name="n1", labels={"sharing": "time-slicing"})
 FOREIGN = environment(in_host_pid_namespace=False)
 NO_PIDFD = environment(pidfd_missing=Problem("pidfd_open: not permitted", "use another seccomp profile"))
 
-
-STARTING: Final = pod("a", replace(container(), ids=frozenset()))
+STARTING: Final = pod("a", NOT_STARTED)
 SHA256: Final = GOOD.policy.policy.sha256 if GOOD.policy.policy is not None else ""
 
 
@@ -69,12 +65,7 @@ def _failed(code: int) -> Facts:
     return spoilt("driver", library=Library(path="/lib/x.so", failure=failure), reading=BLIND)
 
 
-def _policed(facts: Facts, **changes: object) -> Facts:
-    return replace(facts, policy=replace(facts.policy, **changes))  # type: ignore[arg-type]
-
-
 SHARED_BY_MPS: Final = read(uses=(use(7, 1, mps=True), use(8, 1)))
-
 
 NO_PROGRAM: Final = Problem("no program", "install it")
 
@@ -102,8 +93,8 @@ def _pods(**changes: object) -> Facts:
     return spoilt("cluster", pods=replace(GOOD.cluster.pods, **changes))  # type: ignore[arg-type]
 
 
-def _under(under: object, **changes: object) -> Facts:
-    return _policed(spoilt("cluster", **changes), policy=under)
+def _under(the_policy: Policy, **changes: object) -> Facts:
+    return under(spoilt("cluster", **changes), the_policy)
 
 
 def _listening(facts: Facts) -> Facts:
@@ -173,7 +164,7 @@ SYSTEM: Final[Mapping[str, tuple[Row, ...]]] = {
     "time_zones": (("there is no time zone data", spoilt("system", has_time_zones=False)),),
     "pid_namespace": (
         ("processes outside it are invisible", FOREIGN),
-        ("which the policy allows", _policed(FOREIGN, policy=policy(safety=Safety(foreign_pid_namespace=True)))),
+        ("which the policy allows", under(FOREIGN, policy(safety=Safety(foreign_pid_namespace=True)))),
     ),
     "procfs": (
         ("can't be read as a proc file system", spoilt("processes", procfs_problem="No such file or directory")),
@@ -190,7 +181,7 @@ SYSTEM: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "pidfd": (
         ("pidfd_open: not permitted", NO_PIDFD),
-        ("allows signalling without them", _policed(NO_PIDFD, policy=policy(safety=Safety(signal_without_pidfd=True)))),
+        ("allows signalling without them", under(NO_PIDFD, policy(safety=Safety(signal_without_pidfd=True)))),
     ),
     "cap_kill": (
         ("CAP_KILL is missing", environment(may_signal_others=False)),
@@ -215,10 +206,10 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("warning: rule[0]: has no match", spoilt("policy", policy=policy(warnings=("rule[0]: has no match",)))),
     ),
     "mps": (
-        ("the policy only observes", _policed(SHARED_BY_MPS, policy=policy(mode="observe"))),
+        ("the policy only observes", under(SHARED_BY_MPS, policy(mode="observe"))),
         ("are withheld", SHARED_BY_MPS),
-        ("signal_mps_clients lets it", _policed(SHARED_BY_MPS, policy=policy(safety=Safety(signal_mps_clients=True)))),
-        ("drains a client before", _policed(SHARED_BY_MPS, policy=policy(mps=Draining()))),
+        ("signal_mps_clients lets it", under(SHARED_BY_MPS, policy(safety=Safety(signal_mps_clients=True)))),
+        ("drains a client before", under(SHARED_BY_MPS, policy(mps=Draining()))),
     ),
     "mps_program": (
         ("the MPS control program is /usr/bin/c", _inspected(program="/usr/bin/c")),
@@ -237,7 +228,7 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("of /p answers; clients: 2", _inspected(daemons={"/p": 2})),
         ("a daemon is silent: it sleeps", _inspected(daemons={"/p": SilentError("it sleeps", "wake it")})),
         ("an answer is invalid: a poem", _inspected(daemons={"/p": InvalidAnswerError("a poem", "see its log")})),
-        ("no control daemon names any", _inspected(_policed(SHARED_BY_MPS), daemons={"/p": 0})),
+        ("no control daemon names any", _inspected(SHARED_BY_MPS, daemons={"/p": 0})),
     ),
     "mps_limits": (
         ("do not exceed what their pods declare", _limited(clients=1, most=2**30, together=2**30)),
@@ -269,7 +260,7 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     "node_annotation": (
         ("of node n1 turns enforcement off", _node(annotations={MODE: "observe"})),
         ("which has no effect", _node(annotations={MODE: "enforce"})),
-        ("can't be read, so it is assumed to", spoilt("cluster", node=UNREAD, node_gaps=(NODE_GAP,))),
+        ("can't be read, so it is assumed to", spoilt("cluster", node=UNKNOWN_NODE, node_gaps=(NODE_GAP,))),
         ("is not watched", _node(known=False)),
     ),
     "namespaces": (
@@ -329,7 +320,6 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
 }
 TABLES: Final = (DRIVER, SYSTEM, CONTAINER, POLICY, JOURNAL, API)
 ROWS: Final = [(name, text, facts) for table in TABLES for name, rows in table.items() for text, facts in rows]
-
 
 VARIABLE: Final = r"{[A-Z_]+}"
 ROW_IDS: Final = [f"{name}-{text}" for name, text, _ in ROWS]
@@ -411,7 +401,7 @@ def test_what_blocks_each_purpose(facts: Facts, *, observe: bool, enforce: bool)
     assert (diagnosis.observe, diagnosis.enforce) == (observe, enforce)
     assert diagnosis.suffices == enforce
     if facts.policy.policy is not None:
-        observing = _policed(facts, policy=replace(facts.policy.policy, mode="observe"))
+        observing = under(facts, replace(facts.policy.policy, mode="observe"))
         assert diagnose(observing).suffices == observe
 
 

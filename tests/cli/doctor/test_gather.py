@@ -37,15 +37,9 @@ MOUNTS = [
 
 @pytest.mark.parametrize(
     ("path", "kind"),
-    [
-        ("/opt/x", "ext4"),
-        ("/var/lib", "xfs"),
-        ("/var/lib/gpu watchdog", "nfs4"),
-        ("/var/lib/gpu watchdog/journal", "nfs4"),
-        ("/var/lib/gpu", "xfs"),
-        ("/srv/x", "tmpfs"),
-    ],
-)
+    [("/opt/x", "ext4"), ("/var/lib", "xfs"), ("/var/lib/gpu watchdog", "nfs4"), ("/var/lib/gpu", "xfs"),
+     ("/var/lib/gpu watchdog/journal", "nfs4"), ("/srv/x", "tmpfs")],
+)  # fmt: skip
 def test_the_file_system_of_a_path(path: str, kind: str) -> None:
     """The innermost mount counts, the last of several at one mount point; names are compared as a whole."""
     mount = mount_of(Path(path), MOUNTS)
