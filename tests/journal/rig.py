@@ -1,7 +1,9 @@
 """Builders and queries of a journal."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from tests.export.build import entry
 from tests.worlds import at
@@ -20,12 +22,15 @@ def events(path: Path, pod: str | None = None) -> list[str]:
     return [row.event for row in history(path, pod, 0)]
 
 
+def sql(path: Path, *statements: str) -> list[tuple[Any, ...]]:
+    """Do this with the file behind the journal's back; what the last statement gives."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+
 def sound(path: Path) -> bool:
     """Whether SQLite finds nothing wrong in the file."""
-    with sqlite3.connect(path) as connection:
-        said: str = connection.execute("PRAGMA integrity_check").fetchone()[0]
-    connection.close()
-    return said == "ok"
+    return sql(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 def begin(journal: Journal) -> int:

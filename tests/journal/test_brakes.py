@@ -2,13 +2,14 @@
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.export.build import entry
-from tests.journal.rig import KEYS, LIMITS
+from tests.journal.rig import KEYS, LIMITS, sql
 from tests.worlds import at
 from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.model import Now
@@ -21,11 +22,8 @@ OWNER = ("a", "Job", "train")
 
 def reread(path: Path, now: Now) -> BrakeMemory:
     """What a daemon that starts at this moment finds."""
-    opened = Journal.open(path, LIMITS, "n1")
-    try:
+    with closing(Journal.open(path, LIMITS, "n1")) as opened:
         return opened.brakes(now)
-    finally:
-        opened.close()
 
 
 def test_an_intention_counts_for_the_brakes_from_its_commit_on(journal: Journal, path: Path) -> None:
@@ -44,23 +42,18 @@ def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> 
     journal.released(journal.intend(entry(), KEYS, at(0)), at(1), 1.0, "")
     journal.end(1, Result.DONE, "", at(1))
     journal.prune(replace(at(2), boottime_s=at(0).boottime_s + 1e8, wall_s=at(0).wall_s + 1e8))
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM action").fetchone() == (0,)
-    connection.close()
+    assert sql(path, "SELECT count(*) FROM action") == [(0,)]
     assert len(reread(path, at(10)).begun[OWNER]) == 1
 
 
 def test_withdrawn_attempts_prune_nothing_that_counts(journal: Journal, path: Path) -> None:
     """Numbers of actions that left no row push no row out, however many they are."""
     first = journal.intend(entry(), KEYS, at(0))
-    with sqlite3.connect(path) as connection:  # as 30,000 attempts that were withdrawn leave it
-        connection.execute("UPDATE sqlite_sequence SET seq = 30000 WHERE name = 'action'")
-    connection.close()
-    later = Journal.open(path, LIMITS, "n1")
-    assert later.intend(entry(), KEYS, at(5)) == 30001
-    later.prune(at(6))
-    later.close()
-    assert first == 1
+    # As 30,000 attempts that were withdrawn leave it.
+    sql(path, "UPDATE sqlite_sequence SET seq = 30000 WHERE name = 'action'")
+    with closing(Journal.open(path, LIMITS, "n1")) as later:
+        assert (first, later.intend(entry(), KEYS, at(5))) == (1, 30001)
+        later.prune(at(6))
     assert len(reread(path, at(10)).begun[OWNER]) == 2
 
 
@@ -71,13 +64,11 @@ def test_rows_that_no_brake_needs_are_pruned_and_no_others(path: Path) -> None:
     rows += [_row(number, f"old-{number}", now, age_s=39 * 86400.0) for number in range(20_001, 20_011)]
     rows += [_row(number, f"young-{number}", now, age_s=86400.0) for number in range(30_001, 40_011)]
     Journal.open(path, LIMITS, "n1").close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany("INSERT INTO begun VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.close()
-    opened = Journal.open(path, LIMITS, "n1")
-    opened.prune(now)
-    after = opened.brakes(now)
-    opened.close()
+    with closing(Journal.open(path, LIMITS, "n1")) as opened:
+        opened.prune(now)
+        after = opened.brakes(now)
     assert reread(path, now) == after
     owners = {whom[2]: len(begun) for whom, begun in after.begun.items() if len(whom) == 3}
     assert owners.pop("many") == 10_000
@@ -91,17 +82,14 @@ def _row(number: int, name: str, now: Now, *, age_s: float) -> tuple[object, ...
 
 def test_a_journal_in_which_nothing_was_ever_written_is_blank(path: Path) -> None:
     """A file that is new or emptied differs from one that has a past, also after all rows were pruned."""
-    first = Journal.open(path, LIMITS, "n1")
-    assert first.is_blank
-    first.note("started", "it has begun", at(0))
-    first.close()
-    second = Journal.open(path, LIMITS, "n1")
-    second.prune(replace(at(0), boottime_s=1e9, wall_s=at(0).wall_s + 1e9))
-    second.close()
+    with closing(Journal.open(path, LIMITS, "n1")) as first:
+        assert first.is_blank
+        first.note("started", "it has begun", at(0))
+    with closing(Journal.open(path, LIMITS, "n1")) as second:
+        second.prune(replace(at(0), boottime_s=1e9, wall_s=at(0).wall_s + 1e9))
     assert history(path, None, 0.0) == []
-    third = Journal.open(path, LIMITS, "n1")
-    assert not third.is_blank
-    third.close()
+    with closing(Journal.open(path, LIMITS, "n1")) as third:
+        assert not third.is_blank
 
 
 def test_a_loss_is_remembered_by_the_next_daemon(journal: Journal, path: Path) -> None:
@@ -163,26 +151,21 @@ def tamper(path: Path, how: str, folder: Path) -> None:
         for suffix in ("", "-wal"):
             os.truncate(f"{path}{suffix}", 0)
     elif how == "replaced":
-        other = Journal.open(folder / "other.db", LIMITS, "n2")
-        for second in (7, 8):
-            other.intend(entry(), KEYS, at(second))
-        other.close()
+        with closing(Journal.open(folder / "other.db", LIMITS, "n2")) as other:
+            for second in (7, 8):
+                other.intend(entry(), KEYS, at(second))
         (folder / "other.db").replace(path)
     else:
-        with sqlite3.connect(path) as connection:
-            for table in ("begun", "breaker", "action"):
-                connection.execute(f"DELETE FROM {table}" if how == "emptied" else f"DROP TABLE {table}")
-        connection.close()
+        verb = "DELETE FROM" if how == "emptied" else "DROP TABLE"
+        sql(path, *(f"{verb} {table}" for table in ("begun", "breaker", "action")))
 
 
 def test_a_breaker_that_turns_while_the_disk_is_full_is_written_later(journal: Journal, path: Path) -> None:
     """What could not be written of the breaker is there once the journal takes writes again."""
-    with sqlite3.connect(path, isolation_level=None) as other:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         journal.breaker(at(5))
         assert not journal.writable
-        other.execute("ROLLBACK")
-    other.close()
     assert reread(path, at(20)).opened is None
     assert journal.probe()
     assert reread(path, at(20)).opened == Begun(at(5).boottime_s)
@@ -201,14 +184,12 @@ def test_the_age_of_an_action_of_an_earlier_boot_is_set_once(journal: Journal, p
     journal.intend(entry(), KEYS, at(1000))
     journal.close()
     after = replace(at(5), boot_id="boot-2", boottime_s=100.0)
-    running = Journal.open(path, LIMITS, "n1")
-    found = running.brakes(after)
+    with closing(Journal.open(path, LIMITS, "n1")) as running:
+        found = running.brakes(after)
     assert found.begun[OWNER] == (Begun(after.boottime_s),)
-    running.close()
     path.unlink()
-    again = Journal.open(path, LIMITS, "n1", kept=running.kept)
-    assert again.brakes(replace(after, boottime_s=130.0, wall_s=after.wall_s + 30)) == found
-    again.close()
+    with closing(Journal.open(path, LIMITS, "n1", kept=running.kept)) as again:
+        assert again.brakes(replace(after, boottime_s=130.0, wall_s=after.wall_s + 30)) == found
 
 
 def test_the_breaker_is_remembered_until_it_closes(journal: Journal, path: Path) -> None:
@@ -233,15 +214,10 @@ def test_hostile_names_of_owners_are_kept_apart(journal: Journal, path: Path) ->
 
 def test_a_journal_of_the_first_version_is_upgraded(path: Path) -> None:
     """An upgrade keeps the journal: its tables for the brakes are added, empty."""
-    first = Journal.open(path, LIMITS, "n1")
-    first.intend(entry(), KEYS, at(0))
-    first.close()
-    with sqlite3.connect(path) as connection:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        for table in set(tables) - {"occurrence", "action", "sqlite_sequence"}:
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("ALTER TABLE occurrence DROP COLUMN account")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
+    with closing(Journal.open(path, LIMITS, "n1")) as first:
+        first.intend(entry(), KEYS, at(0))
+    tables = {name for (name,) in sql(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    added = (f"DROP TABLE {table}" for table in tables - {"occurrence", "action", "sqlite_sequence"})
+    sql(path, *added, "ALTER TABLE occurrence DROP COLUMN account", "PRAGMA user_version = 1")
     assert [(row.pod, row.account) for row in history(path, None, 0.0)] == [("trainer", None)]  # read as it is
     assert reread(path, at(1)) == BrakeMemory()

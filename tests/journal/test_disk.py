@@ -1,6 +1,5 @@
 """The journal on a disk that takes nothing: files taken away, locked, full or read-only."""
 
-import os
 import sqlite3
 import subprocess
 import time
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.journal.rig import KEYS, LIMITS, begin, events, sound
+from tests.journal.rig import KEYS, LIMITS, begin, events, sound, sql
+from tests.node.support import cannot_run, need_root
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.journal.errors import JournalError
@@ -72,9 +72,8 @@ def test_results_of_actions_are_dropped_last(journal: Journal, path: Path) -> No
             journal.note("stopped", "kept as long as there is room", at(35 + second))
         assert not journal.writable
     assert journal.probe()
-    with closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT action_id FROM begun").fetchall() == [(killed,)]
-        rows = file.execute("SELECT id, result, released_s IS NULL FROM action").fetchall()
+    assert sql(path, "SELECT action_id FROM begun") == [(killed,)]
+    rows = sql(path, "SELECT id, result, released_s IS NULL FROM action")
     assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
     assert events(path).count("records_lost") == 1
 
@@ -82,22 +81,15 @@ def test_results_of_actions_are_dropped_last(journal: Journal, path: Path) -> No
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    if os.geteuid() != 0:
-        _cannot("a small file system takes root to mount")
+    need_root()
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode != 0:
-        _cannot(f"mount: {made.stderr.strip()}")
+        cannot_run(f"mount: {made.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def _cannot(why: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 def fill_up(folder: Path) -> Path:
@@ -109,12 +101,6 @@ def fill_up(folder: Path) -> Path:
     return ballast
 
 
-def intend_until_it_fails(journal: Journal) -> None:
-    """Intentions until the pages that are there already are used up."""
-    for _ in range(2000):
-        journal.intend(entry(), KEYS, at(40))
-
-
 @pytest.mark.node
 def test_a_full_disk(tiny_disk: Path) -> None:
     """Point 31: on a full disk no intention is reported as committed; with room again, all goes on."""
@@ -122,8 +108,9 @@ def test_a_full_disk(tiny_disk: Path) -> None:
     journal = Journal.open(path, LIMITS, "n1")
     begin(journal)
     ballast = fill_up(tiny_disk)
-    with pytest.raises(JournalError, match=r"no space left|disk reports errors"):
-        intend_until_it_fails(journal)
+    with pytest.raises(JournalError, match=r"no space left|disk reports errors"):  # noqa: PT012
+        while True:  # until the pages that are there already are used up
+            journal.intend(entry(), KEYS, at(40))
     assert not journal.writable
     journal.note("stopped", "kept", at(41))
     assert not journal.probe()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.journal.rig import KEYS, LIMITS, begin, write_many
+from tests.journal.rig import KEYS, LIMITS, begin, sql, write_many
 from tests.worlds import at
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
@@ -62,10 +62,8 @@ def test_damage_found_while_running_withholds_enforcement_and_is_repaired(path: 
         file.seek(4096)
         file.write(b"\xff" * (len(content) - 4096))
     journal._file.use(lambda connection: connection.execute("PRAGMA shrink_memory").fetchone())
-    other = sqlite3.connect(path)  # makes the first one drop the pages that it remembers
-    with suppress(sqlite3.DatabaseError), other:
-        other.execute("PRAGMA user_version = 1")
-    other.close()
+    with suppress(sqlite3.DatabaseError):
+        sql(path, "PRAGMA user_version = 1")  # makes the first one drop the pages that it remembers
     with pytest.raises(JournalError, match="is damaged"):
         journal.intend(entry(), KEYS, at(40))
     assert journal.probe()
@@ -79,9 +77,7 @@ def test_a_file_of_another_program_is_left_alone(path: Path, content: bytes | No
     """A mistaken `--journal` neither moves nor changes a file that never was a journal, a database included."""
     path.parent.mkdir()
     if content is None:
-        with sqlite3.connect(path) as other:
-            other.execute("CREATE TABLE mine (x)")
-        other.close()
+        sql(path, "CREATE TABLE mine (x)")
     else:
         path.write_bytes(content)
     before = path.read_bytes()
@@ -95,9 +91,7 @@ def test_a_file_of_another_program_is_left_alone(path: Path, content: bytes | No
 def test_a_newer_journal_is_refused_and_left_alone(path: Path) -> None:
     """After a downgrade the daemon does not write into tables that it does not know."""
     Journal.open(path, LIMITS, "n1").close()
-    with sqlite3.connect(path) as other:
-        other.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    other.close()
+    sql(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     with pytest.raises(JournalError, match="written by a newer gpu-watchdog"):
         Journal.open(path, LIMITS, "n1")
     with pytest.raises(JournalError, match="written by a newer gpu-watchdog"):

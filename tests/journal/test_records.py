@@ -1,15 +1,14 @@
 """The journal: on disk before the action, intact after any crash, bounded, and readable by others."""
 
 import json
-import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
-from tests.journal.rig import KEYS, LIMITS, begin, events
+from tests.journal.rig import KEYS, LIMITS, begin, events, sql
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
@@ -48,11 +47,8 @@ def test_an_action_from_the_intention_to_the_release(journal: Journal, path: Pat
 def test_the_intention_is_on_disk_before_the_call_returns(journal: Journal, path: Path) -> None:
     """Point 31: the intention is committed before the first signal: another process sees it at once."""
     action = journal.intend(entry(), KEYS, at(31))
-    with sqlite3.connect(path) as other:
-        assert other.execute("SELECT id, uid, victim, targets FROM action").fetchall() == [
-            (action, "u1", "main", "[[101, 1010], [102, 1020]]")
-        ]
-    other.close()
+    row = (action, "u1", "main", "[[101, 1010], [102, 1020]]")
+    assert sql(path, "SELECT id, uid, victim, targets FROM action") == [row]
 
 
 def test_commits_are_synced(journal: Journal) -> None:
@@ -175,15 +171,5 @@ def test_the_file_is_for_its_owner_alone(journal: Journal, path: Path) -> None:
 
 def test_the_thread_that_opened_it(journal: Journal) -> None:
     """A call from another thread is a bug of the daemon that must not go unnoticed."""
-    failures: list[Exception] = []
-
-    def call() -> None:
-        try:
-            journal.intend(entry(), KEYS, at(1))
-        except JournalError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert "thread" in str(failures[0])
+    with ThreadPoolExecutor(1) as pool, pytest.raises(JournalError, match="thread"):
+        pool.submit(journal.intend, entry(), KEYS, at(1)).result()

@@ -1,42 +1,24 @@
 """Recent actions: kept in memory within bounds, and the same after a restart as before it."""
 
-import sqlite3
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, record, trainer_node
+from tests.journal.rig import KEYS, LIMITS, begin, sql
 from tests.worlds import at
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import Result
-from watchdog.core.policy import Do, JournalLimits
+from watchdog.core.policy import Do
 from watchdog.journal.journal import Journal
 from watchdog.report.recent import MOST_ACTIONS, Recent
 from watchdog.report.status import RecentStatus, encode
 
-KEYS = (ProcessKey(pid=101, start_ticks=1010), ProcessKey(pid=102, start_ticks=1020))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "journal.db"
-
-
-@pytest.fixture
-def journal(path: Path) -> Iterator[Journal]:
-    journal = Journal.open(path, JournalLimits(), "n1")
-    yield journal
-    journal.close()
-
 
 def reopened(path: Path) -> tuple[RecentStatus, ...]:
     """What a daemon that starts again finds."""
-    journal = Journal.open(path, JournalLimits(), "n1")
-    found = journal.recent.actions
-    journal.close()
-    return found
+    with closing(Journal.open(path, LIMITS, "n1")) as journal:
+        return journal.recent.actions
 
 
 def kill(journal: Journal, second: float = 31) -> int:
@@ -95,22 +77,18 @@ def test_a_restart_forgets_nothing(journal: Journal, path: Path) -> None:
 
 def test_an_action_that_the_last_daemon_left_unfinished_is_interrupted(journal: Journal, path: Path) -> None:
     """After a crash the action is there as it was left, and ends with what the new daemon writes of it."""
-    journal.signalled(journal.intend(entry(), KEYS, at(31)), at(31), "SIGTERM", KEYS)
-    journal.close()
-    again = Journal.open(path, JournalLimits(), "n1")
-    assert [each.result for each in again.recent.actions] == [None]
-    (left,) = again.unfinished()
-    again.end(left.number, Result.INTERRUPTED, "the watchdog ended before it was over", at(60))
-    assert [each.result for each in again.recent.actions] == ["interrupted"]
-    again.close()
+    begin(journal)
+    with closing(Journal.open(path, LIMITS, "n1")) as again:
+        assert [each.result for each in again.recent.actions] == [None]
+        (left,) = again.unfinished()
+        again.end(left.number, Result.INTERRUPTED, "the watchdog ended before it was over", at(60))
+        assert [each.result for each in again.recent.actions] == ["interrupted"]
 
 
 def test_an_action_of_a_later_version_is_left_out(journal: Journal, path: Path) -> None:
     """A journal that a later version has written opens all the same: what it cannot know is not among the actions."""
     kill(journal)
-    journal.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE occurrence SET do = 'taint'")
+    sql(path, "UPDATE occurrence SET do = 'taint'")
     assert reopened(path) == ()
 
 
