@@ -189,9 +189,7 @@ def test_from_observing_to_acting_a_rule_starts_over() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40)), max_size=40),
-    st.integers(1, 4),
-    st.integers(1, 60),
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40)), max_size=40), st.integers(1, 4), st.integers(1, 60)
 )
 def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], count: int, per_s: int) -> None:
     """Law 6, "The brakes hold over any history", restarts included, and those after which the journal is lost."""

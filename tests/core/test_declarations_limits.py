@@ -137,11 +137,7 @@ def test_a_limit_by_container_is_that_containers() -> None:
 
 @pytest.mark.parametrize(
     ("requests", "limit", "parts"),
-    [
-        (("6Gi", "2Gi"), "12Gi", [9 * Gi, 3 * Gi]),
-        (("0", "0"), "12Gi", [6 * Gi, 6 * Gi]),
-        (("1", "2"), "4", [2, 3]),
-    ],
+    [(("6Gi", "2Gi"), "12Gi", [9 * Gi, 3 * Gi]), (("0", "0"), "12Gi", [6 * Gi, 6 * Gi]), (("1", "2"), "4", [2, 3])],
 )
 def test_one_limit_for_all_containers_is_shared_in_proportion(
     requests: tuple[str, str], limit: str, parts: list[int]

@@ -88,11 +88,7 @@ BOTH = {TEN: "1", "nvidia.com/mig-3g.40gb": "1"}
     ],
 )
 def test_a_part_is_of_the_cards_or_instances_that_are_used(
-    declaration: Declaration,
-    written: dict[str, str] | str,
-    cards: tuple[Gpu, ...],
-    on: tuple[int, ...],
-    declared: int,
+    declaration: Declaration, written: dict[str, str] | str, cards: tuple[Gpu, ...], on: tuple[int, ...], declared: int
 ) -> None:
     """Points 4 and 5: parts in total are of the cards in use, then of the smallest; an instance has its own size."""
     (account,) = seen(declaration, written, cards, on)
@@ -308,11 +304,7 @@ def test_a_profile_is_found_however_it_is_written(resource: str, profile: str) -
 
 @pytest.mark.parametrize(
     ("resource", "labels"),
-    [
-        (f"{TEN}.shared", {}),
-        (TEN, {f"{TEN}.replicas": "2"}),
-        (TEN, {f"{TEN}.sharing-strategy": "time-slicing"}),
-    ],
+    [(f"{TEN}.shared", {}), (TEN, {f"{TEN}.replicas": "2"}), (TEN, {f"{TEN}.sharing-strategy": "time-slicing"})],
 )
 def test_an_instance_that_is_cut_is_not_whole(resource: str, labels: dict[str, str]) -> None:
     """A MIG instance under time-slicing is a share: neither the unit `mig` nor the whole instance is meant by it."""

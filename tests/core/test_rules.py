@@ -5,21 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds import (
-    Gi,
-    assessed,
-    at,
-    container,
-    inputs,
-    owner,
-    planned,
-    pod,
-    policy,
-    rule,
-    snapshot,
-    step,
-    use,
-)
+from tests.worlds import Gi, assessed, at, container, inputs, owner, planned, pod, policy, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Verdict

@@ -1,7 +1,6 @@
 """Kills of real processes that are MPS clients: drained one by one, and signalled only then."""
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
@@ -9,21 +8,7 @@ import pytest
 
 from tests.daemon.rig import POLITE, Group, MemoryRecord, due
 from tests.daemon.test_drain import Control
-from tests.worlds import (
-    Gi,
-    at,
-    container,
-    container_id,
-    gpu,
-    inputs,
-    pod,
-    policy,
-    process,
-    rule,
-    snapshot,
-    step,
-    use,
-)
+from tests.worlds import Gi, at, container, container_id, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import KnownDrains, MpsHazard, MpsRole
 from watchdog.core.attribute import attribute
@@ -105,14 +90,6 @@ class Node:
     def signals(self) -> list[str]:
         """What was sent, in order."""
         return [line[0] for line in self.record.lines if line[0] in ("DRAIN", "SIGTERM", "SIGKILL")]
-
-
-@pytest.fixture
-def group() -> Iterator[Group]:
-    """A container of real processes, ended afterwards."""
-    made = Group()
-    yield made
-    made.close()
 
 
 def drained(node: Node) -> Node:

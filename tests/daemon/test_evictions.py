@@ -88,9 +88,9 @@ def test_accepted_then_released() -> None:
     world.second = 2.0
     world.answer(EvictionAnswer.ACCEPTED)
     assert world.record.lines[1:] == [("end", "done")]
-    assert world.state.under_way is not None
-    assert world.state.under_way.whole_pod
-    assert world.state.under_way.until_s == at(2 + 10 + 30).boottime_s
+    under_way = world.state.under_way
+    assert under_way is not None
+    assert (under_way.whole_pod, under_way.until_s) == (True, at(2 + 10 + 30).boottime_s)
     world.look(3)
     (outcome,) = world.began
     assert (outcome.result, outcome.number, outcome.release_s) == (Result.DONE, 7, None)
@@ -101,8 +101,7 @@ def test_accepted_then_released() -> None:
     assert (outcome.result, outcome.reason, outcome.release_s) == (Result.DONE, "", 6.5)
     assert world.record.lines[-1] == ("released", "6.5")
     assert len(world.tries) == 1
-    after = world.state
-    assert after.under_way is None
+    assert world.state.under_way is None
 
 
 def test_the_reaction_is_measured_to_the_acceptance() -> None:
@@ -124,9 +123,8 @@ def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
     world = World(pods=(two,), used={5: 4 * Gi, 6: Gi}, processes=(process(6, "a/side"), process(7, "a/side")))
     begun(world).answer(EvictionAnswer.ACCEPTED)
     world.used = {7: Gi}
-    world.look(3)
-    world.used = {7: Gi}
-    world.look(5)
+    for second in (3, 5):
+        world.look(second)
     assert world.ended == []
     world.used = {}
     world.look(6)
@@ -156,32 +154,23 @@ def test_answers_that_end_it(answer: EvictionAnswer, result: str) -> None:
     assert (world.results(), world.reason()) == ([result], "so it is")
     assert ("end", result) in world.record.lines
     assert (world.pending_eviction, world.state.under_way) == (None, None)
-    for second in range(1, 10):
+    for second in range(1, 11):
         world.look(second)
-    assert len(world.tries) == 1
-    world.look(10)
-    assert len(world.tries) == 2
+        assert len(world.tries) == (1 if second < 10 else 2)
     assert world.record.lines.count(("intend", "5")) == 2
 
 
-def test_other_steps_keep_their_stretches() -> None:
-    """Point 27: an eviction that comes to nothing resets no other step."""
+@pytest.mark.parametrize("answer", [EvictionAnswer.REFUSED, EvictionAnswer.ACCEPTED])
+def test_other_steps_start_over_only_once_it_came_about(answer: EvictionAnswer) -> None:
+    """Points 18 and 27: an eviction that comes to nothing resets no other step; after one that ended all start over."""
     later = step("100%", 20, "kill", grace_s=0.0)
-    world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
-    begun(world)
+    world = begun(World(policy=policy(rule(EVICT_AT_ONCE, later))))
     for second in range(1, 10):
         world.look(second)
-    world.answer(EvictionAnswer.REFUSED, "403")
-    assert world.state.stretches["all", later.signature].counted_s == 9.0
-
-
-def test_after_it_came_about_kill_steps_start_over() -> None:
-    """Point 18: after an eviction has ended, kill and evict steps start over."""
-    later = step("100%", 20, "kill", grace_s=0.0)
-    world = World(policy=policy(rule(EVICT_AT_ONCE, later)))
-    begun(world)
-    world.look(5)
-    world.answer(EvictionAnswer.ACCEPTED)
-    world.used = {}
-    world.look(9)
-    assert ("all", later.signature) not in world.state.stretches
+    world.answer(answer, "403")
+    if answer is EvictionAnswer.REFUSED:
+        assert world.state.stretches["all", later.signature].counted_s == 9.0
+    else:
+        world.used = {}
+        world.look(9)
+        assert ("all", later.signature) not in world.state.stretches

@@ -1,6 +1,5 @@
 """What ends an eviction that was not accepted, and what remains of it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,57 +11,35 @@ from watchdog.core.model import Owner
 from watchdog.core.plan import Result
 from watchdog.core.policy import Protect
 
-
-def _use_falls(world: World) -> None:
-    world.used = {5: Gi}
-
-
-def _the_pod_is_protected(world: World) -> None:
-    world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
-
-
-def _the_rule_evicts_no_more(world: World) -> None:
-    world.policy = policy(rule(step("100%", 60, "kill")))
-
-
-def _the_pod_is_gone(world: World) -> None:
-    world.pods = ()
-
-
-def _another_pod_is_there(world: World) -> None:
-    world.pods = (pod("b", container(declared="1Gi", of="b")),)
-
-
-def _the_pod_is_deleted(world: World) -> None:
-    world.pods = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
+DELETED = (pod("a", container(declared="1Gi"), deletion_deadline_s=2e9),)
+SPARING = policy(rule(EVICT_AT_ONCE), protect=Protect(namespaces=("ns",)))
+OFF, MAINTENANCE = {"enforcing": False}, {"maintenance": True}
 
 
 @pytest.mark.parametrize(
     ("change", "given", "result", "reason"),
     [
-        (_use_falls, {}, "gone", "its use was at or below the threshold again"),
-        (None, {"enforcing": False}, "interrupted", "enforcement was turned off before the eviction was accepted"),
+        ({"used": {5: Gi}}, {}, "gone", "its use was at or below the threshold again"),
+        ({}, OFF, "interrupted", "enforcement was turned off before the eviction was accepted"),
+        ({}, MAINTENANCE, "interrupted", "the GPUs came under maintenance before the eviction was accepted"),
+        ({"policy": SPARING}, {}, "interrupted", "the pod is protected now: the policy protects namespace ns"),
         (
-            None,
-            {"maintenance": True},
+            {"policy": policy(rule(step(for_s=60.0)))},
+            {},
             "interrupted",
-            "the GPUs came under maintenance before the eviction was accepted",
+            "the rule for the pod now has no step that evicts",
         ),
-        (_the_pod_is_protected, {}, "interrupted", "the pod is protected now: the policy protects namespace ns"),
-        (_the_rule_evicts_no_more, {}, "interrupted", "the rule for the pod now has no step that evicts"),
-        (_the_pod_is_gone, {}, "gone", "the pod is gone"),
-        (_another_pod_is_there, {}, "gone", "the pod is gone"),
-        (_the_pod_is_deleted, {}, "gone", "the pod is being deleted"),
+        ({"pods": ()}, {}, "gone", "the pod is gone"),
+        ({"pods": (pod("b", container(declared="1Gi", of="b")),)}, {}, "gone", "the pod is gone"),
+        ({"pods": DELETED}, {}, "gone", "the pod is being deleted"),
     ],
     ids=["use", "enforcement", "maintenance", "protected", "no such step", "gone", "another", "terminating"],
 )
-def test_what_ends_one_that_waits(
-    change: Callable[[World], None] | None, given: dict[str, bool], result: str, reason: str
-) -> None:
+def test_what_ends_one_that_waits(change: dict[str, object], given: dict[str, bool], result: str, reason: str) -> None:
     """Law 5, points 27, 33 and 34: it is not tried again, whatever comes, and that is recorded with the reason."""
     world = blocked(World())
-    if change is not None:
-        change(world)
+    for name, value in change.items():
+        setattr(world, name, value)
     world.look(5, **given)
     assert (world.results(), world.reason()) == (["blocked", result], reason)
     assert world.record.lines[1:] == [("end", result), *([("released", "None")] if result == "interrupted" else [])]
@@ -108,7 +85,7 @@ def test_a_deletion_after_a_lost_answer_is_ours() -> None:
     world.look(5)
     assert [attempt.is_unsure for attempt in world.tries] == [False, True]  # the next one knows of it
     world.answer(EvictionAnswer.UNKNOWN, "no answer", 5.0)
-    _the_pod_is_deleted(world)
+    world.pods = DELETED
     world.look(6)
     assert [outcome.result for outcome in world.began] == [Result.DONE]
     assert world.state.under_way is not None
@@ -153,10 +130,8 @@ def test_a_try_that_can_not_be_made_in_time_is_given_up() -> None:
 
 def test_an_answer_that_never_comes_does_not_keep_the_loop_awake() -> None:
     """A moment to wake at that has passed, and that nothing changes, would be a loop without a pause."""
-    world = World()
-    world.look(0)
-    until_s = world.cycle.next_wake_s
-    assert until_s == at(GIVE_UP_AFTER_S).boottime_s
+    world = begun(World())
+    assert world.cycle.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
     world.wake(GIVE_UP_AFTER_S + 1)
     assert world.cycle.next_wake_s == float("inf")
     world.answer(EvictionAnswer.LATER, "too busy")

@@ -1,5 +1,6 @@
 """Evictions that were not accepted yet: later cycles try again, and nothing else waits for them."""
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,19 @@ from tests.worlds import Gi, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.plan import Result
-from watchdog.core.policy import Backoff, Brakes, Window
+from watchdog.core.policy import Backoff, Brakes, Step, Window
 
 KILL_LATER = step("200%", 0, "kill", grace_s=0.0)
 LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
+BOTH = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
+
+
+def hog(group: Group, gib: float, *steps: Step) -> tuple[subprocess.Popen[bytes], World]:
+    """The process of pod a that uses this much, and the world; its ladder is an eviction and a kill far above it."""
+    running = group.start()
+    mine = (process(running.pid, "a/main", key=group.key(running)),)
+    under = policy(rule(*steps)) if steps else LADDER
+    return running, World(policy=under, group=group, processes=mine, used={running.pid: int(gib * Gi)})
 
 
 def test_blocked_is_reported_once_and_tried_again() -> None:
@@ -42,12 +52,7 @@ def test_the_plan_has_why_it_waits_and_when_it_is_tried_again() -> None:
     """A blocked eviction is in the plan with its reason and the time of the next try, and is reported once."""
     world = blocked(World(), wait_s=20.0)
     entry = planned(world.look(6))
-    assert (entry.withheld_by, entry.releases_in_s, entry.due_in_s, entry.is_new) == (
-        Brake.PENDING,
-        14.0,
-        0,
-        False,
-    )
+    assert (entry.withheld_by, entry.releases_in_s, entry.due_in_s, entry.is_new) == (Brake.PENDING, 14.0, 0, False)
     assert entry.pending_eviction is not None
     assert (entry.pending_eviction.tries, entry.pending_eviction.is_blocked) == (1, True)
     assert entry.pending_eviction.refused.startswith("the disruption budget b needs")
@@ -68,9 +73,7 @@ def test_a_try_without_an_answer_holds_up_no_cycle() -> None:
 
 def test_one_silent_try_holds_up_no_other_pod() -> None:
     """Law 10: another pod is evicted meanwhile."""
-    others = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
-    world = World(pods=others, processes=(process(6, "b/main"),))
-    begun(world)
+    world = begun(World(pods=BOTH, processes=(process(6, "b/main"),)))
     world.used = {5: 4 * Gi, 6: 4 * Gi}
     world.look(1)
     assert [attempt.uid for attempt in world.tries] == ["a", "b"]
@@ -79,10 +82,7 @@ def test_one_silent_try_holds_up_no_other_pod() -> None:
 @pytest.mark.parametrize("answers_first", [True, False], ids=["blocked", "no answer yet"])
 def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None:
     """Point 27: while the eviction is tried a stronger step begins all the same, and the eviction is given up."""
-    running = group.start()
-    key = group.key(running)
-    mine = (process(running.pid, "a/main", key=key),)
-    world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+    running, world = hog(group, 1.5)
     begun(world)
     if answers_first:
         world.answer(EvictionAnswer.BLOCKED, "no", 30.0)
@@ -104,9 +104,7 @@ def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None
 
 def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group: Group) -> None:
     """The answer comes too late to be stopped: both are reported, and the kill stays the action that is waited for."""
-    running = group.start()
-    mine = (process(running.pid, "a/main", key=group.key(running)),)
-    world = World(policy=LADDER, group=group, processes=mine, used={running.pid: int(1.5 * Gi)})
+    running, world = hog(group, 1.5)
     begun(world)
     world.used = {running.pid: 4 * Gi}
     world.look(1)
@@ -125,10 +123,7 @@ def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group
 
 def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked(group: Group) -> None:
     """Point 27: a blocked eviction is not in progress; a step below it that is due is not kept waiting either."""
-    running = group.start()
-    mine = (process(running.pid, "a/main", key=group.key(running)),)
-    slow = step("100%", 3, "kill", grace_s=0.0)
-    world = World(policy=policy(rule(slow, EVICT_AT_ONCE)), group=group, processes=mine, used={running.pid: 4 * Gi})
+    _, world = hog(group, 4.0, step("100%", 3, "kill", grace_s=0.0), EVICT_AT_ONCE)
     blocked(world, wait_s=60.0)
     for second in (1, 2):
         world.look(second)
@@ -137,11 +132,22 @@ def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked(group: Group) -> No
     assert [outcome.entry.do.value for outcome in world.began] == ["kill"]
 
 
-def test_an_unknown_use_holds_the_try_back_and_does_not_end_it() -> None:
-    """Point 16: an inconclusive reading counts nothing; the next conclusive one lets the try go on."""
+@pytest.mark.parametrize(
+    ("used", "given", "withheld_by"),
+    [
+        (None, {}, None),
+        (4 * Gi, {"pods_stale": True}, Brake.STALE),
+        (4 * Gi, {"journal_writable": False}, Brake.JOURNAL),
+    ],
+)
+def test_what_holds_a_try_back_does_not_end_it(
+    used: int | None, given: dict[str, bool], withheld_by: Brake | None
+) -> None:
+    """Law 3, points 16 and 31: by an inconclusive reading or a stale list, or without the journal, none is made."""
     world = blocked(World())
-    world.used = {5: None}
-    world.look(5)
+    world.used = {5: used}
+    entries = world.look(5, **given).plan.entries
+    assert [entry.withheld_by for entry in entries] == ([withheld_by] if withheld_by is not None else [])
     assert (len(world.tries), world.results()) == (1, ["blocked"])
     world.used = {5: 4 * Gi}
     world.look(6)
@@ -164,22 +170,6 @@ def test_a_blind_stretch_restarts_the_count_for_the_next_try_too() -> None:
         assert len(world.tries) == 1
     world.look(23)
     assert len(world.tries) == 2
-
-
-def test_a_stale_list_holds_the_try_back() -> None:
-    """Law 3: on a stale pod list nothing is tried again."""
-    world = blocked(World())
-    world.look(5, pods_stale=True)
-    assert len(world.tries) == 1
-    world.look(6)
-    assert len(world.tries) == 2
-
-
-def test_an_unwritable_journal_holds_the_try_back() -> None:
-    """Point 31: enforcement is withheld while the journal can't be written, tries that go on included."""
-    world = blocked(World())
-    entry = planned(world.look(5, journal_writable=False))
-    assert (len(world.tries), entry.withheld_by) == (1, Brake.JOURNAL)
 
 
 def test_a_brake_does_not_hold_back_a_try_again() -> None:
@@ -206,28 +196,19 @@ def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
     both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
     rules = policy(rule(EVICT_AT_ONCE, account="container"))
     world = World(policy=rules, pods=(both,), used={5: 4 * Gi, 6: 3 * Gi}, processes=(process(6, "a/side"),))
-    finish = world.look(0)
-    assert len(world.tries) == 1
-    second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
-    assert [entry.withheld_by for entry in second] == [Brake.PENDING]
-    world.answer(EvictionAnswer.BLOCKED, "no", 60.0)
-    finish = world.look(1)
-    assert len(world.tries) == 1
-    second = [entry for entry in finish.plan.entries if entry.account.container == "side"]
-    assert [(entry.withheld_by, entry.pending_eviction) for entry in second] == [(Brake.PENDING, None)]
+    for second in (0, 1):
+        finish = world.look(second)
+        assert len(world.tries) == 1
+        found = [entry for entry in finish.plan.entries if entry.account.container == "side"]
+        assert [(entry.withheld_by, entry.pending_eviction) for entry in found] == [(Brake.PENDING, None)]
+        world.answer(EvictionAnswer.BLOCKED, "no", 60.0)
 
 
 def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
     """Point 36: while an answer is awaited there is no other victim; once it is blocked the next one does."""
     pressed = replace(EVICT_AT_ONCE, under_pressure=True)
-    both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
-    world = World(
-        policy=policy(rule(pressed)),
-        pods=both,
-        used={5: 40 * Gi, 6: 38 * Gi},
-        processes=(process(6, "b/main"),),
-        free=Gi,
-    )
+    used, processes = {5: 40 * Gi, 6: 38 * Gi}, (process(6, "b/main"),)
+    world = World(policy=policy(rule(pressed)), pods=BOTH, used=used, processes=processes, free=Gi)
     world.look(0)
     world.look(1)
     assert [attempt.uid for attempt in world.tries] == ["a"]
@@ -241,13 +222,8 @@ def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
 
 def test_a_try_again_takes_no_room_from_others() -> None:
     """The brakes have counted it once: another pod that is due in the same cycle is not held back by it."""
-    both = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
-    world = World(
-        policy=policy(rule(EVICT_AT_ONCE), brakes=Brakes(node=Window(count=2, per_s=600.0))),
-        pods=both,
-        processes=(process(6, "b/main"),),
-    )
-    blocked(world)
+    under = policy(rule(EVICT_AT_ONCE), brakes=Brakes(node=Window(count=2, per_s=600.0)))
+    world = blocked(World(policy=under, pods=BOTH, processes=(process(6, "b/main"),)))
     world.used = {5: 4 * Gi, 6: 4 * Gi}
     world.look(5)
     assert [attempt.uid for attempt in world.tries] == ["a", "a", "b"]

@@ -71,10 +71,7 @@ def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
     """Point 29: what holds an action back at the last moment is reported once an incident, like any brake."""
     made = world(group, MemoryRecord(stalled=True))
     entries = [planned(made.close(made.open(second)), "kill") for second in (0, 1)]
-    assert [(entry.withheld_by, entry.is_new) for entry in entries] == [
-        (Brake.JOURNAL, True),
-        (Brake.JOURNAL, False),
-    ]
+    assert [(entry.withheld_by, entry.is_new) for entry in entries] == [(Brake.JOURNAL, True), (Brake.JOURNAL, False)]
 
 
 def test_what_the_disk_has_not_taken_is_not_waited_for_when_a_journal_is_taken_over(group: Group) -> None:

@@ -7,15 +7,21 @@ from watchdog.core.plan import Plan
 from watchdog.daemon.sampler import Pace
 
 
-def _plan(*for_s: float) -> Plan:
-    steps = [step(for_s=each) for each in for_s]
-    return planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], policy(rule(*steps)))
+def _plan(*for_s: float, namespace: str = "ns") -> Plan:
+    steps, tenant = [step(for_s=each) for each in for_s], pod("a", container(declared="1Gi"), namespace=namespace)
+    return planned(snapshot([use(5, 2 * Gi)]), [tenant], policy(rule(*steps)))
+
+
+def begun(interval_s: float) -> Pace:
+    """A pace whose first reading has just been taken."""
+    pace = Pace(interval_s)
+    pace.begin(at(0))
+    return pace
 
 
 def test_readings_stay_on_a_grid() -> None:
     """A cycle that takes long does not shift all that follow; ticks that were slept through are left out."""
-    pace = Pace(1.0)
-    pace.begin(at(0))
+    pace = begun(1.0)
     assert pace.next_reading_s == at(1).boottime_s
     pace.begin(at(1.3))
     assert pace.next_reading_s == at(2).boottime_s
@@ -25,8 +31,7 @@ def test_readings_stay_on_a_grid() -> None:
 
 def test_a_step_that_comes_due_brings_a_reading_forward() -> None:
     """With an interval of a minute a step with `for = "10s"` is still taken after 10 s."""
-    pace = Pace(60.0)
-    pace.begin(at(0))
+    pace = begun(60.0)
     pace.plan(_plan(10.0, 30.0), at(0.1))
     assert pace.next_reading_s == at(10.1).boottime_s
     pace.begin(at(10.1))
@@ -35,29 +40,21 @@ def test_a_step_that_comes_due_brings_a_reading_forward() -> None:
 
 def test_withheld_steps_bring_nothing_forward() -> None:
     """What a brake holds back is no reason to list processes more often."""
-    pace = Pace(60.0)
-    pace.begin(at(0))
-    plan = planned(
-        snapshot([use(5, 2 * Gi)]),
-        [pod("a", container(declared="1Gi"), namespace="kube-system")],
-        policy(rule(step(for_s=10.0))),
-    )
-    pace.plan(plan, at(0))
+    pace = begun(60.0)
+    pace.plan(_plan(10.0, namespace="kube-system"), at(0))
     assert pace.next_reading_s == at(60).boottime_s
 
 
 def test_deadlines_that_lie_close_together_share_a_reading() -> None:
     """A listing holds the driver's lock: never two within 100 ms for deadlines."""
-    pace = Pace(60.0)
-    pace.begin(at(0))
+    pace = begun(60.0)
     pace.plan(_plan(0.001), at(0))
     assert pace.next_reading_s == at(0.1).boottime_s
 
 
 def test_a_change_during_a_cycle_is_not_forgotten_at_its_end() -> None:
     """A deadline that lies later does not take the place of a reading that is wanted soon."""
-    pace = Pace(300.0)
-    pace.begin(at(0))
+    pace = begun(300.0)
     pace.bring_forward(at(0.1))
     pace.plan(_plan(200.0), at(0.3))
     assert pace.next_reading_s == at(1).boottime_s
@@ -65,8 +62,7 @@ def test_a_change_during_a_cycle_is_not_forgotten_at_its_end() -> None:
 
 def test_a_change_brings_a_reading_at_once() -> None:
     """New pods or a new policy do not wait for the next tick, and bring no more than a reading a second."""
-    pace = Pace(60.0)
-    pace.begin(at(0))
+    pace = begun(60.0)
     pace.bring_forward(at(0.2))
     assert pace.next_reading_s == at(1).boottime_s
     pace.begin(at(1))

@@ -58,7 +58,10 @@ def step(sampler: Sampler, second: float) -> TimedReading | None:
     return sampler.take(at(second))
 
 
-def reached(sampler: Sampler, second: float) -> TimedReading:
+def reached(sampler: Sampler, second: float, switches: Switches | None = None) -> TimedReading:
+    """The reading that comes at this second, with these switches from then on."""
+    if switches is not None:
+        sampler.note_switches(switches, at(second))
     look = step(sampler, second)
     assert look is not None
     return look
@@ -67,11 +70,9 @@ def reached(sampler: Sampler, second: float) -> TimedReading:
 def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: the last reading says what it spares; from then on readings are empty, with what was there."""
     device = show(world)
-    sampler.note_switches(FREE, at(0))
-    assert uses(reached(sampler, 0).reading, "GPU-a") == {1: GIB}
+    assert uses(reached(sampler, 0, FREE).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
-    sampler.note_switches(MIG, at(0.2))
-    assert uses(reached(sampler, 0.2).reading, "GPU-a") == {1: GIB}
+    assert uses(reached(sampler, 0.2, MIG).reading, "GPU-a") == {1: GIB}
     assert step(sampler, 0.2) is None
     assert (open_devices(), sampler.why_reexec(at(0.2))) == ((), None)
     world.forget_calls()
@@ -85,8 +86,7 @@ def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sam
     sampler.note_switches(FREE, at(3))
     assert uses(reached(sampler, 3.2).reading, "GPU-a") == {1: GIB}
     assert open_devices() == (device,)
-    sampler.note_switches(MIG, at(4))
-    assert reached(sampler, 4).reading.blind is False
+    assert reached(sampler, 4, MIG).reading.blind is False
     assert sampler.why_reexec(at(4)) is None  # it is open because it has not been released a second time yet
     assert step(sampler, 4) is None
     assert open_devices() == ()
@@ -96,8 +96,7 @@ def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: 
     """Nothing more is asked of the driver than it takes."""
     sampler.note_switches(FREE, at(0))
     sampler.request_next(at(0))
-    sampler.note_switches(MIG, at(0.1))
-    assert reached(sampler, 0.1).reading.blind is False
+    assert reached(sampler, 0.1, MIG).reading.blind is False
     world.forget_calls()
     assert step(sampler, 0.1) is None
     assert (world.calls(), world.calls("nvmlShutdown")) == (1, 1)
@@ -105,13 +104,11 @@ def test_a_reading_that_is_under_way_is_the_last_one(world: NvmlWorld, sampler: 
 
 def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) -> None:
     """The driver is released and opened again, or kept; whichever comes first, there is a reading afterwards."""
-    sampler.note_switches(FREE, at(0))
-    reached(sampler, 0)
+    reached(sampler, 0, FREE)
     sampler.note_switches(MIG, at(0.1))
     sampler.note_switches(FREE, at(0.2))
     assert reached(sampler, 1.1).reading.blind is False
-    sampler.note_switches(MIG, at(2))
-    reached(sampler, 2)
+    reached(sampler, 2, MIG)
     sampler.request_next(at(2))
     sampler.note_switches(FREE, at(2.1))
     assert select.select([sampler.thread], [], [], 5.0)[0]
@@ -125,18 +122,15 @@ def test_the_node_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> 
     assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
     sampler.note_switches(UNSEEN, at(4.9))
     assert step(sampler, 4.9) is None
-    sampler.note_switches(UNSEEN, at(5))
-    assert reached(sampler, 5).reading.blind is False
-    sampler.note_switches(UNSEEN, at(6))
-    assert reached(sampler, 6).reading.blind is False
+    assert reached(sampler, 5, UNSEEN).reading.blind is False
+    assert reached(sampler, 6, UNSEEN).reading.blind is False
 
 
 def test_the_first_list_of_pods_is_waited_for_a_little(world: NvmlWorld, sampler: Sampler) -> None:
     """Without it every process is of an unknown pod, and the daemon would be ready a second later than it could be."""
     sampler.note_switches(FREE, at(0), awaits_pods=True)
     assert (step(sampler, 0), sampler.wake_s(at(0)), world.calls()) == (None, at(5).boottime_s, 0)
-    sampler.note_switches(FREE, at(0.2))
-    assert reached(sampler, 0.2).reading.blind is False
+    assert reached(sampler, 0.2, FREE).reading.blind is False
     sampler.note_switches(FREE, at(1.3), awaits_pods=True)  # watched again under another policy
     assert reached(sampler, 1.3).reading.blind is False
 
@@ -153,8 +147,7 @@ def test_after_a_reexec_the_node_is_waited_for(world: NvmlWorld) -> None:
     """Point 34: an earlier process let the driver go; that lasts until the node's object says that it is over."""
     sampler = Sampler(world.driver(), 1.0, at(0), reexecuted=True)
     for second in (0.0, 60.0, 3600.0):
-        sampler.note_switches(UNSEEN, at(second))
-        (gap,) = reached(sampler, second).reading.gaps
+        (gap,) = reached(sampler, second, UNSEEN).reading.gaps
         assert "has not been read again since" in str(gap.problem)
     sampler.note_switches(FREE, at(3601))
     assert reached(sampler, 3602).reading.blind is False
@@ -166,8 +159,7 @@ def test_after_a_reexec_the_node_is_waited_for(world: NvmlWorld) -> None:
 
 def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: Sampler) -> None:
     """Point 34: whatever hangs, since whenever: three seconds after maintenance was seen a new process is needed."""
-    sampler.note_switches(FREE, at(0))
-    reached(sampler, 0)
+    reached(sampler, 0, FREE)
     show(world, delays=(StubDelay(call=LISTS[0], ms=400.0),))
     sampler.request_next(at(1))
     sampler.note_switches(MIG, at(50))
@@ -175,6 +167,13 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
     assert sampler.why_reexec(at(53.5)) == f"{MIG.maintenance}, but a call into NVML has not returned for 4 s"
     assert sampler.silence(10.0, at(53.5)) == ("NVML has not responded for 52 s",)
     time.sleep(0.6)
+
+
+def pulsing(sampler: Sampler) -> None:
+    """Read once, with a pulse from then on."""
+    sampler.note_switches(FREE, at(0))
+    sampler.set_pulse(PULSE)
+    reached(sampler, 0)
 
 
 def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
@@ -187,9 +186,7 @@ def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
 
 def test_a_rise_brings_a_reading_forward(world: NvmlWorld, sampler: Sampler) -> None:
     """However shortly after the last one: what was allocated is to be seen now, and not at the next tick."""
-    sampler.note_switches(FREE, at(0))
-    sampler.set_pulse(PULSE)
-    reached(sampler, 0)
+    pulsing(sampler)
     rise(world, sampler, 2 * GIB, 0.05)
     assert sampler.wake_s(at(0.05)) == at(0.05).boottime_s
     assert uses(reached(sampler, 0.05).reading, "GPU-a") == {1: 2 * GIB}
@@ -199,9 +196,7 @@ def test_a_rise_brings_a_reading_forward(world: NvmlWorld, sampler: Sampler) -> 
 def test_the_readings_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sampler) -> None:
     """A pod that allocates without end costs the driver no more lists than the policy has for it; none is lost."""
     sampler.pace.interval_s = 300.0
-    sampler.note_switches(FREE, at(0))
-    sampler.set_pulse(PULSE)
-    reached(sampler, 0)
+    pulsing(sampler)
     for number, second in enumerate((0.1, 0.2), start=2):
         rise(world, sampler, number * GIB, second)
         reached(sampler, second)
@@ -214,9 +209,7 @@ def test_the_readings_of_the_pulse_are_limited(world: NvmlWorld, sampler: Sample
 
 def test_readings_that_are_not_needed_are_not_used_up(world: NvmlWorld, sampler: Sampler) -> None:
     """One pod that allocates without end must not take the pulse from the others for minutes after it."""
-    sampler.note_switches(FREE, at(0))
-    sampler.set_pulse(PULSE)
-    reached(sampler, 0)
+    pulsing(sampler)
     for number in range(1, 6):
         rise(world, sampler, (number + 1) * GIB, number - 0.5)
         reached(sampler, number - 0.5 if number <= 2 else number)
@@ -228,9 +221,7 @@ def test_readings_that_are_not_needed_are_not_used_up(world: NvmlWorld, sampler:
 
 def test_no_pulse_under_maintenance(world: NvmlWorld, sampler: Sampler) -> None:
     """The GPUs are to be left alone, even for the moment until the driver is released."""
-    sampler.note_switches(FREE, at(0))
-    sampler.set_pulse(PULSE)
-    reached(sampler, 0)
+    pulsing(sampler)
     sampler.note_switches(MIG, at(0.1))
     sampler.set_pulse(PULSE)
     time.sleep(0.05)

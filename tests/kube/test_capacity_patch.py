@@ -119,8 +119,7 @@ def test_a_lasting_change_another_object_or_another_amount_is_no_contest() -> No
 
 
 @pytest.mark.parametrize(
-    ("answered", "longest_s"),
-    [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)],
+    ("answered", "longest_s"), [(None, 30), (answer(500), 30), (answer(429), 30), (answer(403), 60), (answer(422), 60)]
 )
 def test_failures_back_off_to_a_bound(answered: ApiResponse | None, longest_s: float) -> None:
     """A server that may be back soon is tried within 30 s, one that refuses less often; Retry-After comes on top."""

@@ -39,8 +39,7 @@ def _shown(token: str) -> Credentials:
 
 
 @pytest.mark.parametrize(
-    ("begin", "end"),
-    [("2026-01-02T03:04:05", "2049-12-31T23:59:59"), ("1999-01-02T03:04:05", "2050-01-01T00:00:00")],
+    ("begin", "end"), [("2026-01-02T03:04:05", "2049-12-31T23:59:59"), ("1999-01-02T03:04:05", "2050-01-01T00:00:00")]
 )
 def test_the_validity_of_a_certificate(begin: str, end: str) -> None:
     """Years before 2050 have two digits, later ones four (RFC 5280, section 4.1.2.5); PEM and DER give the same."""

@@ -96,8 +96,7 @@ def test_a_repetition_continues_its_series() -> None:
 
 
 @pytest.mark.parametrize(
-    "again",
-    [pod_event(SERIES_GAP_S + 1), pod_event(10, key=("u2", "GPUMemoryOverLimit")), pod_event(10, once=True)],
+    "again", [pod_event(SERIES_GAP_S + 1), pod_event(10, key=("u2", "GPUMemoryOverLimit")), pod_event(10, once=True)]
 )
 def test_another_occurrence_begins_a_series(again: object) -> None:
     """Too late, of another pod, or reported only once anyway."""

@@ -51,6 +51,11 @@ class NvmlWorld:
         self.drivers.append(NvmlDriver(layout_every_s=layout_every_s, windows=lambda: windows))
         return self.drivers[-1]
 
+    def read(self, *gpus: StubGpu, only: frozenset[str] | None = None, **more: object) -> DriverReading:
+        """What the latest driver (by default one that enumerates every time) reads once the stub shows these GPUs."""
+        self.show(*gpus, **more)
+        return (self.drivers[-1] if self.drivers else self.driver()).read(only)
+
     def calls(self, name: str | None = None) -> int:
         """How often a function was called since `forget_calls`, or all of them together."""
         return int(self.library.nvmlStubCalls(None if name is None else name.encode()))

@@ -1,35 +1,31 @@
 """What the NVML driver reads of cards, and with how many calls."""
 
+from dataclasses import replace
+
 import pynvml
 import pytest
 
 from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card, row, uses
-from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
 from watchdog import clock
-from watchdog.core.model import GapReason
-from watchdog.node.driver import DriverReading
+from watchdog.core.model import GapReason, Gpu
 
 COMPUTE, GRAPHICS, MPS = LISTS
 
 
 def test_a_node_is_read_as_it_is(world: NvmlWorld) -> None:
     """Cards, their memory with what is reserved, and who uses it: the numbers that everything else is based on."""
-    world.show(card("a", ghost(1, 3 * GIB), ghost(2, 2 * GIB), base=100 * MIB), card("b"), driver="560.35.03")
-    reading = world.driver().read()
+    reading = world.read(card("a", ghost(1, 3 * GIB), ghost(2, 2 * GIB), base=100 * MIB), card("b"), driver="560.35.03")
     assert (reading.driver, reading.blind, reading.gaps, reading.unseen) == ("560.35.03", False, (), frozenset())
     first, second = reading.gpus
-    assert (first.uuid, first.index, first.name, first.parent) == ("GPU-a", 0, "NVIDIA Stub", None)
-    assert (first.up, first.listed) == (True, True)
-    assert (first.total, first.reserved) == (40 * GIB, 512 * MIB)
-    assert first.used == 5 * GIB + 612 * MIB
-    assert (second.uuid, second.index, second.used) == ("GPU-b", 1, 512 * MIB)
-    assert uses(reading, "GPU-a") == {1: 3 * GIB, 2: 2 * GIB}
-    assert uses(reading, "GPU-b") == {}
+    idle = Gpu(uuid="GPU-b", index=1, name="NVIDIA Stub", total=40 * GIB, reserved=512 * MIB, used=512 * MIB)
+    assert (first, second) == (replace(idle, uuid="GPU-a", index=0, used=5 * GIB + 612 * MIB), idle)
+    assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: 3 * GIB, 2: 2 * GIB}, {})
 
 
 def test_a_node_without_gpus_is_not_blind(world: NvmlWorld) -> None:
     """A driver that answers "no GPU" has answered: nothing is unknown."""
-    reading = world.driver().read()
+    reading = world.read()
     assert (reading.gpus, reading.gaps, reading.blind) == ((), (), False)
 
 
@@ -39,7 +35,7 @@ def test_several_lists_are_united_by_their_maximum(world: NvmlWorld) -> None:
     An amount that is not available (2^64-1) is unknown, not 0; a process may use the whole card; and a card that uses
     less than its processes together is shown as it is.
     """
-    world.show(
+    reading = world.read(
         card(
             "a",
             ghost(1, 3 * GIB, lists=("compute", "graphics", "mps")),
@@ -55,153 +51,104 @@ def test_several_lists_are_united_by_their_maximum(world: NvmlWorld) -> None:
             used=GIB,
         )
     )
-    reading = world.driver().read()
     assert uses(reading, "GPU-a") == {1: 3 * GIB, 2: 4 * GIB, 3: 2 * GIB, 4: 40 * GIB, 5: 6 * GIB, 6: None, 7: 0}
     assert (row(reading, "GPU-a").listed, row(reading, "GPU-a").used) == (True, GIB)
 
 
 def test_who_is_an_mps_client(world: NvmlWorld) -> None:
     """Point 36: the driver's list of MPS clients is kept, of the last good listing where there is none now."""
-    node = (
+    cards = (
         card("a", ghost(1), ghost(2, lists=("compute", "mps")), ghost(3, lists=("mps",))),
-        mig_card("m", ghost(4, gi=1, ci=0), ghost(4, gi=2, ci=0, lists=("mps",))),
+        mig_card("m", ghost(4, gi=1, ci=0), ghost(5, gi=2, ci=0, lists=("mps",))),
     )
-    world.show(*node)
-    driver = world.driver(layout_every_s=3600.0)
-    assert clients(driver.read()) == {
-        ("GPU-a", 1): False,
-        ("GPU-a", 2): True,
-        ("GPU-a", 3): True,
-        ("MIG-m1", 4): False,
-        ("MIG-m2", 4): True,
-    }
-    world.show(*node, returns=(StubReturn(call=MPS, code=pynvml.NVML_ERROR_UNKNOWN, gpu="GPU-a"),))
-    assert {at: mps for at, mps in clients(driver.read()).items() if at[0] == "GPU-a"} == {
-        ("GPU-a", 1): None,
-        ("GPU-a", 2): True,
-        ("GPU-a", 3): True,
-    }
-    world.show(card("a", ghost(1)), returns=(StubReturn(call=MPS, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
-    assert clients(world.driver().read()) == {("GPU-a", 1): None}
 
+    def clients(code: int | None = None) -> dict[int, bool | None]:
+        returns = () if code is None else (StubReturn(call=MPS, code=code, gpu="GPU-a"),)
+        return {use.pid - PID: use.mps for use in world.read(*cards, returns=returns).uses}
 
-def clients(reading: DriverReading) -> dict[tuple[str, int], bool | None]:
-    """Of each process on each GPU, by its number, whether it is an MPS client."""
-    return {(use.gpu, use.pid - PID): use.mps for use in reading.uses}
+    elsewhere = {4: False, 5: True}
+    world.driver(layout_every_s=3600.0)
+    assert clients() == {1: False, 2: True, 3: True, **elsewhere}
+    assert clients(pynvml.NVML_ERROR_UNKNOWN) == {1: None, 2: True, 3: True, **elsewhere}
+    world.driver()
+    assert clients(pynvml.NVML_ERROR_NOT_SUPPORTED) == {1: None, 2: None, **elsewhere}
 
 
 def test_memory_that_no_process_holds_is_seen_to_move(world: NvmlWorld) -> None:
     """Equal process lists do not make an equal reading."""
-    world.show(card("a", ghost(1), base=0))
-    driver = world.driver(layout_every_s=3600.0)
-    before = row(driver.read(), "GPU-a").used
-    world.show(card("a", ghost(1), base=MIB))
-    after = row(driver.read(), "GPU-a").used
-    assert (before, after) == (GIB + 512 * MIB, GIB + 513 * MIB)
+    world.driver(layout_every_s=3600.0)
+    readings = [world.read(card("a", ghost(1), base=base)) for base in (0, MIB)]
+    assert [row(each, "GPU-a").used for each in readings] == [GIB + 512 * MIB, GIB + 513 * MIB]
 
 
 def test_a_unified_chip_has_no_memory_counter_and_that_is_no_gap(world: NvmlWorld) -> None:
     """GB10 and its like: the size is unknown, the processes are known."""
-    world.show(card("a", ghost(1, 300 * GIB), unified=True))
-    driver = world.driver()
     for _ in range(2):
-        reading = driver.read()
+        reading = world.read(card("a", ghost(1, 300 * GIB), unified=True))
         shown = row(reading, "GPU-a")
         assert (shown.total, shown.used, shown.reserved, shown.up, shown.listed) == (None, None, None, True, True)
-        assert uses(reading, "GPU-a") == {1: 300 * GIB}
-        assert reading.gaps == ()
+        assert (uses(reading, "GPU-a"), reading.gaps) == ({1: 300 * GIB}, ())
 
 
 def test_a_counter_that_was_there_and_is_gone_is_a_gap(world: NvmlWorld) -> None:
     """A card that gave its memory before and now has no counter has failed; that is no property of it."""
-    world.show(card("a"))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", unified=True))
-    reading = driver.read()
+    world.read(card("a"))
+    reading = world.read(card("a", unified=True))
     assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MEMORY, "GPU-a")]
     assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        ghost(-4_000_000),
-        ghost(2**22 - 4_000_000 + 1),
-        ghost(2**32 - 1 - 4_000_000),
-        ghost(1, 41 * GIB),
-        ghost(1, 2**63),
-    ],
+    [ghost(-PID), ghost(2**22 - PID + 1), ghost(2**32 - 1 - PID), ghost(1, 41 * GIB), ghost(1, 2**63)],
     ids=["pid 0", "pid above 2^22", "pid 4294967295", "more than the card", "2^63 bytes"],
 )
-def test_a_list_that_contradicts_itself_is_rejected_whole(world: NvmlWorld, wrong: object) -> None:
+def test_a_list_that_contradicts_itself_is_rejected_whole(world: NvmlWorld, wrong: StubProcess) -> None:
     """Law 3: unknown input never leads to enforcement. One impossible entry spoils its whole list."""
-    world.show(card("a", ghost(1, GIB), ghost(2, GIB)), card("b", ghost(9, GIB)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(3, 2 * GIB), wrong), card("b", ghost(9, 2 * GIB)))  # type: ignore[arg-type]
-    reading = driver.read()
-    assert [(gap.reason, gap.gpu, gap.what) for gap in reading.gaps] == [
-        (GapReason.CONTRADICTION, "GPU-a", "GPU-a processes")
-    ]
-    assert uses(reading, "GPU-a") == {1: None, 2: None}
+    world.read(card("a", ghost(1, GIB), ghost(2, GIB)), card("b", ghost(9, GIB)))
+    reading = world.read(card("a", ghost(3, 2 * GIB), wrong), card("b", ghost(9, 2 * GIB)))
+    (gap,) = reading.gaps
+    assert (gap.reason, gap.gpu, gap.what) == (GapReason.CONTRADICTION, "GPU-a", "GPU-a processes")
+    assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: None, 2: None}, {9: 2 * GIB})
     assert (row(reading, "GPU-a").listed, row(reading, "GPU-a").up) == (False, True)
-    assert uses(reading, "GPU-b") == {9: 2 * GIB}
     assert reading.unseen == frozenset()
-
-
-def test_a_contradicting_list_of_a_card_never_listed_leaves_it_unseen(world: NvmlWorld) -> None:
-    """Nothing of a rejected list counts as having been seen."""
-    world.show(card("a", ghost(-4_000_000), ghost(1)))
-    reading = world.driver().read()
-    assert (reading.uses, set(reading.unseen)) == ((), {"GPU-a"})
 
 
 def test_a_size_query_that_answers_success_hides_nobody(world: NvmlWorld) -> None:
     """SUCCESS on a size query is "no processes" to pynvml: the reading does not ask for a size."""
-    world.show(card("a", ghost(1)), size_query_succeeds=True)
-    driver = world.driver()
-    assert uses(driver.read(), "GPU-a") == {1: GIB}
+    assert uses(world.read(card("a", ghost(1)), size_query_succeeds=True), "GPU-a") == {1: GIB}
 
 
 def test_a_list_that_grows_between_two_calls_is_read_in_the_end(world: NvmlWorld) -> None:
     """More new processes than the buffer has room for raise in pynvml; here the list is asked for again."""
-    world.show(card("a", ghost(1)), grow_by=200, grow_calls=3)
     driver = world.driver()
     world.forget_calls()
-    reading = driver.read()
+    reading = world.read(card("a", ghost(1)), grow_by=200, grow_calls=3)
     assert len(reading.uses) == 1  # it has grown by nothing so far
     reading = driver.read()
-    assert reading.gaps == ()
-    assert len(reading.uses) >= 200
-    assert world.calls(COMPUTE) == 3
+    assert (reading.gaps, len(reading.uses) >= 200, world.calls(COMPUTE)) == ((), True, 3)
 
 
 def test_a_list_that_never_fits_is_a_gap_after_a_bounded_number_of_calls(world: NvmlWorld) -> None:
     """Every loop is bounded, that of a list which is always too long for its buffer too."""
-    world.show(card("a"), returns=(StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_INSUFFICIENT_SIZE),))
-    driver = world.driver()
-    reading = driver.read()
+    reading = world.read(card("a"), returns=(StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_INSUFFICIENT_SIZE),))
     assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
     assert world.calls(COMPUTE) <= 10
 
 
 def test_a_thousand_processes_are_read(world: NvmlWorld) -> None:
     """The buffer grows to what a crowded card needs, and is kept: the next reading is one call again."""
-    world.show(card("a", *(ghost(number, number) for number in range(1, 1001))))
-    driver = world.driver()
-    expected = {number: number for number in range(1, 1001)}
-    assert uses(driver.read(), "GPU-a") == expected
-    world.forget_calls()
-    assert uses(driver.read(), "GPU-a") == expected
-    assert world.calls(COMPUTE) == 1
+    crowded = card("a", *(ghost(number, number) for number in range(1, 1001)))
+    for calls in (2, 1):
+        world.forget_calls()
+        assert uses(world.read(crowded), "GPU-a") == {number: number for number in range(1, 1001)}
+        assert world.calls(COMPUTE) == calls
 
 
 def test_a_steady_reading_makes_no_call_too_many(world: NvmlWorld) -> None:
     """Each list holds the driver's lock for milliseconds: one call a list, one counter a card, and nothing else."""
-    world.show(card("a", ghost(1)), card("b"), mig_card("c", ghost(2, gi=1, ci=0)))
     driver = world.driver(layout_every_s=3600.0)
-    driver.read()
+    world.read(card("a", ghost(1)), card("b"), mig_card("c", ghost(2, gi=1, ci=0)))
     world.forget_calls()
     reading = driver.read()
     assert (len(reading.gpus), reading.gaps) == (4, ())
@@ -226,30 +173,17 @@ def test_a_list_that_a_card_does_not_have_is_asked_for_once(world: NvmlWorld) ->
 
 def test_a_list_that_has_answered_cannot_become_unsupported(world: NvmlWorld) -> None:
     """A graphics client must not vanish behind a sudden "not supported"."""
-    world.show(card("a", ghost(1, lists=("graphics",))))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a"), returns=(StubReturn(call=GRAPHICS, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
-    reading = driver.read()
+    world.read(card("a", ghost(1, lists=("graphics",))))
+    reading = world.read(card("a"), returns=(StubReturn(call=GRAPHICS, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
     assert (uses(reading, "GPU-a"), row(reading, "GPU-a").listed) == ({1: None}, False)
-    assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
-
-
-def test_without_a_compute_list_nothing_is_known(world: NvmlWorld) -> None:
-    """A card that has no compute list is unseen, not empty."""
-    world.show(card("a"), returns=(StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_NOT_SUPPORTED),))
-    reading = world.driver().read()
-    assert (row(reading, "GPU-a").listed, set(reading.unseen)) == (False, {"GPU-a"})
     assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESSES]
 
 
 def test_a_new_error_brings_the_enumeration_forward(world: NvmlWorld) -> None:
     """A card in trouble is looked up again at once, and then only at the slow beat again."""
-    world.show(card("a"), card("b"))
     driver = world.driver(layout_every_s=3600.0)
-    driver.read()
-    world.show(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
-    driver.read()
+    world.read(card("a"))
+    world.read(card("a"), returns=(StubReturn(call=COMPUTE, code=10),))
     world.forget_calls()
     for _ in range(3):
         driver.read()
@@ -258,12 +192,11 @@ def test_a_new_error_brings_the_enumeration_forward(world: NvmlWorld) -> None:
 
 def test_a_reading_of_some_rows_is_fresh_and_leaves_the_others_alone(world: NvmlWorld) -> None:
     """Point 22: before an action the victim's use is read again; nothing remembered stands in for it."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(1, 5 * GIB), ghost(3, GIB)), card("b", ghost(2, 5 * GIB)))
+    world.read(card("a", ghost(1)), card("b", ghost(2)))
     world.forget_calls()
-    reading = driver.read(frozenset({"GPU-a"}))
+    reading = world.read(
+        card("a", ghost(1, 5 * GIB), ghost(3, GIB)), card("b", ghost(2, 5 * GIB)), only=frozenset({"GPU-a"})
+    )
     assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a"]
     assert uses(reading, "GPU-a") == {1: 5 * GIB, 3: GIB}
     assert [world.calls(name) for name in LISTS] == [1, 1, 1]
@@ -272,33 +205,27 @@ def test_a_reading_of_some_rows_is_fresh_and_leaves_the_others_alone(world: Nvml
 
 def test_a_last_look_that_fails_is_no_blindness(world: NvmlWorld) -> None:
     """One card that fails the last look proves nothing about NVML as a whole; its row is unlisted, so spared."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=1, gpu="GPU-a"),))
-    reading = driver.read(frozenset({"GPU-a"}))
+    world.read(card("a", ghost(1)), card("b", ghost(2)))
+    failing = (StubReturn(call="*", code=1, gpu="GPU-a"),)
+    reading = world.read(card("a", ghost(1)), card("b", ghost(2)), returns=failing, only=frozenset({"GPU-a"}))
     assert (reading.blind, row(reading, "GPU-a").listed, uses(reading, "GPU-a")) == (False, False, {1: None})
 
 
 def test_a_last_look_after_an_error_has_a_new_handle(world: NvmlWorld) -> None:
     """The last look enumerates nothing, and still does not go on with a handle that failed."""
-    world.show(card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0)))
-    driver = world.driver(layout_every_s=3600.0)
-    driver.read()
-    world.show(card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0)), handle_epoch=1)
-    both = frozenset({"GPU-a", "MIG-m1"})
-    assert driver.read(both).gaps
-    reading = driver.read(both)
+    node, both = (card("a", ghost(1)), mig_card("m", ghost(2, gi=1, ci=0))), frozenset({"GPU-a", "MIG-m1"})
+    world.driver(layout_every_s=3600.0)
+    world.read(*node)
+    assert world.read(*node, handle_epoch=1, only=both).gaps
+    reading = world.read(*node, handle_epoch=1, only=both)
     assert (reading.gaps, uses(reading, "GPU-a"), uses(reading, "MIG-m1")) == ((), {1: GIB}, {2: GIB})
     assert row(reading, "MIG-m1").used == GIB
 
 
 def test_a_last_look_at_a_row_that_is_not_there_is_a_gap(world: NvmlWorld) -> None:
     """A last look that finds nothing must not read as "uses nothing"."""
-    world.show(card("a", ghost(1)))
-    driver = world.driver()
-    driver.read()
-    reading = driver.read(frozenset({"GPU-x"}))
+    world.read(card("a", ghost(1)))
+    reading = world.read(card("a", ghost(1)), only=frozenset({"GPU-x"}))
     assert (reading.gpus, [gap.gpu for gap in reading.gaps]) == ((), ["GPU-x"])
 
 

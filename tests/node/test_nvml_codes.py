@@ -100,9 +100,8 @@ def test_each_code_of_each_call_about_instances(world: NvmlWorld, call: str, fre
 @pytest.mark.parametrize("code", CODES)
 def test_each_code_of_a_new_handle(world: NvmlWorld, code: int) -> None:
     """A device that had an error gets its new handle by UUID; that can fail too."""
-    world.show(*NODE)
     driver = world.driver(layout_every_s=3600.0)
-    healthy = driver.read()
+    healthy = world.read(*NODE)
     world.show(*NODE, returns=(StubReturn(call="*", code=code, gpu="GPU-a"),))
     for _ in range(2):
         reading = driver.read()
@@ -120,8 +119,7 @@ def test_each_code_of_a_new_handle(world: NvmlWorld, code: int) -> None:
 def test_each_code_of_a_profile(world: NvmlWorld, code: int) -> None:
     """A MIG device of which neither name nor attributes can be read has no profile, and its processes are known."""
     calls = ("nvmlDeviceGetName", "nvmlDeviceGetAttributes_v2")
-    world.show(*NODE, returns=tuple(StubReturn(call=call, code=code, gpu="MIG-m1") for call in calls))
-    reading = world.driver().read()
+    reading = world.read(*NODE, returns=tuple(StubReturn(call=call, code=code, gpu="MIG-m1") for call in calls))
     assert {gpu.uuid: gpu.profile for gpu in reading.gpus} == {
         "GPU-a": None,
         "GPU-b": None,
@@ -138,8 +136,7 @@ def test_each_code_of_a_profile(world: NvmlWorld, code: int) -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_each_code_of_each_call_about_the_node(world: NvmlWorld, call: str, code: int) -> None:
     """A start without the number of GPUs is blind: nothing is known, and one gap says why and what to do."""
-    world.show(*NODE, returns=(StubReturn(call=call, code=code),))
-    reading = world.driver().read()
+    reading = world.read(*NODE, returns=(StubReturn(call=call, code=code),))
     assert (reading.blind, reading.gpus, reading.uses) == (True, (), ())
     assert [gap.what for gap in reading.gaps] == ["NVML"]
     assert f"(code {code})" in str(reading.gaps[0].problem)

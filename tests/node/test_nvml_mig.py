@@ -17,8 +17,7 @@ MONITOR = "NVIDIA_MIG_MONITOR_DEVICES=all"
 
 def test_instances_are_rows_and_their_card_is_a_parent(world: NvmlWorld) -> None:
     """MIG indices have holes (NOT_FOUND is not the end), and each process belongs to the row of its instance."""
-    world.show(card("a"), mig_card("m", ghost(1, 3 * GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
-    reading = world.driver().read()
+    reading = world.read(card("a"), mig_card("m", ghost(1, 3 * GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
     assert reading.gaps == ()
     assert reading.parents == (MigParent(uuid="GPU-m", index=1, name="NVIDIA Stub"),)
     assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a", "MIG-m1", "MIG-m2"]
@@ -31,8 +30,9 @@ def test_instances_are_rows_and_their_card_is_a_parent(world: NvmlWorld) -> None
 def test_one_process_in_two_instances_is_counted_in_each(world: NvmlWorld) -> None:
     """Point 9: the maximum is per (PID, GPU instance, compute instance), not per PID."""
     lists = ("compute", "graphics")
-    world.show(mig_card("m", ghost(1, 3 * GIB, gi=1, ci=0, lists=lists), ghost(1, GIB, gi=2, ci=0, lists=lists)))
-    reading = world.driver().read()
+    reading = world.read(
+        mig_card("m", ghost(1, 3 * GIB, gi=1, ci=0, lists=lists), ghost(1, GIB, gi=2, ci=0, lists=lists))
+    )
     assert (uses(reading, "MIG-m1"), uses(reading, "MIG-m2")) == ({1: 3 * GIB}, {1: GIB})
 
 
@@ -41,8 +41,7 @@ def test_compute_instances_of_one_gpu_instance_are_rows_of_their_own(world: Nvml
     migs = tuple(
         StubMig(uuid=f"MIG-{ci}", slot=ci, gi=5, ci=ci, profile="1c.2g.10gb", total=10 * GIB) for ci in range(2)
     )
-    world.show(mig_card("m", ghost(1, GIB, gi=5, ci=0), ghost(2, 2 * GIB, gi=5, ci=1), migs=migs))
-    reading = world.driver().read()
+    reading = world.read(mig_card("m", ghost(1, GIB, gi=5, ci=0), ghost(2, 2 * GIB, gi=5, ci=1), migs=migs))
     assert (uses(reading, "MIG-0"), uses(reading, "MIG-1")) == ({1: GIB}, {2: 2 * GIB})
     assert [gpu.used for gpu in reading.gpus] == [3 * GIB, 3 * GIB]
     assert [gpu.profile for gpu in reading.gpus] == ["1c.2g.10gb", "1c.2g.10gb"]
@@ -95,13 +94,13 @@ def test_a_process_in_an_unknown_instance_is_a_gap_and_is_not_used(world: NvmlWo
 def test_a_new_instance_is_found_as_soon_as_a_process_is_in_it(world: NvmlWorld) -> None:
     """The slow beat of the enumeration must not hide a new tenant."""
     before = mig_card("m", ghost(1, GIB, gi=1, ci=0))
-    world.show(before)
-    driver = world.driver(layout_every_s=3600.0)
-    driver.read()
+    world.driver(layout_every_s=3600.0)
+    world.read(before)
     new = StubMig(uuid="MIG-new", slot=5, gi=7, ci=0, total=5 * GIB)
-    world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 2 * GIB, gi=7, ci=0), migs=(*before.migs, new)))
     world.forget_calls()
-    reading = driver.read()
+    reading = world.read(
+        mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 2 * GIB, gi=7, ci=0), migs=(*before.migs, new))
+    )
     assert (reading.gaps, uses(reading, "MIG-new")) == ((), {2: 2 * GIB})
     assert (row(reading, "MIG-new").total, row(reading, "MIG-new").used) == (5 * GIB, 2 * GIB)
     assert world.calls(COMPUTE) == 1
@@ -110,30 +109,24 @@ def test_a_new_instance_is_found_as_soon_as_a_process_is_in_it(world: NvmlWorld)
 def test_an_instance_that_is_destroyed_is_no_row_any_more(world: NvmlWorld) -> None:
     """Its processes are gone with it: an instance in use cannot be destroyed."""
     before = mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0))
-    world.show(before)
-    driver = world.driver()
-    driver.read()
-    world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), migs=before.migs[:1]))
-    reading = driver.read()
+    world.read(before)
+    reading = world.read(mig_card("m", ghost(1, GIB, gi=1, ci=0), migs=before.migs[:1]))
     assert ([gpu.uuid for gpu in reading.gpus], uses(reading, "MIG-m1")) == (["MIG-m1"], {1: GIB})
     assert reading.gaps == ()
 
 
 def test_mig_ids_on_a_card_without_mig_contradict(world: NvmlWorld) -> None:
     """Instance ids on a card without instances are a sign of entries read with the wrong layout."""
-    world.show(card("a", ghost(1, GIB), ghost(2, GIB, gi=1, ci=0)))
-    reading = world.driver().read()
+    reading = world.read(card("a", ghost(1, GIB), ghost(2, GIB, gi=1, ci=0)))
     assert (reading.uses, set(reading.unseen)) == ((), {"GPU-a"})
     assert [gap.reason for gap in reading.gaps] == [GapReason.CONTRADICTION]
 
 
 def test_a_card_put_into_mig_mode_is_noticed_by_its_processes(world: NvmlWorld) -> None:
     """The layout is looked at again before the ids are called a contradiction."""
-    world.show(card("a", ghost(1), mig_mode=False))
-    driver = world.driver(layout_every_s=3600.0)
-    driver.read()
-    world.show(mig_card("a", ghost(2, GIB, gi=2, ci=0)))
-    reading = driver.read()
+    world.driver(layout_every_s=3600.0)
+    world.read(card("a", ghost(1), mig_mode=False))
+    reading = world.read(mig_card("a", ghost(2, GIB, gi=2, ci=0)))
     assert (reading.gaps, uses(reading, "MIG-a2")) == ((), {2: GIB})
     assert reading.parents == (MigParent(uuid="GPU-a", index=0, name="NVIDIA Stub"),)
     assert [gpu.uuid for gpu in reading.gpus] == ["MIG-a1", "MIG-a2"]
@@ -142,12 +135,11 @@ def test_a_card_put_into_mig_mode_is_noticed_by_its_processes(world: NvmlWorld) 
 @pytest.mark.parametrize("call", [BY_INDEX, COMPUTE, "nvmlDeviceGetMemoryInfo_v2"])
 def test_missing_permission_names_what_to_set(world: NvmlWorld, call: str) -> None:
     """Without the monitor capability MIG answers NO_PERMISSION: the gap names the remedy, the other cards go on."""
-    world.show(
+    reading = world.read(
         card("a", ghost(9)),
         mig_card("m", ghost(1, GIB, gi=1, ci=0)),
         returns=tuple(StubReturn(call=call, code=NO_PERMISSION, gpu=gpu) for gpu in ("GPU-m", "MIG-m1", "MIG-m2")),
     )
-    reading = world.driver().read()
     assert reading.gaps
     assert all(MONITOR in str(gap.problem) for gap in reading.gaps)
     assert {gap.reason for gap in reading.gaps} == {GapReason.MEMORY if "Memory" in call else GapReason.MIG}
@@ -159,12 +151,11 @@ def test_missing_permission_names_what_to_set(world: NvmlWorld, call: str) -> No
 def test_a_card_whose_instances_and_processes_are_both_hidden_is_unseen(world: NvmlWorld) -> None:
     """A card in MIG mode has no row of its own; what runs on it is unknown all the same."""
     calls = (BY_INDEX, COMPUTE)
-    world.show(
+    reading = world.read(
         card("a"),
         mig_card("m"),
         returns=tuple(StubReturn(call=call, code=NO_PERMISSION, gpu="GPU-m") for call in calls),
     )
-    reading = world.driver().read()
     assert ([gpu.uuid for gpu in reading.gpus], set(reading.unseen)) == (["GPU-a"], {"GPU-m"})
 
 
@@ -174,12 +165,9 @@ def test_a_card_whose_instances_and_processes_are_both_hidden_is_unseen(world: N
 def test_an_enumeration_that_fails_keeps_the_rows_it_had(world: NvmlWorld, call: str) -> None:
     """An instance is dropped when NVML says that it is not there, not when NVML fails to say."""
     shown = mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0))
-    world.show(shown)
-    driver = world.driver()
-    driver.read()
+    world.read(shown)
     broken = tuple(StubReturn(call=call, code=pynvml.NVML_ERROR_TIMEOUT, gpu=gpu) for gpu in ("GPU-m", "MIG-m2"))
-    world.show(shown, returns=broken)
-    reading = driver.read()
+    reading = world.read(shown, returns=broken)
     assert (uses(reading, "MIG-m1"), uses(reading, "MIG-m2")) == ({1: GIB}, {2: GIB})
     assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MIG, "GPU-m")]
     assert call.removesuffix("_v2") in str(reading.gaps[0].problem)
@@ -188,28 +176,25 @@ def test_an_enumeration_that_fails_keeps_the_rows_it_had(world: NvmlWorld, call:
 def test_a_null_handle_of_an_instance_is_never_passed_on(world: NvmlWorld) -> None:
     """The world counts null handles at its end; the other instance goes on."""
     shown = mig_card("m", ghost(1, GIB, gi=1, ci=0))
-    world.show(replace(shown, migs=(shown.migs[0], replace(shown.migs[1], null_handle=True))))
-    reading = world.driver().read()
+    reading = world.read(replace(shown, migs=(shown.migs[0], replace(shown.migs[1], null_handle=True))))
     assert (uses(reading, "MIG-m1"), [gpu.uuid for gpu in reading.gpus]) == ({1: GIB}, ["MIG-m1"])
     assert "null handle" in str(reading.gaps[0].problem)
 
 
 def test_an_instance_with_more_than_it_has_contradicts(world: NvmlWorld) -> None:
     """The size that counts is the instance's own; the parent has one list, so all of its rows are unlisted."""
-    world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 6 * GIB, gi=2, ci=0)))
-    reading = world.driver().read()
+    reading = world.read(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 6 * GIB, gi=2, ci=0)))
     assert (reading.uses, set(reading.unseen)) == ((), {"MIG-m1", "MIG-m2"})
     assert [gap.reason for gap in reading.gaps] == [GapReason.CONTRADICTION]
 
 
 def test_a_reading_of_one_instance_leaves_its_neighbours_alone(world: NvmlWorld) -> None:
     """Point 22: the last look is at the victim's row."""
-    world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
-    driver = world.driver()
-    driver.read()
-    world.show(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 3 * GIB, gi=2, ci=0)))
+    world.read(mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, GIB, gi=2, ci=0)))
     world.forget_calls()
-    reading = driver.read(frozenset({"MIG-m2"}))
+    reading = world.read(
+        mig_card("m", ghost(1, GIB, gi=1, ci=0), ghost(2, 3 * GIB, gi=2, ci=0)), only=frozenset({"MIG-m2"})
+    )
     assert ([gpu.uuid for gpu in reading.gpus], uses(reading, "MIG-m2")) == (["MIG-m2"], {2: 3 * GIB})
     assert (len(reading.uses), world.calls("nvmlDeviceGetMemoryInfo_v2"), world.calls(COMPUTE)) == (1, 1, 1)
 
@@ -217,11 +202,7 @@ def test_a_reading_of_one_instance_leaves_its_neighbours_alone(world: NvmlWorld)
 def test_a_card_in_another_mode_is_asked_again_which_lists_it_has(world: NvmlWorld) -> None:
     """A list that answered before MIG mode may not be there in it, and the other way round; neither is a gap."""
     graphics = (StubReturn(call=LISTS[1], code=pynvml.NVML_ERROR_NOT_SUPPORTED),)
-    world.show(card("a", ghost(1, lists=("graphics",))))
-    driver = world.driver()
-    driver.read()
-    world.show(mig_card("a", ghost(2, gi=1, ci=0)), returns=graphics)
-    reading = driver.read()
+    world.read(card("a", ghost(1, lists=("graphics",))))
+    reading = world.read(mig_card("a", ghost(2, gi=1, ci=0)), returns=graphics)
     assert (reading.gaps, uses(reading, "MIG-a1")) == ((), {2: GIB})
-    world.show(card("a", ghost(1, lists=("graphics",))))
-    assert uses(driver.read(), "GPU-a") == {1: GIB}
+    assert uses(world.read(card("a", ghost(1, lists=("graphics",)))), "GPU-a") == {1: GIB}

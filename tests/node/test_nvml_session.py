@@ -30,9 +30,8 @@ def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
     world: NvmlWorld, code: int, remedy: str
 ) -> None:
     """Law 3: unknown input never leads to enforcement. Rows stay, down and unlisted, and come back as they were."""
-    world.show(*NODE)
     driver = world.driver()
-    healthy = driver.read()
+    healthy = world.read(*NODE)
     world.show(*NODE, returns=all_fail(code))
     for _ in range(2):
         reading = driver.read()
@@ -52,61 +51,47 @@ def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
 
 def test_cards_that_all_say_that_nvml_is_gone_are_blindness(world: NvmlWorld) -> None:
     """A driver that counts its cards and then knows none of them has not answered."""
-    world.show(*NODE, returns=(StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=NOT_LOADED),))
-    reading = world.driver().read()
+    reading = world.read(*NODE, returns=(StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=NOT_LOADED),))
     assert (reading.blind, [gap.reason for gap in reading.gaps]) == (True, [GapReason.NVML_UNAVAILABLE])
 
 
 def test_a_row_that_was_never_listed_is_unseen_while_nvml_is_gone(world: NvmlWorld) -> None:
     """What was not known before does not become known by the driver's absence."""
-    world.show(*NODE, returns=(StubReturn(call=LISTS[0], code=UNKNOWN, gpu="GPU-a"),))
-    driver = world.driver()
-    assert set(driver.read().unseen) == {"GPU-a"}
-    world.show(*NODE, returns=all_fail(NOT_LOADED))
-    assert set(driver.read().unseen) == {"GPU-a"}
+    failing = (StubReturn(call=LISTS[0], code=UNKNOWN, gpu="GPU-a"),)
+    assert set(world.read(*NODE, returns=failing).unseen) == {"GPU-a"}
+    assert set(world.read(*NODE, returns=all_fail(NOT_LOADED)).unseen) == {"GPU-a"}
 
 
 def test_a_driver_that_comes_back_in_another_version_needs_a_new_process(world: NvmlWorld) -> None:
     """The old library stays mapped after nvmlShutdown: no reading of this process can succeed again."""
-    world.show(*NODE)
     driver = world.driver()
-    driver.read()
-    world.show(*NODE, returns=all_fail(NOT_LOADED))
-    for _ in range(20):
-        driver.read()
-    assert not driver.needs_new_process  # it is being exchanged
-    world.show(*NODE, returns=all_fail(MISMATCH))
-    driver.read()
-    driver.read()
-    assert not driver.needs_new_process
+    world.read(*NODE)
+    for code, times in ((NOT_LOADED, 20), (MISMATCH, 2)):  # it is being exchanged
+        for _ in range(times):
+            world.read(*NODE, returns=all_fail(code))
+        assert not driver.needs_new_process
     reading = driver.read()
     reason = driver.needs_new_process or ""
     assert "another version" in reason
     assert reason in str(reading.gaps[0].problem)
-    world.show(*NODE)
-    driver.read()
+    world.read(*NODE)
     assert not driver.needs_new_process
 
 
 def test_devices_that_were_taken_away_need_a_new_process(world: NvmlWorld) -> None:
     """`systemctl daemon-reload` can take the devices from a running container: only a new one gets them back."""
-    world.show(*NODE)
     driver = world.driver()
-    driver.read()
-    world.show(*NODE, returns=all_fail(UNKNOWN))
-    for _ in range(9):
-        driver.read()
-    assert not driver.needs_new_process
-    driver.read()
-    assert "have been removed" in (driver.needs_new_process or "")
+    world.read(*NODE)
+    for times in range(1, 11):
+        world.read(*NODE, returns=all_fail(UNKNOWN))
+        assert ("have been removed" in (driver.needs_new_process or "")) is (times == 10)
 
 
 def test_a_node_that_never_answered_needs_no_new_process(world: NvmlWorld) -> None:
     """A process that starts without devices would only start again and again."""
-    world.show(*NODE, returns=all_fail(UNKNOWN))
     driver = world.driver()
     for _ in range(20):
-        driver.read()
+        world.read(*NODE, returns=all_fail(UNKNOWN))
     assert driver.needs_new_process is None
 
 
@@ -114,30 +99,21 @@ def test_lists_that_a_card_lacked_are_asked_for_again_in_a_new_session(world: Nv
     """A newer driver may have the list that the old one had not."""
     lacking = (StubReturn(call=LISTS[2], code=pynvml.NVML_ERROR_NOT_SUPPORTED),)
     node = card("a", ghost(1), ghost(5, lists=("mps",)))
-    world.show(node, returns=lacking)
-    driver = world.driver()
-    assert uses(driver.read(), "GPU-a") == {1: GIB}
-    world.show(node, returns=all_fail(NOT_LOADED))
-    driver.read()
-    world.show(node)
-    assert uses(driver.read(), "GPU-a") == {1: GIB, 5: GIB}
-    world.show(node, returns=all_fail(NOT_LOADED))
-    driver.read()
-    world.show(node, returns=lacking)  # nor does the new one have to have what the old one had
-    reading = driver.read()
+    assert uses(world.read(node, returns=lacking), "GPU-a") == {1: GIB}
+    world.read(node, returns=all_fail(NOT_LOADED))
+    assert uses(world.read(node), "GPU-a") == {1: GIB, 5: GIB}
+    world.read(node, returns=all_fail(NOT_LOADED))
+    reading = world.read(node, returns=lacking)
     assert (reading.gaps, uses(reading, "GPU-a")) == ((), {1: GIB})
 
 
 def test_a_silent_driver_is_not_initialised_with_every_reading(world: NvmlWorld) -> None:
     """To open NVML touches every card: in vain, each second, it would be a load on the node."""
-    world.show(card("a"))
-    driver = world.driver()
-    driver.read()
+    world.read(card("a"))
     calls = ("nvmlDeviceGetMemoryInfo_v2", LISTS[0])
     timeouts = tuple(StubReturn(call=call, code=pynvml.NVML_ERROR_TIMEOUT) for call in calls)
-    world.show(card("a"), returns=timeouts)
     world.forget_calls()
-    readings = [driver.read() for _ in range(10)]
+    readings = [world.read(card("a"), returns=timeouts) for _ in range(10)]
     assert all(reading.blind for reading in readings)
     assert 1 <= world.calls("nvmlInitWithFlags") <= 2
     assert {gap.what for gap in readings[0].gaps} == {"NVML", "GPU-a memory", "GPU-a processes"}
@@ -145,21 +121,17 @@ def test_a_silent_driver_is_not_initialised_with_every_reading(world: NvmlWorld)
 
 def test_the_count_may_fail_while_known_cards_answer(world: NvmlWorld) -> None:
     """Cards are addressed by UUID, so those that are known are read on; the gap says what failed."""
-    world.show(*NODE)
-    driver = world.driver()
-    healthy = driver.read()
-    world.show(*NODE, returns=(StubReturn(call="nvmlDeviceGetCount_v2", code=pynvml.NVML_ERROR_TIMEOUT),))
-    reading = driver.read()
+    healthy = world.read(*NODE)
+    reading = world.read(*NODE, returns=(StubReturn(call="nvmlDeviceGetCount_v2", code=pynvml.NVML_ERROR_TIMEOUT),))
     assert (reading.blind, reading.uses, reading.gpus) == (False, healthy.uses, healthy.gpus)
     assert [gap.what for gap in reading.gaps] == ["GPU count"]
 
 
 def test_a_node_whose_only_card_is_lost_is_not_blind(world: NvmlWorld) -> None:
     """NVML answers: it says that the card is lost."""
-    world.show(card("a", ghost(1)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(1)), returns=(StubReturn(call="*", code=pynvml.NVML_ERROR_GPU_IS_LOST, gpu="GPU-a"),))
-    reading = driver.read()
+    world.read(card("a", ghost(1)))
+    reading = world.read(
+        card("a", ghost(1)), returns=(StubReturn(call="*", code=pynvml.NVML_ERROR_GPU_IS_LOST, gpu="GPU-a"),)
+    )
     assert (reading.blind, row(reading, "GPU-a").up) == (False, False)
     assert {gap.reason for gap in reading.gaps} == {GapReason.GPU_LOST}

@@ -12,9 +12,8 @@ COMPUTE, GRAPHICS, MPS = LISTS
 
 def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld) -> None:
     """Law 3: unknown input never leads to enforcement. Old bytes are not shown, old processes not forgotten."""
-    world.show(card("a", ghost(1, 3 * GIB), ghost(2, GIB)), card("b", ghost(3)))
     driver = world.driver()
-    driver.read()
+    world.read(card("a", ghost(1, 3 * GIB), ghost(2, GIB)), card("b", ghost(3)))
     broken = (StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_TIMEOUT, gpu="GPU-a"),)
     for _ in range(3):
         world.show(card("a", ghost(1, 9 * GIB)), card("b", ghost(3)), returns=broken)
@@ -25,24 +24,21 @@ def test_processes_known_before_are_carried_over_with_no_number(world: NvmlWorld
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.PROCESSES, "GPU-a")]
         assert COMPUTE in str(reading.gaps[0].problem)
         assert reading.unseen == frozenset()
-    world.show(card("a", ghost(1, 9 * GIB)), card("b", ghost(3)))
-    assert uses(driver.read(), "GPU-a") == {1: 9 * GIB}
+    assert uses(world.read(card("a", ghost(1, 9 * GIB)), card("b", ghost(3))), "GPU-a") == {1: 9 * GIB}
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED])
 def test_a_lost_gpu_is_down_and_the_others_go_on(world: NvmlWorld, code: int) -> None:
     """One lost GPU must not end the cycle for the others; it runs nothing, so it hides nothing either."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),))
-    driver = world.driver()
-    reading = driver.read()
+    reading = world.read(
+        card("a", ghost(1)), card("b", ghost(2)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),)
+    )
     assert [(gap.reason, gap.what) for gap in reading.gaps] == [(GapReason.GPU_LOST, "GPU at index 0")]
     assert ([gpu.uuid for gpu in reading.gpus], reading.unseen) == (["GPU-b"], frozenset())
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver.read()
-    world.show(
+    world.read(card("a", ghost(1)), card("b", ghost(2)))
+    reading = world.read(
         card("a", ghost(1)), card("b", ghost(2, 2 * GIB)), returns=(StubReturn(call="*", code=code, gpu="GPU-a"),)
     )
-    reading = driver.read()
     assert (row(reading, "GPU-a").up, row(reading, "GPU-a").listed, row(reading, "GPU-b").up) == (False, False, True)
     assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
     assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: None}, {2: 2 * GIB})
@@ -53,20 +49,16 @@ def test_a_lost_gpu_is_down_and_the_others_go_on(world: NvmlWorld, code: int) ->
 def test_a_lost_gpu_is_not_asked_further_and_is_never_unseen(world: NvmlWorld, code: int) -> None:
     """A lost card runs nothing, and calls about it can be slow: the first such answer ends its turn."""
     lost = (StubReturn(call="nvmlDeviceGetMemoryInfo_v2", code=code, gpu="GPU-a"),)
-    world.show(card("a", ghost(1)), card("b", ghost(2)), returns=lost)
-    reading = world.driver().read()
+    reading = world.read(card("a", ghost(1)), card("b", ghost(2)), returns=lost)
     assert (world.calls(COMPUTE), reading.unseen, uses(reading, "GPU-b")) == (1, frozenset(), {2: GIB})
     assert (row(reading, "GPU-a").up, row(reading, "GPU-a").listed) == (False, False)
 
 
 def test_an_unknown_error_of_one_call_makes_a_gpu_down(world: NvmlWorld) -> None:
     """NVML says "unknown error" of cards that have failed as a whole; the processes known before stay known."""
-    world.show(card("a", ghost(1)), card("b"))
-    driver = world.driver()
-    driver.read()
+    world.read(card("a", ghost(1)), card("b"))
     unknown = (StubReturn(call=COMPUTE, code=pynvml.NVML_ERROR_UNKNOWN, gpu="GPU-a"),)
-    world.show(card("a", ghost(1)), card("b"), returns=unknown)
-    reading = driver.read()
+    reading = world.read(card("a", ghost(1)), card("b"), returns=unknown)
     assert (row(reading, "GPU-a").up, row(reading, "GPU-b").up) == (False, True)
     assert row(reading, "GPU-a").used == GIB + 512 * MIB
     assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.GPU_ERROR, "GPU-a")]
@@ -77,8 +69,7 @@ def test_a_card_that_vanishes_before_it_was_ever_listed_hides_nobody(world: Nvml
     world.show(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
     driver = world.driver()
     assert set(driver.read().unseen) == {"GPU-a"}
-    world.show(card("b"))
-    reading = driver.read()
+    reading = world.read(card("b"))
     assert (row(reading, "GPU-a").up, reading.unseen) == (False, frozenset())
 
 
@@ -95,8 +86,7 @@ def test_a_card_that_cannot_be_identified_is_unseen(
     world: NvmlWorld, nameless: StubGpu, returns: tuple[StubReturn, ...]
 ) -> None:
     """It is no row, which could be mistaken for another one, and something may run on it; the others go on."""
-    world.show(nameless, card("b", ghost(2)), returns=returns)
-    reading = world.driver().read()
+    reading = world.read(nameless, card("b", ghost(2)), returns=returns)
     assert ([gpu.uuid for gpu in reading.gpus], set(reading.unseen)) == (["GPU-b"], {"GPU at index 0"})
     assert [(gap.reason, gap.what) for gap in reading.gaps] == [(GapReason.GPU_ERROR, "GPU at index 0")]
     assert uses(reading, "GPU-b") == {2: GIB}
@@ -104,77 +94,61 @@ def test_a_card_that_cannot_be_identified_is_unseen(
 
 def test_a_null_handle_of_a_known_card_is_never_passed_on(world: NvmlWorld) -> None:
     """A null handle has crashed other tools; the world counts them at its end."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(1), null_handle=True), card("b", ghost(2)))
-    reading = driver.read()
+    world.read(card("a", ghost(1)), card("b", ghost(2)))
+    reading = world.read(card("a", ghost(1), null_handle=True), card("b", ghost(2)))
     assert (uses(reading, "GPU-a"), row(reading, "GPU-a").up) == ({1: None}, False)
 
 
 def test_a_stale_handle_is_replaced_after_one_failed_reading(world: NvmlWorld) -> None:
     """Handles are cached, and after an error a device gets a new one, by its UUID."""
-    world.show(card("a", ghost(1)))
-    driver = world.driver(layout_every_s=3600.0)
-    driver.read()
-    world.show(card("a", ghost(1)), handle_epoch=1)
-    assert {gap.what for gap in driver.read().gaps} == {"NVML", "GPU-a memory", "GPU-a processes"}
-    reading = driver.read()
+    world.driver(layout_every_s=3600.0)
+    _, stale, reading = (world.read(card("a", ghost(1)), handle_epoch=epoch) for epoch in (0, 1, 1))
+    assert {gap.what for gap in stale.gaps} == {"NVML", "GPU-a memory", "GPU-a processes"}
     assert (reading.gaps, uses(reading, "GPU-a")) == ((), {1: GIB})
 
 
 def test_an_added_card_is_noticed(world: NvmlWorld) -> None:
     """A card that comes later is a row like the others, at the next enumeration."""
-    world.show(card("a"))
-    driver = world.driver()
-    driver.read()
-    world.show(card("b", ghost(2)), card("a"))
-    reading = driver.read()
+    world.read(card("a"))
+    reading = world.read(card("b", ghost(2)), card("a"))
     assert [(gpu.uuid, gpu.index) for gpu in reading.gpus] == [("GPU-b", 0), ("GPU-a", 1)]
     assert uses(reading, "GPU-b") == {2: GIB}
 
 
 def test_a_vanished_card_stays_as_one_that_is_down(world: NvmlWorld) -> None:
     """A card that the driver lists no more must be seen in `gpu_up`, and comes back as the same row."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("b", ghost(2)))
+    world.read(card("a", ghost(1)), card("b", ghost(2)))
     for _ in range(2):
-        reading = driver.read()
+        reading = world.read(card("b", ghost(2)))
         assert (row(reading, "GPU-a").up, row(reading, "GPU-b").up) == (False, True)
         assert (row(reading, "GPU-b").index, uses(reading, "GPU-a")) == (0, {1: None})
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.GPU_LOST, "GPU-a")]
         assert reading.unseen == frozenset()
-    world.show(card("a", ghost(1, 2 * GIB)), card("b", ghost(2)))
-    reading = driver.read()
+    reading = world.read(card("a", ghost(1, 2 * GIB)), card("b", ghost(2)))
     assert (row(reading, "GPU-a").up, uses(reading, "GPU-a"), reading.gaps) == (True, {1: 2 * GIB}, ())
 
 
 def test_what_is_used_on_two_cards_with_one_uuid_is_unknown(world: NvmlWorld) -> None:
     """Neither is read as the other, nor left out: who was known stays with an unknown amount, others may be there."""
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    driver = world.driver()
-    driver.read()
-    world.show(card("a", ghost(1)), card("b", ghost(2)), *(card(each, ghost(3), says="GPU-a") for each in "cd"))
+    two = (card("a", ghost(1)), card("b", ghost(2)))
+    four = (*two, *(card(each, ghost(3), says="GPU-a") for each in "cd"))
+    world.read(*two)
     for _ in range(2):
-        reading = driver.read()
+        reading = world.read(*four)
         assert [gpu.uuid for gpu in reading.gpus] == ["GPU-a", "GPU-b"]
         assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: None}, {2: GIB})
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.CONTRADICTION, "GPU-a")]
         assert (sorted(reading.unseen), row(reading, "GPU-a").listed) == (["GPU-a"], False)
-    second = driver.read(frozenset({"GPU-a"}))
+    second = world.read(*four, only=frozenset({"GPU-a"}))
     assert (uses(second, "GPU-a"), sorted(second.unseen)) == ({1: None}, ["GPU-a"])
-    world.show(card("a", ghost(1)), card("b", ghost(2)))
-    reading = driver.read()
+    reading = world.read(*two)
     assert (uses(reading, "GPU-a"), reading.gaps, reading.unseen) == ({1: GIB}, (), frozenset())
 
 
 def test_text_that_is_not_utf8_ends_nothing(world: NvmlWorld) -> None:
     """Garbage in a card's name costs the name."""
     world.show(card("a", ghost(1)), card("b"))
-    text = world.path.read_bytes().replace(b"name=NVIDIA Stub", b"name=NVIDIA \xff\xfe", 1)
-    world.path.write_bytes(text)
+    world.path.write_bytes(world.path.read_bytes().replace(b"name=NVIDIA Stub", b"name=NVIDIA \xff\xfe", 1))
     reading = world.driver().read()
     assert (uses(reading, "GPU-a"), row(reading, "GPU-a").name) == ({1: GIB}, "")
     assert [gap.what for gap in reading.gaps] == ["GPU-a name"]
@@ -182,9 +156,8 @@ def test_text_that_is_not_utf8_ends_nothing(world: NvmlWorld) -> None:
 
 def test_no_session_stays_open_after_close(world: NvmlWorld) -> None:
     """An open NVML client holds up GPU resets; a reading after it opens a new session."""
-    world.show(card("a", ghost(1)))
     driver = world.driver()
-    driver.read()
+    world.read(card("a", ghost(1)))
     assert world.library.nvmlStubInitialized() == 1
     driver.close()
     driver.close()
@@ -197,12 +170,9 @@ def test_a_card_that_is_lost_before_the_start_is_counted_as_missing(world: NvmlW
     """Point 6: the driver counts it, so what the others have together is not all; one lost later keeps its size."""
     two = (card("a"), card("b"))
     gone = (StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=code, gpu="GPU-b"),)
-    world.show(*two, returns=gone)
-    reading = world.driver().read()
+    reading = world.read(*two, returns=gone)
     assert ([gpu.uuid for gpu in reading.gpus], reading.missing) == (["GPU-a"], frozenset({"GPU at index 1"}))
-    world.show(*two)
-    driver = world.driver()
-    assert driver.read().missing == frozenset()
-    world.show(*two, returns=gone)
-    later = driver.read()
+    world.driver()
+    assert world.read(*two).missing == frozenset()
+    later = world.read(*two, returns=gone)
     assert ([gpu.uuid for gpu in later.gpus], later.missing) == (["GPU-a", "GPU-b"], frozenset())

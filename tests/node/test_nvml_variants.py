@@ -67,12 +67,6 @@ def test_a_driver_that_fools_the_probe_is_caught_by_its_entries(tmp_path: Path, 
     assert [(gap["reason"], gap["gpu"]) for gap in reading["gaps"]] == [("contradiction", "GPU-a")]
 
 
-def test_a_driver_without_the_unversioned_lists_of_pynvml_is_no_library_mismatch(tmp_path: Path) -> None:
-    """NVMLLibraryMismatchError is no NVMLError: it is translated too, and `_v2` is read where `_v3` is missing."""
-    reading = read(tmp_path, "r470", card("a", ghost(1)))
-    assert (uses(reading), reading["blind"]) == ({("GPU-a", 1): GIB}, False)
-
-
 def test_a_driver_too_old_for_process_lists_is_a_gap_with_the_remedy(tmp_path: Path) -> None:
     """Lists without instance ids are not read; the memory of the cards is."""
     reading = read(tmp_path, "ancient", card("a", ghost(1)))

@@ -85,8 +85,7 @@ def test_a_driver_that_tells_an_amount_is_believed_for_good(world: NvmlWorld) ->
 @pytest.mark.parametrize("used", [514 * MIB, GIB])
 def test_an_idle_vgpu_is_idle(world: NvmlWorld, used: int) -> None:
     """What the driver keeps for itself is nobody's, and an empty list is believed then."""
-    world.show(card("a", virtualization=VGPU, used=used))
-    reading = world.driver().read()
+    reading = world.read(card("a", virtualization=VGPU, used=used))
     assert (reading.unseen, reading.gaps) == (frozenset(), ())
 
 
@@ -94,9 +93,8 @@ def test_an_idle_vgpu_is_idle(world: NvmlWorld, used: int) -> None:
 def test_a_vgpu_in_use_without_a_process_is_no_idle_one(world: NvmlWorld, reserved: int | None) -> None:
     """All of a vGPU's memory is this machine's: where some is in use somebody uses it, listed or not."""
     old = () if reserved is not None else (StubReturn(call="nvmlDeviceGetMemoryInfo_v2", code=3),)
-    world.show(card("a", virtualization=VGPU, used=14 * GIB), card("b", used=14 * GIB), returns=old)
     driver = world.driver()
-    reading = driver.read()
+    reading = world.read(card("a", virtualization=VGPU, used=14 * GIB), card("b", used=14 * GIB), returns=old)
     assert reading.unseen == {"GPU-a"}
     (gap,) = reading.gaps
     assert (gap.reason, gap.what) == (GapReason.PROCESSES, "GPU-a processes")
@@ -107,8 +105,7 @@ def test_a_vgpu_in_use_without_a_process_is_no_idle_one(world: NvmlWorld, reserv
 
 def test_whose_processes_are_listed_without_amounts_is_told_once(world: NvmlWorld) -> None:
     """A vGPU guest whose driver lists processes and no amounts: these are unknown, and nobody else is."""
-    world.show(card("a", ghost(1, None), virtualization=VGPU, used=14 * GIB))
-    reading = world.driver().read()
+    reading = world.read(card("a", ghost(1, None), virtualization=VGPU, used=14 * GIB))
     assert uses(reading, "GPU-a") == {1: None}
     assert reading.unseen == frozenset()
     assert [gap.reason for gap in reading.gaps] == [GapReason.PROCESS_MEMORY]
@@ -117,8 +114,7 @@ def test_whose_processes_are_listed_without_amounts_is_told_once(world: NvmlWorl
 def test_a_device_without_process_lists_says_what_helps(world: NvmlWorld) -> None:
     """Not Supported for ever is no passing failure: the remedy is another machine."""
     returns = tuple(StubReturn(call=call, code=pynvml.NVML_ERROR_NOT_SUPPORTED) for call in LISTS)
-    world.show(card("a", used=14 * GIB), returns=returns)
-    reading = world.driver().read()
+    reading = world.read(card("a", used=14 * GIB), returns=returns)
     (gap,) = reading.gaps
     assert gap.reason is GapReason.PROCESSES
     assert reading.unseen == {"GPU-a"}
@@ -139,18 +135,14 @@ def test_any_other_gpu_is_asked_once(world: NvmlWorld, mode: int | None) -> None
 
 def test_a_gap_for_missing_numbers_ends_with_them(world: NvmlWorld) -> None:
     """Once the driver reports amounts, or lists no process, there is no gap any more."""
-    driver = world.driver()
     for processes in ((ghost(1, GIB),), ()):
-        world.show(card("a", ghost(1, None)))
-        assert [gap.reason for gap in driver.read().gaps] == [GapReason.PROCESS_MEMORY]
-        world.show(card("a", *processes))
-        assert driver.read().gaps == ()
+        assert [gap.reason for gap in world.read(card("a", ghost(1, None))).gaps] == [GapReason.PROCESS_MEMORY]
+        assert world.read(card("a", *processes)).gaps == ()
 
 
 def test_a_process_that_one_list_knows_is_known(world: NvmlWorld) -> None:
     """A number in one of the lists is a number: only what no list has is a gap, also in MIG instances."""
     two = (ghost(1, None, lists=("compute",)), ghost(1, GIB, lists=("graphics",)))
-    world.show(card("a", *two), mig_card("m", ghost(2, None, gi=2, ci=0)))
-    reading = world.driver().read()
+    reading = world.read(card("a", *two), mig_card("m", ghost(2, None, gi=2, ci=0)))
     assert [gap.gpu for gap in reading.gaps] == ["GPU-m"]
     assert {(use.gpu, use.used) for use in reading.uses} == {("GPU-a", GIB), ("MIG-m2", None)}
