@@ -1,12 +1,15 @@
 """A daemon's endpoints and its journal, and `explain` with these."""
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from tests.export.build import climbing, entry, killed, record
 from tests.worlds import at
 from watchdog import clock
-from watchdog.cli.explain import Explanation, explain_pod
+from watchdog.cli.explain import Explanation, UnexplainedError, explain_pod
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import CycleReport, Result
 from watchdog.core.policy import JournalLimits
@@ -33,6 +36,12 @@ class Site:
         """Ask this daemon, another address, or (None) the journal alone."""
         return explain_pod(pod, self.url if url == "" else url, self.journal, NOW_S)
 
+    def refusal(self, pod: str = "a/trainer", url: str | None = "") -> str:
+        """Why it explains nothing."""
+        with pytest.raises(UnexplainedError) as error:
+            self.explain(pod, url)
+        return str(error.value)
+
     def text(self, pod: str = "a/trainer", url: str | None = "") -> str:
         """The explanation as one line."""
         return " ".join(" ".join(self.explain(pod, url).lines(100)).split())
@@ -40,15 +49,14 @@ class Site:
 
 def write(path: Path, *reports: CycleReport, node: str = "n1", action: bool = False) -> None:
     """A journal with what is new in these reports, and with one action in the middle of them."""
-    journal = Journal.open(path, JournalLimits(), node)
-    number = journal.intend(entry(), KEYS, at(31)) if action else 0
-    if action:
-        journal.signalled(number, at(31), "SIGTERM", KEYS)
-        journal.end(number, Result.DONE, "", at(32))
-        journal.released(number, at(32), 0.8, "")
-    for report in reports:
-        record(journal, report)
-    journal.close()
+    with closing(Journal.open(path, JournalLimits(), node)) as journal:
+        if action:
+            number = journal.intend(entry(), KEYS, at(31))
+            journal.signalled(number, at(31), "SIGTERM", KEYS)
+            journal.end(number, Result.DONE, "", at(32))
+            journal.released(number, at(32), 0.8, "")
+        for report in reports:
+            record(journal, report)
 
 
 def after_the_kill() -> CycleReport:
@@ -58,9 +66,8 @@ def after_the_kill() -> CycleReport:
 
 def half_killed(path: Path, result: Result, reason: str, *signals: str) -> None:
     """A journal with a kill that got as far as these signals, one a second."""
-    journal = Journal.open(path, JournalLimits(), "n1")
-    number = journal.intend(entry(), KEYS, at(31))
-    for second, name in enumerate(signals):
-        journal.signalled(number, at(31 + second), name, KEYS)
-    journal.end(number, result, reason, at(35))
-    journal.close()
+    with closing(Journal.open(path, JournalLimits(), "n1")) as journal:
+        number = journal.intend(entry(), KEYS, at(31))
+        for second, name in enumerate(signals):
+            journal.signalled(number, at(31 + second), name, KEYS)
+        journal.end(number, result, reason, at(35))

@@ -4,14 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.explain.site import NOW_S, Site, after_the_kill, write
-from tests.export.build import Story, climbing, entry, outcome, policy, record, trainer
+from tests.export.build import Story, climbing, entry, outcome, policy, trainer
 from tests.ports import free_port
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.client import inside
 from watchdog.cli.explain import explain_pod
 from watchdog.core.plan import Result
-from watchdog.core.policy import JournalLimits
-from watchdog.journal.journal import Journal
 
 BY_CONTAINER = policy(rule(step("100%", 0, "warn"), name="r", account="container"))
 
@@ -59,9 +57,7 @@ def test_accounts_of_a_pod_and_of_a_container(tmp_path: Path) -> None:
 
 def test_only_the_last_occurrences_are_listed(tmp_path: Path) -> None:
     """A pod that is warned all day still has a short answer."""
-    journal = Journal.open(tmp_path / "j.db", JournalLimits(), "n1")
-    for second in range(30, 60):
-        record(journal, replace(climbing(9), outcomes=(outcome(entry(climbing(5), "warn"), at=at(second)),)))
-    journal.close()
+    warned = entry(climbing(5), "warn")
+    write(tmp_path / "j.db", *(replace(climbing(9), outcomes=(outcome(warned, at=at(n)),)) for n in range(30, 60)))
     past = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).past
     assert [row.wall_s for row in past] == [at(second).wall_s for second in range(50, 60)]

@@ -29,18 +29,15 @@ def test_invalid_arguments(arguments: list[str], says: str) -> None:
 def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
     """A journal named without an address is read alone: no daemon is queried about another node's pod."""
     site.endpoints.publish(quiet())
-    listen = site.url.removeprefix("http://")
+    listen, journal = site.url.removeprefix("http://"), ("--journal", str(site.journal))
     by_environment = {"GPU_WATCHDOG_LISTEN": listen}
-    named = CliRunner().invoke(main, ["explain", "a/trainer", "--journal", str(site.journal)], env=by_environment)
-    assert (named.exit_code, "there is no journal" in named.output) == (1, True)
-    assert "no daemon was asked" in named.output
-    beside = ["explain", "a/trainer", "--listen", listen, "--journal", str(site.journal)]
-    queried = CliRunner().invoke(main, beside)
-    assert queried.exit_code == 0, "an address on the command line means the daemon there"
-    assert "uses 4Gi" in " ".join(queried.output.split())
-    by_environment = {"GPU_WATCHDOG_JOURNAL": str(site.journal), "GPU_WATCHDOG_LISTEN": listen}
-    queried = CliRunner().invoke(main, ["explain", "a/trainer"], env=by_environment)
-    assert queried.exit_code == 0
-    assert "uses 4Gi" in " ".join(queried.output.split())
-    both = ["explain", "a/trainer", "--json", "--url", site.url, "--journal", str(site.journal)]
-    assert CliRunner().invoke(main, both).exit_code == 0
+    named = CliRunner().invoke(main, ["explain", "a/trainer", *journal], env=by_environment)
+    assert named.exit_code == 1
+    assert all(words in named.output for words in ("there is no journal", "no daemon was asked"))
+    for arguments, variables in (
+        (("--listen", listen, *journal), {}),  # an address on the command line means the daemon there
+        ((), {**by_environment, "GPU_WATCHDOG_JOURNAL": str(site.journal)}),
+        (("--json", "--url", site.url, *journal), {}),
+    ):
+        queried = CliRunner().invoke(main, ["explain", "a/trainer", *arguments], env=variables)
+        assert (queried.exit_code, "uses 4Gi" in " ".join(queried.output.split())) == (0, True)
