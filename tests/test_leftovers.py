@@ -33,8 +33,7 @@ def run(folder: Path, *cgroups: Path) -> subprocess.Popen[str]:
     """A separate run, which ends or is killed on a line of its stdin."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", textwrap.dedent(_KILLED), str(folder), *map(str, cgroups)]
-    pipe = subprocess.PIPE
-    started = subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True)
+    started = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"
     return started
@@ -42,9 +41,8 @@ def run(folder: Path, *cgroups: Path) -> subprocess.Popen[str]:
 
 def next_run(beside: Path) -> AbstractContextManager[None]:
     """The run of the tests that comes next."""
-    folder = beside / "pytest-9"
-    folder.mkdir(exist_ok=True)
-    return claimed(folder)
+    (beside / "pytest-9").mkdir()
+    return claimed(beside / "pytest-9")
 
 
 @pytest.mark.parametrize("order", ["end", "kill"])
@@ -61,7 +59,6 @@ def test_the_folder_of_a_run_that_was_killed_goes_with_the_next(tmp_path: Path, 
     assert list(tmp_path.glob("*/in-use-*")) == []
 
 
-# A worker that makes what workers share, where none has made it yet, and says who made it.
 @pytest.mark.node
 def test_its_cgroups_go_with_it(tmp_path: Path) -> None:
     """A node's cgroups go with all that is below; another one only if no process is in it."""

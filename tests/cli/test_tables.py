@@ -1,13 +1,11 @@
 """Tables of the command line: which columns give way, what is cut and what never is."""
 
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tests.node.support import run_python
 from watchdog.cli.tables import Column, cut, printed, table, text, wrapped
 
 TWO = (
@@ -124,10 +122,7 @@ def test_names_are_wrapped_whole() -> None:
 def loaded(*modules: str) -> str:
     """What there is of the library for terminals once these modules are imported."""
     found = "sorted(name for name in sys.modules if name.partition('.')[0] in ('rich', 'pygments', 'markdown_it'))"
-    code = f"import sys, {', '.join(modules)}; print({found})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stderr == ""
-    return done.stdout
+    return run_python(f"import sys, {', '.join(modules)}; print({found})")
 
 
 def test_who_loads_the_library_for_terminals() -> None:

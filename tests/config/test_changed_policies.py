@@ -20,20 +20,7 @@ from watchdog.core.policy import Policy
 WHOLE: Final = Path(__file__).with_name("whole.toml").read_text(encoding="utf-8")
 DATA: Final = to_toml(tomllib.loads(WHOLE)).encode()  # each line is one key with its whole value
 HOSTILE: Final = [
-    "",
-    " ",
-    "nan",
-    "inf",
-    "-inf%",
-    "1e999",
-    "1 Gi",
-    "1gi",
-    "--1",
-    "-1",
-    "\u0663Mi",
-    "1Mi ",
-    "9" * 500,
-    "\x1b",
+    *("", " ", "nan", "inf", "-inf%", "1e999", "1 Gi", "1gi", "--1", "-1", "\u0663Mi", "1Mi ", "9" * 500, "\x1b"),
 ]
 AMOUNTS: Final = [
     *("interval", "stale_after", "release_timeout", "unit", "per_context", "percent", "default", "above", "for"),

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.node.support import wait_until
+from tests.node.support import run_python, wait_until
 from watchdog.config.load import PolicyError, load_in_child, load_policy
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
@@ -54,22 +52,22 @@ def test_a_child_that_is_killed_costs_nothing_but_memory(tmp_path: Path, *, is_w
 
 def test_it_starts_where_the_ends_of_children_are_ignored() -> None:
     """SIGCHLD may be ignored by what starts it, which is inherited; then there is no child to wait for."""
-    code = (
-        "from pathlib import Path; from watchdog.config.load import load_in_child\n"
-        f"print(len(load_in_child(Path({str(SHIPPED)!r}))().rules))"
-    )
-    ignoring = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
-    command = [sys.executable, "-c", f"{ignoring}os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {code!r}])"]
-    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
+    code = f"""
+        from pathlib import Path
+        from watchdog.config.load import load_in_child
+        print(len(load_in_child(Path({str(SHIPPED)!r}))().rules))
+    """
+    assert int(run_python(code, "env", "--ignore-signal=CHLD")) > 0
 
 
 def test_the_validation_is_not_kept_in_memory() -> None:
     """The daemon that runs has neither the validation library nor the rules of a policy's form in its memory."""
-    code = (
-        "import sys; from pathlib import Path; from watchdog.cli.run import _load\n"
-        f"assert _load(Path({str(SHIPPED)!r})).rules\n"
-        "unwanted = ('attr', 'attrs', 'cattrs', 'watchdog.config.checks', 'watchdog.config.document')\n"
-        "print([name for name in unwanted if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    code = f"""
+        import sys
+        from pathlib import Path
+        from watchdog.cli.run import _load
+        assert _load(Path({str(SHIPPED)!r})).rules
+        unwanted = ("attr", "attrs", "cattrs", "watchdog.config.checks", "watchdog.config.document")
+        print([name for name in unwanted if name in sys.modules])
+    """
+    assert run_python(code) == "[]\n"

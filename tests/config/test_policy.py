@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.worlds import Gi, Mi, parse_policy
+from tests.worlds import Gi, Mi, parse_policy, step
 from watchdog.config.document import is_table, keys_of, walk
 from watchdog.config.fields import hours
 from watchdog.config.load import built_in_policy, load_policy
@@ -19,7 +19,6 @@ from watchdog.core.policy import (
     Allowance,
     Capacity,
     Declaration,
-    Do,
     Draining,
     Events,
     JournalLimits,
@@ -29,8 +28,6 @@ from watchdog.core.policy import (
     Pulse,
     Rule,
     Safety,
-    Step,
-    Threshold,
     Unless,
     Window,
 )
@@ -56,10 +53,7 @@ def test_the_built_in_policy_only_observes() -> None:
     assert policy.declarations == load_policy(ROOT / "config" / "policy.toml").declarations
     (rule,) = policy.rules
     assert (rule.name, rule.match, rule.default) == ("everything", Match(), None)
-    assert rule.steps == (
-        Step(above=Threshold(share=Fraction(1)), for_s=5.0, do=Do.WARN),
-        Step(above=Threshold(share=Fraction(11, 10)), for_s=30.0, do=Do.KILL),
-    )
+    assert rule.steps == (step("100%", 5, "warn"), step("110%", 30, "kill"))
 
 
 def test_every_key_is_compiled() -> None:
@@ -114,16 +108,9 @@ do = "{do}"
 
 @pytest.mark.parametrize(
     ("differs", "is_useful"),
-    [
-        ({}, True),
-        ({"for_": "1s", "do": "evict"}, True),
-        ({"for_": "2s"}, False),
-        ({"do": "warn"}, False),
-        ({"every": "0s"}, False),
-        ({"mode": "observe"}, False),
-        ({"rule": 'mode = "observe"'}, False),
-    ],
-)
+    [({}, True), ({"for_": "1s", "do": "evict"}, True), ({"for_": "2s"}, False), ({"do": "warn"}, False),
+     ({"every": "0s"}, False), ({"mode": "observe"}, False), ({"rule": 'mode = "observe"'}, False)],
+)  # fmt: skip
 def test_the_pulse_runs_only_where_it_can_lead_to_a_kill(differs: dict[str, str], is_useful: bool) -> None:
     """Reading counters 20 times a second is for rules that kill or evict within a second; no other needs it."""
     keys = {"mode": "enforce", "every": "50ms", "rule": "", "for_": "0s", "do": "kill"} | differs
@@ -148,16 +135,9 @@ def test_every_key_of_a_rule_is_compiled() -> None:
             mode="observe",
             active=hours().read("Mon-Fri 08:00-18:00 Europe/Berlin"),
             steps=(
-                Step(above=Threshold(share=Fraction(9, 10)), for_s=30.0, do=Do.WARN, repeat_s=7200.0),
-                Step(
-                    above=Threshold(plus=512 * Mi),
-                    for_s=10.0,
-                    do=Do.KILL,
-                    scope="pod",
-                    grace_s=5.0,
-                    under_pressure=True,
-                ),
-                Step(above=Threshold(amount=20 * Gi), for_s=0.0, do=Do.EVICT, grace_s=60.0, unwarned=True),
+                step("90%", 30, "warn", repeat_s=7200.0),
+                step(f"+{512 * Mi}", 10, "kill", "pod", grace_s=5.0, under_pressure=True),
+                step(f"{20 * Gi}", 0, "evict", grace_s=60.0, unwarned=True),
             ),
         ),
     )
@@ -183,12 +163,11 @@ def test_every_table_of_the_schema_is_reached() -> None:
     """The walk over the tables, on which the reference and the hints are based, finds every one, each key described."""
     reached = {table for _, table in walk()}
     assert reached == {each for each in vars(core_policy).values() if is_table(each)}
-    assert all(
-        key.meaning and (key.kind or is_table(key.table)) for table in reached for key in keys_of(table).values()
-    )
-    said = {(table, key.field) for table in reached for key in keys_of(table).values()}
-    of_no_file = {(Policy, "sha256"), (Policy, "source"), (Policy, "warnings"), (Capacity, "unit")}
-    of_no_file.add((Declaration, "scheme"))
+    keys = [(table, key) for table in reached for key in keys_of(table).values()]
+    assert all(key.meaning and (key.kind or is_table(key.table)) for _, key in keys)
+    of_no_file = {(Capacity, "unit"), (Declaration, "scheme")}
+    of_no_file |= {(Policy, name) for name in ("sha256", "source", "warnings")}
+    said = {(table, key.field) for table, key in keys}
     assert {(table, each.name) for table in reached for each in fields(table)} == said | of_no_file
 
 

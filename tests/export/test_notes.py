@@ -18,17 +18,7 @@ from watchdog.report.sentences.action import shown_as
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
 # What only somebody knows who has read the code or the status.
 JARGON: Final = (
-    "account",
-    "verdict",
-    "brake",
-    "ledger",
-    "assessment",
-    "undeclared",
-    "unattributed",
-    "step",
-    "None",
-    "{",
-    "  ",
+    *("account", "verdict", "brake", "ledger", "assessment", "undeclared", "unattributed", "step", "None", "{", "  "),
 )
 
 

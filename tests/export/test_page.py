@@ -1,8 +1,6 @@
 """The status page: who is over and what follows for them, and how to stop enforcement."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +9,7 @@ from msgspec import structs
 
 from tests.export.build import KILL, WARN, Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node
 from tests.export.page_reader import WELL, read
+from tests.node.support import run_python
 from tests.worlds import Gi, at, container, pod, process, rule, snapshot, use
 from watchdog.core.model import PodList
 from watchdog.core.plan import CycleReport
@@ -144,8 +143,7 @@ def test_the_icon_of_the_tab_is_in_the_page(report: CycleReport, colour: str) ->
 
 def test_the_template_is_loaded_on_first_use() -> None:
     """A node whose page is never opened does not spend memory on the library and the compiled template."""
-    code = "import sys, watchdog.daemon.main; sys.exit('jinja2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    run_python("import sys, watchdog.daemon.main; sys.exit('jinja2' in sys.modules)")
 
 
 def test_links_within_the_page_lead_somewhere() -> None:
