@@ -28,7 +28,7 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.plan import Plan
+from watchdog.core.plan import OpenCycle, Plan
 from watchdog.core.policy import Allowance, Declaration, Do, Policy, Protect, Rule, Scope, Step, Threshold
 from watchdog.core.rules import protection
 
@@ -178,6 +178,16 @@ def planned(
     known, pods = ledger if ledger is not None else Ledger(), tuple(pods)
     given = replace(given or inputs(), policy=under, pods=PodList(pods=pods), hidden=hidden_pods(seen, pods))
     return decide(assessed(seen, pods, under, overdue=overdue), known, seen.at, given)
+
+
+def opened(seen: Snapshot, given: Inputs, ledger: Ledger) -> OpenCycle:
+    """A cycle up to its plan."""
+    attribution = attribute(seen, given.pods.pods)
+    assessments = assess(attribution, seen, given)
+    plan = decide(assessments, ledger, seen.at, given)
+    return OpenCycle(
+        inputs=given, snapshot=seen, attribution=attribution, assessments=assessments, plan=plan, scan_s=0.0
+    )
 
 
 def owner(kind: str = "ReplicaSet", name: str = "web") -> Owner:

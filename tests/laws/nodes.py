@@ -99,7 +99,6 @@ def nodes(draw: st.DrawFn) -> GeneratedNode:
 
 
 def build(dice: random.Random, gpus: int, pods: int, processes: int) -> GeneratedNode:
-    """A node of these sizes."""
     cards = [_card(dice, number) for number in range(gpus)]
     tenants = tuple(_pod(dice, number) for number in range(pods))
     listed = [_process(dice, 1000 + number, tenants) for number in range(processes)]
@@ -218,16 +217,13 @@ def without_card(seen: Snapshot, lost: Gpu) -> Snapshot:
 
 def _step(dice: random.Random) -> Step:
     above = dice.choice(["50%", "100%", "110%", f"+{Gi}", str(3 * Gi)])
-    for_s = dice.choice([0.0, 0.0, 1.0, 3.0])
-    return step(
-        above, for_s, dice.choice(["warn", "kill", "kill", "evict"]), dice.choice(["process", "container", "pod"])
-    )
+    for_s, do = dice.choice([0.0, 0.0, 1.0, 3.0]), dice.choice(["warn", "kill", "kill", "evict"])
+    return step(above, for_s, do, dice.choice(["process", "container", "pod"]))
 
 
 def _rule(dice: random.Random, number: int) -> Rule:
-    steps = [_step(dice) for _ in range(dice.randint(1, 3))]
     return rule(
-        *steps,
+        *(_step(dice) for _ in range(dice.randint(1, 3))),
         name=f"rule-{number}",
         match=_match(dice),
         account=dice.choice(["pod", "container"]),
@@ -247,10 +243,9 @@ def _match(dice: random.Random) -> Match:
 
 
 def _policy(dice: random.Random) -> Policy:
-    declarations = tuple(dice.sample(DECLARATIONS, dice.randint(1, 6)))
     return policy(
         *(_rule(dice, number) for number in range(dice.randint(1, 3))),
-        declarations=declarations,
+        declarations=tuple(dice.sample(DECLARATIONS, dice.randint(1, 6))),
         allowance=dice.choice([Allowance(), policy().allowance]),
         safety=Safety(signal_mps_clients=dice.random() < 0.2),
         protect=Protect(namespaces=("ns-2",) if dice.random() < 0.3 else ()),

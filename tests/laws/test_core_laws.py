@@ -79,12 +79,8 @@ def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
 
 
 def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
-    seen = replace(
-        node.seen,
-        uses=_mixed(dice, node.seen.uses),
-        gpus=_mixed(dice, node.seen.gpus),
-        processes=dict(_mixed(dice, node.seen.processes.items())),
-    )
+    seen, processes = node.seen, dict(_mixed(dice, node.seen.processes.items()))
+    seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
     return replace(node, seen=seen, pods=_mixed(dice, node.pods))
 
 
@@ -126,8 +122,7 @@ def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -
         assert entry.assessment.verdict is Verdict.OVER
         assert entry.assessment.protected is None
         pod = by_uid[entry.account.uid]
-        assert not pod.static
-        assert pod.namespace != "kube-system"
+        assert (pod.static, pod.namespace == "kube-system") == (False, False)
         assert (pod.priority or 0) < 2_000_000_000
         assert entry.targets or entry.do is Do.EVICT
         for target in entry.targets:
@@ -194,9 +189,8 @@ def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[
         here = node.later(seed, second)
         past.append((second, {each.account: each for each in assess_node(here)}))
         plan = plan_of(here, ledger)
-        for entry in plan.taken:
-            counted_s = _counted_s(past, entry, here.under.interval_s)
-            assert counted_s >= entry.definition.for_s - 1e-6  # sums of fractions of a second
+        for entry in plan.taken:  # sums of fractions of a second
+            assert _counted_s(past, entry, here.under.interval_s) >= entry.definition.for_s - 1e-6
         ledger = plan.ledger
 
 
@@ -302,8 +296,7 @@ def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, d
         return
     busy = data.draw(st.sampled_from(kills))
     under_way = UnderWay(step=busy.definition.signature, victim=busy.victim)
-    ledger = Ledger().note_under_way(busy.account, under_way)
-    plan = plan_of(node, ledger)
+    plan = plan_of(node, Ledger().note_under_way(busy.account, under_way))
     others = {each.account for each in kills if each.account.uid != busy.account.uid}
     assert others <= {each.account for each in plan.taken}
 
@@ -342,11 +335,8 @@ def test_the_generated_nodes_reach_what_they_are_for() -> None:
         node = build(random.Random(seed), 1 + seed % 8, seed % 41, seed)
         plan = plan_of(node)
         for each in assess_node(node):
-            found |= {
-                each.verdict.value,
-                *(each.declared_by or "").split(", "),
-                f"limited: {each.requested is not None}",
-            }
+            limited = f"limited: {each.requested is not None}"
+            found |= {each.verdict.value, *(each.declared_by or "").split(", "), limited}
         found |= {each.reason.value for each in attribute(node.seen, node.pods).unattributed}
         found |= {each.do.value for each in plan.taken} | {str(each.withheld_by) for each in plan.entries}
     assert found >= {each.value for each in (*Verdict, *Reason, *Do)} | {"limited: True", "", "default", MEMORY}

@@ -1,14 +1,14 @@
 """Generated histories of a small node: memory rising and falling, pods coming and going, darkness, gaps, old lists."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
 
 from tests.past.life import State
-from tests.worlds import NODE, VERIFF, Gi, Mi, container, gpu, owner, pod, policy, rule, step
+from tests.worlds import VERIFF, Gi, Mi, container, gpu, owner, pod, policy, rule, step
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.policy import Allowance, Backoff, Brakes, Breaker, Declaration, Match, Policy, Pressure, Window
 
@@ -38,7 +38,6 @@ class History:
 
     @property
     def cycles(self) -> list[tuple[float, State]]:
-        """All of it, one after the other."""
         return [each for life in self.lives for each in life]
 
 
@@ -50,7 +49,6 @@ def histories(draw: st.DrawFn, *, granule: int, lives: int = 1) -> History:
 
 
 def history(dice: random.Random, changes: int, granule: int, lives: int = 1, seed: int = 0) -> History:
-    """A history of this many changes."""
     second, made = 0.0, []
     state = State(pods=tuple(_pod(dice, number) for number in range(dice.randint(1, 4))), gpus=_CARDS)
     for _ in range(lives):
@@ -71,7 +69,6 @@ def policies() -> st.SearchStrategy[Policy]:
 
 
 def under(dice: random.Random) -> Policy:
-    """A policy."""
     default = dice.choice([None, None, 2 * Gi])
     rules = [
         rule(*dice.choice(_STEPS), name=f"rule-{number}", account=dice.choice(["pod", "container"]), default=default)
@@ -90,12 +87,10 @@ def under(dice: random.Random) -> Policy:
 
 def _pod(dice: random.Random, number: int) -> Pod:
     uid = f"uid-{number}"
-    containers = [
-        container(
-            name, dice.choice(["2Gi", "8Gi", None]), of=uid, resources=dice.choice([{}, {"nvidia.com/gpumem": "4096"}])
-        )
-        for name in ["main", "side"][: dice.randint(1, 2)]
-    ]
+    containers = []
+    for name in ["main", "side"][: dice.randint(1, 2)]:
+        declared, resources = dice.choice(["2Gi", "8Gi", None]), dice.choice([{}, {"nvidia.com/gpumem": "4096"}])
+        containers.append(container(name, declared, of=uid, resources=resources))
     return pod(
         uid,
         *containers,
@@ -114,12 +109,9 @@ def _changed(dice: random.Random, state: State, granule: int, second: float) -> 
     if kind < 0.15:
         return replace(state, synced_s=second - dice.choice([0.0, 12.0, 20.0]) if state.synced_s is None else None)
     if kind < 0.25:
-        pods = list(state.pods)
         number = dice.randrange(5)
-        same = [each for each in pods if each.uid == f"uid-{number}"]
-        pods = [each for each in pods if each not in same] + (
-            [_pod(dice, number)] if not same or dice.random() < 0.7 else []
-        )
+        pods = [each for each in state.pods if each.uid != f"uid-{number}"]
+        pods += [_pod(dice, number)] if len(pods) == len(state.pods) or dice.random() < 0.7 else []
         used = {where: amount for where, amount in state.used.items() if _lives(where[0], pods)}
         return replace(state, pods=tuple(pods), used=used)
     return replace(state, used=_moved(dice, state, granule))
@@ -151,8 +143,3 @@ def _darkness(dice: random.Random) -> Mapping[str, object]:
 def _lost(dice: random.Random) -> tuple[Gpu, ...]:
     full = tuple(replace(card, used=dice.choice([0, 20, 35]) * Gi) for card in _CARDS)
     return full if dice.random() < 0.7 else (replace(full[0], listed=False, up=dice.random() < 0.5), full[1])
-
-
-def twins(cycles: list[tuple[float, State]]) -> Iterator[tuple[float, State]]:
-    """The same cycles, with the node's name, for a run of its own."""
-    return ((second, replace(state, node=NODE)) for second, state in cycles)

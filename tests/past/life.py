@@ -5,16 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.export.build import record
-from tests.worlds import NODE, Gi, at, container, gpu, pod, process, snapshot, use
-from watchdog.core.assess import assess
+from tests.worlds import NODE, Gi, at, container, gpu, opened, pod, process, snapshot, use
 from watchdog.core.assessment import Inputs
-from watchdog.core.attribute import attribute
-from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
-from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, PlanEntry
+from watchdog.core.plan import ClosedCycle, CycleReport, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
+from watchdog.daemon.enforcement import Enforcement
+from watchdog.daemon.sinks import report_of
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
 from watchdog.journal.playback import recorded_cycles
@@ -63,7 +62,6 @@ class Life:
         self._seen = self._state.seen(at(0))
 
     def see(self, state: State, now: Now) -> CycleReport:
-        """One cycle."""
         self._settle()
         # A scanner gives the very same values as long as the driver and /proc do.
         if state is not self._state:
@@ -78,34 +76,20 @@ class Life:
             namespaces=state.namespaces,
             pods_stale=is_stale(pods, self.under, now),
         )
-        attribution = attribute(seen, pods.pods)
-        assessments = assess(attribution, seen, inputs)
-        plan = decide(assessments, self.ledger, now, inputs)
-        self.ledger = plan.ledger
-        for entry in plan.taken:
+        made = opened(seen, inputs, self.ledger)
+        self.ledger = made.plan.ledger
+        for entry in made.plan.taken:
             if entry.do.enforces:
                 self.ledger = self.ledger.note_observed(entry.assessment, now)
             (self.actions if entry.do.enforces else self.warnings).append(action(entry, now))
-        report = CycleReport(
-            node=state.node,
-            at=now,
-            policy=self.under,
-            policy_loaded_at_s=now.wall_s,
-            enforcing=False,
-            suspended=(),
-            snapshot=seen,
-            pods=pods,
-            attribution=attribution,
-            assessments=assessments,
-            plan=plan,
-            namespaces=state.namespaces,
+        closed, observing = (
+            ClosedCycle(plan=made.plan, began=(), outcomes=()),
+            Enforcement(enforcing=False, suspended=()),
         )
+        report = report_of(made, closed, observing, policy_loaded_s=now.wall_s, maintenance=None, ended=now)
         self.recorder.record(report, self.journal)
         record(self.journal, report)
-        opened = OpenCycle(
-            inputs=inputs, snapshot=seen, attribution=attribution, assessments=assessments, plan=plan, scan_s=0.0
-        )
-        if self._rests and is_quiet(opened, ClosedCycle(plan=plan, began=(), outcomes=())):
+        if self._rests and is_quiet(made, closed):
             self._quiet = Resting(report=report, inputs=inputs, ticks=lambda: self._ticks)
         return report
 
@@ -162,28 +146,17 @@ class Life:
 
 def action(entry: PlanEntry, now: Now) -> Kill:
     """What two runs are compared by: when, whose, by which rule and step, what, on which container."""
-    account = entry.account
-    return (
-        round(now.wall_s, 2),
-        account.uid,
-        account.container,
-        account.gpu,
-        entry.rule.name,
-        entry.step_index,
-        entry.do.value,
-        entry.victim,
-    )
+    whose = (entry.account.uid, entry.account.container, entry.account.gpu)
+    return (round(now.wall_s, 2), *whose, entry.rule.name, entry.step_index, entry.do.value, entry.victim)
 
 
 def replayed(path: Path, under: Policy, since_s: float = 0.0) -> Replayed:
-    """A journal's recording under a policy."""
     return Replay(under).run(recorded_cycles(path, since_s))
 
 
 def actions_of(found: Replayed) -> list[Kill]:
     """The actions of a replay that nothing held back any more."""
-    done = [each for each in found.findings if each.at is not None and each.entry.do.enforces]
-    return [action(each.entry, each.at) for each in done if each.at is not None]
+    return [action(each.entry, each.at) for each in found.findings if each.at is not None and each.entry.do.enforces]
 
 
 def tenant(uid: str = "a", declared: str | None = "8Gi", namespace: str = "ns", **more: object) -> Pod:

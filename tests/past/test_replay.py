@@ -97,35 +97,23 @@ IMPATIENT = replace(P, stale_after_s=8.0)
 LATE = policy(rule(step("110%", 1200, "kill")))
 DARK = replace(HIGH, used=holding(None))
 RUNS = {
-    "each incident has one action": (
-        [each_second((0, 20, LOW), (20, 100, HIGH), (100, 120, LOW), (120, 200, HIGH))],
-        P,
-        [30, 130],
-    ),
+    "each incident has one action":
+        ([each_second((0, 20, LOW), (20, 100, HIGH), (100, 120, LOW), (120, 200, HIGH))], P, [30, 130]),
     "a step comes due while nothing changes": ([each_second((0, 20, LOW), (20, 1500, HIGH))], LATE, [1220]),
     "another pod's change costs no time": ([each_second((0, 7, pair(10, 1)), (7, 12, pair(10, 2)))], P, [10]),
     "a restart ends every timer": ([each_second((0, 20, LOW), (20, 28, HIGH)), each_second((30, 60, HIGH))], P, [40]),
-    "an incident goes on over a restart": (
-        [each_second((0, 20, LOW), (20, 40, HIGH)), each_second((42, 80, HIGH))],
-        P,
-        [30],
-    ),
+    "an incident goes on over a restart":
+        ([each_second((0, 20, LOW), (20, 40, HIGH)), each_second((42, 80, HIGH))], P, [30]),
     "between two readings one interval counts": ([each_second((0, 20, LOW), (20, 22, HIGH), (26, 60, HIGH))], P, [34]),
     "ten seconds without a reading reset": ([each_second((20, 22, HIGH), (40, 60, HIGH))], P, [50]),
     "an old pod list that is not yet stale": ([each_second((0, 20, LOW), (20, 50, OLD_LIST), (50, 80, HIGH))], P, [30]),
-    "a stale pod list holds the timers": (
-        [each_second((0, 20, LOW), (20, 50, OLD_LIST), (50, 80, HIGH))],
-        IMPATIENT,
-        [60],
-    ),
+    "a stale pod list holds the timers":
+        ([each_second((0, 20, LOW), (20, 50, OLD_LIST), (50, 80, HIGH))], IMPATIENT, [60]),
     "a pod list stale for a while": ([each_second((0, 20, LOW), (20, 33, OLD_LIST), (33, 80, HIGH))], IMPATIENT, [34]),
-    "unknown bytes neither count nor end it": (
-        [each_second((0, 20, LOW), (20, 25, HIGH), (25, 28, DARK), (28, 80, HIGH))],
-        P,
-        [33],
-    ),
+    "unknown bytes neither count nor end it":
+        ([each_second((0, 20, LOW), (20, 25, HIGH), (25, 28, DARK), (28, 80, HIGH))], P, [33]),
     "a protection ends between two changes": ([each_second((0, 100, SPARED))], P, [45]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("lives", "by", "expected"), RUNS.values(), ids=RUNS.keys())

@@ -46,7 +46,6 @@ class TrackedAction:
 
     @property
     def signalled(self) -> set[Task]:
-        """Every process that got a signal."""
         return self.termed | self.killed
 
 

@@ -21,12 +21,10 @@ class Clock:
         self.boots = 0
 
     def now(self) -> Now:
-        """The present moment."""
         return Now(boottime_s=self.boottime_s, wall_s=self.wall_s, boot_id=self.boot_id)
 
     @property
     def boot_id(self) -> str:
-        """The name of this boot."""
         return f"boot-{self.boots}"
 
     @property
@@ -35,16 +33,13 @@ class Clock:
         return int(self.boottime_s * TICKS_PER_S)
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass, awake or in suspend."""
         self.boottime_s += seconds
         self.wall_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Let somebody set the wall clock."""
         self.wall_s = max(self.wall_s + seconds, 0.0)
 
     def reboot(self, down_s: float) -> None:
-        """Begin another boot."""
         self.boots += 1
         self.boottime_s = whole(20.0)
         self.wall_s += down_s

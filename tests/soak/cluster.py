@@ -69,7 +69,6 @@ class Tenant:
 
 @lru_cache(maxsize=256)
 def as_pod(tenant: Tenant) -> Pod:
-    """The pod as the list shows it."""
     annotations = {"spare-me": "yes"} if tenant.spared else {}
     if tenant.notes is not None:
         annotations[KEYS["note"][0]] = _written(tenant.notes, KEYS["note"][1])
@@ -124,30 +123,24 @@ class Cluster:
     _serial: int = 0
 
     def serial(self) -> int:
-        """A number never given before."""
         self._serial += 1
         return self._serial
 
     def put(self, tenant: Tenant) -> None:
-        """Add or replace a pod."""
         self.tenants[tenant.uid] = tenant
 
     def change(self, uid: str, **fields: object) -> Tenant:
-        """Change a pod."""
         self.tenants[uid] = replace(self.tenants[uid], **fields)  # type: ignore[arg-type]
         return self.tenants[uid]
 
     def remove(self, uid: str) -> None:
-        """The pod's object is gone."""
         self.tenants.pop(uid, None)
 
     @property
     def node(self) -> Node:
-        """The node's own object."""
         return Node(name="n1", labels={LABEL: str(REPLICAS)} if self.labelled else {})
 
     def read(self, now: Now) -> PodList:
-        """The list as the daemon reads it now."""
         if not self.frozen:
             if self.view.tenants != self.tenants:
                 self.view = View(tenants=dict(self.tenants), pods=tuple(map(as_pod, self.tenants.values())))

@@ -54,7 +54,6 @@ class SimulatedControl:
 
     @property
     def drainable(self) -> tuple[DrainableClient, ...]:
-        """The clients as they were listed last."""
         return self._known
 
     def refresh(self, clients: Mapping[ProcessKey, frozenset[str]], now: Now, *, gpus: int = 0) -> None:
@@ -84,7 +83,6 @@ class SimulatedControl:
         self._calls.append(_Call(ticket=ticket, task=task, key=client.key, due_s=due_s, answer=answer, drains=drains))
 
     def take(self) -> tuple[DrainResult, ...]:
-        """The answers that have come."""
         due = [call for call in self._calls if call.due_s <= self._clock.boottime_s]
         self._calls = [call for call in self._calls if call not in due]
         self._results += [self._settle(call) for call in due]

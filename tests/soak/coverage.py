@@ -43,12 +43,10 @@ SITUATIONS: Final = (
 
 
 def missing(total: Tally, situations: Iterable[str] = SITUATIONS) -> list[str]:
-    """The situations that were never met."""
     return [name for name in situations if not total.seen[name]]
 
 
 def table(total: Tally) -> str:
-    """The run in figures."""
     rate = 1000 * total.seconds / max(total.steps, 1)
     head = f"{total.steps} steps in {total.episodes} episodes, {total.seconds:.0f} s of CPU, {rate:.2f} ms a step"
     names = [*SITUATIONS, *sorted(total.seen.keys() - set(SITUATIONS))]

@@ -40,7 +40,6 @@ class Fault:
         return texts
 
     def plant(self, folder: Path) -> None:
-        """Copy the package into a folder, and break it there."""
         shutil.copytree(ROOT / "watchdog", folder / "watchdog", ignore=shutil.ignore_patterns("__pycache__"))
         for file, text in self.broken().items():
             (folder / "watchdog" / file).write_text(text, encoding="utf-8")

@@ -57,7 +57,6 @@ class _Pods(NoSource[PodList]):
         self._world = world
 
     def read(self, now: Now) -> PodList:
-        """The list as it is known now."""
         pods = self._world.cluster.read(now)
         self._world.book.see_pods(self._world.cluster.view.tenants, pods.synced, now)
         return pods
@@ -68,7 +67,6 @@ class _Node(NoSource[tuple[Node, tuple[Gap, ...]]]):
         self._world = world
 
     def read(self, now: Now) -> tuple[Node, tuple[Gap, ...]]:
-        """The node as it is known now."""
         self._world.book.standing.labelled = self._world.cluster.labelled
         return self._world.cluster.node, ()
 
@@ -136,7 +134,6 @@ class Record:
         return number
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
-        """Hand on that an intention came to nothing."""
         self._world.book.withdrawn(action)
         if self.journal is not None:
             self.journal.withdraw(action, reason, now)
@@ -151,24 +148,20 @@ class Record:
         intended.add_done_callback(withdraw)
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
-        """Hand on which processes got which signal."""
         if self.journal is not None:
             self.journal.signalled(action, now, signal, keys)
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
-        """Hand on what came of an action."""
         self._world.book.ended(action, result, now)
         if self.journal is not None:
             self.journal.end(action, result, reason, now)
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
-        """Hand on when the memory was seen free."""
         self._world.book.actions.released(action, now, release_s)
         if self.journal is not None:
             self.journal.released(action, now, release_s, reason)
 
     def breaker(self, opened: Now | None) -> None:
-        """Hand on since when the breaker is open."""
         if self.journal is not None:
             self.journal.breaker(opened)
 

@@ -59,7 +59,6 @@ class Task:
 
     @property
     def lives(self) -> bool:
-        """Whether it runs."""
         return self.state is State.RUNNING
 
     @property
@@ -114,12 +113,15 @@ class Kernel:
             return None
         return self._free[-1] if self._dice.random() < 0.5 else self._dice.choice(self._free)
 
-    def living(self) -> list[Task]:
-        """The processes that run."""
-        return [task for task in self.tasks.values() if task.lives]
+    def living(self, pod: str | None = None) -> list[Task]:
+        """The processes that run; those of a pod, if one is named."""
+        return [task for task in self.tasks.values() if task.lives and pod in (None, task.pod)]
+
+    def held_by_ghosts(self, pid: int) -> set[str]:
+        """The cards on which one that is dead is still listed under this PID."""
+        return {card for ghost in self.ghosts if ghost.key.pid == pid for card in ghost.memory}
 
     def die(self, task: Task) -> None:
-        """End a process now."""
         if not task.lives:
             return
         task.state, task.died_s = State.ZOMBIE, self.clock.boottime_s
@@ -150,7 +152,6 @@ class Kernel:
             self.ghosts = [each for each in self.ghosts if now_s < each.died_s + each.holds_s]
 
     def restart(self) -> None:
-        """A reboot: nothing is left."""
         self.servers.clear()
         self.tasks.clear()
         self.ghosts.clear()
@@ -167,8 +168,8 @@ class Kernel:
         """Make a process, perhaps, a client of an MPS server that it can reach: its pod's own before any other."""
         if task.pod is None or task.named or task.server is not None:
             return
-        own = [server for server in self.servers if server.pod == task.pod and not server.serves_others]
-        others = [server for server in self.servers if server.serves_others]
+        own = [each for each in self.servers if each.pod == task.pod and not each.serves_others]
+        others = [each for each in self.servers if each.serves_others]
         if (own or others) and self._dice.random() < (0.7 if own else self.joins):
             task.server = (own or others)[0]
 
@@ -209,7 +210,6 @@ class Held:
 
     @property
     def key(self) -> ProcessKey:
-        """Its PID and start time."""
         return self.task.key
 
     def alive(self) -> bool:
@@ -226,5 +226,4 @@ class Held:
         self.kernel.deliver(self.task, int(number))
 
     def close(self) -> None:
-        """Let go of it."""
         self.closed = True

@@ -298,7 +298,6 @@ class Life:
 
     @property
     def has_journal(self) -> bool:
-        """Whether its journal is open."""
         return self._record.journal is not None
 
     @property
@@ -325,7 +324,6 @@ class Life:
         return self._permission.objection(entry, self._policy, self._world.clock.now(), is_first=is_first)
 
     def end(self) -> None:
-        """SIGTERM to the daemon."""
         with full_disk(self._world.disk_full):
             self.cycle.interrupt("the watchdog was stopped in the grace period", self._world.clock.now())
             if self._record.journal is not None:

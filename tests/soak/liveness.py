@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.soak.book import Book
+from tests.soak.brakebook import is_ready
 from tests.soak.timers import reset_after_s
 from tests.soak.truth import Fact, protected, true_to_claim, victim_container
 from tests.soak.violation import fail
@@ -45,16 +46,11 @@ def nobody_is_held_up(book: Book, planned: Plan, now: Now, *, written: bool) -> 
 def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     """Whether a kill on this account can't be put off for any reason."""
     here, uid = book.standing, fact.key[0]
-    ladder = book.timers.ladders.get(fact.key)
-    steps = fact.rule.steps
-    if ladder is None or ladder.failed or fact.allowed is None or fact.rule.mode == "observe":
+    if not is_ready(fact, book.timers) or fact.allowed is None or fact.rule.mode == "observe":
         return False
     # A pod whose grace is over only now was protected still when the reading was asked for.
     is_spared = protected(fact.tenant, here.policy, now, _SETTLES_S)
     if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant:
-        return False
-    due = [index for index, step in enumerate(steps) if book.timers.surely_due(fact, step)]
-    if not due or any(step.do != "kill" for step in steps[due[0] :]):
         return False
     settles_s = max(reset_after_s(here.policy), _SETTLES_S)
     is_settled = now.boottime_s - book.actions.closed_s.get(uid, -settles_s) > settles_s

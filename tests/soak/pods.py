@@ -37,7 +37,6 @@ def _run(world: World, tenant: Tenant) -> None:
 
 
 def create(world: World) -> None:
-    """A new pod comes, with its processes."""
     if len(world.cluster.tenants) > 8:
         return
     dice = world.dice
@@ -85,27 +84,19 @@ def _amount(world: World, kind: Kind) -> int:
     return world.dice.choice([Gi, Gi, 2 * Gi, 2 * Gi, 3 * Gi, 4 * Gi, 512 * Mi, 30 * Gi, 90 * Gi, 0, -1])
 
 
-def _any(world: World) -> Tenant | None:
-    others = [tenant for uid, tenant in world.cluster.tenants.items() if uid != WATCHDOG]
-    return world.dice.choice(others) if others else None
+def _others(world: World) -> list[Tenant]:
+    """All pods but the daemon's own."""
+    return [tenant for uid, tenant in world.cluster.tenants.items() if uid != WATCHDOG]
 
 
 def _to_a_pod(action: Callable[[World, Tenant], None]) -> Callable[[World], None]:
     """Let something happen to one of the pods."""
-
-    @wraps(action)
-    def happen(world: World) -> None:
-        tenant = _any(world)
-        if tenant is not None:
-            action(world, tenant)
-
-    return happen
+    return wraps(action)(lambda world: world.to_one(action, _others(world)))
 
 
 def _vanish(world: World, tenant: Tenant) -> None:
-    for task in world.kernel.living():
-        if task.pod == tenant.uid:
-            world.kernel.die(task)
+    for task in world.kernel.living(tenant.uid):
+        world.kernel.die(task)
     world.cluster.remove(tenant.uid)
 
 
@@ -114,25 +105,26 @@ def delete(world: World) -> None:
     for task in world.kernel.living():
         if task.pod is not None and task.pod not in world.cluster.tenants:
             world.kernel.die(task)
-    tenant = _any(world)
-    if tenant is None:
-        return
+    world.to_one(_delete, _others(world))
+
+
+def _delete(world: World, tenant: Tenant) -> None:
     if world.dice.random() < 0.3:
         world.cluster.remove(tenant.uid)
-        for task in world.kernel.living():
+        for task in world.kernel.living(tenant.uid):
             # Nothing gives its lies away any more (docs/safety.md), and the daemon may have read them already.
-            if task.pod == tenant.uid and task.lied:
+            if task.lied:
                 world.kernel.die(task)
         world.say(f"pod went by force: {tenant.uid}")
-        return
-    _vanish(world, tenant)
-    world.say(f"pod went: {tenant.uid}")
+    else:
+        _vanish(world, tenant)
+        world.say(f"pod went: {tenant.uid}")
 
 
 @_to_a_pod
 def crash_loop(world: World, tenant: Tenant) -> None:
     """The controller puts a pod back at once, under another UID, and it does the same again."""
-    memory = [task.memory for task in world.kernel.living() if task.pod == tenant.uid]
+    memory = [task.memory for task in world.kernel.living(tenant.uid)]
     _vanish(world, tenant)
     number = world.cluster.serial()
     kept = [box for box in tenant.boxes if box.kind is not ContainerKind.EPHEMERAL]
@@ -141,8 +133,8 @@ def crash_loop(world: World, tenant: Tenant) -> None:
     again = replace(again, name=f"pod-{number}") if again.owner is not None else again
     world.cluster.put(again)
     _run(world, again)
-    for task, held in zip((t for t in world.kernel.living() if t.pod == again.uid), memory, strict=False):
-        ghosts = {card for ghost in world.kernel.ghosts if ghost.key.pid == task.key.pid for card in ghost.memory}
+    for task, held in zip(world.kernel.living(again.uid), memory, strict=False):
+        ghosts = world.kernel.held_by_ghosts(task.key.pid)
         task.memory = {card: amount for card, amount in held.items() if card not in ghosts}
     world.say(f"pod came back: {tenant.uid} as {again.uid}")
 
@@ -165,8 +157,8 @@ def renew_container(world: World, tenant: Tenant) -> None:
     if tenant.deadline_s is not None:
         return
     old = world.dice.choice(tenant.boxes)
-    for task in world.kernel.living():
-        if task.pod == tenant.uid and task.container == old.cid:
+    for task in world.kernel.living(tenant.uid):
+        if task.container == old.cid:
             world.kernel.die(task)
     new = replace(old, cid=f"{world.cluster.serial():x}e".ljust(64, "0"), known=False)
     world.cluster.change(tenant.uid, boxes=tuple(new if box is old else box for box in tenant.boxes))
@@ -212,9 +204,9 @@ def terminate(world: World, tenant: Tenant) -> None:
 
 def linger(world: World) -> None:
     """Pods have been deleted with a grace period of a year, and ten minutes of it have passed, or nearly."""
-    for uid in list(world.cluster.tenants):
-        if uid != WATCHDOG and world.dice.random() < 0.5:
-            world.cluster.change(uid, deadline_s=world.clock.wall_s + 365 * 86400.0)
+    for tenant in _others(world):
+        if world.dice.random() < 0.5:
+            world.cluster.change(tenant.uid, deadline_s=world.clock.wall_s + 365 * 86400.0)
     if world.life is not None:
         world.life.advance()
         world.life.look()
@@ -224,9 +216,8 @@ def linger(world: World) -> None:
 
 def drain(world: World) -> None:
     """Somebody drains the node: every pod is being deleted."""
-    for uid in list(world.cluster.tenants):
-        if uid != WATCHDOG:
-            world.cluster.change(uid, deadline_s=world.clock.wall_s + 30.0)
+    for tenant in _others(world):
+        world.cluster.change(tenant.uid, deadline_s=world.clock.wall_s + 30.0)
     world.say("drained")
 
 
@@ -239,7 +230,6 @@ def undrain(world: World) -> None:
 
 @_to_a_pod
 def change(world: World, tenant: Tenant) -> None:
-    """Somebody edits a pod."""
     dice = world.dice
     changes: list[dict[str, object]] = [
         {"spared": not tenant.spared},
@@ -250,11 +240,9 @@ def change(world: World, tenant: Tenant) -> None:
     if tenant.kind == "note":
         changes.append({"notes": _amount(world, "note")})
     else:
-        declaring = (box.kind is not ContainerKind.EPHEMERAL for box in tenant.boxes)
-        changed = (
-            (b, _amount(world, tenant.kind) if can else None) for b, can in zip(tenant.boxes, declaring, strict=True)
-        )
-        changes.append({"boxes": tuple(replace(box, declares=amount) for box, amount in changed)})
+        declaring = {box: box.kind is not ContainerKind.EPHEMERAL for box in tenant.boxes}
+        boxes = (replace(b, declares=_amount(world, tenant.kind) if can else None) for b, can in declaring.items())
+        changes.append({"boxes": tuple(boxes)})
     world.cluster.change(tenant.uid, **dice.choice(changes))
     world.say(f"pod changed: {tenant.uid}")
 
@@ -266,7 +254,7 @@ def allow_more(world: World) -> None:
     if not uids:
         return
     tenant = world.cluster.tenants[world.dice.choice(uids)]
-    tasks = [task for task in world.kernel.living() if task.pod == tenant.uid]
+    tasks = world.kernel.living(tenant.uid)
     for task in tasks:
         task.memory = {card: min(held + Gi, world.cards.sizes[card]) for card, held in task.memory.items()}
     contexts = min(sum(len(task.memory) for task in tasks), allowance.max_contexts)
@@ -282,14 +270,14 @@ def allow_more(world: World) -> None:
 
 def begin_toggling(world: World) -> None:
     """A tenant that uses a lot begins to change a label and an annotation all the time, by one byte, or leaves that."""
-    plain = [each for each in world.cluster.tenants.values() if each.uid != WATCHDOG and _is_plain(each)]
-    if not plain:
-        return
-    tenant = world.dice.choice(plain)
+    world.to_one(_begin_toggling, [each for each in _others(world) if _is_plain(each)])
+
+
+def _begin_toggling(world: World, tenant: Tenant) -> None:
     world.toggling ^= {tenant.uid}
     if tenant.uid in world.toggling:
-        for task in world.kernel.living():
-            if task.pod == tenant.uid and world.dice.random() < 0.7:
+        for task in world.kernel.living(tenant.uid):
+            if world.dice.random() < 0.7:
                 processes.hold(world, task)
     world.say("labels and annotations toggle" if tenant.uid in world.toggling else "a tenant leaves its pod as it is")
 

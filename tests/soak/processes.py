@@ -31,33 +31,25 @@ def hold(world: World, task: Task) -> None:
     """Let a process hold memory on one card or another."""
     dice = world.dice
     card = dice.choice(sorted(world.cards.sizes))
-    if any(ghost.key.pid == task.key.pid and card in ghost.memory for ghost in world.kernel.ghosts):
+    if card in world.kernel.held_by_ghosts(task.key.pid):
         return  # the driver would list one PID for two of them
     size = world.cards.sizes[card]
     amounts = [0, 1, 512 * Mi, Gi, 2 * Gi, 2 * Gi, 3 * Gi, 3 * Gi + 1, 5 * Gi, 8 * Gi, dice.randrange(6 * Gi)]
     task.memory[card] = min(dice.choice(amounts), size)
 
 
-def _chosen(world: World) -> Task | None:
-    living = [task for task in world.kernel.living() if task not in world.kernel.servers]
-    return world.dice.choice(living) if living else None
+def _ordinary(world: World) -> list[Task]:
+    """All processes but MPS servers."""
+    return [task for task in world.kernel.living() if task not in world.kernel.servers]
 
 
 def _to_a_process(action: Callable[[World, Task], None]) -> Callable[[World], None]:
     """Let something happen to one of the processes."""
-
-    @wraps(action)
-    def happen(world: World) -> None:
-        task = _chosen(world)
-        if task is not None:
-            action(world, task)
-
-    return happen
+    return wraps(action)(lambda world: world.to_one(action, _ordinary(world)))
 
 
 @_to_a_process
 def allocate(world: World, task: Task) -> None:
-    """A process takes memory, or gives some of it back."""
     hold(world, task)
 
 
@@ -75,12 +67,13 @@ def release(world: World, task: Task) -> None:
 def waver(world: World) -> None:
     """A process changes between much and little, as one does that loads and drops a model."""
     wavering = [task for task in world.kernel.living() if task.other is not None]
-    task = world.dice.choice(wavering) if wavering and world.dice.random() < 0.8 else _chosen(world)
-    if task is not None:
-        other = dict.fromkeys(task.memory, Mi) if task.other is None else task.other
-        ghosts = {card for ghost in world.kernel.ghosts if ghost.key.pid == task.key.pid for card in ghost.memory}
-        if ghosts.isdisjoint(other):
-            task.memory, task.other = other, task.memory
+    world.to_one(_waver, wavering if wavering and world.dice.random() < 0.8 else _ordinary(world))
+
+
+def _waver(world: World, task: Task) -> None:
+    other = dict.fromkeys(task.memory, Mi) if task.other is None else task.other
+    if world.kernel.held_by_ghosts(task.key.pid).isdisjoint(other):
+        task.memory, task.other = other, task.memory
 
 
 def stampede(world: World) -> None:
@@ -102,7 +95,6 @@ def fork(world: World, task: Task) -> None:
 
 @_to_a_process
 def end(world: World, task: Task) -> None:
-    """A process ends by itself."""
     world.kernel.die(task)
 
 

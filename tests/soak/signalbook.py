@@ -29,7 +29,6 @@ class SignalBook:
         self.out_of_reach: set[tuple[str, str | None]] = set()
 
     def signalled(self, task: Task, number: int, now: Now) -> None:
-        """A signal is about to be sent."""
         if not task.lives:
             return
         if number == 0:

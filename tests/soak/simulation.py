@@ -47,14 +47,11 @@ class Simulation(World):
         what = self.dice.random()
         if what < 0.3:
             self.kernel.die(drained)
-        elif what < 0.6:
-            successor = processes.start(self, drained.pod, drained.container)
-            if successor is not None:
-                processes.hold(self, successor)
-                self.say("worker replaced")
+        elif what < 0.6 and (successor := processes.start(self, drained.pod, drained.container)):
+            processes.hold(self, successor)
+            self.say("worker replaced")
 
     def race(self) -> None:
-        """Something happens at the worst moment."""
         (action,) = self.dice.choices(_RACES, _RACE_WEIGHTS)
         action(self)
 
@@ -169,50 +166,19 @@ def _well(sim: World) -> None:
 
 Action = Callable[[World], None]
 _TABLE: Final[tuple[tuple[float, Action], ...]] = (
-    (45.0, _cycle),
-    (12.0, _wake),
-    (14.0, processes.allocate),
-    (6.0, processes.waver),
-    (1.0, processes.stampede),
-    (4.0, processes.release),
-    (3.0, processes.fork),
-    (2.0, processes.end),
-    (1.0, processes.recycle),
-    (1.0, processes.character),
-    (0.7, processes.lie),
-    (0.7, servers.begin_or_end),
-    (4.0, pods.crash_loop),
-    (6.0, pods.restart_containers),
-    (1.5, pods.create),
-    (1.0, pods.delete),
-    (0.6, pods.terminate),
-    (0.2, pods.linger),
-    (1.5, pods.change),
-    (2.5, pods.begin_toggling),
-    (3.0, pods.learn),
-    (2.0, pods.renew_container),
-    (0.8, pods.turn_phase),
-    (0.4, pods.debug),
-    (0.4, pods.lose_labels),
-    (0.5, pods.freeze),
-    (0.8, troubles.card),
-    (0.15, troubles.blind),
-    (2.5, _well),
-    (0.8, _reload),
-    (1.0, _write_policy),
-    (0.3, _stop_file),
-    (0.3, _restart),
-    (0.4, _lose_card),
-    (0.3, _kill),
+    (45.0, _cycle), (12.0, _wake),
+    (14.0, processes.allocate), (6.0, processes.waver), (1.0, processes.stampede), (4.0, processes.release),
+    (3.0, processes.fork), (2.0, processes.end), (1.0, processes.recycle), (1.0, processes.character),
+    (0.7, processes.lie), (0.7, servers.begin_or_end),
+    (4.0, pods.crash_loop), (6.0, pods.restart_containers), (1.5, pods.create), (1.0, pods.delete),
+    (0.6, pods.terminate), (0.2, pods.linger), (1.5, pods.change), (2.5, pods.begin_toggling), (3.0, pods.learn),
+    (2.0, pods.renew_container), (0.8, pods.turn_phase), (0.4, pods.debug), (0.4, pods.lose_labels), (0.5, pods.freeze),
+    (0.8, troubles.card), (0.15, troubles.blind), (2.5, _well),
+    (0.8, _reload), (1.0, _write_policy), (0.3, _stop_file), (0.3, _restart), (0.4, _lose_card), (0.3, _kill),
     (0.08, _reboot),
-    (0.2, troubles.disk),
-    (0.3, troubles.lose_under_the_daemon),
-    (0.2, troubles.lose_between_daemons),
-    (0.2, troubles.driver_speed),
-    (0.3, troubles.disk_speed),
-    (0.4, troubles.clock_jumps),
-    (0.3, troubles.suspend),
-)
+    (0.2, troubles.disk), (0.3, troubles.lose_under_the_daemon), (0.2, troubles.lose_between_daemons),
+    (0.2, troubles.driver_speed), (0.3, troubles.disk_speed), (0.4, troubles.clock_jumps), (0.3, troubles.suspend),
+)  # fmt: skip
 _ACTIONS: Final = [action for _, action in _TABLE]
 # What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
 _CALM: Final = (
@@ -228,23 +194,11 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "shared": (servers.begin_or_end,),
 }
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
-    (3.0, processes.release),
-    (3.0, processes.fork),
-    (3.0, processes.end),
-    (3.0, processes.recycle),
-    (1.0, processes.character),
-    (1.0, processes.allocate),
-    (1.0, pods.delete),
-    (0.6, pods.terminate),
-    (2.0, pods.change),
-    (3.0, pods.allow_more),
-    (1.5, pods.drain),
-    (0.6, pods.renew_container),
-    (0.3, pods.lose_labels),
-    (0.3, servers.begin_or_end),
-    (0.8, troubles.card),
-    (0.5, _reload),
-    (0.5, _stop_file),
-)
+    (3.0, processes.release), (3.0, processes.fork), (3.0, processes.end), (3.0, processes.recycle),
+    (1.0, processes.character), (1.0, processes.allocate),
+    (1.0, pods.delete), (0.6, pods.terminate), (2.0, pods.change), (3.0, pods.allow_more), (1.5, pods.drain),
+    (0.6, pods.renew_container), (0.3, pods.lose_labels),
+    (0.3, servers.begin_or_end), (0.8, troubles.card), (0.5, _reload), (0.5, _stop_file),
+)  # fmt: skip
 _RACE_WEIGHTS: Final = [weight for weight, _ in _RACE_TABLE]
 _RACES: Final = [action for _, action in _RACE_TABLE]

@@ -38,7 +38,6 @@ class SimulatedTable(ProcessTable):
         return self._ask(wanted, again=False)
 
     def reread(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
-        """Read all of them again."""
         return self._ask(set(pids), again=True)
 
     def container_members(
@@ -62,7 +61,6 @@ class SimulatedTable(ProcessTable):
         return False
 
     def describe(self, pid: int) -> str:
-        """The PID."""
         return str(pid)
 
     def close(self) -> None:

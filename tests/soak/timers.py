@@ -98,7 +98,6 @@ class Timers:
         self._policy: Policy | None = None
 
     def reset(self) -> None:
-        """Nothing is remembered: the daemon has started, or enforcement begins."""
         self.ladders.clear()
 
     def reload(self, before: Policy, after: Policy) -> None:
@@ -112,7 +111,6 @@ class Timers:
             self.ladders[key].enforced_s = now_s
 
     def note_acted(self, key: Key) -> None:
-        """An action on the account has begun."""
         if key in self.ladders:
             self.ladders[key].acted = True
 

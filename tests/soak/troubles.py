@@ -8,10 +8,11 @@ from typing import Final
 
 from tests.soak.clock import whole
 from tests.soak.driver import Card
-from tests.soak.fittings import BOTH
+from tests.soak.fittings import BOTH, NODE
 from tests.soak.world import World
+from watchdog.core.policy import JournalLimits
+from watchdog.journal.journal import Journal
 from watchdog.journal.lock import lock_path
-from watchdog.journal.schema import APPLICATION_ID, MIGRATIONS
 
 
 def card(world: World) -> None:
@@ -43,13 +44,11 @@ def driver_speed(world: World) -> None:
 
 
 def clock_jumps(world: World) -> None:
-    """Somebody sets the wall clock."""
     world.clock.jump(world.dice.choice([-86400.0, -3600.0, -30.0, 30.0, 3600.0, 86400.0]))
     world.say("wall clock jumped")
 
 
 def suspend(world: World) -> None:
-    """The machine sleeps for a while."""
     world.pass_by(world.dice.choice([5.0, 60.0, 3600.0]))
     world.say("suspended")
 
@@ -68,13 +67,8 @@ def disk_speed(world: World) -> None:
 
 def lose_under_the_daemon(world: World) -> None:
     """The daemon, which has it open, notices before it is killed; the next one must count on."""
-    if (
-        world.life is None
-        or not world.life.has_journal
-        or world.disk_full
-        or world.stall_s
-        or not world.journal.exists()
-    ):
+    has_journal = world.life is not None and world.life.has_journal and world.journal.exists()
+    if world.life is None or not has_journal or world.disk_full or world.stall_s:
         return
     how = world.dice.choice([*_LOSSES])
     _LOSSES[how](world.journal)
@@ -120,11 +114,7 @@ def _empty(journal: Path) -> None:
 
 def _replace(journal: Path) -> None:
     fresh = journal.with_name("fresh.db")
-    with closing(sqlite3.connect(fresh)) as other:
-        for script in MIGRATIONS:
-            other.executescript(script)
-        other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        other.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    Journal.open(fresh, JournalLimits(), NODE.name).close()
     fresh.replace(journal)
 
 

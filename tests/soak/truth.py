@@ -75,7 +75,6 @@ def is_masked(lines: Iterable[Listed], answers: Mapping[int, Process]) -> bool:
 
 
 def threshold_bytes(step: Step, allowed: int) -> int:
-    """Bytes above which a step counts."""
     above = step.above
     if above.share is not None:
         bound = allowed * above.share // 1
@@ -85,7 +84,6 @@ def threshold_bytes(step: Step, allowed: int) -> int:
 
 
 def rule_for(tenant: Tenant, policy: Policy) -> Rule | None:
-    """The first rule that is for a pod."""
     for rule in policy.rules:
         namespaces, labels = rule.match.namespaces or (tenant.namespace,), rule.match.labels
         if tenant.namespace in namespaces and labels.get("tier", tenant.tier) == tenant.tier:
@@ -121,7 +119,6 @@ class UnknownError(Exception):
 def facts_of(
     uses: Mapping[str, list[TrueUse]], tenants: Mapping[str, Tenant], policy: Policy, sight: Sight, *, bright: bool
 ) -> dict[Key, Fact]:
-    """Every account of every pod that has a rule."""
     found: dict[Key, Fact] = {}
     for uid, tenant in tenants.items():
         rule = rule_for(tenant, policy)
@@ -156,14 +153,7 @@ def _keys(tenant: Tenant, rule: Rule, uses: list[TrueUse]) -> list[Key]:
 
 
 def _fact(
-    key: Key,
-    tenant: Tenant,
-    rule: Rule,
-    uses: list[TrueUse],
-    policy: Policy,
-    sight: Sight,
-    *,
-    bright: bool,
+    key: Key, tenant: Tenant, rule: Rule, uses: list[TrueUse], policy: Policy, sight: Sight, *, bright: bool
 ) -> Fact:
     uid, name, gpu = key
     allowance = policy.allowance
@@ -223,7 +213,6 @@ def phases(tenant: Tenant) -> list[list[Box]]:
 
 
 def current(tenant: Tenant) -> list[Box]:
-    """The phase that the list shows."""
     *init, main = phases(tenant)
     return next((phase for phase in init if phase[0].runs), main)
 
@@ -312,7 +301,6 @@ def may_serve_others(tenant: Tenant) -> bool:
 
 
 def is_system(tenant: Tenant) -> bool:
-    """Whether it is of the cluster itself."""
     return tenant.namespace == "kube-system" or tenant.static or (tenant.priority or 0) >= 2_000_000_000
 
 
@@ -334,7 +322,6 @@ def victim_container(fact: Fact) -> str:
 
 
 def true_to_claim(task: Task) -> bool:
-    """Whether the cgroup text of a process is honest."""
     return task.claim == true_claim(task.pod, task.container)
 
 

@@ -1,8 +1,9 @@
 """The node as its parts see it: what the daemon lives in, and what actions on the node may touch."""
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from tests.soak.book import Book
 from tests.soak.clock import QUANTUM_S, Clock, whole
@@ -15,6 +16,7 @@ from tests.soak.life import Life
 from watchdog.core.policy import Policy
 
 T0 = 1_800_000_000.0
+T = TypeVar("T")
 
 
 class KillNine(BaseException):
@@ -57,11 +59,9 @@ class World:
 
     @property
     def on_disk(self) -> Policy:
-        """The policy as the file has it now."""
         return self.half or self.policy
 
     def open_driver(self) -> SimulatedDriver:
-        """A session of a new daemon."""
         self.kernel.forget_listed()
         return SimulatedDriver(self.kernel, self.cards)
 
@@ -87,9 +87,13 @@ class World:
         self.book.seen[what.partition(":")[0]] += 1
 
     def pass_by(self, seconds: float) -> None:
-        """Let time pass for everybody."""
         self.clock.pass_by(whole(seconds))
         self.kernel.settle()
+
+    def to_one(self, action: Callable[["World", T], None], of: Sequence[T]) -> None:
+        """Let something happen to one of these, if there are any."""
+        if of:
+            action(self, self.dice.choice(of))
 
     def alive(self) -> Life:
         """The daemon; a new one where none runs."""
@@ -100,7 +104,6 @@ class World:
         return self.life
 
     def kill_nine(self) -> None:
-        """SIGKILL to the daemon."""
         life, self.life = self.life, None
         if life is not None:
             life.die()
