@@ -43,8 +43,7 @@ def listening(how: str) -> Iterator[Path]:
         pipe, log = Path(folder, "pipe"), Path(folder, "log")
         pipe.mkdir()
         log.mkdir()
-        own = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
-        environment = {**os.environ, **own}
+        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
         with (log / "started").open("wb") as out:
             started = subprocess.Popen(
                 [*program, how], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment
@@ -110,8 +109,8 @@ def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, p
     """The neighbour's kernels run before, during and after the kill, and the server takes a new client afterwards."""
     client = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
     card.policy = f'{POLICY}\n[mps]\npipe = ["{pipe}"]\n'
-    calm = card.hog("calm", "2Gi", 512 * MIB, "--work", environment=client)
-    hog = card.hog("hog", "1Gi", 256 * MIB, "--work", environment=client)
+    calm = card.hog("calm", "2Gi", 512 * MIB, "--work", **client)
+    hog = card.hog("hog", "1Gi", 256 * MIB, "--work", **client)
     driver = NvmlDriver()
     listed = {use.pid for use in driver.read().uses if use.mps}
     driver.close()
@@ -133,6 +132,6 @@ def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, p
     assert (progress[1].error, hog.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGTERM)
     assert (calm.poll(), progress[0].error) == (None, "")
     assert hog.pid not in asked.clients()
-    later = card.hog("later", "1Gi", 256 * MIB, "--work", environment=client)
+    later = card.hog("later", "1Gi", 256 * MIB, "--work", **client)
     wait_for(Progress(later), 3)
     wait_for(progress[0], 10)

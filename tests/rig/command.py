@@ -43,7 +43,6 @@ class Endpoints(abc.ABC):
         """Ask one of its endpoints; status and body."""
 
     def status(self) -> dict[str, Any]:
-        """What /api/status says."""
         found: dict[str, Any] = json.loads(self.get("/api/status")[1])
         return found
 
@@ -77,7 +76,6 @@ class Daemon(Endpoints):
 
     @property
     def pid(self) -> int:
-        """Its PID."""
         return self.process.pid
 
     @property
@@ -89,6 +87,11 @@ class Daemon(Endpoints):
             raise ConnectionError("it does not listen yet")
         return int(json.loads(begun)["listen"].rpartition(":")[2])
 
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
     def log(self) -> list[dict[str, Any]]:
         """What it has logged so far."""
         lines = self._log.read_text(encoding="utf-8").splitlines()
@@ -99,9 +102,8 @@ class Daemon(Endpoints):
         return [line for line in self.log() if line["event"] == name]
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask one of its endpoints; status and body."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -128,13 +130,10 @@ class Daemon(Endpoints):
 
     def wait_call(self, name: str, cards: int = 1) -> None:
         """Wait until the daemon begins this call into the driver once more, for the last of this many cards."""
-        assert self._calls is not None
-        calls, target = self._calls, (self._called(self._calls, name) // cards + 1) * cards
-        self.wait(lambda d: d._called(calls, name) >= target)
-
-    @staticmethod
-    def _called(calls: Path, name: str) -> int:
-        return read_calls(calls).get(name, 0)
+        calls = self._calls
+        assert calls is not None
+        target = (read_calls(calls).get(name, 0) // cards + 1) * cards
+        self.wait(lambda _: read_calls(calls).get(name, 0) >= target)
 
     def wait_passes(self, count: int = 1) -> None:
         """Wait until this many more cycles have finished."""
@@ -151,12 +150,7 @@ class Daemon(Endpoints):
 
 @contextlib.contextmanager
 def daemon(
-    root: Path,
-    stub: Path,
-    *arguments: str | Path,
-    prefix: tuple[str, ...] = (),
-    port: int = 0,
-    settled: bool = True,
+    root: Path, stub: Path, *arguments: str | Path, prefix: tuple[str, ...] = (), port: int = 0, settled: bool = True
 ) -> Iterator[Daemon]:
     """Run the daemon on a port of loopback, by default one that the kernel gives it; it is ended at the end.
 
@@ -167,17 +161,8 @@ def daemon(
             mounted(each)
     log = root / f"log-{time.monotonic_ns()}.jsonl"
     calls = log.with_suffix(".calls")
-    command = [
-        *ENDS_WITH_US,
-        *prefix,
-        str(COMMAND),
-        "run",
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--node",
-        "n1",
-        *map(str, arguments),
-    ]
+    options = ("--listen", f"127.0.0.1:{port}", "--node", "n1", *arguments)
+    command = [*ENDS_WITH_US, *prefix, str(COMMAND), "run", *map(str, options)]
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment(stub, calls=calls), stdout=out, stderr=out, cwd=root)
     try:
@@ -188,6 +173,3 @@ def daemon(
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-__all__ = ["COMMAND", "Daemon", "Samples", "daemon", "gpu_watchdog"]

@@ -36,10 +36,8 @@ class StallingDisk:
         return self._seen.exists()
 
     def stall(self) -> None:
-        """Let every sync wait from now on."""
         self._seen.unlink(missing_ok=True)
         self._file.touch()
 
     def thaw(self) -> None:
-        """Let all of them go on."""
         self._file.unlink(missing_ok=True)

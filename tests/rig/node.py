@@ -82,12 +82,10 @@ class Tenant:
 
     @property
     def pid(self) -> int:
-        """Its PID."""
         return self.process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
         return self.process.poll() is None
 
     @property
@@ -124,7 +122,6 @@ class Container:
     init: Literal["", "plain", "sidecar"] = ""
 
     def to_json(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Its spec and its status, as the API server has them."""
         amount = {} if self.declared is None else {"veriff.com/gpu-memory": self.declared}
         amount |= self.resources
         spec = {"name": self.name, "image": "i", "resources": {"limits": amount, "requests": amount}}
@@ -163,31 +160,23 @@ class Pod:
 
 
 class Node:
-    """A node with one card or several, whose tenants are started and whose memory is set by the test."""
+    """A node with one card or several, whose tenants are started and whose memory is set by the test.
+
+    `stub_file` steers the stub of NVML, `pods_file` is the pod list, `node_file` the node's own object, and `journal`
+    that of a daemon of this node.
+    """
 
     def __init__(self, root: Path, version: Version) -> None:
         self.root = root
+        self.stub_file = root / "nvml.txt"
+        self.pods_file = root / "pods.json"
+        self.node_file = root / "node.json"
+        self.journal = root / "state" / "journal.db"
         self.pods: list[Pod] = []
         self.stub = Stub(gpus=(StubGpu(uuid=GPU, total=40 * GIB, reserved=512 * MIB),))
         self._cgroups = Cgroups(version)
         self._tenants: list[Tenant] = []
-        self._places: dict[int, str] = {}
         self._cgroups.need()
-
-    @property
-    def stub_file(self) -> Path:
-        """The file that steers the stub of NVML."""
-        return self.root / "nvml.txt"
-
-    @property
-    def pods_file(self) -> Path:
-        """The pod list."""
-        return self.root / "pods.json"
-
-    @property
-    def node_file(self) -> Path:
-        """The node's own object."""
-        return self.root / "node.json"
 
     def mark(
         self,
@@ -199,14 +188,7 @@ class Node:
         """Let the node's own object have these labels and annotations and this capacity from now on, and no others."""
         metadata = {"name": "n1", "labels": dict(labels or {}), "annotations": dict(annotations or {})}
         made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"capacity": dict(capacity or {})}}
-        scratch = self.root / ".node.json"
-        scratch.write_text(json.dumps(made), encoding="utf-8")
-        scratch.replace(self.node_file)
-
-    @property
-    def journal(self) -> Path:
-        """The journal of a daemon of this node."""
-        return self.root / "state" / "journal.db"
+        _put(self.node_file, made)
 
     def pod(self, name: str, *containers: tuple[str, str | None], **more: Any) -> Pod:
         """Add a pod with these containers, each a name and what it declares."""
@@ -272,11 +254,9 @@ class Node:
         return [path, "-c", "read line; echo ready; read line"]
 
     def enter(self, path: str, pid: int) -> None:
-        """Put a process into a cgroup of any path."""
         self._cgroups.enter(path, pid)
 
     def members(self, pod: Pod, container: int = 0) -> set[int]:
-        """The PIDs in a container's cgroup."""
         path = pod.cgroup(pod.containers[container])
         return {int(pid) for pid in self._cgroups.read(path).split()}
 
@@ -290,10 +270,7 @@ class Node:
         gpu = replace(first, processes=(*kept, *listed))
         replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)
         if pods:
-            scratch = self.root / ".pods.json"
-            items = [pod.to_json() for pod in self.pods]
-            scratch.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
-            scratch.replace(self.pods_file)
+            _put(self.pods_file, {"apiVersion": "v1", "kind": "List", "items": [pod.to_json() for pod in self.pods]})
 
     def show(self, **changes: Any) -> None:
         """Let the driver show something else of the node (`Stub`) from now on."""
@@ -313,6 +290,12 @@ class Node:
             tenant.process.kill()
             tenant.process.communicate()
         self._cgroups.remove()
+
+
+def _put(path: Path, document: Mapping[str, Any]) -> None:
+    scratch = path.with_name(f".{path.name}")
+    scratch.write_text(json.dumps(document), encoding="utf-8")
+    scratch.replace(path)
 
 
 def _command(behaviour: str, notes: Path, user: int | None) -> list[str | Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ActionRow:
     """An action as the journal has it: whose pod, when it was intended (CLOCK_BOOTTIME, s), and what came of it."""
 
@@ -32,16 +32,7 @@ def actions(journal: Path) -> list[ActionRow]:
     with _open(journal) as connection:
         rows = connection.execute(sql).fetchall() if connection is not None else []
     return [
-        ActionRow(
-            number=number,
-            uid=uid,
-            namespace=namespace,
-            owner=owner,
-            began_s=began_s,
-            wall_s=wall_s,
-            pids=tuple(pid for pid, _ in json.loads(targets)),
-            result=result,
-        )
+        ActionRow(number, uid, namespace, owner, began_s, wall_s, tuple(pid for pid, _ in json.loads(targets)), result)
         for number, uid, namespace, owner, began_s, wall_s, targets, result in rows
     ]
 

@@ -9,25 +9,9 @@ from typing import Final, Literal
 from tests.stub.library import NoCompilerError, Read, Variant, build, build_or_skip, environment, preload, read_calls
 
 __all__ = [
-    "GIB",
-    "LISTS",
-    "MIB",
-    "ListName",
-    "NoCompilerError",
-    "Read",
-    "Stub",
-    "StubDelay",
-    "StubGpu",
-    "StubMig",
-    "StubProcess",
-    "StubReturn",
-    "Variant",
-    "build",
-    "build_or_skip",
-    "environment",
-    "preload",
-    "read_calls",
-]
+    "GIB", "LISTS", "MIB", "ListName", "NoCompilerError", "Read", "Stub", "StubDelay", "StubGpu", "StubMig",
+    "StubProcess", "StubReturn", "Variant", "build", "build_or_skip", "environment", "preload", "read_calls",
+]  # fmt: skip
 
 MIB: Final = 2**20
 GIB: Final = 2**30
@@ -146,7 +130,6 @@ class Stub:
         return path
 
     def lines(self) -> Iterator[str]:
-        """The statements of the file."""
         yield f"driver version={self.driver}"
         for gpu in self.gpus:
             yield from _gpu_lines(gpu)

@@ -39,17 +39,7 @@ def build(variant: Variant = "current") -> Path:
 
     Raises NoCompilerError without a C compiler, and CalledProcessError with the compiler's own words.
     """
-    flags = [
-        "-std=gnu11",
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        "-pthread",
-        f"-Wl,-soname,{SONAME}",
-    ]
+    flags = f"-std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -pthread -Wl,-soname,{SONAME}".split()
     flags += [f"-D{macro}" for macro in _MACROS[variant]]
     key = hashlib.sha256(_SOURCE.read_bytes() + " ".join(flags).encode()).hexdigest()[:16]
     folder = _CACHE / f"{variant}-{key}"

@@ -2,16 +2,14 @@
 
 import contextlib
 import os
-import shutil
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.node.support import cannot_run
+from tests.node.support import compiled
 
 _PACKET: Final = 4096
 _SOURCE: Final = Path(__file__).with_name("mps_control.c")
@@ -20,14 +18,8 @@ SOCKETS: Final = ("control_privileged", "control")  # in the order in which driv
 
 
 def build_control(folder: Path) -> Path:
-    """Build the control program into a folder."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        cannot_run("the MPS control program needs a C compiler")
     folder.mkdir(parents=True, exist_ok=True)
-    program = folder / PROGRAM
-    subprocess.run([compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, _SOURCE], check=True)
-    return program
+    return compiled(_SOURCE, folder / PROGRAM, "-Wextra")
 
 
 @dataclass
@@ -100,7 +92,6 @@ class MpsDaemon:
             connection.close()
 
     def answer(self, command: list[str]) -> str:
-        """What is answered to a command."""
         if command[0] in self.answers:
             return self.answers[command[0]]
         match command:
