@@ -1,9 +1,11 @@
-"""What is written of a policy: it reads back as the same policy, and people find every value in it."""
+"""What is written of a policy and of its keys: it reads back the same, and people find every value in it."""
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from textwrap import dedent
 from typing import Final
 
 import pytest
@@ -11,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.config.toml_text import to_toml
-from tests.worlds import parse_policy
+from tests.worlds import Gi, parse_policy
+from tools.policy_reference import EXAMPLE, REFERENCE, policy_reference
 from watchdog.cli.policy_text import render_policy
 from watchdog.config.document import keys_of, policy_document, walk
 from watchdog.config.fields import parse_threshold
-from watchdog.config.load import built_in_policy, load_policy
-from watchdog.core.policy import Threshold
+from watchdog.config.load import PolicyError, built_in_policy, load_policy
+from watchdog.core.policy import Allowance, Threshold
+from watchdog.core.units import format_bytes, parse_quantity
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
 SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
@@ -123,3 +127,47 @@ def test_the_text_of_a_short_policy() -> None:
     assert off.endswith("Memory counters are not read between readings")
     assert "where nothing is declared: left alone" in render_policy(built_in_policy())
     assert "No rules: every pod is left alone." in render_policy(parse_policy("version = 1\n"))
+
+
+def hundredths(amount: float) -> str:
+    """Gibibytes with two digits, as the example has them."""
+    return f"{amount / Gi:.2f}Gi"
+
+
+def test_the_committed_reference_is_what_the_schema_gives() -> None:
+    """A key that is added, a range or a default that changes, changes the reference in the same commit."""
+    committed = REFERENCE.read_text(encoding="utf-8")
+    assert committed == policy_reference(), "regenerate it with: python -m tools.policy_reference"
+
+
+def test_the_worked_example_is_a_policy_without_warnings() -> None:
+    """What an operator copies from the page is valid as it is, and enforces."""
+    policy = parse_policy(dedent(EXAMPLE), "example")
+    assert (policy.mode, policy.warnings) == ("enforce", ())
+    assert len(policy.rules[0].steps) == 3
+
+
+def test_the_numbers_of_the_worked_example() -> None:
+    """The amounts in the text are what the code makes of the declaration: 8Gi, two processes, one GPU."""
+    policy = parse_policy(dedent(EXAMPLE), "example")
+    allowed = policy.allowance.allowed(8 * Gi, 2)
+    text = policy_reference()
+    assert f"allowed = 8Gi x 1.02 + 2 x 512Mi = {hundredths(allowed)}" in text
+    for step in policy.rules[0].steps:
+        assert f"above {step.above} ({hundredths(step.above.threshold_bytes(allowed, step.do))})" in text
+    default = Allowance().allowed(parse_quantity("4Gi"), 1)
+    assert f"4Gi x 1.02 + 512Mi = {hundredths(default)}" in text
+    assert allowed > 9 * Gi
+    assert format_bytes(9 * Gi) == "9Gi"
+
+
+def test_the_policies_within_the_text_are_refused_as_it_says() -> None:
+    """The error lines that the page shows are those that `check` prints."""
+    broken = '[[rule]]\nname = "r"\nmatch = {}\n' + "".join(
+        f'[[rule.step]]\nabove = "{above}"\nfor = "0s"\ndo = "{do}"\n{rest}'
+        for above, do, rest in (("100%", "warn", ""), ("90%", "kill", 'gracee = "1s"\n'))
+    )
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(broken)
+    shown = re.findall(r"^    (policy\.toml: .*)$", policy_reference(), re.MULTILINE)
+    assert shown == str(caught.value).split("\n")

@@ -1,16 +1,18 @@
-"""`explain` by a daemon that answers: the pod's use and limit, past actions, and what affects its whole node."""
+"""`explain` by a daemon that answers: the pod's use and limit, past actions, its whole node; and the command line."""
 
 import gzip
 import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.explain.site import KEYS, Site, after_the_kill, half_killed, write
 from tests.export.build import Story, climbing, policy, quiet, status_document, trainer, with_breaker
 from tests.export.page_reader import action
 from tests.test_client import answering, http
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
+from watchdog.cli.main import main
 from watchdog.core.model import PinnedLimit, PodList
 from watchdog.core.plan import Result
 from watchdog.daemon.kill import ENOUGH
@@ -178,3 +180,38 @@ def test_an_answer_that_is_no_status_is_refused(tmp_path: Path) -> None:
         text = Site(tmp_path / "j.db").refusal(url=url)
     assert f"what answers at {url}/api/status is not gpu-watchdog: " in text
     assert "`$.accounts`" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["trainer"], "give NAMESPACE/NAME"),
+        (["a/"], "give NAMESPACE/NAME"),
+        (["a/b/c"], "give NAMESPACE/NAME"),
+        (["a/b", "--url", "n1:9837"], "write http://HOST:PORT"),
+        (["a/b", "--listen", "9837"], "write ADDR:PORT"),
+        ([], "Missing argument"),
+    ],
+)
+def test_invalid_arguments(arguments: list[str], says: str) -> None:
+    """Invalid arguments are refused with exit code 2 before any query."""
+    done = CliRunner().invoke(main, ["explain", *arguments])
+    assert done.exit_code == 2
+    assert says in " ".join(done.output.split())
+
+
+def test_a_journal_on_the_command_line_is_read_alone(site: Site) -> None:
+    """A journal named without an address is read alone: no daemon is queried about another node's pod."""
+    site.endpoints.publish(quiet())
+    listen, journal = site.url.removeprefix("http://"), ("--journal", str(site.journal))
+    by_environment = {"GPU_WATCHDOG_LISTEN": listen}
+    named = CliRunner().invoke(main, ["explain", "a/trainer", *journal], env=by_environment)
+    assert named.exit_code == 1
+    assert all(words in named.output for words in ("there is no journal", "no daemon was asked"))
+    for arguments, variables in (
+        (("--listen", listen, *journal), {}),  # an address on the command line means the daemon there
+        ((), {**by_environment, "GPU_WATCHDOG_JOURNAL": str(site.journal)}),
+        (("--json", "--url", site.url, *journal), {}),
+    ):
+        queried = CliRunner().invoke(main, ["explain", "a/trainer", *arguments], env=variables)
+        assert (queried.exit_code, "uses 4Gi" in " ".join(queried.output.split())) == (0, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
-from tests.journal.rig import KEYS, LIMITS, begin, events, sql
+from tests.journal.rig import KEYS, LIMITS, begin, events, sound, sql, write_many
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake
@@ -173,3 +173,93 @@ def test_the_thread_that_opened_it(journal: Journal) -> None:
     """A call from another thread is a bug of the daemon that must not go unnoticed."""
     with ThreadPoolExecutor(1) as pool, pytest.raises(JournalError, match="thread"):
         pool.submit(journal.intend, entry(), KEYS, at(1)).result()
+
+
+def test_old_rows_go_and_unfinished_actions_stay(path: Path) -> None:
+    """What is older than `max_age` is deleted; an unfinished action never is, nor the intention that explains it."""
+    journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
+    write_many(journal, 50)
+    unfinished = begin(journal)
+    done = begin(journal)
+    journal.end(done, Result.DONE, "", at(33))
+    journal.released(done, at(34), 1.0, "")
+    journal.prune(at(80))
+    assert len(events(path)) > 30
+    journal.prune(at(100))
+    rows = history(path, None, 0)
+    assert {row.action_id for row in rows if row.wall_s < at(40).wall_s} == {unfinished}
+    assert [row.event for row in rows if row.action_id == unfinished] == ["intended", "signalled"]
+    assert [action.number for action in journal.unfinished()] == [unfinished]
+    journal.close()
+
+
+def test_the_size_is_bounded(path: Path) -> None:
+    """The file never outgrows `max_size` for long, whatever the age of its rows; the newest rows are what stays."""
+    limits = JournalLimits(max_size=512 * 1024)
+    journal = Journal.open(path, limits, "n1")
+    unfinished = begin(journal)
+    for batch in range(6):
+        write_many(journal, 400, 100 + batch * 500)
+        journal.prune(at(4000))
+        assert journal.writable
+        journal._file.use(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+        assert path.stat().st_size <= limits.max_size
+    rows = history(path, None, 0)
+    assert rows[-1].wall_s == at(100 + 5 * 500 + 399).wall_s
+    assert len(rows) > 50
+    assert [action.number for action in journal.unfinished()] == [unfinished]
+    journal.close()
+    assert sound(path)
+
+
+def test_a_bound_that_nothing_can_meet_ends(path: Path) -> None:
+    """If unfinished actions alone exceed `max_size`, pruning gives up instead of looping for ever."""
+    journal = Journal.open(path, JournalLimits(max_size=1), "n1")
+    begin(journal)
+    journal.prune(at(40))
+    assert journal.writable
+    assert len(journal.unfinished()) == 1
+    journal.close()
+
+
+def test_what_waits_is_bounded_and_the_loss_is_reported(journal: Journal, path: Path) -> None:
+    """A long failure takes no endless memory; how many records were lost is written afterwards."""
+    moved = path.rename(path.with_name("elsewhere"))
+    for second in range(1100):
+        journal.note("started", str(second), at(second))
+    moved.rename(path)
+    assert journal.probe()
+    rows = history(path, None, 0)
+    assert [row.sentence for row in rows if row.event == "records_lost"] == [
+        "100 records before this one were lost while the journal could not be written."
+    ]
+    assert [row.sentence for row in rows if row.event == "started"] == [str(second) for second in range(100, 1100)]
+
+
+def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None:
+    """A query for a pod and a time gives exactly that, oldest first."""
+    begin(journal)
+    journal.note("started", "x", at(100))
+    assert events(path) == ["intended", "signalled", "started"]
+    assert events(path, "a/trainer") == ["intended", "signalled"]
+    assert events(path, "a/train") == []
+    assert [row.event for row in history(path, None, at(99).wall_s)] == ["started"]
+
+
+def test_history_without_a_journal(tmp_path: Path) -> None:
+    """If no daemon has run, that is the error, and no file is created."""
+    with pytest.raises(JournalError, match="there is no journal"):
+        history(tmp_path / "journal.db", None, 0)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(JournalError, match=r"is not a journal|is empty"):
+        history(tmp_path / "empty.db", None, 0)
+
+
+def test_a_name_with_characters_of_a_uri(tmp_path: Path) -> None:
+    """Characters with a meaning in a URI are part of the file's name."""
+    path = tmp_path / "odd?name=#1%20.db"
+    Journal.open(path, LIMITS, "n1").close()
+    with pytest.raises(JournalError, match="there is no journal"):
+        history(tmp_path / "odd", None, 0)
+    assert history(path, None, 0) == []

@@ -1,19 +1,32 @@
-"""What docs/rollout.md and its neighbours promise: which rule the stages give, and what they leave as it is."""
+"""What rollout.md, sharing.md and others promise: a good scan, the stages, and which of two numbers counts."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.docs.rollout_policy import PAGE, SHIPPED, TABLES, staged_policy, stages
-from tests.worlds import Gi, assessed, container, parse_policy, pod, snapshot, use
+from tests.docs.shapes import read_node, read_pairs
+from tests.export.build import Story, trainer_node
+from tests.worlds import Gi, Mi, assessed, container, parse_policy, pod, process, snapshot, use
+from watchdog.cli.scan import scan_text
+from watchdog.config.load import load_policy
 from watchdog.core.model import Node
 from watchdog.core.policy import Policy
 from watchdog.core.rules import rule_of
+from watchdog.core.units import parse_quantity
 from watchdog.kube.rights import Piece, rights_of
+from watchdog.report.status_build import status_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"
+_SHARING: Final = (_DOCS / "sharing.md").read_text(encoding="utf-8")
+_SECTION: Final = _SHARING.partition("## Time-slicing with a memory resource\n")[2].partition("\n## ")[0]
+(_POLICY,) = TABLES.findall(_SECTION)
+_ROWS: Final = [
+    [cell.strip() for cell in line.strip("|").split("|")] for line in _SECTION.splitlines() if line[:3] == "| `"
+]
 _STAGE: Final = {"example.com/gpu-memory-stage": "enforce"}
 _OUT: Final = {"example.com/gpu-memory": "observe"}
 # Commands that run a shell or its tools in the pod.
@@ -70,8 +83,9 @@ def test_the_stages_leave_what_is_declared_and_protected() -> None:
 @pytest.mark.parametrize("label", ["4", "10"])
 def test_a_share_on_gke(label: str) -> None:
     """GKE's labels are read by the table of docs/sharing.md, where without it a share would count as a whole card."""
-    text = (_DOCS / "sharing.md").read_text(encoding="utf-8").partition("## GKE")[2]
-    under = parse_policy(TABLES.findall(text)[0] + '\n[[rule]]\nname = "all"\nmatch = {}\n', "sharing.md")
+    under = parse_policy(
+        TABLES.findall(_SHARING.partition("## GKE")[2])[0] + '\n[[rule]]\nname = "all"\nmatch = {}\n', "sharing.md"
+    )
     labels = {
         "cloud.google.com/gke-gpu-sharing-strategy": "time-sharing",
         "cloud.google.com/gke-max-shared-clients-per-gpu": label,
@@ -86,3 +100,37 @@ def test_a_share_on_gke(label: str) -> None:
 def test_no_page_runs_a_shell_in_the_pod(page: Path) -> None:
     """The image has no shell and none of its tools; such a command would fail in an emergency."""
     assert not _SHELLS.findall(page.read_text(encoding="utf-8"))
+
+
+def test_the_sample_of_a_good_scan_is_what_it_prints() -> None:
+    """Who compares with the page compares with what the program prints under the policy that ships."""
+    under = replace(load_policy(SHIPPED), source="/etc/gpu-watchdog/policy.toml")
+    seen = trainer_node(4.0)
+    cards = tuple(replace(each, name="NVIDIA H100") for each in seen.gpus)
+    printed = scan_text(status_of(Story(under=under).see(replace(seen, gpus=cards))), under.source)
+    (sample,) = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert sample == printed
+
+
+def _declared(row: list[str], under: Policy) -> int | None:
+    node, cards = read_node(row[1])
+    one = container(resources=read_pairs(row[0]))
+    uses = [use(1, Gi, card.index) for card in cards]
+    (got,) = assessed(snapshot(uses, [process(1)], cards), [pod("a", one)], under, node)
+    return got.declared
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row[0]}, {row[1]}")
+def test_which_number_counts_beside_replicas(row: list[str]) -> None:
+    """A pod that asks for a replica and for bytes is held to what the page says, on shared nodes and on others."""
+    assert _declared(row, parse_policy(_POLICY, "sharing.md")) == parse_quantity(row[2])
+
+
+def test_the_policy_of_both_is_whole() -> None:
+    """It advertises what its first table reads, and has the brakes, the rule and the protection that it needs."""
+    under = parse_policy(_POLICY, "sharing.md")
+    assert under.capacity is not None
+    assert under.capacity.resource == under.declarations[0].key
+    assert under.brakes.breaker is not None
+    assert under.rules
+    assert under.allowance.per_context == 512 * Mi
