@@ -106,6 +106,13 @@ def rehearsed(world: Shared) -> Shared:
     return world
 
 
+def drained(world: Shared) -> Shared:
+    """The world once both its clients have been drained as well."""
+    rehearsed(world).settle()
+    world.settle()
+    return world
+
+
 def test_dry_run_then_drain_then_eviction() -> None:
     """Point 36: in this order; that the pod uses less then withdraws nothing, and the eviction is asked for once."""
     world = rehearsed(Shared())
@@ -138,8 +145,7 @@ def test_without_a_dry_run_nobody_is_drained(answer: EvictionAnswer, result: str
     world = Shared()
     world.look(0)
     world.answer(answer, "no")
-    assert world.results() == [result]
-    assert world.drained == []
+    assert (world.results(), world.drained) == ([result], [])
 
 
 def test_a_dry_run_that_took_too_long_is_repeated() -> None:
@@ -255,9 +261,7 @@ def test_two_kills_take_turns_at_one_control_daemon() -> None:
 
 def asked() -> Shared:
     """The world once its clients have been drained, have ended, and the eviction has been requested."""
-    world = rehearsed(Shared())
-    world.settle()
-    world.settle()
+    world = drained(Shared())
     world.used = {}
     world.look(1)
     world.wake()
@@ -311,24 +315,17 @@ def test_the_attempt_after_a_drain_is_judged_by_that_moment() -> None:
 
 def test_a_reading_without_the_pod_does_not_show_that_its_clients_are_drained() -> None:
     """Law 3: whose processes they are is not known while the pod is missing from the list; new ones may be there."""
-    world = rehearsed(Shared())
-    world.settle()
-    world.settle()
-    pods, world.pods = world.pods, ()
-    world.look(1, pods_stale=True)
-    world.wake()
-    assert len(world.tries) == 1
-    world.pods = pods
-    world.look(2)
-    world.wake()
-    assert len(world.tries) == 2
+    world = drained(Shared())
+    for second, pods in ((1, ()), (2, world.pods)):
+        world.pods = pods
+        world.look(second, pods_stale=not pods)
+        world.wake()
+        assert len(world.tries) == second
 
 
 def test_enforcement_turned_off_after_the_drain() -> None:
     """Point 33: the attempt that a drain permits is not made, although nothing else is in its way."""
-    world = rehearsed(Shared())
-    world.settle()
-    world.settle()
+    world = drained(Shared())
     world.look(1)
     world.objection = "enforcement was turned off meanwhile"
     world.wake()

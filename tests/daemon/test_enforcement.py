@@ -34,8 +34,6 @@ from watchdog.options import Options
 
 FIRM = Environment(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
-
-
 UNFIT = Environment(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM"))
 
 
@@ -153,16 +151,12 @@ def _unfinished(pid: int) -> UnfinishedAction:
 def test_two_unfinished_actions_of_one_account_are_both_waited_for() -> None:
     """Point 31: an account waits while a victim of any of its actions is listed, until the time is up at the most."""
     first, second = _unfinished(7), _unfinished(8)
-    waiting, unseen = UnfinishedActions(), UnfinishedActions()
+    waiting = UnfinishedActions()
     waiting.add((first, second), UNTIL_S)
     assert waiting.take_ended(lambda key: key.pid == 8, at(1)) == (first,)
-    assert waiting.is_waiting(first.account)
-    assert waiting.take_ended(lambda _: True, at(2)) == ()
-    assert waiting.take_ended(lambda _: True, at(30)) == (second,)
-    assert not waiting.is_waiting(first.account)
-    assert waiting.take_ended(lambda _: True, at(31)) == ()
-    unseen.add((first,), UNTIL_S)
-    assert unseen.take_ended(lambda _: False, at(1)) == (first,)
+    for now_s, ended in ((2, ()), (30, (second,)), (31, ())):
+        assert waiting.is_waiting(first.account) is (now_s <= 30)
+        assert waiting.take_ended(lambda _: True, at(now_s)) == ended
 
 
 def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,21 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-@pytest.fixture
-def events(file: Path) -> Iterator[FileEvents]:
-    """What is reported of it; nothing yet."""
+@contextmanager
+def watched(file: Path, *, is_complete: bool = True) -> Iterator[FileEvents]:
+    """What is reported of a file; nothing yet."""
     found = FileEvents([file])
-    assert (found.are_complete, found.silence()) == (True, False)
+    assert (found.are_complete, found.silence()) == (is_complete, False)
     yield found
     found.close()
     found.close()
+
+
+@pytest.fixture
+def events(file: Path) -> Iterator[FileEvents]:
+    """What is reported of that file."""
+    with watched(file) as found:
+        yield found
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -77,40 +85,30 @@ def test_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
     """The file `stop` works the moment it is there; what is written to other files of its folder does not matter."""
     stop, journal = tmp_path / "stop", tmp_path / "journal.db"
     journal.touch()
-    events = FileEvents([stop])
-    journal.write_text("x", encoding="utf-8")
-    assert (events.are_complete, events.silence()) == (True, False)
-    stop.touch()
-    found = [events.silence()]
-    events.renew()
-    stop.unlink()
-    found.append(events.silence())
-    assert found == [True, True]
-    events.close()
+    with watched(stop) as events:
+        for change, is_reported in ((lambda: journal.write_text("x"), False), (stop.touch, True), (stop.unlink, True)):
+            change()
+            assert events.silence() is is_reported
+            events.renew()
 
 
 def test_a_folder_that_is_not_there_reports_nothing(tmp_path: Path) -> None:
     """So the file has to be looked at now and then, until its folder is there."""
-    events = FileEvents([tmp_path / "later" / "file"])
-    found = [events.are_complete]
-    (tmp_path / "later").mkdir()
-    events.renew()
-    assert [*found, events.are_complete] == [False, True]
-    events.close()
+    with watched(tmp_path / "later" / "file", is_complete=False) as events:
+        (tmp_path / "later").mkdir()
+        events.renew()
+        assert events.are_complete
 
 
 def test_a_config_map_that_is_swapped(tmp_path: Path) -> None:
     """The kubelet renames one link over another, two links away from the file that is read."""
     policy = mount(tmp_path / "policy.toml", "a")
-    events = FileEvents([policy])
-    assert (events.are_complete, events.silence()) == (True, False)
-    for text in ("b", "c"):
-        mount(policy, text)
-        has_changed: bool = events.silence()
-        assert has_changed
-        events.renew()
-        events.silence()
-    events.close()
+    with watched(policy) as events:
+        for text in ("b", "c"):
+            mount(policy, text)
+            assert events.silence() is True
+            events.renew()
+            events.silence()
 
 
 def test_links_that_lead_through_other_folders(tmp_path: Path, file: Path) -> None:
@@ -119,25 +117,15 @@ def test_links_that_lead_through_other_folders(tmp_path: Path, file: Path) -> No
     first, second = tmp_path / "links" / "first", tmp_path / "links" / "second"
     first.symlink_to("second")
     second.symlink_to(tmp_path / "links" / ".." / "folder")
-    events = FileEvents([first / "file"])
-    assert (events.are_complete, events.silence()) == (True, False)
-    file.write_text("b", encoding="utf-8")
-    found = [events.silence()]
-    second.unlink()
-    assert [*found, events.silence()] == [True, True]
-    events.close()
+    with watched(first / "file") as events:
+        for change in (lambda: file.write_text("b"), second.unlink):
+            change()
+            assert events.silence()
 
 
-def test_a_link_to_itself_ends(tmp_path: Path) -> None:
-    """It leads nowhere, so nothing of it is reported."""
+def test_where_nothing_is_reported(tmp_path: Path) -> None:
+    """A link to itself leads nowhere, and the files of /proc are made up by the kernel as they are read."""
     (tmp_path / "loop").symlink_to("loop")
-    events = FileEvents([tmp_path / "loop" / "file"])
-    assert not events.are_complete
-    events.close()
-
-
-def test_changes_from_elsewhere_are_not_reported_everywhere() -> None:
-    """The kernel makes the files of /proc up as they are read, so it never says that one has changed."""
-    events = FileEvents([Path("/proc/self/status")])
-    assert not events.are_complete
-    events.close()
+    for path in (tmp_path / "loop" / "file", Path("/proc/self/status")):
+        with watched(path, is_complete=False):
+            pass

@@ -30,15 +30,19 @@ def said() -> list[str]:
     return []
 
 
+def made(folder: Path, said: list[str]) -> JournalKeeper:
+    """A keeper that has not opened anything yet."""
+    options = Options(node="n1", journal=folder / "journal.db")
+    return JournalKeeper(options, LIMITS, {}, log_error=said.append, recall=lambda *_: None)
+
+
 @pytest.fixture
 def keeper(tmp_path: Path, said: list[str]) -> Iterator[JournalKeeper]:
-    """A keeper that has not opened anything yet."""
-    made = JournalKeeper(
-        Options(node="n1", journal=tmp_path / "journal.db"), LIMITS, {}, log_error=said.append, recall=lambda *_: None
-    )
-    yield made
-    made.lock.release()
-    assert made.record.close(5.0)
+    """One whose journal is in the test's folder."""
+    found = made(tmp_path, said)
+    yield found
+    found.lock.release()
+    assert found.record.close(5.0)
 
 
 @contextmanager
@@ -76,9 +80,7 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     assert keeper.record.close(10.0)
     keeper.lock.release()
     (tmp_path / "journal.db").unlink()
-    other = JournalKeeper(
-        Options(node="n1", journal=tmp_path / "journal.db"), LIMITS, {}, log_error=said.append, recall=lambda *_: None
-    )
+    other = made(tmp_path, said)
     other.brakes = Brakes(node=Window(count=1, per_s=60.0))
     found = other.maintain(at(9))
     assert found is not None
@@ -95,8 +97,7 @@ def test_a_process_that_only_reads_the_lock_is_no_other_daemon(
     """A single refusal is not reported, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
         assert keeper.maintain(at(1)) is None
-        assert not keeper.lock.held
-        assert not keeper.record.is_open
+        assert (keeper.lock.held, keeper.record.is_open) == (False, False)
         assert "holds the lock" in keeper.problem
     assert keeper.maintain(at(2)) is not None
     assert (keeper.problem, said) == ("", [])

@@ -43,12 +43,14 @@ def test_a_patch_tests_what_was_seen(change: dict[str, object], patch: list[dict
 
 def test_the_former_amount_in_readable_form() -> None:
     """People read a quantity; a node without any capacity differs from one without this entry."""
-    node = Node(name="n", uid="u", capacity={"example.com/gpu-memory": "85899345920"})
-    assert CapacityChange.of(node, "example.com/gpu-memory", 1).before == "80Gi"
-    assert CapacityChange.of(node, "example.com/other", 1).before == "nothing"
-    assert not CapacityChange.of(node, "example.com/other", 1).bare
-    assert CapacityChange.of(replace(node, capacity={}), "example.com/other", 1).bare
-    assert CapacityChange.of(replace(node, capacity={"a.b/c": "lots"}), "a.b/c", 1).before == "lots"
+    for capacity, before, bare in (
+        ({"a.b/c": "85899345920"}, "80Gi", False),
+        ({"a.b/c": "lots"}, "lots", False),
+        ({"a.b/other": "1"}, "nothing", False),
+        ({}, "nothing", True),
+    ):
+        change = CapacityChange.of(Node(name="n", uid="u", capacity=capacity), "a.b/c", 1)
+        assert (change.before, change.bare) == (before, bare)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +111,9 @@ def test_a_lasting_change_another_object_or_another_amount_is_no_contest() -> No
     pace.consider(CHANGE, 0.0)
     for number in range(20):
         assert made_again(pace, 3600.0 * number, CHANGE, later_s=1800) is None
-    for number in range(20):
-        made, then = (replace(CHANGE, uid=f"u{number + more}") for more in (0, 1))
-        assert made_again(pace, 1e6 + 10 * number, made, then) is None
-    for number in range(20):
-        made, then = (replace(CHANGE, amount=number + more) for more in (0, 1))
-        assert made_again(pace, 2e6 + 10 * number, made, then) is None
+    for change in (lambda number: replace(CHANGE, uid=f"u{number}"), lambda number: replace(CHANGE, amount=number)):
+        for number in range(20):
+            assert made_again(pace, 1e6 + 10 * number, change(number), change(number + 1)) is None
     assert pace.not_before_s == 0.0
 
 

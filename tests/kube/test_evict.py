@@ -43,24 +43,20 @@ def budget(message: str, **details: Any) -> bytes:
     return refusal(429, text, "TooManyRequests", **details)
 
 
-CONFLICT = 'Operation cannot be fulfilled on pods "p": '
-WRONG_UID = refusal(
-    409,
-    f"{CONFLICT}the UID in the precondition (u) does not match the UID in record (v). The object might have been "
-    "deleted and then recreated",
-    "Conflict",
+def conflict(text: str) -> bytes:
+    """A refusal because the pod is not the one that was meant, or has changed."""
+    return refusal(409, f'Operation cannot be fulfilled on pods "p": {text}', "Conflict")
+
+
+WRONG_UID = conflict(
+    "the UID in the precondition (u) does not match the UID in record (v). The object might have been deleted and then "
+    "recreated"
 )
-STORE_UID = refusal(
-    409,
-    f"{CONFLICT}StorageError: invalid object, Code: 4, Key: /registry/pods/a/p, ResourceVersion: 0, "
-    "AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in object meta: v",
-    "Conflict",
+STORE_UID = conflict(
+    "StorageError: invalid object, Code: 4, Key: /registry/pods/a/p, ResourceVersion: 0, AdditionalErrorMsg: "
+    "Precondition failed: UID in precondition: u, UID in object meta: v"
 )
-MODIFIED = refusal(
-    409,
-    f"{CONFLICT}the object has been modified; please apply your changes to the latest version and try again",
-    "Conflict",
-)
+MODIFIED = conflict("the object has been modified; please apply your changes to the latest version and try again")
 NO_POD = refusal(404, 'pods "p" not found', "NotFound")
 NO_BUDGET = refusal(
     404, 'poddisruptionbudgets.policy "b" not found', "NotFound", name="b", group="policy", kind="poddisruptionbudgets"
@@ -116,7 +112,6 @@ def attempt(**more: Any) -> EvictionRequest:
         (409, MODIFIED, {}, EvictionAnswer.LATER, "the object has been modified"),
         (429, BUDGET, {}, EvictionAnswer.BLOCKED, "web needs 2 healthy pods and has 2 currently; it succeeds"),
         (429, UNSEEN_BUDGET, {"Retry-After": "10"}, EvictionAnswer.LATER, "new is still being processed"),
-        (429, THROTTLED, {"Retry-After": "1"}, EvictionAnswer.LATER, "it throttles this account"),
         (429, THROTTLED, {}, EvictionAnswer.LATER, "it throttles this account"),
         (500, TWO_BUDGETS, {}, EvictionAnswer.BLOCKED, "more than one PodDisruptionBudget"),
         (403, FULL_BUDGET, {}, EvictionAnswer.BLOCKED, "DisruptedPods map too big"),
@@ -213,7 +208,6 @@ def test_a_known_deletion_can_be_shortened() -> None:
     ("status", "body", "answer", "reason"),
     [
         (200, found(), None, ""),
-        (200, found(status={"phase": "Running"}), None, ""),
         (200, found(status={"phase": "Pending"}), None, ""),
         (200, found(metadata={"uid": "v"}), EvictionAnswer.GONE, "another pod has its name now"),
         (200, found(metadata=TERMINATING), EvictionAnswer.GONE, "the pod is being deleted already"),
@@ -222,17 +216,13 @@ def test_a_known_deletion_can_be_shortened() -> None:
         (200, found(metadata=MIRROR), EvictionAnswer.SPARED, "it is a static pod"),
         (200, found(metadata=OF_DAEMONSET), EvictionAnswer.SPARED, "its DaemonSet would recreate the pod"),
         (200, found(status={"phase": 7}), EvictionAnswer.REFUSED, "it can't be read"),
-        (200, found(metadata={"labels": 7}), EvictionAnswer.REFUSED, "it can't be read"),
         (200, found(metadata={"uid": ""}), EvictionAnswer.REFUSED, "it can't be read"),
         (200, b"", EvictionAnswer.REFUSED, "the answer contains no pod"),
-        (200, b"[" * 100_000, EvictionAnswer.REFUSED, "the answer contains no pod"),
         (200, b'{"kind":"PodList","items":[]}', EvictionAnswer.REFUSED, "the answer contains no pod"),
         (404, NO_POD, EvictionAnswer.GONE, "the pod is gone"),
         (404, NO_SUCH_API, EvictionAnswer.REFUSED, "could not find the requested resource"),
-        (401, EXPIRED, EvictionAnswer.REFUSED, "token"),
         (403, NO_RIGHT, EvictionAnswer.REFUSED, "apply what `gpu-watchdog rights` prints"),
         (429, THROTTLED, EvictionAnswer.LATER, "it throttles this account"),
-        (500, b"", EvictionAnswer.LATER, "500"),
         (503, b"", EvictionAnswer.LATER, "503"),
     ],
 )
@@ -343,11 +333,12 @@ def test_a_defect_is_a_result(tmp_path: Path) -> None:
 
     bell = Bell()
     evictor = ApiEvictor(Answering(tmp_path / "config"), bell)
-    evictor.begin(attempt(objection=objection))
-    wait_until(bell.silence)
-    assert [result.answer for result in evictor.take()] == [EvictionAnswer.UNKNOWN]
-    evictor.begin(attempt())
-    wait_until(bell.silence)
-    assert [result.answer for result in evictor.take()] == [EvictionAnswer.ACCEPTED]
+    for made, answer in (
+        (attempt(objection=objection), EvictionAnswer.UNKNOWN),
+        (attempt(), EvictionAnswer.ACCEPTED),
+    ):
+        evictor.begin(made)
+        wait_until(bell.silence)
+        assert [result.answer for result in evictor.take()] == [answer]
     # Only then has the exception been reported, and ignored, in this test rather than in the next one.
     wait_until(lambda: _threads() == 0)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.kube.objects import Object, list_of, pod_object
 from watchdog.clock import now
@@ -123,28 +121,13 @@ def test_a_swapped_symlink_is_followed(tmp_path: Path) -> None:
     assert read(file, 100)[0] == ["x", "y"]
 
 
-def _folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def _pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _loop(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
 SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "half written": (lambda path: os.truncate(path, 40), "not what `kubectl get -o json` prints"),
     "empty": (lambda path: path.write_bytes(b""), "not what `kubectl get -o json` prints"),
     "of another kind": (lambda path: path.write_bytes(b'{"kind": "NodeList"}'), "List"),
-    "a folder": (_folder, "not a regular file"),
-    "a pipe": (_pipe, "not a regular file"),
-    "a symlink loop": (_loop, "Too many levels of symbolic links"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
+    "a symlink loop": (lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"),
     "huge": (lambda path: os.truncate(path, 2**40), "larger than 256 MiB"),
     "gone": (Path.unlink, "No such file"),
 }
@@ -280,23 +263,18 @@ def test_another_nodes_labels_are_never_used(tmp_path: Path, text: bytes, name: 
 
 
 def test_the_labels_of_namespaces() -> None:
-    """A list has two possible kinds, or is one object alone; a namespace without labels has known labels: none."""
-    for kind in ("List", "NamespaceList"):
-        text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("c", {}), kind=kind)
-        assert parse_namespaces(text) == ({"a": {"team": "ml"}, "b": {}, "c": {}}, ())
-        assert parse_namespaces(list_of(kind=kind)) == ({}, ())
-    assert parse_namespaces(json.dumps(namespace("a"), indent=2).encode()) == ({"a": {}}, ())
+    """A namespace without labels has known labels: none."""
+    text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("c", {}), kind="NamespaceList")
+    assert parse_namespaces(text) == ({"a": {"team": "ml"}, "b": {}, "c": {}}, ())
 
 
 @pytest.mark.parametrize(
     ("broken", "what", "words"),
     [
         (namespace("x", {"team": 1}), "namespace x", "$.metadata.labels[...]"),
-        (namespace("x", {"team": None}), "namespace x", "$.metadata.labels[...]"),
         (namespace("x", "team"), "namespace x", "$.metadata.labels"),
         (namespace(""), "namespace without a name", "$.metadata.name"),
         (namespace(5), "namespace 5", "$.metadata.name"),
-        (namespace(None), "namespace None", "$.metadata.name"),
         ({"kind": "Namespace"}, "namespace without a name", "metadata"),
         ({"kind": "Namespace", "metadata": [1]}, "namespace without a name", "$.metadata"),
     ],
@@ -305,8 +283,7 @@ def test_a_broken_namespace_among_good_ones(broken: Object, what: str, words: st
     """One that can't be read is a gap that names it and the place, and its labels are not known; the others count."""
     found, (gap,) = parse_namespaces(list_of(namespace("a", {"team": "ml"}), broken, namespace("b")))
     assert (found, gap.reason, gap.what) == ({"a": {"team": "ml"}, "b": {}}, GapReason.NAMESPACES, what)
-    assert words in str(gap.problem)
-    assert "not known" in str(gap.problem)
+    assert {words in str(gap.problem), "not known" in str(gap.problem)} == {True}
 
 
 def test_of_several_namespaces_with_one_name_none_counts() -> None:
@@ -314,10 +291,3 @@ def test_of_several_namespaces_with_one_name_none_counts() -> None:
     text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("a", {"team": "web"}), namespace("a"))
     found, (gap,) = parse_namespaces(text)
     assert (found, gap.what, "twice" in str(gap.problem)) == ({"b": {}}, "namespace a", True)
-
-
-@given(st.binary(max_size=100))
-def test_any_bytes(text: bytes) -> None:
-    """The parser rejects everything but a list with one kind of error."""
-    with pytest.raises(ValueError, match="it is no"):
-        parse_namespaces(text)

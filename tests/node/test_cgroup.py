@@ -22,10 +22,8 @@ def pod(container: str | None = ID, uid: str | None = UID) -> Place:
     return Place(kind=PlaceKind.POD, pod=uid, container=container)
 
 
-KIND = (
-    f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{UID_}.slice"
-)
 BURSTABLE = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID_}.slice"
+KIND = "kubelet.slice/" + BURSTABLE.replace("kubepods", "kubelet-kubepods")
 
 FORMS = {
     "systemd, containerd": (f"/{BURSTABLE}/cri-containerd-{ID}.scope", pod()),
@@ -52,10 +50,7 @@ FORMS = {
         pod(),
     ),
     "static pod": (f"/kubepods/burstable/pod{HASH}/{ID}", pod(uid=HASH)),
-    "static pod, systemd": (
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{HASH}.slice/cri-containerd-{ID}.scope",
-        pod(uid=HASH),
-    ),
+    "static pod, systemd": (f"/{BURSTABLE.replace(UID_, HASH)}/cri-containerd-{ID}.scope", pod(uid=HASH)),
     "capitals": (f"/kubepods/pod{UID.upper()}/{ID}", pod()),
     "removed": (f"/kubepods/pod{UID}/{ID} (deleted)", pod()),
     "removed, below the container": (f"/kubepods/pod{UID}/{ID}/job (deleted)", pod()),
@@ -176,14 +171,10 @@ Build = Callable[[str, str, str], str]
 
 
 def systemd(uid: str, container: str, qos: str, runtime: str = "cri-containerd", root: str = "") -> str:
-    prefix = f"{root}-" if root else ""
-    above = f"/{root}.slice" if root else ""
-    quality = f"-{qos}" if qos else ""
-    middle = f"/{prefix}kubepods-{qos}.slice" if qos else ""
+    kubepods, above = (f"{root}-kubepods", f"/{root}.slice") if root else ("kubepods", "")
+    middle, quality = (f"/{kubepods}-{qos}.slice", f"-{qos}") if qos else ("", "")
     name = uid.replace("-", "_")
-    return (
-        f"{above}/{prefix}kubepods.slice{middle}/{prefix}kubepods{quality}-pod{name}.slice/{runtime}-{container}.scope"
-    )
+    return f"{above}/{kubepods}.slice{middle}/{kubepods}{quality}-pod{name}.slice/{runtime}-{container}.scope"
 
 
 def cgroupfs(uid: str, container: str, qos: str, runtime: str = "") -> str:
@@ -212,8 +203,6 @@ qualities = st.sampled_from(["", "burstable", "besteffort"])
 names = st.text(st.characters(exclude_characters="/\n\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 tails = st.lists(names, max_size=3).map(lambda parts: "".join(f"/{part}" for part in parts))
 spoofs = st.builds(lambda build, uid, container, qos: build(uid, container, qos), builders, uids, hexes, qualities)
-
-
 endings = st.builds(lambda tail, removed: tail + removed, tails | spoofs, st.sampled_from(["", " (deleted)"]))
 
 
@@ -238,9 +227,7 @@ def test_every_path_from_inside_parses_back(
     assert place.pod == uid or (len(shown) == 1 and build is not colons and place.pod is None)
 
 
-PIECES = (
-    f"""/ .. kubepods .slice .scope pod {UID} {UID_} {HASH} {ID} - : burstable crio-conmon- cri-containerd- 0:: 1:x:"""
-)
+PIECES = f"/ .. kubepods .slice .scope pod {UID} {UID_} {HASH} {ID} - : burstable crio-conmon- cri-containerd- 0:: 1:x:"
 pieces = st.sampled_from([*PIECES.split(" "), " (deleted)", "\n"])
 
 

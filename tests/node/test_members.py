@@ -81,16 +81,11 @@ def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: boo
     """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server beside those of other pods."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
-        fake.add(
-            server.pid,
-            POD,
-            re.sub(rb"\(.*\)", b"(nvidia-cuda-mps)", real_stat(server.pid)),
-            b"nvidia-cuda-mps-server\0",
-        )
+        named = re.sub(rb"\(.*\)", b"(nvidia-cuda-mps)", real_stat(server.pid))
+        fake.add(server.pid, POD, named, b"nvidia-cuda-mps-server\0")
         fake.add(0, POD)
-        fake.add(1, POD, real_stat(1))
-        fake.add(os.getpid(), POD, real_stat(os.getpid()))
-        fake.add(process.pid, POD, real_stat(process.pid))
+        for pid in (1, os.getpid(), process.pid):
+            fake.add(pid, POD, real_stat(pid))
         handles, _ = container_members(tmp_path, pidfds=pidfds, spare_servers=spare_servers)
         found = {process.pid} if spare_servers else {server.pid, process.pid}
         assert {handle.key.pid for handle in handles} == found
@@ -193,10 +188,8 @@ class Names:
     """A container path of its own for each test, below a cgroup root of its own."""
 
     def __init__(self) -> None:
-        self.uid = str(uuid.uuid4())
-        self.id = uuid.uuid4().hex * 2
-        self.pod = f"gpu-watchdog-test-{self.uid[:8]}/kubepods/burstable/pod{self.uid}"
-        self.path = f"{self.pod}/{self.id}"
+        self.uid, self.id = str(uuid.uuid4()), uuid.uuid4().hex * 2
+        self.path = f"gpu-watchdog-test-{self.uid[:8]}/kubepods/burstable/pod{self.uid}/{self.id}"
         self.place = Place(kind=PlaceKind.POD, pod=self.uid, container=self.id)
 
 
@@ -217,27 +210,22 @@ FORKS = """
 def test_forks_in_a_real_cgroup(kind: Version, *, pidfds: bool) -> None:
     """Point 23: every process and fork of the container is found, those that left its session too, and no other."""
     names, other = Names(), Names()
+    whose = (frozenset({names.id}), frozenset({names.uid}))
     with cgroup(names.path, kind) as folders, cgroup(other.path, kind) as others, sleepers(2) as (neighbour, inside):
         enter(others, neighbour.pid)
         enter(folders, inside.pid)
-        with python(FORKS, entering(folders)) as process:
+        entering = "; ".join(f"open('{folder}/cgroup.procs', 'w').write('0')" for folder in folders)
+        with python(FORKS, entering) as process:
             table = ProcessTable(REAL, pidfds=pidfds)
             assert table.update([process.pid])[0][process.pid].place == names.place
-            handles, gaps = table.container_members(frozenset({names.id}), frozenset({names.uid}))
+            handles, gaps = table.container_members(*whose)
             pids = {handle.key.pid for handle in handles}
-            assert gaps == ()
-            assert {process.pid, inside.pid} < pids
-            assert len(pids) == 5
+            assert ({process.pid, inside.pid} < pids, len(pids), gaps) == (True, 5, ())
             for handle in handles:
                 handle.signal(signal.SIGKILL)
             wait_until(lambda: not any(handle.alive() for handle in handles))
             for handle in handles:
                 handle.close()
             assert neighbour.poll() is None
-            assert table.container_members(frozenset({names.id}), frozenset({names.uid})) == ((), ())
+            assert table.container_members(*whose) == ((), ())
             table.close()
-
-
-def entering(folders: list[Path]) -> str:
-    """Code with which a process enters these cgroups itself."""
-    return "; ".join(f"open('{folder}/cgroup.procs', 'w').write('0')" for folder in folders)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, row, uses
+from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu
 from watchdog.core.policy import Pulse
@@ -40,27 +41,24 @@ def wait(thread: DriverThread) -> DriverReading:
     return reading
 
 
-def wait_for_call(world: NvmlWorld) -> None:
-    until_s = time.monotonic() + 5.0
-    while not world.calls(LISTS[0]):
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
+def read(thread: DriverThread) -> DriverReading:
+    """Request a reading, and wait for it."""
+    thread.request()
+    return wait(thread)
 
 
 def test_a_reading_comes_when_it_is_asked_for(thread: DriverThread) -> None:
     """The descriptor is readable while a reading is there, and only then, so that the loop sleeps until it is."""
     assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
     for _ in range(3):
-        thread.request()
-        reading = wait(thread)
+        reading = read(thread)
         assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: GIB}, {2: GIB})
         assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
 
 
 def test_a_reading_of_some_rows_can_be_asked_for(thread: DriverThread) -> None:
     """Point 22: the last look goes the same way."""
-    thread.request()
-    wait(thread)
+    read(thread)
     thread.request(frozenset({"GPU-b"}))
     assert [gpu.uuid for gpu in wait(thread).gpus] == ["GPU-b"]
 
@@ -93,7 +91,7 @@ def test_a_hanging_call_holds_up_neither_the_caller_nor_close(world: NvmlWorld) 
     world.show(card("a", ghost(1)), delays=SLOW)
     thread = DriverThread(world.driver())
     thread.request()
-    wait_for_call(world)
+    wait_until(lambda: world.calls(LISTS[0]) > 0, 5)
     begun_s = time.monotonic()
     assert not thread.close(0.05)
     assert time.monotonic() - begun_s < 0.5
@@ -112,8 +110,7 @@ def test_close_ends_the_thread_and_the_descriptor(world: NvmlWorld) -> None:
     others = set(threading.enumerate())
     for _ in range(5):
         thread = DriverThread(world.driver())
-        thread.request()
-        wait(thread)
+        read(thread)
         assert thread.close(5.0)
         assert thread.close(0.0)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
@@ -129,7 +126,7 @@ def test_signals_go_to_the_main_thread(world: NvmlWorld, thread: DriverThread) -
     try:
         begun_s = time.monotonic()
         thread.request()
-        wait_for_call(world)
+        wait_until(lambda: world.calls(LISTS[0]) > 0, 5)
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.01)
         assert len(heard) == 1
@@ -152,8 +149,7 @@ PULSE = Pulse(every_s=0.02, rise=100 * MIB)
 def pulsing(world: NvmlWorld, thread: DriverThread) -> None:
     """Read once, with a pulse; the counter of card a is 1 GiB then."""
     thread.pulse = PULSE
-    thread.request()
-    wait(thread)
+    read(thread)
     world.forget_calls()
 
 
@@ -168,8 +164,7 @@ def test_a_counter_that_rises_is_noticed_once_for_each_reading(world: NvmlWorld,
     world.show(card("a", ghost(1)), card("b", ghost(2, 3 * GIB)))
     assert not is_readable(thread, 0.2)
     assert world.calls(LISTS[0]) == 0
-    thread.request()
-    wait(thread)
+    read(thread)
     world.show(card("a", ghost(1)), card("b", ghost(2, 2 * GIB)))
     assert not is_readable(thread, 0.2), "less than at the last reading"
     world.show(card("a", ghost(1)), card("b", ghost(2, 4 * GIB)))
@@ -182,8 +177,7 @@ def test_a_rise_before_a_reading_is_forgotten_with_it(world: NvmlWorld, thread: 
     pulsing(world, thread)
     world.show(card("a", ghost(1, 3 * GIB)), card("b", ghost(2)))
     assert is_readable(thread, 5.0)
-    thread.request()
-    wait(thread)
+    read(thread)
     assert not thread.take_rise()
 
 
@@ -197,8 +191,7 @@ def test_a_pulse_calls_only_a_session_that_is_open(world: NvmlWorld, thread: Dri
     time.sleep(0.1)
     assert world.calls() == 0
     thread.pulse = None
-    thread.request()
-    wait(thread)
+    read(thread)
     world.forget_calls()
     time.sleep(0.1)
     assert world.calls() == 0
@@ -212,20 +205,16 @@ def test_a_pulse_that_costs_too_much_stops_by_itself(
     delays = (StubDelay(call="nvmlDeviceGetMemoryInfo_v2", ms=ms),) if ms else ()
     world.show(card("a", ghost(1)), delays=delays)
     thread.pulse = PULSE
-    thread.request()
-    wait(thread)
-    until_s = time.monotonic() + 5.0
-    while thread.pulse_cost is None:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    read(thread)
+    wait_until(lambda: thread.pulse_cost is not None, 5)
+    assert thread.pulse_cost is not None
     assert thread.pulse_cost.is_expensive is is_expensive
     assert thread.pulse_cost.seconds >= ms / 1000
     world.forget_calls()
     time.sleep(0.2)
     assert (world.calls() == 0) is is_expensive
     thread.pulse = None
-    thread.request()
-    wait(thread)
+    read(thread)
     assert thread.pulse_cost is None
 
 
@@ -281,11 +270,7 @@ def test_the_last_look_at_one_gpu_hides_no_rise_on_another(counters: Counters, p
 
 def test_a_pulse_can_be_switched_off_while_it_reads(counters: Counters, pulse: CounterPulse) -> None:
     """By the stop file, a reload or maintenance, on the loop's thread, at any moment; and no cost is left over."""
-
-    def switch_off() -> None:
-        pulse.settings = None
-
-    counters.busy, counters.takes_s = switch_off, 1.0
+    counters.busy, counters.takes_s = lambda: setattr(pulse, "settings", None), 1.0
     assert pulse.has_risen() is False
     assert (pulse.wait_s, pulse.cost, pulse.has_risen()) == (None, None, False)
 
@@ -324,14 +309,10 @@ def test_a_thread_that_has_died_is_noticed(counters: Counters) -> None:
         raise RuntimeError
 
     thread = DriverThread(counters)
-    thread.request()
-    wait(thread)
+    read(thread)
     has_died: bool = thread.has_died
     assert not has_died
     counters.busy = fail
     thread.pulse = PULSE
-    until_s = time.monotonic() + 5.0
-    while not thread.has_died:
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: thread.has_died, 5)
     thread.close(1.0)

@@ -67,25 +67,16 @@ def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
 
 
 @ways
-def test_gone_before_it_was_seen(*, pidfds: bool) -> None:
-    """A PID that has no process any more has no identity."""
+def test_ended_at_first_sight(*, pidfds: bool) -> None:
+    """A zombie has an identity and no place; a PID that has no process any more has neither."""
     process = subprocess.Popen(["true"])
+    wait_until(lambda: REAL.stat(process.pid).state == "Z")
+    key = ProcessKey(pid=process.pid, start_ticks=REAL.stat(process.pid).start_ticks)
+    seen = ProcessTable(REAL, pidfds=pidfds).update([process.pid])[0][process.pid]
+    assert (seen.place, seen.key) == (ZOMBIE, key)
     process.wait()
     found, gaps = ProcessTable(REAL, pidfds=pidfds).update([process.pid, 0, 2**22 + 1])
     assert ({(seen.key, seen.place) for seen in found.values()}, gaps) == ({(None, GONE)}, ())
-
-
-@ways
-def test_zombie_at_first_sight(*, pidfds: bool) -> None:
-    """A process that was a zombie when first listed has an identity and no place."""
-    process = subprocess.Popen(["true"])
-    wait_until(lambda: REAL.stat(process.pid).state == "Z")
-    seen = ProcessTable(REAL, pidfds=pidfds).update([process.pid])[0][process.pid]
-    assert (seen.place, seen.key) == (
-        ZOMBIE,
-        ProcessKey(pid=process.pid, start_ticks=REAL.stat(process.pid).start_ticks),
-    )
-    process.wait()
 
 
 @ways

@@ -17,19 +17,16 @@ from watchdog.node.procfs import Procfs, parse_stat, printable
 REAL = Procfs()
 
 
-@given(
-    st.binary(max_size=15).filter(lambda comm: b"\0" not in comm), st.sampled_from("RSDZTtXxI"), st.integers(0, 2**63)
-)
+comms = st.binary(max_size=15).filter(lambda comm: b"\0" not in comm)
+
+
+@given(comms, st.sampled_from("RSDZTtXxI"), st.integers(0, 2**63))
 def test_stat_parses_back(comm: bytes, state: str, ticks: int) -> None:
     """A name of any bytes, parentheses and newlines among them, does not move the fields behind it."""
     stat = parse_stat(stat_line(7, comm, state, ticks))
     assert (stat.comm, stat.state, stat.start_ticks) == (comm, state, ticks)
     assert stat.exiting == (state in "ZXx")
-
-
-def test_stat_shows_which_process_is_exiting() -> None:
-    """A process that runs its exit counts as exiting before it is a zombie."""
-    assert parse_stat(stat_line(7, b"x", "R", exiting=True)).exiting
+    assert parse_stat(stat_line(7, comm, state, ticks, exiting=True)).exiting, "before it is a zombie"
 
 
 @given(st.binary(max_size=200))
@@ -95,12 +92,10 @@ def test_other_root(tmp_path: Path) -> None:
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
     (tmp_path / "uptime").write_text("1 1\n", encoding="ascii")
     procfs = Procfs(tmp_path)
-    assert procfs.pids() == [4194000]
-    assert procfs.threads(4194000) == [4194001]
+    assert (procfs.pids(), procfs.threads(4194000)) == ([4194000], [4194001])
     assert procfs.cgroup_text(4194000) == b"0::/x\ry\n"
     assert procfs.command_line(4194000) == ("/opt/server", "--port", "\\x1b[2J")
-    assert procfs.user(4194000) == pwd.getpwuid(0).pw_name
-    assert procfs.in_host_pid_namespace()
+    assert (procfs.user(4194000), procfs.in_host_pid_namespace()) == (pwd.getpwuid(0).pw_name, True)
     assert psutil.PROCFS_PATH == "/proc"
 
 
@@ -108,8 +103,7 @@ def test_gone() -> None:
     """A process that is gone is a ProcessLookupError, whatever is asked of it."""
     process = subprocess.Popen(["true"])
     process.wait()
-    questions = (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.command_line, REAL.user)
-    for question in questions:
+    for question in (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.command_line, REAL.user):
         with pytest.raises(ProcessLookupError):
             question(process.pid)
 

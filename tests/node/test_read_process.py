@@ -125,8 +125,7 @@ def test_what_cannot_be_read(
         (tmp_path / "5/cgroup").unlink()
         (tmp_path / "5/cgroup").symlink_to("cgroup")
     process, failure = read_process(Procfs(tmp_path), 5)
-    key = ProcessKey(pid=5, start_ticks=1000) if has_key else None
-    assert (process.key, process.place) == (key, UNREADABLE)
+    assert (process.key, process.place) == (ProcessKey(pid=5, start_ticks=1000) if has_key else None, UNREADABLE)
     assert failure is not None
     assert failure.reason is reason
 

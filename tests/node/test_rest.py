@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
 from tests.node.support import wait_until
-from tests.node.test_nvml_thread import is_readable, wait
+from tests.node.test_nvml_thread import is_readable, read, wait
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubReturn
 from tests.worlds import at
 from watchdog import clock
@@ -80,9 +80,8 @@ def thread(world: NvmlWorld) -> Iterator[DriverThread]:
 def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True) -> Rest:
     """Read, and rest from then on, with a tick every 50 ms."""
     since = clock.now()
-    thread.request()
     rest = Rest(
-        reading=wait(thread),
+        reading=read(thread),
         since=since,
         next_s=since.boottime_s + 0.05,
         interval_s=0.05,
@@ -141,8 +140,7 @@ def test_a_request_ends_the_rest(thread: DriverThread) -> None:
     while thread.busy:
         time.sleep(0.001)
     thread.end_rest()
-    thread.request()
-    wait(thread)
+    read(thread)
     assert not is_readable(thread, 0.2)
 
 

@@ -48,23 +48,24 @@ def look(scanner: Scanner) -> Look:
     return take
 
 
+def used(snapshot: Snapshot) -> int | None:
+    """What its one process uses."""
+    (use,) = snapshot.uses
+    return use.used
+
+
 def test_a_process_stays_on_a_gpu_that_cannot_be_listed(look: Look) -> None:
     """Law 3: while its list is missing, who was on a GPU and lives still counts, with an unknown amount."""
-    look()
-    look()
-    assert [use.used for use in look(listed=False).uses] == [None]
-    assert [use.used for use in look(listed=False).uses] == [None]
-    assert [use.used for use in look().uses] == [GIB]
+    assert [used(look(listed=listed)) for listed in (True, True, False, False, True)] == [GIB, GIB, None, None, GIB]
 
 
 def test_another_process_of_the_same_number_is_not_who_is_listed(look: Look, proc: FakeProc) -> None:
     """Point 11: a recycled PID with the same amount as before has an unknown one, until it is once not listed."""
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
-    assert [use.used for use in look().uses] == [None]
-    assert [use.used for use in look().uses] == [None]
+    assert [used(look()), used(look())] == [None, None]
     look(is_there=False)
-    assert [use.used for use in look().uses] == [GIB]
+    assert used(look()) == GIB
 
 
 def test_who_gets_the_number_of_a_ghost_does_not_inherit_its_memory(look: Look, proc: FakeProc) -> None:
@@ -72,24 +73,24 @@ def test_who_gets_the_number_of_a_ghost_does_not_inherit_its_memory(look: Look, 
     shutil.rmtree(proc.root / str(PID))
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
-    assert [use.used for use in look().uses] == [None]
+    assert used(look()) is None
 
 
 def test_a_process_that_began_after_the_driver_was_asked_was_not_listed(look: Look, proc: FakeProc) -> None:
     """Point 11: who is younger than the reading is not who was meant."""
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=10**9))
-    assert [use.used for use in look().uses] == [None]
+    assert used(look()) is None
 
 
-@pytest.mark.parametrize(("listed_after_s", "used"), [(4.0, GIB), (2.0, None)])
+@pytest.mark.parametrize(("listed_after_s", "expected"), [(4.0, GIB), (2.0, None)])
 def test_a_process_that_began_while_the_driver_was_read(
-    look: Look, proc: FakeProc, listed_after_s: float, used: int | None
+    look: Look, proc: FakeProc, listed_after_s: float, expected: int | None
 ) -> None:
     """A reading can take seconds: a process older than its list may be the one listed, a younger one is not."""
     asked_s = at(0).boottime_s
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=int((asked_s + 3) * os.sysconf("SC_CLK_TCK"))))
-    assert [use.used for use in look(listed_s=asked_s + listed_after_s).uses] == [used]
-    assert [use.used for use in look(listed_s=asked_s + 60).uses] == [used]  # as long as it is listed
+    assert used(look(listed_s=asked_s + listed_after_s)) == expected
+    assert used(look(listed_s=asked_s + 60)) == expected  # as long as it is listed
 
 
 def test_memory_on_a_gpu_that_cannot_be_listed_is_not_taken_for_free(
