@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from tests.core.town import Town, held, resident, under
-from tests.worlds import Gi, at, rule, step
+from tests.worlds import Gi, at, inputs, planned, rule, snapshot, step
 from watchdog.core.brakes import Begun
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Pod
@@ -118,6 +118,14 @@ def test_a_stale_list_neither_opens_nor_closes_it() -> None:
     place, pods = opened()
     place.see(200, pods, stale=True)
     assert place.ledger.brakes.opened is not None
+
+
+def test_under_maintenance_it_does_not_close() -> None:
+    """Point 30: no account above a threshold is a sign of recovery only if accounts could be read."""
+    ledger, given = opened()[0].ledger, inputs(maintenance=True)
+    dark = planned(snapshot(second=700, gpus=(), blind=True), [], under(ALL), ledger, given).ledger
+    assert dark.brakes.opened is not None
+    assert planned(snapshot(second=700), [], under(ALL), ledger).ledger.brakes.opened is None
 
 
 def test_protected_owners_are_not_in_the_base() -> None:

@@ -109,10 +109,7 @@ def test_the_longest_gap_is_three_intervals() -> None:
 def test_due_in_s_is_the_time_that_each_step_still_takes() -> None:
     """The plan of a first reading has it for each step above its threshold."""
     plan = Story(policy(rule(step("50%", 5, "warn"), KILL_10))).see(0, 5 * Gi)
-    assert [(entry.step_index, entry.due_in_s, entry.taken) for entry in plan.entries] == [
-        (0, 5, False),
-        (1, 10, False),
-    ]
+    assert [(entry.due_in_s, entry.taken) for entry in plan.entries] == [(5, False), (10, False)]
 
 
 def test_each_step_has_its_own_timer() -> None:
@@ -194,15 +191,11 @@ def test_a_failed_step_holds_up_no_later_step() -> None:
     [
         ({}, True),
         ({"sha256": "1" * 64, "source": "other.toml", "warnings": ("a warning",)}, True),
-        ({"brakes": Brakes(node=Window(count=1, per_s=60.0))}, True),
-        ({"protect": Protect(namespaces=("elsewhere",))}, True),
-        ({"events": Events(observe=True, contact="the platform team")}, True),
-        ({"journal": JournalLimits(max_age_s=60.0)}, True),
-        ({"safety": Safety(foreign_pid_namespace=True)}, True),
-        ({"capacity": Capacity(resource=MEMORY)}, True),
-        ({"pulse": Pulse(), "mps": Draining()}, True),
+        ({"brakes": Brakes(node=Window(count=1, per_s=60.0)), "protect": Protect(namespaces=("elsewhere",))}, True),
+        ({"events": Events(observe=True, contact="the platform team"), "journal": JournalLimits(max_age_s=60.0)}, True),
+        ({"safety": Safety(foreign_pid_namespace=True), "capacity": Capacity(resource=MEMORY)}, True),
+        ({"pulse": Pulse(), "mps": Draining(), "stale_after_s": 60.0, "release_timeout_s": 60.0}, True),
         ({"schemes": ("veriff",), "declarations": (replace(VERIFF, scheme="veriff"),)}, True),
-        ({"stale_after_s": 60.0, "release_timeout_s": 60.0}, True),
         ({"rules": (rule(replace(KILL_10, grace_s=99.0)),)}, False),
         ({"rules": (rule(KILL_10, name="other"),)}, False),
         ({"mode": "observe"}, False),
@@ -236,8 +229,7 @@ def test_from_observe_to_enforce_all_ladders_start_over() -> None:
     story = Story(policy(rule(KILL_10)))
     story.run(range(10), 5 * Gi)
     story.ledger = story.ledger.reset()
-    assert taken(story.run(range(10, 20), 5 * Gi)) == []
-    assert taken(story.see(20, 5 * Gi)) == ["kill"]
+    assert [entry.due_in_s for entry in story.see(10, 5 * Gi).entries] == [10]
 
 
 def test_observe_plans_one_action_per_incident() -> None:
@@ -366,14 +358,11 @@ def test_a_stretch_is_kept_unchanged_while_another_rule_is_in_force(
 
 def test_who_is_allowed_less_gets_the_full_time_from_then_on() -> None:
     """Point 15: a stretch is above the largest amount allowed within it, or it starts over."""
-    story = Story(policy(rule(KILL_10)))
-    story.declared = "8Gi"
+    story = Story(policy(rule(KILL_10)), declared="8Gi")
     story.run(range(20), 5 * Gi)
     story.declared = "4Gi"
-    assert taken(story.run(range(20, 30), 5 * Gi)) == []
-    assert taken(story.see(30, 5 * Gi)) == ["kill"]
-    changed = Story(policy(rule(KILL_10)))
-    changed.declared = "8Gi"
+    assert [entry.due_in_s for entry in story.see(20, 5 * Gi).entries] == [10]
+    changed = Story(policy(rule(KILL_10)), declared="8Gi")
     changed.run(range(5), 9 * Gi)
     changed.declared = "4Gi"
     assert [entry.due_in_s for entry in changed.see(5, 9 * Gi).entries] == [5]
@@ -442,13 +431,8 @@ def test_the_end_of_an_incident_forgets_what_belongs_to_it_and_nothing_else() ->
     assert story.ledger.accounts[key].is_in_incident
     story.see(1, Gi)
     state = story.ledger.accounts[key]
-    assert (state.ran_under, state.read, state.under_way, state.pending_eviction) == (
-        frozenset({"all"}),
-        at(1),
-        under_way,
-        pending,
-    )
-    assert not state.is_in_incident
+    assert (state.ran_under, state.read, state.is_in_incident) == (frozenset({"all"}), at(1), False)
+    assert (state.under_way, state.pending_eviction) == (under_way, pending)
 
 
 def test_a_list_that_is_too_old_ends_no_incident() -> None:

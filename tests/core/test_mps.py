@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.worlds import (
-    NODE,
     Gi,
     assessed,
+    at,
     container,
     gpu,
+    inputs,
     owner,
     planned,
     pod,
@@ -21,13 +22,12 @@ from tests.worlds import (
     use,
 )
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Inputs, KnownDrains, MpsRole
+from watchdog.core.assessment import Assessment, KnownDrains, MpsRole
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, PodList, Process, ProcessKey, Snapshot, Use
-from watchdog.core.plan import Plan
+from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.policy import Policy, Safety
 
 HOG = pod("a", container("main", "1Gi"), container("side"))
@@ -194,10 +194,11 @@ def test_a_driver_without_the_list(where: str | None, expected: list[tuple[Brake
 def test_it_is_reported_once_and_stays_due() -> None:
     """Point 29: a withheld action is reported once per incident and brake."""
     seen = snapshot([CLIENT])
-    plan: Plan = planned(seen, [HOG], AT_ONCE)
-    assert [entry.is_new for entry in plan.entries] == [True]
-    again = planned(replace(seen, at=replace(seen.at, boottime_s=seen.at.boottime_s + 1)), [HOG], AT_ONCE, plan.ledger)
-    assert [(entry.is_new, entry.withheld_by) for entry in again.entries] == [(False, Brake.MPS)]
+    ledger = Ledger()
+    for second, is_new in ((0, True), (1, False)):
+        plan = planned(replace(seen, at=at(second)), [HOG], AT_ONCE, ledger)
+        ledger = plan.ledger
+        assert [(entry.is_new, entry.withheld_by) for entry in plan.entries] == [(is_new, Brake.MPS)]
 
 
 def test_no_mps_no_hazard() -> None:
@@ -206,17 +207,20 @@ def test_no_mps_no_hazard() -> None:
     assert [each.mps for each in assessed(seen, [HOG], AT_ONCE)] == [()]
 
 
-def drained_first(
-    drains: KnownDrains, *pods: Pod, do: str = "kill", scope: str = "container", accepts: bool = False
-) -> object:
+def decided(seen: Snapshot, under: Policy, drains: KnownDrains) -> tuple[object, Assessment]:
+    """What withholds the hog's step, or whom it drains first; and the hog's account."""
+    given = replace(inputs(under, [HOG]), drains=drains)
+    found = assess(attribute(seen, (HOG,)), seen, given)
+    (entry,) = decide(found, Ledger(), seen.at, given).entries
+    return entry.withheld_by or [key.pid for key in entry.to_drain], found[0]
+
+
+def drained_first(drains: KnownDrains, do: str = "kill", scope: str = "container", *, accepts: bool = False) -> object:
     """What withholds the hog's step, or whom it drains first; its clients are 1 and 2, in `side`, and 3, not listed."""
     uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True), use(3, 1, mps=True), use(4, 1)]
     seen = snapshot(uses, [process(2, "a/side"), process(3, "a/new"), server(4, None)])
     under = replace(policy(rule(step(do=do, scope=scope))), safety=Safety(signal_mps_clients=accepts))  # type: ignore[arg-type]
-    given = Inputs(policy=under, node=NODE, pods=PodList(pods=(HOG, *pods), synced=seen.at), drains=drains)
-    found = assess(attribute(seen, given.pods.pods), seen, given)
-    (entry,) = decide(found, Ledger(), seen.at, given).entries
-    return entry.withheld_by or [key.pid for key in entry.to_drain]
+    return decided(seen, under, drains)[0]
 
 
 @pytest.mark.parametrize(("named", "expected"), [((), []), ((2,), Brake.MPS)])
@@ -225,12 +229,9 @@ def test_a_server_that_a_control_daemon_names_is_protected(named: tuple[int, ...
     uses = [use(1, 9 * Gi), use(2, 1), use(3, 1, mps=True)]
     seen = snapshot(uses, [server(2, "a/side"), process(3, "a/side")])
     under = replace(policy(rule(step(scope="pod"))), safety=Safety(signal_mps_clients=True))
-    drains = KnownDrains(servers=keys(*named))
-    given = Inputs(policy=under, node=NODE, pods=PodList(pods=(HOG,), synced=seen.at), drains=drains)
-    found = assess(attribute(seen, given.pods.pods), seen, given)
-    (entry,) = decide(found, Ledger(), seen.at, given).entries
-    assert (entry.withheld_by or [key.pid for key in entry.to_drain]) == expected
-    assert {hazard.role for hazard in found[0].mps} == ({MpsRole.SERVER} if named else set())
+    found, hog = decided(seen, under, KnownDrains(servers=keys(*named)))
+    assert found == expected
+    assert {hazard.role for hazard in hog.mps} == ({MpsRole.SERVER} if named else set())
 
 
 def keys(*pids: int) -> frozenset[ProcessKey]:
@@ -270,7 +271,5 @@ def test_a_client_of_a_server_in_its_pod(listed: tuple[int, ...]) -> None:
     """Point 36: it is ended like any other process, unless a trusted control daemon lists it: a name is no proof."""
     seen = snapshot([CLIENT, use(2, 1)], [server(2, "a/side")])
     drains = KnownDrains(drainable=keys(*listed))
-    (assessment,) = assess(
-        attribute(seen, (HOG,)), seen, Inputs(policy=AT_ONCE, node=NODE, pods=PodList(pods=(HOG,)), drains=drains)
-    )
-    assert (assessment.mps, tuple(client.key for client in assessment.to_drain)) == ((), tuple(drains.drainable))
+    _, hog = decided(seen, AT_ONCE, drains)
+    assert (hog.mps, tuple(client.key for client in hog.to_drain)) == ((), tuple(drains.drainable))

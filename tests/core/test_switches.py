@@ -15,10 +15,7 @@ GAP = Gap(reason=GapReason.NODE, what="node file n.json", problem=Problem("no su
         (None, False, None),
         ("observe", True, None),
         (" Observe\n", True, None),
-        ("enforce", False, "enforce"),
-        ("observed", False, "observed"),
-        ("", False, ""),
-        ("off", False, "off"),
+        *((value, False, value) for value in ("enforce", "observed", "", "off")),
     ],
 )
 def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored: str | None) -> None:
@@ -32,13 +29,13 @@ def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored
     [
         *((MIG_STATE, value, True) for value in ("pending", "rebooting")),
         *((MIG_STATE, value, False) for value in ("success", "failed", "", "Pending", "unknown")),
-        *((UPGRADE_STATE, value, True) for value in ("cordon-required", "wait-for-jobs-required")),
-        *((UPGRADE_STATE, value, True) for value in ("pod-deletion-required", "drain-required")),
-        *((UPGRADE_STATE, value, True) for value in ("pod-restart-required", "node-maintenance-required")),
-        (UPGRADE_STATE, "post-maintenance-required", True),
-        *((UPGRADE_STATE, value, False) for value in ("", "upgrade-required", "validation-required")),
-        *((UPGRADE_STATE, value, False) for value in ("uncordon-required", "upgrade-done", "upgrade-failed")),
-        (UPGRADE_STATE, "some-later-state", False),
+        *((UPGRADE_STATE, f"{value}-required", True) for value in ["cordon", "wait-for-jobs", "pod-deletion", "drain"]),
+        *(
+            (UPGRADE_STATE, f"{value}-required", True)
+            for value in ["pod-restart", "node-maintenance", "post-maintenance"]
+        ),
+        *((UPGRADE_STATE, f"{value}-required", False) for value in ("upgrade", "validation", "uncordon")),
+        *((UPGRADE_STATE, value, False) for value in ("", "upgrade-done", "upgrade-failed", "some-later-state")),
     ],
 )
 def test_the_labels_of_operators(label: str, value: str, lasts: bool) -> None:

@@ -81,7 +81,9 @@ def test_one_more_reading_then_nothing_stays_open(world: NvmlWorld, sampler: Sam
         gpu = row(reading, "GPU-a")
         assert (gpu.up, gpu.listed, gpu.total, gpu.used, reading.blind) == (False, False, None, None, True)
         assert uses(reading, "GPU-a") == {1: None}
-        assert [gap.reason for gap in reading.gaps] == [GapReason.MAINTENANCE]
+        (gap,) = reading.gaps
+        assert gap.reason is GapReason.MAINTENANCE
+        assert str(gap.problem).startswith(f"{MIG.maintenance}: its GPUs are under maintenance")
     assert world.calls() == 0
     sampler.note_switches(FREE, at(3))
     assert uses(reached(sampler, 3.2).reading, "GPU-a") == {1: GIB}

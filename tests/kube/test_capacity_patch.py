@@ -1,6 +1,7 @@
 """The patch of a node's capacity, and when it may be made again."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -111,9 +112,10 @@ def test_a_lasting_change_another_object_or_another_amount_is_no_contest() -> No
     pace.consider(CHANGE, 0.0)
     for number in range(20):
         assert made_again(pace, 3600.0 * number, CHANGE, later_s=1800) is None
-    for change in (lambda number: replace(CHANGE, uid=f"u{number}"), lambda number: replace(CHANGE, amount=number)):
-        for number in range(20):
-            assert made_again(pace, 1e6 + 10 * number, change(number), change(number + 1)) is None
+    recreated = [replace(CHANGE, uid=f"u{number}") for number in range(20)]
+    resized = [replace(CHANGE, amount=number) for number in range(20)]
+    for number, (made, then) in enumerate([*pairwise(recreated), *pairwise(resized)]):
+        assert made_again(pace, 1e6 + 10 * number, made, then) is None
     assert pace.not_before_s == 0.0
 
 

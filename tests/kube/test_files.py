@@ -121,13 +121,23 @@ def test_a_swapped_symlink_is_followed(tmp_path: Path) -> None:
     assert read(file, 100)[0] == ["x", "y"]
 
 
+def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Make something else in the place of the file."""
+
+    def spoil(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return spoil
+
+
 SPOILED: dict[str, tuple[Callable[[Path], object], str]] = {
     "half written": (lambda path: os.truncate(path, 40), "not what `kubectl get -o json` prints"),
     "empty": (lambda path: path.write_bytes(b""), "not what `kubectl get -o json` prints"),
     "of another kind": (lambda path: path.write_bytes(b'{"kind": "NodeList"}'), "List"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
-    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "not a regular file"),
-    "a symlink loop": (lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"),
+    "a folder": (instead(Path.mkdir), "not a regular file"),
+    "a pipe": (instead(os.mkfifo), "not a regular file"),
+    "a symlink loop": (instead(lambda path: path.symlink_to(path.name)), "Too many levels of symbolic links"),
     "huge": (lambda path: os.truncate(path, 2**40), "larger than 256 MiB"),
     "gone": (Path.unlink, "No such file"),
 }

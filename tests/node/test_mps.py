@@ -393,6 +393,11 @@ def _give(path: Path) -> None:
     os.chown(path, 65534, 65534, follow_symlinks=False)
 
 
+def _give_socket(pipe: Path) -> None:
+    pipe.chmod(0o1777)
+    _give(pipe / "control")
+
+
 def _control(pipe: Path, *, is_file: bool = False) -> None:
     """Remove the socket, or put a file in its place."""
     (pipe / "control").unlink()
@@ -403,11 +408,7 @@ def _control(pipe: Path, *, is_file: bool = False) -> None:
 TRUST: dict[str, tuple[Callable[[Path], object], type[MpsError] | None, str]] = {
     "as root made it": (lambda _: None, None, ""),
     "sticky": (lambda pipe: pipe.chmod(0o1777), None, ""),
-    "sticky, another's socket": (
-        lambda pipe: (pipe.chmod(0o1777), _give(pipe / "control")),
-        UntrustedPipeError,
-        "to user 65534",
-    ),
+    "sticky, another's socket": (_give_socket, UntrustedPipeError, "to user 65534"),
     "group-writable": (lambda pipe: pipe.chmod(0o775), UntrustedPipeError, "writable by other users"),
     "writable above": (lambda pipe: pipe.parent.chmod(0o757), UntrustedPipeError, "writable by other users"),
     "another's": (_give, UntrustedPipeError, "belongs to user 65534"),
