@@ -35,6 +35,7 @@ def test_where_no_daemon_answers(site: Site) -> None:
     assert "does not answer" not in site.text(url=None)
     site.endpoints.publish(Story(pods=()).see(snapshot()))
     assert site.explain().paragraphs[0] == first
+    assert "node n1 knew of no GPU memory" in site.text(), "a pod that is gone is not known to the daemon"
 
 
 def test_a_pod_that_came_back_is_another_one(tmp_path: Path) -> None:

@@ -45,15 +45,9 @@ TABLE = [
     (SHARE, "1", 'resources.limits["nvidia.com/gpu.shared"] of container main to at least 2'),
     (OF_CONTAINER, "1Gi", 'the pod\'s annotation nvidia.com/container.main.gpu-memory.limit to at least "30Gi"'),
     (OF_LABEL, "1Gi", 'the pod\'s label sharedgpu/gpu_mem to at least "30Gi"'),
-    (
-        BURST,
-        "1Gi",
-        (
-            'resources.limits["a.b/memory"] of container main to at least 30Gi, or set the pod\'s annotation '
-            "a.b/limit to that amount"
-        ),
-    ),
-]
+    (BURST, "1Gi", ('resources.limits["a.b/memory"] of container main to at least 30Gi, or set the pod\'s annotation '
+                    "a.b/limit to that amount")),
+]  # fmt: skip
 DEFAULTED = (GPUMEM, BLOCKS, DECIMAL, OF_CONTAINER, OF_LABEL, BURST)
 
 
@@ -174,37 +168,25 @@ def test_where_it_is_open_whose_number_to_raise_none_is_made_up(declaration: Dec
 @pytest.mark.parametrize(
     ("declarations", "says"),
     [
-        (
-            (FRACTION, GPUMEM, BLOCKS),
-            (
-                'less GPU memory or declare what it needs: set resources.limits["volcano.sh/gpu-mem.128Mi"] of '
-                "container main to at least 240 (30Gi), where 1 means 128Mi"
-            ),
-        ),
-        (
-            (FRACTION,),
-            (
-                "less GPU memory or declare what it needs: set the pod's annotation gpu-fraction, where the number is "
-                "a fraction of each card, like 0.5"
-            ),
-        ),
-        (
-            (OF_CONTAINER,),
-            (
-                "less GPU memory or declare what it needs: set the pod's annotation "
-                'nvidia.com/container.main.gpu-memory.limit to at least "30Gi"'
-            ),
-        ),
-        ((MIG,), "less GPU memory or declare what it needs with a resource matching nvidia.com/mig-*"),
-        ((), "less GPU memory: no key in this cluster lets a pod declare more"),
+        ((FRACTION, GPUMEM, BLOCKS),
+         (' or declare what it needs: set resources.limits["volcano.sh/gpu-mem.128Mi"] of container main to at least '
+          "240 (30Gi), where 1 means 128Mi")),
+        ((FRACTION,),
+         (" or declare what it needs: set the pod's annotation gpu-fraction, where the number is a fraction of each "
+          "card, like 0.5")),
+        ((OF_CONTAINER,),
+         (" or declare what it needs: set the pod's annotation nvidia.com/container.main.gpu-memory.limit to at least "
+          '"30Gi"')),
+        ((MIG,), " or declare what it needs with a resource matching nvidia.com/mig-*"),
+        ((), ": no key in this cluster lets a pod declare more"),
     ],
-)
+)  # fmt: skip
 def test_a_pod_under_the_default_learns_what_it_could_declare_by(
     declarations: tuple[Declaration, ...], says: str
 ) -> None:
     """Its owner reads the plainest key of the policy and its unit; or that there is none."""
     policy_ = policy(rule(step(), name="r", default=Gi), declarations=declarations, allowance=NO_ALLOWANCE)
-    assert advice(account(UNDECLARED, policy_), policy_) == f"use {says}"
+    assert advice(account(UNDECLARED, policy_), policy_) == f"use less GPU memory{says}"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Evictions in the log, the journal, the plan and the explanations: blocked, tried again, given up, carried out."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,11 @@ import pytest
 from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.daemon.rig import Direct
 from tests.export.build import quiet, record, status_document
-from tests.worlds import NODE, at, container, owner, pod, policy, rule
+from tests.worlds import at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, last_occurrences
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer
 from watchdog.core.ledger import PendingEviction
-from watchdog.core.plan import CycleReport, Outcome, Result
+from watchdog.core.plan import Outcome, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.export.metrics import Counters
 from watchdog.journal.journal import Journal
@@ -36,6 +37,8 @@ OF_WEB = pod("a", container(declared="1Gi"), owner=owner("Deployment", "web"))
 class Told(World):
     """A world with a journal, whose cycles are reported as the daemon reports them."""
 
+    waiting: tuple[Outcome, ...] = ()
+
     def __init__(self, path: Path | None = None) -> None:
         self.file = Journal.open(path, JournalLimits(), "n1") if path is not None else None
         super().__init__(policy=policy(RULE), pods=(OF_WEB,), journal=None if self.file is None else Direct(self.file))
@@ -48,13 +51,9 @@ class Told(World):
         opened = self.open(second)
         ended = self.cycle.take_ended()
         finish = self.close(opened)
-        report = CycleReport(
-            node=NODE,
-            at=opened.snapshot.at,
+        report = replace(
+            quiet(second),
             policy=self.policy,
-            policy_loaded_at_s=0.0,
-            enforcing=True,
-            suspended=(),
             snapshot=opened.snapshot,
             pods=opened.inputs.pods,
             attribution=opened.attribution,
@@ -63,15 +62,13 @@ class Told(World):
             began=finish.began,
             outcomes=(*self.waiting, *ended, *finish.outcomes),
         )
-        self.waiting: tuple[Outcome, ...] = ()
+        self.waiting = ()
         if self.file is not None:
             record(self.file, report)
         items = self.news.since(report)
         self.counters = self.counters.after(report)
         self.items += [(item.event.value, item.sentence) for item in items]
         return status_document(report)
-
-    waiting: tuple[Outcome, ...] = ()
 
     def said(self, event: str) -> str:
         """The one sentence about this event."""
@@ -154,9 +151,9 @@ def test_which_attempt_it_is() -> None:
     assert len(text) < 600
 
 
-def story(path: Path) -> list[HistoryRow]:
-    """An eviction that is blocked, succeeds at the second attempt, and releases its memory."""
-    world = Told(path)
+def test_the_journal_has_the_whole_story(tmp_path: Path) -> None:
+    """Intended, blocked, evicted, free: in this order, in sentences that call it an eviction, and for its owner."""
+    world = Told(tmp_path / "journal.db")
     world.tell(0)
     world.answer(EvictionAnswer.BLOCKED, BUDGET, 4.0)
     world.tell(1)
@@ -166,12 +163,7 @@ def story(path: Path) -> list[HistoryRow]:
     world.tell(6)
     world.used = {}
     world.tell(17)
-    return world.closed(path)
-
-
-def test_the_journal_has_the_whole_story(tmp_path: Path) -> None:
-    """Intended, blocked, evicted, free: in this order, in sentences that call it an eviction, and for its owner."""
-    rows = story(tmp_path / "journal.db")
+    rows = world.closed(tmp_path / "journal.db")
     assert [row.event for row in rows] == [
         *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained")
     ]
@@ -262,15 +254,13 @@ def test_a_pod_that_something_else_ends_is_held_back() -> None:
 
 def test_an_unfinished_eviction_is_found_by_the_next_daemon(tmp_path: Path) -> None:
     """One that was in progress when the daemon was killed is in the journal as unfinished."""
-    path = tmp_path / "journal.db"
-    world = Told(path)
+    world = Told(tmp_path / "journal.db")
     world.tell(0)
     assert world.file is not None
     world.file.close()
-    reopened = Journal.open(path, JournalLimits(), "n1")
-    (left,) = reopened.unfinished()
+    with closing(Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")) as reopened:
+        (left,) = reopened.unfinished()
     assert (left.account.uid, left.result, [key.pid for key in left.targets]) == ("a", None, [5])
-    reopened.close()
 
 
 NO_RIGHT = (

@@ -107,16 +107,6 @@ def test_readiness_gives_its_reasons(site: Site) -> None:
     assert site.get("/readyz")[1] == b"ok\nnot enforcing: pid_namespace\n"
 
 
-def test_it_answers_while_the_loop_hangs(site: Site) -> None:
-    """The endpoints need nothing from the loop: with this thread waiting they answer at once."""
-    site.endpoints.publish(climbing(9))
-    site.clock.second = 3600
-    begun = time.monotonic()
-    for path, status in (("/healthz", 503), ("/readyz", 503), ("/metrics", 200), ("/api/status", 200), ("/", 200)):
-        assert site.status(path) == status
-    assert time.monotonic() - begun < 2
-
-
 def test_the_status_is_the_promised_json(site: Site) -> None:
     """`/api/status` is the JSON of `scan --json`; before the first cycle it is 503 and says why."""
     assert site.status("/api/status") == 503

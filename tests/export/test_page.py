@@ -47,13 +47,6 @@ def test_steps_are_in_the_order_in_which_they_come() -> None:
     assert "over, kill in 9m 58s" in page.text("pods")
 
 
-def test_the_time_left_counts_from_now_on() -> None:
-    """Between two cycles the clock of the reader goes on; it never goes below zero."""
-    report = climbing(3)
-    for passed_s, left in ((0.0, "in 7s"), (4.5, "in 3s"), (60.0, "now")):
-        assert f"kill {left}" in read(report, passed_s=passed_s, now_s=at(3 + passed_s).wall_s).text("urgent")
-
-
 SUSPENDED = replace(climbing(31), enforcing=False, suspended=("stop_file",))
 PROTECTING = policy(protect=replace(policy().protect, namespaces=("a",)))
 OLD = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))

@@ -240,11 +240,6 @@ def test_the_event_of_a_static_pod_is_where_kubectl_looks() -> None:
     assert only(holding(held)).uid == "0123456789abcdef0123456789abcdef"
 
 
-def test_at_rest_there_is_no_event() -> None:
-    """A quiet cycle costs no Event."""
-    assert told(quiet(0), quiet(1), quiet(2)) == ()
-
-
 names = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=12), st.integers(1, 60))
 amounts = st.integers(0, 2**70)
 

@@ -70,14 +70,6 @@ def test_an_action_in_progress_in_a_few_words(under_way: UnderWayStatus, short: 
     assert under_way_short(under_way, over()) == short
 
 
-def test_the_time_left_runs_down_between_two_cycles() -> None:
-    """It never goes below zero, and does not run while no cycle finishes."""
-    (progress,) = by_urgency(over(), 0.4)
-    assert [step.short for step in progress.steps] == ["kill in 1s"]
-    (progress,) = by_urgency(over(), 60.0)
-    assert [step.short for step in progress.steps] == ["kill now"]
-
-
 def test_a_lesser_step_is_not_announced_once_a_kill_is_due() -> None:
     """The kill that is due now is what happens: what its rule would do below it does not."""
     slow = replace(KILL, for_s=600.0)

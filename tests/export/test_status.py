@@ -18,7 +18,6 @@ from tests.export.build import (
     status_document,
     trainer,
     trainer_node,
-    with_breaker,
 )
 from tests.worlds import VERIFF, Gi, Mi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
@@ -131,14 +130,6 @@ def test_while_the_loop_hangs_no_entry_of_the_plan_promises_anything() -> None:
     assert document["health"]["hangs_since"] == "2027-01-15T08:00:09.000Z"
     assert document["plan"]
     assert all("no action starts until one does" in each["sentence"] for each in document["plan"])
-
-
-def test_mig_instances_are_rows_with_their_parent() -> None:
-    """A MIG instance is a GPU row of its own, with parent, instances and profile."""
-    told = {"uuid": "MIG-1", "parent": "GPU-0", "gi": 3, "ci": 0, "profile": "1g.10gb", "up": False}
-    instance = replace(gpu(0), **told)  # type: ignore[arg-type]
-    row = status_document(Story().see(snapshot(gpus=[instance])))["gpus"][0]
-    assert row.items() >= told.items()
 
 
 def test_accounts_of_containers_and_of_unknown_containers() -> None:
@@ -281,14 +272,6 @@ def test_a_plan_on_an_old_list_says_that_no_time_counts() -> None:
     assert not [
         each for each in status_document(Story().see(trainer_node()))["plan"] if each["sentence"].endswith(ends)
     ]
-
-
-def test_the_breaker_has_its_moments() -> None:
-    """Since when it is open, and when the next one is let through; half open, the latter is now."""
-    since = "2027-01-15T08:00:10.000Z"
-    for second, until in ((70, "2027-01-15T08:10:10.000Z"), (700, None)):
-        breaker = status_document(with_breaker(second, 10))["breaker"]
-        assert breaker == {"open": True, "since": since, "until": until}
 
 
 def test_maintenance_has_its_reason() -> None:

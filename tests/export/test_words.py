@@ -20,11 +20,6 @@ from watchdog.report.sentences.action import explanation, outcome_note, release_
 from watchdog.report.sentences.following import forecast, misdeclared_note, note
 from watchdog.report.text import clip, fit, inert, quoted, rfc3339, shorten, span
 
-KILLING = (
-    "Pod a/trainer uses 12.4Gi of GPU memory, 122% of the 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory, "
-    'plus allowance), for 31s. Rule "notebooks": above 110% for 10s. Killing 3 processes of container main: SIGTERM, '
-    "then SIGKILL after 10s."
-)
 WARN_ALONE = step("100%", 0, "warn")
 PER_GPU = Declaration(resource="veriff.com/gpu-memory", unit=1, per="gpu")
 
@@ -46,11 +41,6 @@ def warned(*later: object) -> PlanEntry:
 def protected(made: PlanEntry) -> PlanEntry:
     """The same entry, of a protected pod."""
     return replace(made, assessment=replace(made.assessment, protected="it is in kube-system"))
-
-
-def test_the_note_of_a_kill_reads_as_promised() -> None:
-    """The Event's note is, to the letter, the one that the contract shows."""
-    assert note(entry(), at(31)) == KILLING
 
 
 SPARED = ": no kill or eviction follows, because this pod is protected (it is in kube-system)."
