@@ -1,13 +1,13 @@
 """What all tests share: how many examples the property tests try (HYPOTHESIS_PROFILE), and what was not run and why."""
 
 import os
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.leftovers import pytest_configure, session_folder  # noqa: F401 - pytest finds them by their names in here
-from tests.unrun import summary
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 # With CI set a run tries the same examples each time, so that it says something about the commit; every other run
@@ -39,10 +39,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # Around all others, so that it is the last thing said before the line with the counts.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Report what this machine could not run, and what it lacks."""
+    """Report what this machine could not run: a line for each reason, the commonest first, with the folders."""
     yield
-    skipped = [(each.nodeid, each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
+    skipped = terminalreporter.stats.get("skipped", [])
     if skipped:
         terminalreporter.section(f"not run on this machine: {len(skipped)}", yellow=True)
-        for line in summary(skipped):
-            terminalreporter.line(line)
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in skipped:
+        why = each.longrepr[2] if isinstance(each.longrepr, tuple) else each.longrepr
+        # Where a test folder is too large to say anything, its subfolders are not: tests/cluster is one thing.
+        folder = "/".join(each.nodeid.partition("::")[0].split("/")[:2])
+        found[" ".join(str(why).removeprefix("Skipped: ").split())][folder] += 1
+    for reason, folders in sorted(found.items(), key=lambda each: (-each[1].total(), each[0])):
+        where = ", ".join(f"{folder} {count}" for folder, count in folders.most_common())
+        terminalreporter.line(f"{folders.total():>5}  {reason} ({where})")

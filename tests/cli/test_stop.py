@@ -1,5 +1,6 @@
 """`stop` and `resume`: what the answer of a daemon and the lock beside the file prove, and where no daemon answers."""
 
+import json
 import os
 import subprocess
 import time
@@ -12,14 +13,41 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.answering import ENFORCING, OBSERVING, STOPPED, answering, locked
 from tests.node.support import cannot_run, need_root
 from tests.ports import free_port
 from tests.rig.command import COMMAND
+from tests.test_client import answering as served
+from tests.test_client import http
 from watchdog.cli.client import to_run_inside
 from watchdog.cli.main import main
 from watchdog.cli.stop import Sighting, Stop, confirm, run_resume, run_stop
+from watchdog.journal.lock import NodeLock
 from watchdog.report.text import rfc3339
+
+ENFORCING = {"mode": "enforce", "enforcing": True, "suspended": []}
+STOPPED = {"mode": "enforce", "enforcing": False, "suspended": ["stop_file"]}
+OBSERVING = {"mode": "observe", "enforcing": False, "suspended": []}
+
+
+@contextmanager
+def answering(shows: dict[str, Any], ago_s: float, **health: Any) -> Iterator[str]:
+    """The address of one whose last cycle was so long ago; `health` is what it reports of itself."""
+    at = rfc3339(time.time() - ago_s)
+    status = {"node": "n1", "at": at, "accounts": [], "plan": [], **shows, "health": health or None}
+    with served(http(json.dumps(status).encode())) as (url, _):
+        yield url
+
+
+@contextmanager
+def locked(journal: Path) -> Iterator[None]:
+    """Hold the lock as a daemon with this journal does."""
+    lock = NodeLock(journal)
+    assert lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
 
 PATIENCE_S: Final = 0.3
 HERE: Final = {"stop_file": "{folder}/stop"}

@@ -16,7 +16,7 @@ from tests.cluster.event_rig import NODE, OBSERVES, asked, events_of, on, path_o
 from tests.cluster.faults import writes
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
-from tests.export.occurrences import occurrences
+from tests.export.notes import occurrences
 from tests.node.support import wait_until
 from watchdog.kube.event_objects import PodEvent
 from watchdog.kube.events import MOST_FAILURES, EventWriter

@@ -23,7 +23,7 @@ from tests.export.build import (
     with_breaker,
     withheld,
 )
-from tests.export.occurrences import misdeclaring
+from tests.export.notes import misdeclaring
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem

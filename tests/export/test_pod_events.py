@@ -11,8 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.export.build import climbing, entry, killed, outcome, policy, quiet, trainer, withheld
-from tests.export.notes import kill_of, on_cards, table
-from tests.export.occurrences import OBSERVING, evicting, holding, misdeclaring, occurrences, told, warned
+from tests.export.notes import (
+    OBSERVING,
+    evicting,
+    holding,
+    kill_of,
+    misdeclaring,
+    occurrences,
+    on_cards,
+    table,
+    told,
+    warned,
+)
 from tests.worlds import at, rule, step
 from watchdog.core.assessment import MOST_MISDECLARED
 from watchdog.core.brakes import Brake

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.doctor.api_rows import (
+from tests.cli.doctor.build import given
+from tests.cli.doctor.rows import (
     BY_NODE,
     DAY_S,
     GOOD_API,
@@ -20,7 +21,6 @@ from tests.cli.doctor.api_rows import (
     under,
     within,
 )
-from tests.cli.doctor.build import given
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose

@@ -8,9 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.cli.doctor.api_rows import API, BY_NODE, BY_SPACE, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
-from tests.cli.doctor.container_rows import CONTAINER
+from tests.cli.doctor.rows import API, BY_NODE, BY_SPACE, CONTAINER, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
 from tests.worlds import at, gpu, pod, policy, process, use
 from tools.doctor_reference import Case, cases
 from watchdog.cli.doctor import CHECKS, diagnose

@@ -1,13 +1,13 @@
-"""A node whose daemon uses the API server: a good one, and one with a single fault."""
+"""A node with a single fault: one whose daemon uses the API server, and a container that is confined too much."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cli.doctor.build import GOOD, given
+from tests.cli.doctor.build import GOOD, given, spoilt
 from tests.worlds import container, pod, policy, rule
-from watchdog.cli.doctor.facts import ApiFacts, Facts
+from watchdog.cli.doctor.facts import ApiFacts, Confinement, Facts
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match, Policy
@@ -196,5 +196,46 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     "namespaces": (
         ("namespaces with known labels", under(within(GOOD_API, namespaces={"a": {}}), BY_SPACE)),
         ("connection broke", under(within(GOOD_API, namespace_gaps=(SPACES_GAP,)), BY_SPACE)),
+    ),
+}
+
+
+def _of_image(**changes: object) -> Facts:
+    return replace(spoilt("policy", **changes), container=replace(GOOD.container, in_pod=True))
+
+
+def _confined(**changes: object) -> Facts:
+    return spoilt("container", confinement=Confinement(**changes))  # type: ignore[arg-type]
+
+
+def _own(place: Place) -> Facts:
+    in_pod = spoilt("container", in_pod=True)
+    return replace(
+        in_pod, processes=replace(in_pod.processes, environment=replace(in_pod.processes.environment, own=place))
+    )
+
+
+CONTAINER: Final[Mapping[str, tuple[tuple[str, Facts], ...]]] = {
+    "apparmor": (
+        ("has its own profile", _confined(profile="cri-containerd.apparmor.d", is_of_runtime=True)),
+        ("whether that allows signals", _confined(profile="gpu-guard")),
+    ),
+    "selinux": (
+        ("SELinux does not confine", _confined(selinux_type="spc_t")),
+        ("has the SELinux type container_t", _confined(selinux_type="container_t")),
+    ),
+    "policy_mount": (
+        ("is mounted", spoilt("container", in_pod=True, has_policy_mount=True)),
+        ("the policy is the image's own", _of_image(policy=policy(mode="observe"))),
+        ("the policy is the image's own", _of_image(policy=None)),
+        ("enforces by the image's own policy", _of_image(policy=policy(mode="enforce"))),
+    ),
+    "temporary_folder": (
+        ("no folder for temporary files", spoilt("container", temporary_problem="No usable temporary directory found")),
+    ),
+    "pod_uid": (
+        ("which pod this runs in is unknown", spoilt("container", in_pod=True)),
+        ("which pod this runs in is unknown", _own(Place(kind=PlaceKind.POD, container="1" * 64))),
+        ("with the UID 8c2f4a1e", _own(Place(kind=PlaceKind.POD, pod="8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60"))),
     ),
 }
