@@ -125,7 +125,7 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
         assert repeats(daemon, reading, after_s) is True
         last = daemon._cycle.ledger.last_cycle
         assert last is not None
-        assert last.boottime_s - clock.now().boottime_s == pytest.approx(after_s, abs=0.1)
+        assert last.boottime_s - clock.now().boottime_s == pytest.approx(after_s, abs=0.5)
     assert daemon._sinks._endpoints.health_status().cycles == 5
     assert b"gpu_watchdog_cycle_duration_seconds_count 5" in render(daemon._sinks._metrics.registry, openmetrics=False)
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
@@ -134,9 +134,8 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
 def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
     reading = DriverReading(driver="0")
-    assert repeats(daemon, reading, 0.0) is False
-    assert repeats(daemon, replace(reading, driver="1"), 1.0) is False
-    assert repeats(daemon, reading, 2.0) is False
+    readings = (reading, replace(reading, driver="1"), reading)
+    assert [repeats(daemon, each, after_s) for after_s, each in enumerate(readings)] == [False] * 3
     daemon._cycle.ledger = daemon._cycle.ledger.reset()
     assert repeats(daemon, reading, 3.0) is False
     item = {"metadata": {"name": "a", "namespace": "b", "uid": "c"}, "spec": {"containers": []}}
@@ -154,8 +153,7 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
         wait_until(lambda: Procfs().stat(process.pid).comm == b"sleep")
         listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
         reading = DriverReading(driver="0", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
-        assert repeats(daemon, reading, 0.0) is False
-        assert repeats(daemon, reading, 1.0) is True
+        assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
         process.kill()
         wait_until(lambda: Procfs().stat(process.pid).state == "Z")
         assert repeats(daemon, reading, 2.0) is not True

@@ -11,22 +11,16 @@ from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.plan import Result
 
 
-def test_the_intention_comes_first_and_the_try_has_the_uid_and_the_grace() -> None:
-    """Points 27 and 31: the journal, then one try, by UID, with the grace in whole seconds; brakes count it once."""
-    world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=1.2)))))
+@pytest.mark.parametrize(("grace_s", "given"), [(0.0, 1), (0.3, 1), (10.0, 10), (10.001, 11)])
+def test_the_intention_comes_first_and_the_try_has_the_uid_and_the_grace(grace_s: float, given: int) -> None:
+    """Points 27 and 31: the journal, then one try, by UID, counted once. A grace of 0 would be a forced deletion."""
+    world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=grace_s)))))
     (attempt,) = world.tries
     assert world.record.lines == [("intend", "5")]
     assert (attempt.namespace, attempt.name, attempt.uid) == ("ns", "pod-a", "a")
-    assert (attempt.number, attempt.grace_s, attempt.is_unsure) == (1, 2, False)
+    assert (attempt.number, attempt.grace_s, attempt.is_unsure) == (1, given, False)
     assert len(world.cycle.ledger.brakes.begun[()]) == 1
     assert (world.began, world.ended) == ([], [])
-
-
-@pytest.mark.parametrize(("grace_s", "given"), [(0.0, 1), (0.3, 1), (10.0, 10), (10.001, 11)])
-def test_the_grace_is_whole_seconds_and_at_least_one(grace_s: float, given: int) -> None:
-    """A grace of 0 would be a forced deletion."""
-    world = begun(World(policy=policy(rule(replace(EVICT_AT_ONCE, grace_s=grace_s)))))
-    assert world.tries[0].grace_s == given
 
 
 def test_without_the_journal_nothing_is_tried() -> None:

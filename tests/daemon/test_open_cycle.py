@@ -35,16 +35,7 @@ def _look(took_s: float) -> TimedReading:
         (_open(stalled=True), COMMIT_WITHIN_S, False, Next.CLOSE),
         (_open(stalled=True), 0, True, Next.CLOSE),
     ],
-    ids=[
-        "on disk",
-        "maintenance",
-        "before a reset",
-        "reset",
-        "nothing to do",
-        "disk",
-        "slow disk",
-        "disk, maintenance",
-    ],
+    ids=["on disk", "maintenance", "before a reset", "reset", "idle", "disk", "slow disk", "disk, maintenance"],
 )
 def test_first_the_disk_then_the_driver(waiting: PendingCycle, second: float, does: Next, *, maintenance: bool) -> None:
     """Points 16, 22 and 34: the disk is given 2 s, and no last look is taken that could justify nothing."""

@@ -74,6 +74,7 @@ def pod_object(name: str = "trainer", uid: str = UID, **changes: Any) -> Object:
     return pod
 
 
-def list_of(*items: Object, kind: str = "List") -> bytes:
-    """What `kubectl get -o json` prints for several objects."""
-    return json.dumps({"apiVersion": "v1", "kind": kind, "items": items, "metadata": {"resourceVersion": ""}}).encode()
+def list_of(*items: Object, kind: str = "List", version: str = "") -> bytes:
+    """What `kubectl get -o json` prints for several objects; at a version, what the API server answers."""
+    metadata = {"resourceVersion": version}
+    return json.dumps({"apiVersion": "v1", "kind": kind, "items": items, "metadata": metadata}).encode()

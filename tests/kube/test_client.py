@@ -3,8 +3,6 @@
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +14,7 @@ from kubernetes.config import ConfigException
 
 from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
-from tests.node.support import wait_until
+from tests.node.support import run_python, wait_until
 from watchdog.kube.client import Api
 from watchdog.kube.failure import ApiConfigError, ApiError, configuration_problem
 
@@ -173,26 +171,20 @@ def test_problems_of_a_service_account(error: Exception | str, said: str) -> Non
 UNUSED: Final = ("oauthlib", "pydantic", "pydantic_core", "requests", "requests_oauthlib", "websocket")
 
 
-def run(code: str) -> str:
-    """What a new Python process prints."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def test_it_comes_without_the_libraries_that_are_not_used() -> None:
     """A daemon with the API does not load a WebSocket library, pydantic or requests: 16 MiB on every node."""
     code = f"import sys, watchdog.daemon.cluster; print(sorted({set(UNUSED)} & set(sys.modules)))"
-    assert run(code) == "[]"
+    assert run_python(code) == "[]\n"
 
 
 def test_an_oidc_token_is_refreshed_with_the_real_libraries() -> None:
     """The libraries that refresh the token of an `auth-provider: oidc` are loaded on use, with their errors."""
-    code = (
-        "import watchdog.kube.official, kubernetes.config.kube_config as used\n"
-        "session = used.OAuth2Session(client_id='a')\n"
-        "import oauthlib.oauth2, requests_oauthlib\n"
-        "print(type(session) is requests_oauthlib.OAuth2Session)\n"
-        "print(type(used.ApiClient()).__name__)\n"
-        "real = oauthlib.oauth2.rfc6749.errors.InvalidClientIdError\n"
-        "print(used.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError is real)\n"
-    )
-    assert run(code).split() == ["True", "ApiClient", "True"]
+    code = """
+        import watchdog.kube.official, kubernetes.config.kube_config as used
+        session = used.OAuth2Session(client_id="a")
+        import oauthlib.oauth2, requests_oauthlib
+        print(type(session) is requests_oauthlib.OAuth2Session, type(used.ApiClient()).__name__)
+        real = oauthlib.oauth2.rfc6749.errors.InvalidClientIdError
+        print(used.oauthlib.oauth2.rfc6749.errors.InvalidClientIdError is real)
+    """
+    assert run_python(code).split() == ["True", "ApiClient", "True"]

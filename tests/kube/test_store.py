@@ -35,8 +35,7 @@ def store_of(*items: dict[str, Any]) -> Store[Pod]:
 
 def fill(store: Store[Pod], *items: dict[str, Any]) -> bool:
     """Fill it with a list of these; whether anything changed."""
-    text = list_of(*items, kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"')
-    return store.fill(read_list(text, "PodList")[0])
+    return store.fill(read_list(list_of(*items, kind="PodList", version="3"), "PodList")[0])
 
 
 def take(store: Store[Pod], kind: str, item: dict[str, Any]) -> bool:

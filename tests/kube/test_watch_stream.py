@@ -142,7 +142,7 @@ def test_invalid_lists(changes: dict[str, object], why: str) -> None:
         read_list(b"<html>", "PodList")
 
 
-LISTED = list_of(pod("x", "1"), kind="PodList").replace(b'"resourceVersion": ""', b'"resourceVersion": "3"')
+LISTED = list_of(pod("x", "1"), kind="PodList", version="3")
 
 
 CLOSES, STAYS = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"

@@ -10,11 +10,22 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
+from watchdog.core.model import Place, PlaceKind
+from watchdog.node.procfs import Procfs
+
 REPOSITORY = Path(__file__).parents[2]
+# A container as the kernel shows it.
+UID: Final = "8c2f4a1e-0d3b-4c55-9f6a-1b2c3d4e5f60"
+ID: Final = "a1" * 32
+PLACE: Final = Place(kind=PlaceKind.POD, pod=UID, container=ID)
+POD: Final = f"2:pids:/kubepods/pod{UID}/{ID}\n0::/\n"
+ROOT: Final = "2:pids:/\n0::/\n"
+REAL: Final = Procfs()
+ways: Final = pytest.mark.parametrize("pidfds", [True, False])
 # Before a command that shall not outlive the tests, however they end. It is about the thread that starts it: not for
 # one that ends before.
 ENDS_WITH_US: tuple[str, ...] = ("setpriv", "--pdeathsig", "KILL", "--") if shutil.which("setpriv") else ()
@@ -134,6 +145,16 @@ program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rules), ctypes
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, program, 0, 0) == 0
 """
+
+
+def open_files() -> int:
+    """How many descriptors this process has."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def real_stat(pid: int) -> bytes:
+    """The line of /proc/PID/stat of a real process."""
+    return Path(f"/proc/{pid}/stat").read_bytes()
 
 
 def stat_line(pid: int, comm: bytes, state: str = "S", start_ticks: int = 1000, *, exiting: bool = False) -> bytes:

@@ -11,17 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.node.cgroups import cgroup, enter
-from tests.node.places import ID, POD, REAL, ROOT, UID, open_files, real_stat, ways
 from tests.node.support import (
     DEAD_LEADER,
+    ID,
+    POD,
+    REAL,
+    ROOT,
+    UID,
     FakeProc,
+    open_files,
     python,
+    real_stat,
     refusing,
     run_python,
     sleeper,
     sleepers,
     stat_line,
     wait_until,
+    ways,
 )
 from tests.rig.cgroups import Version
 from watchdog.core.model import Gap, GapReason, Place, PlaceKind

@@ -107,14 +107,6 @@ def test_a_stale_handle_is_replaced_after_one_failed_reading(world: NvmlWorld) -
     assert (reading.gaps, uses(reading, "GPU-a")) == ((), {1: GIB})
 
 
-def test_an_added_card_is_noticed(world: NvmlWorld) -> None:
-    """A card that comes later is a row like the others, at the next enumeration."""
-    world.read(card("a"))
-    reading = world.read(card("b", ghost(2)), card("a"))
-    assert [(gpu.uuid, gpu.index) for gpu in reading.gpus] == [("GPU-b", 0), ("GPU-a", 1)]
-    assert uses(reading, "GPU-b") == {2: GIB}
-
-
 def test_a_vanished_card_stays_as_one_that_is_down(world: NvmlWorld) -> None:
     """A card that the driver lists no more must be seen in `gpu_up`, and comes back as the same row."""
     world.read(card("a", ghost(1)), card("b", ghost(2)))

@@ -7,8 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.places import PLACE, POD, REAL, UID, open_files, real_stat, ways
-from tests.node.support import DEAD_LEADER, FakeProc, need_root, python, run_python, sleeper, sleepers, wait_until
+from tests.node.support import (
+    DEAD_LEADER,
+    PLACE,
+    POD,
+    REAL,
+    UID,
+    FakeProc,
+    need_root,
+    open_files,
+    python,
+    real_stat,
+    run_python,
+    sleeper,
+    sleepers,
+    wait_until,
+    ways,
+)
 from watchdog.core.model import GONE, HOST, UNREADABLE, ZOMBIE, ProcessKey
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
@@ -163,7 +178,7 @@ def test_no_descriptor_left() -> None:
     code = """
         import resource
         from pathlib import Path
-        from tests.node.support import sleepers
+        from tests.node.support import PLACE, POD, REAL, UID, open_files, real_stat, ways, sleepers
         from watchdog.node.process_table import ProcessTable
         from watchdog.node.procfs import Procfs
         with sleepers(40) as processes:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.places import PLACE, POD, ROOT
-from tests.node.support import FakeProc, stat_line
+from tests.node.support import PLACE, POD, ROOT, FakeProc, stat_line
 from watchdog.core.errors import Problem
 from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, ProcessKey
 from watchdog.node.process import NO_DESCRIPTOR, ReadFailure, ReadFailures, describe_error, read_process
