@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,8 @@ def environment(**more: str) -> dict[str, str]:
 
 def bash(line: str, **more: str) -> list[str]:
     """What a bash offers for a line with the cursor at its end."""
-    done = subprocess.run(
-        ["bash", "--norc", "-c", _BASH, "bash", line],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-        env=environment(**more),
-    )
+    command = ["bash", "--norc", "-c", _BASH, "bash", line]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment(**more))
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1]
 
@@ -55,12 +50,8 @@ def printed(**more: str) -> str:
 
 def two_pods() -> CycleReport:
     """A node with a/trainer, a/trial and a pod of hostile names."""
-    pods = (
-        trainer(),
-        trainer(name="trial", uid="u2"),
-        hostile_pod(namespace="a"),
-        hostile_pod("u4", "a", "x,y\nplain,z"),
-    )
+    hostile = (hostile_pod(namespace="a"), hostile_pod("u4", "a", "x,y\nplain,z"))
+    pods = (trainer(), trainer(name="trial", uid="u2"), *hostile)
     seen = snapshot([use(1, Gi), use(2, Gi)], [process(1, "u1/main"), process(2, "u2/main")])
     return Story(pods=pods).see(seen)
 
@@ -99,20 +90,15 @@ def test_zsh_and_fish(shell: str, word: str, expected: str) -> None:
     """The script for zsh or fish asks the command in its own way, and so asked the command completes pods."""
     assert f"_GPU_WATCHDOG_COMPLETE={shell}_complete" in printed(_GPU_WATCHDOG_COMPLETE=f"{shell}_source")
     with serving(two_pods()) as url:
-        own = {
-            "_GPU_WATCHDOG_COMPLETE": f"{shell}_complete",
-            "COMP_WORDS": "gpu-watchdog explain a/tr",
-            "COMP_CWORD": word,
-        }
-        assert printed(GPU_WATCHDOG_URL=url, **own) == expected
+        asked = {"COMP_WORDS": "gpu-watchdog explain a/tr", "COMP_CWORD": word, "GPU_WATCHDOG_URL": url}
+        assert printed(_GPU_WATCHDOG_COMPLETE=f"{shell}_complete", **asked) == expected
 
 
 def test_pods_of_a_journal(tmp_path: Path) -> None:
     """`history --pod` completes the pods that the journal has, which may be gone, and those of the daemon."""
     path = tmp_path / "journal.db"
-    journal = Journal.open(path, JournalLimits(), "n1", {})
-    record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
-    journal.close()
+    with closing(Journal.open(path, JournalLimits(), "n1")) as journal:
+        record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn")),)))
     line = f"gpu-watchdog history --journal {path} --pod a/"
     assert bash(line, GPU_WATCHDOG_LISTEN=f"127.0.0.1:{free_port()}") == ["a/trainer"]
     with serving(two_pods()) as url:

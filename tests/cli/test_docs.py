@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ import pytest
 from tests.cli.build import serving
 from tests.docs.test_docs import ROOT
 from tests.export.build import Story, climbing, entry, trainer_node
+from tests.node.support import cannot_run
 from tests.rig.command import COMMAND
 from tests.worlds import at
 from watchdog.cli.top_view import HELP
@@ -81,15 +84,13 @@ def test_a_node_that_was_stopped_before_stays_stopped(section: str, tmp_path: Pa
 
 PAGE: Final = (ROOT / "docs" / "terminal.md").read_text(encoding="utf-8")
 LINES: Final = re.findall(r"^    (gpu-watchdog (?:top|history) .*\|.*)$", PAGE, re.MULTILINE)
-TOOLS: Final = {"jq": Path("/usr/bin/jq"), "awk": Path("/usr/bin/awk")}
 
 
 def shell(line: str, **more: str) -> str:
     """The output of a line in a shell."""
-    needed = next(tool for tool in TOOLS if f"| {tool} " in line)
-    if not TOOLS[needed].exists():
-        assert "CI" not in os.environ, f"{needed} is missing"
-        pytest.skip(f"{needed} is missing")
+    needed = next(tool for tool in ("jq", "awk") if f"| {tool} " in line)
+    if shutil.which(needed) is None:
+        cannot_run(f"{needed} is missing")
     path = f"{COMMAND.parent}:{os.environ['PATH']}"
     own = {**os.environ, "PATH": path, **more}
     done = subprocess.run(
@@ -119,11 +120,9 @@ def test_one_liners_of_top(line: str, expected: str) -> None:
 
 def test_the_one_liner_of_history(tmp_path: Path) -> None:
     """The actions of a day, one a line."""
-    path = tmp_path / "journal.db"
-    journal = Journal.open(path, JournalLimits(), "n1", {})
-    due = entry()
-    journal.end(journal.intend(due, due.targets, at(31)), Result.FAILED, "no such process", at(32))
-    journal.close()
+    path, due = tmp_path / "journal.db", entry()
+    with closing(Journal.open(path, JournalLimits(), "n1")) as journal:
+        journal.end(journal.intend(due, due.targets, at(31)), Result.FAILED, "no such process", at(32))
     line = LINES[4].replace("history", f"history --journal {path} --since 100000d")
     assert shell(line).split("\t")[1:] == ["a/trainer", "kill", "failed\n"]
 

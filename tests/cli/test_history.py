@@ -1,6 +1,7 @@
 """The command `history`: on a terminal, in a pipe, and where there is nothing to report."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,9 @@ TIME      EVENT    MESSAGE
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal.db"
-    made = Journal.open(path, JournalLimits(), "n1")
-    made.note("started", "gpu-watchdog has begun", clock.now())
-    made.note("warning", f"\x1b[2J{LONG}", clock.now())
-    made.close()
+    with closing(Journal.open(path, JournalLimits(), "n1")) as made:
+        made.note("started", "gpu-watchdog has begun", clock.now())
+        made.note("warning", f"\x1b[2J{LONG}", clock.now())
     return path
 
 

@@ -22,13 +22,9 @@ from watchdog.report.status import GapStatus
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_WATCHDOG")}
+    own = {**kept, **environment}
     return subprocess.run(
-        [COMMAND, "top", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**kept, **environment},
+        [COMMAND, "top", *arguments], capture_output=True, text=True, check=False, timeout=60, env=own
     )
 
 
@@ -101,11 +97,10 @@ def test_the_address() -> None:
     with serving(climbing()) as url:
         listen = url.removeprefix("http://")
         assert top("--once", "--listen", listen).returncode == 0
-        assert top("--once", GPU_WATCHDOG_LISTEN=listen).returncode == 0
-        assert top("--once", GPU_WATCHDOG_URL=url).returncode == 0
-    assert top("--once", "--url", "localhost").returncode == 2
-    assert top("--interval", "0s").returncode == 2
-    assert top("--interval", "often").returncode == 2
+        for variable in ({"GPU_WATCHDOG_LISTEN": listen}, {"GPU_WATCHDOG_URL": url}):
+            assert top("--once", **variable).returncode == 0
+    for wrong in (("--once", "--url", "localhost"), ("--interval", "0s"), ("--interval", "often")):
+        assert top(*wrong).returncode == 2
 
 
 def test_an_encoding_that_lacks_characters() -> None:

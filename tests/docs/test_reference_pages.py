@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +11,11 @@ import pytest
 import yaml
 
 from tests.docs.test_docs import ROOT, TEXTS
-from tests.export.build import climbing, entry
+from tests.export.build import climbing
+from tests.journal.rig import begin
 from tests.monitoring.questions import questions
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import promtool
-from tests.worlds import at
 from tools.metrics_reference import REFERENCE, metrics_reference
 from watchdog.core.model import PinnedLimit, ProcessKey
 from watchdog.core.policy import JournalLimits
@@ -125,11 +126,9 @@ def test_every_key_of_the_status_is_documented(table: int, row: dict[str, Any]) 
 
 def test_every_key_of_what_was_done_lately_is_documented(tmp_path: Path) -> None:
     """The same for an action, as the journal of a daemon gives it."""
-    journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
-    key = ProcessKey(pid=101, start_ticks=1010)
-    journal.signalled(journal.intend(entry(), (key,), at(31)), at(31), "SIGTERM", (key,))
-    row = encode(journal.recent.actions[0])
-    journal.close()
+    with closing(Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")) as journal:
+        begin(journal)
+        row = encode(journal.recent.actions[0])
     assert _tables()[5] == list(row)
     assert [f"`{name}`" in TEXT for name in row["signals"][0]] == [True] * 3
 

@@ -18,11 +18,11 @@ from tests.export.build import (
     withheld,
 )
 from tests.export.samples import Found, after, read, series, value
-from tests.worlds import Gi, at, container, gpu, process, rule, snapshot, use
+from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from tools.metrics_reference import POLICY, number_of_series
 from watchdog.config.load import load_policy
 from watchdog.core.brakes import Brake
-from watchdog.core.model import MigParent, Pod, Use
+from watchdog.core.model import MigParent, Use
 from watchdog.core.plan import CycleReport, Result
 from watchdog.export.catalogue import FAMILIES, MetricKind, Per
 from watchdog.export.metrics import Metrics
@@ -38,17 +38,12 @@ def crowd(containers: int = 1, cards_each: int = 1) -> CycleReport:
     """A node of 16 cards and 200 pods under the policy that ships, each container with a process on this many cards."""
     names = [f"c{number}" for number in range(containers)]
     pods = tuple(
-        Pod(
-            namespace=f"team-{number % 10}",
-            name=f"trainer-{number}",
-            uid=f"u{number}",
-            containers=tuple(container(name, "4Gi", of=f"u{number}") for name in names),
-        )
+        pod(f"u{number}", *(container(name, "4Gi", of=f"u{number}") for name in names), namespace=f"team-{number % 10}")
         for number in range(PODS)
     )
     pids = count(100)
-    owners = {next(pids): (pod, name) for pod in pods for name in names}
-    processes = [process(pid, f"{pod.uid}/{name}") for pid, (pod, name) in owners.items()]
+    owners = {next(pids): f"{each.uid}/{name}" for each in pods for name in names}
+    processes = [process(pid, where) for pid, where in owners.items()]
     uses = [use(pid, Gi // 8, (pid + number) % CARDS) for pid in owners for number in range(cards_each)]
     cards = [gpu(number, total=80 * Gi, used=40 * Gi, reserved=Gi) for number in range(CARDS)]
     return Story(under=load_policy(POLICY), pods=pods).see(snapshot(uses, processes, cards))
@@ -104,11 +99,8 @@ def test_what_an_account_has_while_something_is_wrong_is_bounded() -> None:
 
 def test_the_sum_over_a_pods_containers_and_gpus_is_the_pods() -> None:
     """Each byte is in one series of its pod: over containers, cards and MIG instances, and over its accounts."""
-    slices = [
-        gpu(0, uuid=f"MIG-{number}", parent="GPU-9", gi=number, ci=0, profile="1g.10gb", total=10 * Gi)
-        for number in (1, 2)
-    ]
-    pod = trainer(containers=(container("main", "8Gi", of="u1"), container("side", "1Gi", of="u1")))
+    slices = [gpu(0, 10 * Gi, uuid=f"MIG-{n}", parent="GPU-9", gi=n, ci=0, profile="1g.10gb") for n in (1, 2)]
+    one = trainer(containers=(container("main", "8Gi", of="u1"), container("side", "1Gi", of="u1")))
     seen = snapshot(
         [
             *(Use(gpu="MIG-1", pid=101, used=Gi), Use(gpu="MIG-2", pid=101, used=2 * Gi)),
@@ -119,7 +111,7 @@ def test_the_sum_over_a_pods_containers_and_gpus_is_the_pods() -> None:
         parents=(MigParent(uuid="GPU-9", index=0, name="Card"),),
     )
     for under in (policy(), policy(replace(NOTEBOOKS, account="container"))):
-        found = after(Story(under=under, pods=(pod,)).see(seen))
+        found = after(Story(under=under, pods=(one,)).see(seen))
         assert value(found, "pod_memory_used_bytes", namespace="a", pod="trainer") == 15 * Gi
         assert total(found, "container_memory_used_bytes") == total(found, "account_memory_used_bytes") == 15 * Gi
         assert len(series(found, "container_memory_used_bytes")) == 4
@@ -141,7 +133,7 @@ def test_pods_that_come_back_under_new_names_for_ever_are_bounded() -> None:
     warned = entry(climbing(5), "warn")
     for second in range(1, 401):
         pods = [trainer(name=f"p-{second}-{number}", uid="x") for number in range(3)]
-        entries = [replace(warned, assessment=replace(warned.assessment, pod=pod)) for pod in pods]
+        entries = [replace(warned, assessment=replace(warned.assessment, pod=each)) for each in pods]
         outcomes = tuple(outcome(each, at=at(second)) for each in entries)
         metrics.update(replace(story.see(snapshot(second=second)), outcomes=outcomes))
     found = series(read(metrics), "pod_last_action_timestamp_seconds")

@@ -1,5 +1,6 @@
 """The metrics of a daemon that starts, with what was done before, by any clock; and once no cycle finishes any more."""
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,15 +68,13 @@ def test_a_new_policy_has_its_zeros_before_its_first_cycle() -> None:
 
 def recalled(path: Path, second: float) -> Metrics:
     """Metrics of a daemon that starts at a moment with this journal, and closes what was left unfinished in it."""
-    journal = Journal.open(path, _LIMITS, "n1")
-    metrics = Metrics()
-    now = at(second)
+    metrics, now = Metrics(), at(second)
     metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy())
-    for action in journal.unfinished():
-        if action.result is None:
-            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    metrics.recall(journal.last_actions(now), now.wall_s)
-    journal.close()
+    with closing(Journal.open(path, _LIMITS, "n1")) as journal:
+        for action in journal.unfinished():
+            if action.result is None:
+                journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
+        metrics.recall(journal.last_actions(now), now.wall_s)
     return metrics
 
 
@@ -90,10 +89,8 @@ def test_what_was_done_before_a_restart_is_known_after_it(tmp_path: Path) -> Non
     metrics = recalled(tmp_path / "journal.db", 100)
     found = read(metrics)
     assert last_kill(metrics) == 31
-    assert {(each["action"], each["result"]) for each in series(found, "pod_last_action_timestamp_seconds")} == {
-        ("kill", "done"),
-        ("warn", "done"),
-    }
+    known = {(each["action"], each["result"]) for each in series(found, "pod_last_action_timestamp_seconds")}
+    assert known == {("kill", "done"), ("warn", "done")}
     assert value(found, "actions_total", rule="notebooks", action="kill", result="done") == 0
     story = Story(pods=())
     metrics.update(story.see(snapshot(second=101)))
@@ -105,9 +102,8 @@ def test_what_was_done_before_a_restart_is_known_after_it(tmp_path: Path) -> Non
 
 def test_what_is_long_past_or_still_to_come_is_not_recalled(tmp_path: Path) -> None:
     """A quarter of an hour, and not more; nor what a clock that was wrong has written of the future."""
-    journal = Journal.open(tmp_path / "journal.db", _LIMITS, "n1")
-    record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn"), at=at(31)),)))
-    journal.close()
+    with closing(Journal.open(tmp_path / "journal.db", _LIMITS, "n1")) as journal:
+        record(journal, quiet(31, outcomes=(outcome(entry(climbing(5), "warn"), at=at(31)),)))
     for second, there in ((30, 0), (31, 1), (931, 1), (932, 0)):
         found = read(recalled(tmp_path / "journal.db", second))
         assert len(series(found, "pod_last_action_timestamp_seconds")) == there, second

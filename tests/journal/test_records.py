@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,23 +65,21 @@ def test_commits_are_synced(journal: Journal) -> None:
 )
 def test_a_new_daemon_finds_what_the_old_one_left(path: Path, stage: str, result: Result | None) -> None:
     """Point 31: after a crash at any stage the action is found: one wait too many, never a second kill."""
-    journal = Journal.open(path, LIMITS, "n1")
-    action = journal.intend(entry(), KEYS, at(31))
-    if stage != "intended":
-        journal.signalled(action, at(31), "SIGTERM", KEYS)
-    if result is not None:
-        journal.end(action, result, "", at(32))
-    journal.close()
-    second = Journal.open(path, LIMITS, "n1")
-    (found,) = second.unfinished()
+    with closing(Journal.open(path, LIMITS, "n1")) as journal:
+        action = journal.intend(entry(), KEYS, at(31))
+        if stage != "intended":
+            journal.signalled(action, at(31), "SIGTERM", KEYS)
+        if result is not None:
+            journal.end(action, result, "", at(32))
+    with closing(Journal.open(path, LIMITS, "n1")) as second:
+        (found,) = second.unfinished()
+        second.end(action, Result.INTERRUPTED, "the daemon was restarted", at(90))
+        second.released(action, at(91), None, "nobody watched")
+        assert second.unfinished() == ()
     assert (found.number, found.account) == (action, AccountKey(uid="u1"))
     assert (found.step, found.victim, found.targets) == (1, "main", KEYS)
     assert (found.began, found.result) == (at(31), result)
-    second.end(action, Result.INTERRUPTED, "the daemon was restarted", at(90))
-    second.released(action, at(91), None, "nobody watched")
-    assert second.unfinished() == ()
     assert any("nobody watched" in row.sentence for row in history(path, "a/trainer", 0))
-    second.close()
 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.BLOCKED, Result.GONE])
@@ -92,13 +91,12 @@ def test_an_action_without_effect_is_finished(journal: Journal, result: Result) 
 
 def test_numbers_of_actions_are_never_used_again(path: Path) -> None:
     """A number names one action for ever, also after old ones have been deleted."""
-    journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")
-    first = begin(journal)
-    journal.end(first, Result.GONE, "", at(32))
-    journal.prune(at(40_000_000))
-    assert events(path) == []
-    assert journal.intend(entry(), KEYS, at(40_000_000)) > first
-    journal.close()
+    with closing(Journal.open(path, JournalLimits(max_age_s=60), "n1")) as journal:
+        first = begin(journal)
+        journal.end(first, Result.GONE, "", at(32))
+        journal.prune(at(40_000_000))
+        assert events(path) == []
+        assert journal.intend(entry(), KEYS, at(40_000_000)) > first
 
 
 def test_at_rest_nothing_is_written(journal: Journal, path: Path) -> None:
@@ -214,12 +212,10 @@ def test_the_size_is_bounded(path: Path) -> None:
 
 def test_a_bound_that_nothing_can_meet_ends(path: Path) -> None:
     """If unfinished actions alone exceed `max_size`, pruning gives up instead of looping for ever."""
-    journal = Journal.open(path, JournalLimits(max_size=1), "n1")
-    begin(journal)
-    journal.prune(at(40))
-    assert journal.writable
-    assert len(journal.unfinished()) == 1
-    journal.close()
+    with closing(Journal.open(path, JournalLimits(max_size=1), "n1")) as journal:
+        begin(journal)
+        journal.prune(at(40))
+        assert (journal.writable, len(journal.unfinished())) == (True, 1)
 
 
 def test_what_waits_is_bounded_and_the_loss_is_reported(journal: Journal, path: Path) -> None:

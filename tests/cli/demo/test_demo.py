@@ -22,16 +22,9 @@ CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
 NEIGHBOURS = {"detector", "notebook"}
 VICTIMS = {"launcher", "trainer", "loader"}
 ORDER = (
-    "over      notebooks/jupyter-7",
-    "warned    notebooks/jupyter-7",
-    "within    notebooks/jupyter-7",
-    "over      training/finetune",
-    "warned    training/finetune",
-    "kill      training/finetune",
-    "SIGTERM   launcher",
-    "SIGKILL   trainer",
-    "freed     11.2Gi",
-    "alive     detector",
+    *("over      notebooks/jupyter-7", "warned    notebooks/jupyter-7", "within    notebooks/jupyter-7"),
+    *("over      training/finetune", "warned    training/finetune", "kill      training/finetune"),
+    *("SIGTERM   launcher", "SIGKILL   trainer", "freed     11.2Gi", "alive     detector"),
 )
 
 

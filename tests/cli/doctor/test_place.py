@@ -19,14 +19,9 @@ def doctor(script: str, folder: Path, **more: str) -> dict[str, dict[str, Any]]:
     journal = ("--journal", str(folder / "state" / "journal.db"))
     given = ("--policy", str(folder / "policy.toml"), "--pods", str(folder / "pods.json"))
     command = [str(COMMAND), "doctor", "--json", "--node", "n1", *journal, *given]
-    done = subprocess.run(
-        [*ENDS_WITH_US, "unshare", "--mount", "sh", "-c", f'{script}\nexec "$@"', "sh", *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **more},
-    )
+    inside = [*ENDS_WITH_US, "unshare", "--mount", "sh", "-c", f'{script}\nexec "$@"', "sh", *command]
+    own = {**os.environ, **more}
+    done = subprocess.run(inside, capture_output=True, text=True, timeout=120, check=False, env=own)
     assert done.stdout.startswith("{"), done.stderr
     return {each["name"]: each for each in json.loads(done.stdout)["findings"]}
 
