@@ -29,10 +29,12 @@ PLAIN = policy(declarations=(VERIFF, PER_GPU, PERCENT, NOTE))
 HOURS = 7201  # seconds; long enough to recommend declaring less
 
 
-def lived(path: Path, *parts: tuple[int, State], every: int = 1) -> dict[Workload, tuple[Usage, Advice]]:
+def lived(
+    path: Path, *parts: tuple[int, State], every: int = 1, by: Policy = PLAIN
+) -> dict[Workload, tuple[Usage, Advice]]:
     """The advice on the workloads of a run of these parts, with a cycle every `every` seconds."""
     Life(path, replace(P, interval_s=float(every))).run(cycles(*parts, every=every))
-    return known(path)
+    return known(path, by)
 
 
 def known(path: Path, by: Policy = PLAIN, since_s: float = 0.0) -> dict[Workload, tuple[Usage, Advice]]:
@@ -44,6 +46,11 @@ def only(found: dict[Workload, tuple[Usage, Advice]]) -> tuple[Usage, Advice]:
     """The one that there is."""
     (one,) = found.values()
     return one
+
+
+def suggested(advice: Advice) -> tuple[str, str] | None:
+    """The key and the value that are suggested."""
+    return None if advice.suggestion is None else (advice.suggestion.key, advice.suggestion.value)
 
 
 def using(gib: float | None, of: Pod, *, card: int = 0) -> State:
@@ -83,9 +90,8 @@ def test_the_use_of_a_container_is_that_of_all_its_gpus(path: Path) -> None:
     assert advice.fit is Fit.FITS
     much = replace(state, used={("a/main", 0): 2 * Gi, ("a/main", 1): 1 * Gi})
     usage, advice = only(lived(path.with_name("other.db"), (HOURS, much), every=60))
-    assert advice.fit is Fit.TOO_MUCH
+    assert (advice.fit, suggested(advice)) == (Fit.TOO_MUCH, ("nvidia.com/gpumem", "2304"))
     assert advice.suggestion is not None
-    assert (advice.suggestion.key, advice.suggestion.value) == ("nvidia.com/gpumem", "2304")
     assert advice.suggestion.per_gpu
 
 
@@ -95,8 +101,7 @@ def test_unknown_is_never_nothing(path: Path) -> None:
     usage, advice = only(lived(path, (100, using(2, of)), (151, using(None, of))))
     assert (usage.held_s, usage.unknown_s, usage.percentile(50)) == ({2 * Gi: 100}, 50, 2 * Gi)
     assert "for 33% of the time its use is unknown" in advice.reason
-    other = path.with_name("other.db")
-    usage, advice = only(lived(other, (100, using(None, of))))
+    usage, advice = only(lived(path.with_name("other.db"), (100, using(None, of))))
     assert (usage.percentile(50), usage.percentile(99), advice.fit) == (None, None, Fit.UNKNOWN)
     assert advice.suggestion is None
     usage, advice = only(lived(path.with_name("unused.db"), (100, State(pods=(tenant(),)))))
@@ -115,7 +120,7 @@ def test_time_without_a_recording_does_not_count(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "gib", "fit", "suggested"),
+    ("of", "gib", "fit", "expected"),
     [
         (tenant(declared="8Gi"), 6.0, Fit.FITS, None),
         (tenant(declared="4Gi"), 6.1, Fit.TOO_LITTLE, ("veriff.com/gpu-memory", "6912Mi")),
@@ -133,12 +138,10 @@ def test_time_without_a_recording_does_not_count(path: Path) -> None:
         (tenant(declared="2Gi"), None, Fit.UNKNOWN, None),
     ],
 )  # fmt: skip
-def test_what_to_declare(path: Path, of: Pod, gib: float | None, fit: Fit, suggested: object) -> None:
+def test_what_to_declare(path: Path, of: Pod, gib: float | None, fit: Fit, expected: object) -> None:
     """Each kind of declaration gets its own answer, in the unit in which it is written, to be copied as it is."""
     _, advice = only(lived(path, (HOURS, using(gib, of)), every=60))
-    assert advice.fit is fit, advice.reason
-    found = None if advice.suggestion is None else (advice.suggestion.key, advice.suggestion.value)
-    assert found == suggested
+    assert (advice.fit, suggested(advice)) == (fit, expected), advice.reason
 
 
 def test_a_declaration_of_the_pod_is_held_against_the_pod(path: Path) -> None:
@@ -174,8 +177,8 @@ def test_little_data_is_no_reason_to_declare_less(path: Path) -> None:
 @pytest.mark.parametrize("gib", [0.1, 1.0, 3.0, 7.9, 30.0, 79.9])
 def test_what_is_suggested_allows_more_than_the_peak(path: Path, gib: float) -> None:
     """What a suggestion allows lies a tenth above the peak, or as far as the card goes; and the times are its own."""
-    Life(path, replace(P, interval_s=60.0)).run(cycles((HOURS, using(gib, tenant(declared=None))), every=60))
-    usage, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
+    by = replace(PLAIN, allowance=SHIPPED)
+    usage, advice = only(lived(path, (HOURS, using(gib, tenant(declared=None))), every=60, by=by))
     assert advice.suggestion is not None
     assert advice.suggestion.allows == SHIPPED.allowed(advice.suggestion.amount, 1)
     assert advice.suggestion.allows >= min(usage.peak * 1.1, 80 * Gi)
@@ -183,12 +186,10 @@ def test_what_is_suggested_allows_more_than_the_peak(path: Path, gib: float) -> 
 
 def test_times_are_of_what_is_suggested(path: Path) -> None:
     """A declaration is compared with a declaration: 8Gi is 2.9 times 2816Mi, whatever the allowance adds to both."""
-    Life(path, replace(P, interval_s=60.0)).run(cycles((HOURS, using(3.0, tenant(declared="8Gi"))), every=60))
-    _, advice = only(known(path, replace(PLAIN, allowance=SHIPPED)))
-    assert (advice.reason, advice.suggestion and advice.suggestion.value) == (
-        "declares 8Gi, 2.9 times what is needed",
-        "2816Mi",
-    )
+    by = replace(PLAIN, allowance=SHIPPED)
+    _, advice = only(lived(path, (HOURS, using(3.0, tenant(declared="8Gi"))), every=60, by=by))
+    assert advice.reason == "declares 8Gi, 2.9 times what is needed"
+    assert suggested(advice) == ("veriff.com/gpu-memory", "2816Mi")
 
 
 POLICY = """
@@ -247,5 +248,4 @@ def test_the_gpus_of_the_node_say_what_a_share_is_worth(path: Path) -> None:
     assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.FITS)
     usage, advice = only(lived(path.with_name("less.db"), (HOURS, replace(state, used=holding(5.0))), every=60))
     assert (usage.last.declared, advice.fit) == (20 * Gi, Fit.TOO_MUCH)
-    assert advice.suggestion is not None
-    assert advice.suggestion.value == "14"
+    assert suggested(advice) == ("nvidia.com/gpumem-percentage", "14")

@@ -3,8 +3,10 @@
 import random
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -56,6 +58,12 @@ def kept(path: Path, states: Iterable[tuple[float, State]], by: Policy = P, *, e
         recorder.end(notes)
     life.end()
     return notes
+
+
+def query(path: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """What a statement gives on a journal."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(sql, values).fetchall()
 
 
 def every(path: Path, since_s: float = 0.0) -> list[RecordedCycle]:
@@ -201,9 +209,7 @@ def test_what_has_no_beginning_is_left_out() -> None:
 def test_a_past_without_any_beginning_is_none(path: Path) -> None:
     """Where no whole state is left, the reader says that there is no past rather than showing an empty one."""
     Life(path, P).run([(0.0, CALM), (1.0, replace(CALM, used=holding(5.0)))])
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM past WHERE is_full")
-    connection.close()
+    query(path, "DELETE FROM past WHERE is_full")
     with pytest.raises(JournalError, match="has no full frame"):
         every(path)
 
@@ -265,13 +271,12 @@ def test_the_past_has_three_quarters_of_the_journal(path: Path) -> None:
     for _ in range(5):
         journal.prune(at(100))
     journal.close()
-    with sqlite3.connect(path) as connection:
-        assert 2 * 2**20 < recording_size(connection) <= 3 * 2**20
-        sizes = connection.execute("SELECT sum(length(body)), min(id), max(id) FROM past").fetchone()
-        assert recording_size(connection) == pytest.approx(sizes[0], rel=0.01)
-        assert sizes[1] > 400
-        assert sizes[2] == 838
-    connection.close()
+    with closing(sqlite3.connect(path)) as connection:
+        recorded = recording_size(connection)
+    ((size, first, last),) = query(path, "SELECT sum(length(body)), min(id), max(id) FROM past")
+    assert 2 * 2**20 < recorded <= 3 * 2**20
+    assert recorded == pytest.approx(size, rel=0.01)
+    assert (first > 400, last) == (True, 838)
     assert path.stat().st_size <= 4 * 2**20
     assert len(occurrences(path, None, 0.0)) == rows
 
@@ -283,17 +288,13 @@ def test_the_past_ages_like_the_rest(path: Path) -> None:
     fill(journal, 100_000, at(90_000))
     journal.prune(at(90_000 + 600))
     journal.close()
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM past").fetchone()[0] == 10
-        assert connection.execute("SELECT count(*) FROM past_span").fetchone()[0] == 1
-    connection.close()
+    assert query(path, "SELECT (SELECT count(*) FROM past), (SELECT count(*) FROM past_span)") == [(10, 1)]
 
 
 def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
     """An upgrade keeps the journal; before it, the reader reports that there is no recording in it."""
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         connection.executescript(f"PRAGMA application_id = {0x67707764}; {MIGRATIONS[0]}; PRAGMA user_version = 1;")
-    connection.close()
     with pytest.raises(JournalError, match="older gpu-watchdog"):
         every(path)
     Journal.open(path, LIMITS, "n1").close()
@@ -305,8 +306,6 @@ def test_a_damaged_recording_is_reported(path: Path) -> None:
     """Bytes that are no frames give a sentence with the place and the remedy, and no traceback."""
     Life(path, P).run([(0.0, CALM), (1.0, CALM)])
     for body in (b"noise", pack([Frame(at_ms=0, full=True, used=(7, 1))])):
-        with sqlite3.connect(path) as connection:
-            connection.execute("UPDATE past SET body = ?", (body,))
-        connection.close()
+        query(path, "UPDATE past SET body = ?", body)
         with pytest.raises(JournalError, match=r"journal\.db can't be read .*--since"):
             replayed(path, P)

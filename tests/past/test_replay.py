@@ -34,11 +34,6 @@ def seconds(path: Path, under: Policy = P) -> list[float]:
     return [round(each.at.wall_s - at(0).wall_s, 2) for each in found(path, under) if each.at is not None]
 
 
-def after(wall_s: float | None) -> float | None:
-    """Seconds since the test began."""
-    return None if wall_s is None else round(wall_s - at(0).wall_s, 2)
-
-
 @pytest.mark.slow
 @given(histories(granule=Mi), policies())
 def test_every_run_replayed_under_its_own_policy_gives_its_own_first_actions(past: History, under: Policy) -> None:
@@ -157,7 +152,7 @@ def test_the_brake_that_withholds_is_reported_with_its_end(path: Path) -> None:
     assert (first.due, first.at, first.withheld) == (first.at, first.due, ())
     (held,) = second.withheld
     assert held.entry.withheld_by is Brake.OWNER
-    assert (after(held.releases_s), after(second.due.wall_s)) == (70, 10)
+    assert (held.releases_s, second.due.wall_s) == (at(70).wall_s, at(10).wall_s)
     assert seconds(path, braked) == [10, 70]
 
 
@@ -190,10 +185,8 @@ def test_the_hours_of_a_rule_are_those_of_the_past(path: Path) -> None:
     hours = Hours(text="x UTC", days=frozenset(range(7)), begin=minute + 1, end=minute + 9, offset_s=lambda _: 0)
     Life(path, P).run(cycles((120, HIGH)))
     timed = policy(rule(KILL, active=hours))
-    assert [(each.entry.assessment.observes, each.at is not None) for each in found(path, timed)] == [
-        (True, True),
-        (False, True),
-    ]
+    observed = [(each.entry.assessment.observes, each.at is not None) for each in found(path, timed)]
+    assert observed == [(True, True), (False, True)]
     assert seconds(path, timed) == [10, 70]
 
 
@@ -258,10 +251,9 @@ def test_the_command_as_json(path: Path) -> None:
     assert code == 0
     document = json.loads(text)
     (only,) = document["actions"]
-    assert (only["namespace"], only["pod"], only["do"], only["used"]) == ("ns", "pod-a", "kill", 10 * Gi)
-    assert (only["withheld"], only["withheld_by"]) == ([], None)
-    assert document["summary"]["kills"] == 1
-    assert document["seen_s"] == 79
+    expected = {"namespace": "ns", "pod": "pod-a", "do": "kill", "used": 10 * Gi, "withheld": [], "withheld_by": None}
+    assert only.items() >= expected.items()
+    assert (document["summary"]["kills"], document["seen_s"]) == (1, 79)
 
 
 def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:

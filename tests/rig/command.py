@@ -9,8 +9,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,16 +24,16 @@ COMMAND = Path(sys.executable).with_name("gpu-watchdog")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def gpu_watchdog(*arguments: str | Path, stub: Path, variant: Variant = "current") -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        env=environment(stub, variant=variant),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def gpu_watchdog(
+    *arguments: str | Path,
+    stub: Path,
+    variant: Variant = "current",
+    prefix: Iterable[str] = (),
+    around: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; `around` is added to its environment."""
+    command, environ = [*prefix, COMMAND, *arguments], {**environment(stub, variant=variant), **around}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
 
 class Endpoints(abc.ABC):

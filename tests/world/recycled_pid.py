@@ -1,7 +1,4 @@
-"""The inside of a small PID namespace: an offender ends, a neighbour gets its PID, and must live.
-
-Run as `python -m tests.world.recycled_pid FOLDER POLICY OFFENDERS_CGROUP NEIGHBOURS_CGROUP`.
-"""
+"""The inside of a small PID namespace: an offender ends, a neighbour gets its PID, and must live."""
 
 import os
 import signal
@@ -15,9 +12,8 @@ from tests.rig.command import daemon
 from tests.stub import GIB, Stub, StubGpu, StubProcess
 
 
-def main() -> None:
-    """Play it."""
-    folder, policy, offenders, neighbours = sys.argv[1:]
+def play(folder: str, policy: str, offenders: str, neighbours: str) -> None:
+    """Play it in a node's folder; the last two are the cgroups of the two."""
     root = Path(folder)
     cgroups = Cgroups(mounted())
     stub = root / "nvml.txt"
@@ -71,7 +67,3 @@ def show(stub: Path, pid: int, used: int) -> None:
     """Let the driver list one PID, whichever process has it."""
     gpu = StubGpu(uuid="GPU-0", total=40 * GIB, processes=(StubProcess(pid=pid, used=used, ghost=True),))
     Stub(gpus=(gpu,)).write(stub)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """`run` with brakes: how many actions a node takes at most, over kill -9 and reload."""
 
 import contextlib
-import json
 import signal
 import sqlite3
 import subprocess
@@ -10,22 +9,33 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.node.support import cannot_run, wait_until
-from tests.rig import Daemon, Node, Tenant, gpu_watchdog
+from tests.rig import Daemon, Node, Tenant
 from tests.rig.record import ActionRow, actions, boottime_s, breaker_opened_s, events, is_intended
 from tests.rig.replicas import Replicas, deployed_by
 from tests.stub import GIB, MIB
-from tests.world.policies import write_policy
-from tests.world.test_kill import run
-from watchdog.journal.schema import APPLICATION_ID, MIGRATIONS
+from tests.world.policies import kill, write_policy
+from tests.world.test_kill import explained, history_of, run
+from watchdog.core.policy import JournalLimits
+from watchdog.journal.journal import Journal
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-KILL = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"'
-PRESSED = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "1s"\nunder_pressure = true'
+KILL = kill(grace="1s")
+PRESSED = f"""
+[[rule]]
+name = "pressed"
+match = {{ labels = {{ tier = "pressed" }} }}
+[[rule.step]]
+{KILL}
+[[rule.step]]
+{KILL}
+under_pressure = true
+"""
 OFFENDERS = 40
 # How much later than it may an action may come on a machine that does a lot besides.
 LATE_S = 8.0
@@ -33,12 +43,15 @@ LATE_S = 8.0
 ABOUT_S = 0.5
 
 
-def braked(world: Node, brakes: str, *, release_timeout: str = "30s") -> Path:
+def braked(world: Node, brakes: str, *, release_timeout: str = "30s", first: str = "") -> Path:
     """A policy that kills at once, with these brakes."""
-    policy = write_policy(world.root, KILL, more=f"\n[brakes]\n{brakes}\n")
-    scratch = policy.with_suffix(".new")
-    scratch.write_text(f'release_timeout = "{release_timeout}"\n{policy.read_text(encoding="utf-8")}', encoding="utf-8")
-    return scratch.replace(policy)
+    keys = f'release_timeout = "{release_timeout}"'
+    return write_policy(world.root, KILL, keys=keys, first=first, more=f"\n[brakes]\n{brakes}\n")
+
+
+def breaker(hold: str) -> str:
+    """A breaker that opens where half of at least three owners are over."""
+    return f'breaker = {{ offenders = "50%", of_at_least = 3, hold = "{hold}" }}'
 
 
 def begun(world: Node) -> int:
@@ -88,8 +101,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
 
 def _check_history(world: Node, crowd: Replicas) -> None:
     """`history` has each withholding once per incident and daemon, with when the brake releases."""
-    done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
-    rows = [row for row in json.loads(done.stdout) if row["event"] == "withheld"]
+    rows = [row for row in history_of(world) if row["event"] == "withheld"]
     assert {row["detail"] for row in rows} == {"owner"}
     assert Counter(row["uid"] for row in rows) == dict.fromkeys(crowd.uids, 2)
     assert all("3 per 10m" in row["sentence"] for row in rows)
@@ -145,18 +157,18 @@ def test_the_back_off_goes_on_where_it_was(any_world: Node) -> None:
 @pytest.fixture
 def town(any_world: Node) -> tuple[Node, list[Tenant]]:
     """Seven owners with a pod each, of whom the first five are over."""
-    tenants = []
-    for number in range(7):
-        pod = any_world.pod(f"p{number}", ("main", "256Mi"), metadata=deployed_by(f"web{number}"))
-        tenants.append(any_world.start(pod, used=(GIB if number < 5 else 256) + number * MIB, behaviour="plain"))
-    any_world.write()
-    return any_world, tenants
+    uses = [(GIB if number < 5 else 256) + number * MIB for number in range(7)]
+    return any_world, [_light(any_world, f"p{n}", used, metadata=deployed_by(f"web{n}")) for n, used in enumerate(uses)]
+
+
+def _light(world: Node, name: str, used: int, **more: Any) -> Tenant:
+    return world.single(name, declared="256Mi", used=used, behaviour="plain", **more)
 
 
 def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
     """Point 30: most owners over: no action, then one per `hold`; restarts neither forget it nor restart it."""
     world, tenants = town
-    policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "4s" }')
+    policy = braked(world, breaker("4s"))
     with run(world, policy) as running:
         running.wait(lambda d: d.metric("breaker_open") == 1)
         opened_s = _opened_s(world, running)
@@ -189,43 +201,27 @@ def _opened_s(world: Node, running: Daemon) -> float:
     return opened_s
 
 
-@pytest.mark.parametrize("hog_steps", [(), (KILL, PRESSED)], ids=["one rule", "a rule with pressure"])
-def test_decoys_shield_an_offender_for_one_hold(any_world: Node, hog_steps: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("own_rule", ["", PRESSED], ids=["one rule", "a rule with pressure"])
+def test_decoys_shield_an_offender_for_one_hold(any_world: Node, own_rule: str) -> None:
     """Point 30: decoys open the breaker, which is reported; after one `hold` the account most bytes over goes first."""
-    decoys = [
-        any_world.start(any_world.pod(f"decoy{number}", ("main", "256Mi")), used=530 * MIB, behaviour="plain")
-        for number in range(3)
-    ]
-    hog = any_world.pod("hog", ("main", "256Mi"), metadata={"labels": {"tier": "pressed"}})
-    offender = any_world.start(hog, used=9 * GIB, behaviour="plain")
-    any_world.write()
-    with run(any_world, _with_breaker(any_world, hog_steps)) as running:
+    decoys = [_light(any_world, f"decoy{number}", 530 * MIB) for number in range(3)]
+    offender = _light(any_world, "hog", 9 * GIB, metadata={"labels": {"tier": "pressed"}})
+    policy = braked(any_world, f'{breaker("3s")}\n[pressure]\nfree_below = "99%"', first=own_rule)
+    with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("breaker_open") == 1)
         opened_s = _opened_s(any_world, running)
         assert running.metric("enforcing") == 1  # with `breaker_open` it is what GPUMemoryBreakerOpen pages for
         running.wait(lambda _: not offender.is_alive)
         (first, *_) = actions(any_world.journal)
-        assert first.uid == hog.uid
+        assert first.uid == any_world.pods[-1].uid
         assert 3 <= first.began_s - opened_s < 3 + LATE_S
         assert _living(decoys) == 3
-
-
-def _with_breaker(world: Node, hog_steps: tuple[str, ...]) -> Path:
-    """A policy that kills at once, with a breaker of 3 s; the hog's own rule comes first where it has steps."""
-    steps = "".join(f"[[rule.step]]\n{step}\n" for step in hog_steps)
-    own = f'[[rule]]\nname = "pressed"\nmatch = {{ labels = {{ tier = "pressed" }} }}\n{steps}' if steps else ""
-    policy = braked(
-        world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "3s" }\n[pressure]\nfree_below = "99%"'
-    )
-    text = policy.read_text(encoding="utf-8").replace("[[rule]]", f"{own}\n[[rule]]", 1)
-    policy.write_text(text, encoding="utf-8")
-    return policy
 
 
 def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
     """Points 30, 32 and 37: what a second daemon saw while it only observed does not replace what the journal has."""
     world, tenants = town
-    policy = braked(world, 'breaker = { offenders = "50%", of_at_least = 3, hold = "10m" }')
+    policy = braked(world, breaker("10m"))
     with run(world, policy) as first:
         first.wait(lambda d: d.metric("breaker_open") == 1)
         opened_s = _opened_s(world, first)
@@ -266,15 +262,13 @@ def _closes(world: Node, running: Daemon, over: list[Tenant]) -> None:
 def test_a_window_that_a_reload_brings_counts_earlier_actions(any_world: Node) -> None:
     """Law 6: actions are remembered where no brake asks for them yet; another namespace is not held back."""
     for name in ("first", "second"):
-        any_world.start(any_world.pod(name, ("main", "256Mi")), used=GIB, behaviour="plain")
-    any_world.write()
+        _light(any_world, name, GIB)
     with run(any_world, braked(any_world, 'node = "9 per 1h"')) as running:
         running.wait(lambda _: begun(any_world) == 2)
         loaded = running.status()["policy"]["sha256"]
         braked(any_world, 'namespace = "2 per 6s"')
         running.wait(lambda d: d.status()["policy"]["sha256"] != loaded)
-        later = any_world.single("later", declared="256Mi", used=GIB, behaviour="plain")
-        elsewhere = any_world.single("elsewhere", declared="256Mi", used=GIB, behaviour="plain", namespace="other")
+        later, elsewhere = _light(any_world, "later", GIB), _light(any_world, "elsewhere", GIB, namespace="other")
         running.wait(lambda _: not elsewhere.is_alive)
         running.wait(lambda _: not later.is_alive, 30)
         assert running.metric("withheld_total", brake="namespace") == 1
@@ -288,18 +282,15 @@ def small_disk(any_world: Node) -> Iterator[Node]:
     """A node whose journal is alone on a file system of 1 MiB."""
     folder = any_world.journal.parent
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        cannot_run(f"mount: {made.stderr.strip()}")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], check=False).returncode != 0:
+        cannot_run("no file system can be mounted")
     yield any_world
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_full_disk_holds_back_enforcement_and_nothing_else(small_disk: Node) -> None:
     """Point 31: what can't be written down first is not done; with room again it is, and the record is whole."""
-    tenant = small_disk.start(small_disk.pod("hog", ("main", "256Mi")), used=256 * MIB, behaviour="plain")
-    small_disk.write()
+    tenant = _light(small_disk, "hog", 256 * MIB)
     with run(small_disk, braked(small_disk, 'node = "9 per 1h"')) as running:
         running.wait_passes(1)
         ballast = _fill_up(small_disk.journal.parent)
@@ -339,36 +330,21 @@ def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(any_worl
     with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         assert crowd.tend() == 1
-        (said,) = [
-            each["message"]
-            for each in running.log()
-            if "each limit and back-off of the policy is treated as reached" in each["message"]
-        ]
+        (said,) = [each["message"] for each in running.log() if "each limit and back-off" in each["message"]]
         assert "owner until" in said
         until_s = releases_s(running, "owner")
         assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3
-        explained = gpu_watchdog(
-            "explain",
-            f"ns/{any_world.pods[0].name}",
-            "--url",
-            f"http://127.0.0.1:{running.port}",
-            stub=any_world.stub_file,
-        )
-        assert "was found damaged or missing" in explained.stdout
+        assert "was found damaged or missing" in explained(any_world, running, f"ns/{any_world.pods[0].name}")
         running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:  # the next daemon knows it too
         running.wait(lambda _: crowd.tend() >= 2, 30)
         assert actions(any_world.journal)[0].began_s >= until_s[0] - ABOUT_S
-    done = gpu_watchdog("history", "--json", "--journal", any_world.journal, stub=any_world.stub_file)
-    told = Counter(row["event"] for row in json.loads(done.stdout) if "damaged or missing" in row["sentence"])
+    told = Counter(row["event"] for row in history_of(any_world) if "damaged or missing" in row["sentence"])
     assert told["brakes_presumed"] >= 1
     assert told["withheld"] >= 3
 
 
-LOSSES = ("lock and journal", "lock, journal and all", "journal", "emptied", "replaced")
-
-
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ["lock and journal", "lock, journal and all", "journal", "emptied", "replaced"])
 def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(any_world: Node, loss: str) -> None:
     """Point 31: what the daemon remembers is written again, which is reported, and the next daemon counts on."""
     crowd = Replicas(any_world, "web", 3)
@@ -387,8 +363,7 @@ def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(a
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         running.wait_passes(2)
         assert crowd.tend() == 1
-    done = gpu_watchdog("history", "--json", "--journal", any_world.journal, stub=any_world.stub_file)
-    assert "journal_restored" in {row["event"] for row in json.loads(done.stdout)}
+    assert "journal_restored" in {row["event"] for row in history_of(any_world)}
 
 
 def _lose_under_a_daemon(world: Node, how: str) -> None:
@@ -399,33 +374,21 @@ def _lose_under_a_daemon(world: Node, how: str) -> None:
             for table in ("begun", "action", "occurrence", "sqlite_sequence"):
                 connection.execute(f"DELETE FROM {table}")
         connection.close()
-        return
-    if how == "replaced":
+    elif how == "replaced":
         other = journal.with_name("other.db")
-        with sqlite3.connect(other) as connection:
-            for script in MIGRATIONS:
-                connection.executescript(script)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.close()
+        Journal.open(other, JournalLimits(), "n1").close()
         other.replace(journal)
-        return
-    suffixes = {
-        "journal": ("",),
-        "lock and journal": (".lock", ""),
-        "lock, journal and all": (".lock", "", "-wal", "-shm"),
-    }
-    for suffix in suffixes[how]:
-        journal.with_name(journal.name + suffix).unlink()
+    else:
+        for suffix in {"journal": ("",), "lock and journal": (".lock", "")}.get(how, (".lock", "", "-wal", "-shm")):
+            journal.with_name(journal.name + suffix).unlink()
 
 
 def _lose(journal: Path, how: str) -> None:
     """What happens to a journal while no daemon runs; its lock stays."""
-    parts = [journal.with_name(journal.name + suffix) for suffix in ("", "-wal", "-shm")]
     if how == "damaged":
         journal.write_bytes(journal.read_bytes()[:4096] + b"\xff" * 8192)
         return
-    for part in parts:
-        part.unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        journal.with_name(journal.name + suffix).unlink(missing_ok=True)
     if how == "emptied":
         journal.touch()

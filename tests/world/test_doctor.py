@@ -3,7 +3,6 @@
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,12 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.node.support import need_root, refusing
+from tests.node.support import need_root, refusing, run_python
 from tests.ports import free_port
-from tests.rig import Node
-from tests.rig.command import COMMAND
+from tests.rig import Node, gpu_watchdog
 from tests.rig.node import GPU
-from tests.stub import GIB, LISTS, Stub, StubProcess, StubReturn, Variant, environment
+from tests.stub import GIB, LISTS, Stub, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
 from watchdog.node.devices import SONAME
@@ -38,19 +36,21 @@ class Case:
     options: Mapping[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    variant: Variant = "current"
-    mode: str = "enforce"
 
 
 def examine(world: Node, case: Case) -> tuple[int, str, dict[str, Any]]:
-    """Run `doctor --json` on a node on which all is well but for the case: exit code, stderr, and what it says."""
-    hog = world.pod("hog", ("main", "1Gi"))
-    world.start(hog, used=GIB)
+    """Run `doctor --json` on a node on which all is well but for the case: exit code, stderr, and what it says.
+
+    Not a file changes by that.
+    """
     world.journal.parent.mkdir()
-    world.write()
-    write_policy(world.root, KILL_UNWARNED, mode=case.mode, more=BRAKES)
+    world.single("hog", used=GIB)
+    write_policy(world.root, KILL_UNWARNED, more=BRAKES)
     case.spoil(world)
-    return ask(world, case)
+    before = _tree(world.root)
+    found = ask(world, case)
+    assert _tree(world.root) == before
+    return found
 
 
 def ask(world: Node, case: Case) -> tuple[int, str, dict[str, Any]]:
@@ -63,15 +63,10 @@ def ask(world: Node, case: Case) -> tuple[int, str, dict[str, Any]]:
         "--listen": f"127.0.0.1:{free_port()}",
         **{key: text.replace("ROOT", str(world.root)) for key, text in case.options.items()},
     }
-    words = [word for pair in options.items() if pair[1] for word in pair]
-    done = subprocess.run(
-        [*(word.replace("ROOT", str(world.root)) for word in case.prefix), COMMAND, "doctor", "--json", *words],
-        env={**environment(world.stub_file, variant=case.variant), **case.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = [word for pair in options.items() for word in pair]
+    around = {key: text.replace("ROOT", str(world.root)) for key, text in case.environment.items()}
+    prefix = [word.replace("ROOT", str(world.root)) for word in case.prefix]
+    done = gpu_watchdog("doctor", "--json", *words, stub=world.stub_file, prefix=prefix, around=around)
     assert done.stdout, done.stderr
     return done.returncode, done.stderr, json.loads(done.stdout)
 
@@ -92,22 +87,16 @@ def _tree(root: Path) -> dict[str, tuple[int, int]]:
 
 def test_a_good_node(world: Node) -> None:
     """All is well: exit 0, nothing on stderr, every finding ok, both possible; and not a file has changed."""
-    before: dict[str, tuple[int, int]] = {}
-    code, stderr, said = examine(world, Case(spoil=lambda node: before.update(_tree(node.root))))
+    code, stderr, said = examine(world, Case())
     assert [each for each in said["findings"] if each["state"] != "ok"] == []
     assert (code, stderr, said["observe"], said["enforce"]) == (0, "", True, True)
-    assert {"nvml_library", "gpu_up", "process_numbers", "cgroups", "pidfd", "pods_known", "listen"} <= states(
-        said
-    ).keys()
+    names = {"nvml_library", "gpu_up", "process_numbers", "cgroups", "pidfd", "pods_known", "listen"}
+    assert names <= states(said).keys()
     assert set(said["findings"][0]) == {"name", "state", "for", "what", "remedy"}
-    assert _tree(world.root) == before
 
 
-def _return(call: str, code: int, gpu: str = "") -> Callable[[Node], object]:
-    def spoil(world: Node) -> None:
-        world.show(returns=(StubReturn(call=call, code=code, gpu=gpu),))
-
-    return spoil
+def _return(call: str, code: int, gpu: str = "") -> Case:
+    return Case(spoil=lambda world: world.show(returns=(StubReturn(call=call, code=code, gpu=gpu),)))
 
 
 def _impossible(world: Node) -> None:
@@ -120,48 +109,43 @@ def _broken_library(world: Node) -> None:
 
 DRIVER: Final = {
     "library broken": ("nvml_library", "missing", Case(spoil=_broken_library, environment={"LD_LIBRARY_PATH": "ROOT"})),
-    "driver not loaded": ("nvml_driver", "missing", Case(spoil=_return("*", 9))),
-    "another version": ("nvml_version", "missing", Case(spoil=_return("nvmlInitWithFlags", 18))),
+    "driver not loaded": ("nvml_driver", "missing", _return("*", 9)),
+    "another version": ("nvml_version", "missing", _return("nvmlInitWithFlags", 18)),
     "no GPU": ("gpus", "missing", Case(spoil=lambda world: Stub().write(world.stub_file))),
-    "the only GPU lost": ("gpu_up", "missing", Case(spoil=_return("*", 15, GPU))),
-    "lists not permitted": ("process_lists", "missing", Case(spoil=_return(LISTS[0], 4))),
+    "the only GPU lost": ("gpu_up", "missing", _return("*", 15, GPU)),
+    "lists not permitted": ("process_lists", "missing", _return(LISTS[0], 4)),
     "impossible PIDs": ("process_entries", "missing", Case(spoil=_impossible)),
 }
 
 
 SECCOMP: Final = f"{refusing(434, 'EPERM')}\nimport os, sys\nos.execv(sys.argv[1], sys.argv[1:])"
+PID_NAMESPACE: Final = ("unshare", "--pid", "--fork", "--kill-child")
 # The group of `gid=` sees everything, and so does CAP_SYS_PTRACE.
-HIDDEN: Final = 'mount -t proc -o hidepid=2,gid=54321 proc ROOT/proc && exec setpriv --bounding-set -sys_ptrace "$@"'
+HIDDEN: Final = "mount -t proc -o hidepid=2,gid=54321 proc ROOT/proc && exec setpriv --bounding-set -sys_ptrace"
+
+
+def _mounted(script: str) -> tuple[str, ...]:
+    """What starts a command in a mount namespace of its own, after this."""
+    return ("unshare", "--mount", "sh", "-c", f'{script} "$@"', "sh")
 
 
 def _hide(world: Node) -> None:
-    world.pods[0].containers[0].tenants[0].used = 0
-    world.write()
+    world.use(world.pods[0].containers[0].tenants[0], 0)
     (world.root / "proc").mkdir()
 
 
 PLACE: Final = {
-    "another PID namespace": (
-        "pid_namespace",
-        "missing",
-        Case(prefix=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")),
-    ),
-    "procfs of another PID namespace": (
-        "procfs_own",
-        "missing",
-        Case(prefix=("unshare", "--pid", "--fork", "--kill-child")),
-    ),
+    "another PID namespace": ("pid_namespace", "missing", Case(prefix=(*PID_NAMESPACE, "--mount-proc"))),
+    "procfs of another PID namespace": ("procfs_own", "missing", Case(prefix=PID_NAMESPACE)),
     "no procfs": ("procfs", "missing", Case(options={"--procfs": "ROOT"})),
     "hidepid": (
-        "procfs_open",
-        "missing",
-        Case(spoil=_hide, prefix=("unshare", "--mount", "sh", "-c", HIDDEN, "sh"), options={"--procfs": "ROOT/proc"}),
+        "procfs_open", "missing", Case(spoil=_hide, prefix=_mounted(HIDDEN), options={"--procfs": "ROOT/proc"}),
     ),
     "seccomp": ("pidfd", "missing", Case(prefix=(sys.executable, "-c", SECCOMP))),
     "no CAP_KILL": ("cap_kill", "missing", Case(prefix=("setpriv", "--bounding-set", "-kill", "--inh-caps", "-kill"))),
     "a user namespace": ("cap_kill", "missing", Case(prefix=("unshare", "--user", "--map-root-user"))),
     "few descriptors": ("descriptors", "warning", Case(prefix=("prlimit", "--nofile=128:128"))),
-}
+}  # fmt: skip
 
 
 # Root without these is an ordinary user before the files of others; the worlds of tests lie where no other user gets.
@@ -188,7 +172,7 @@ def _close_a_folder(world: Node) -> None:
 @pytest.mark.parametrize(("option", "path", "name"), CLOSED.values(), ids=CLOSED.keys())
 def test_what_an_ordinary_user_may_not_read(any_world: Node, option: str, path: str, name: str) -> None:
     """A folder of another user's is a finding with its remedy, whatever lies in it, and never a traceback."""
-    library = {"LD_LIBRARY_PATH": str(any_world.root / "closed")} if option == "--journal" else {}
+    library = {"LD_LIBRARY_PATH": "ROOT/closed"} if option == "--journal" else {}
     case = Case(spoil=_close_a_folder, options={option: path}, prefix=ORDINARY, environment=library)
     code, stderr, said = examine(any_world, case)
     assert "Traceback" not in stderr
@@ -202,18 +186,14 @@ def test_what_an_ordinary_user_may_not_read(any_world: Node, option: str, path: 
 def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
     """A usual folder that can't be looked into has no library for this account, and the others are looked at."""
     need_root()
-    for name in ("usr/lib64", "usr/lib/wsl/lib"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / SONAME).touch()
-    closed = tmp_path / "usr/lib/wsl/lib"
+    readable, closed = tmp_path / "usr/lib64", tmp_path / "usr/lib/wsl/lib"
+    for folder in (readable, closed):
+        folder.mkdir(parents=True)
+        (folder / SONAME).touch()
     closed.chmod(0o700)
     os.chown(closed, 65534, 65534)
-    code = "import sys; from pathlib import Path; from watchdog.node.devices import find_library as find; "
-    code += "print(*find(Path(sys.argv[1])))"
-    done = subprocess.run(
-        [*ORDINARY, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=30, check=False
-    )
-    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "usr/lib64"), "")
+    code = "from pathlib import Path; from watchdog.node.devices import find_library as find; "
+    assert run_python(f"{code} print(*find(Path({str(tmp_path)!r})))", *ORDINARY) == f"{readable}\n"
 
 
 def _half_written(world: Node) -> None:
@@ -239,49 +219,42 @@ FILES: Final = {
 }
 
 
-def _database(statement: str) -> Callable[[Node], object]:
-    def spoil(world: Node) -> None:
-        with sqlite3.connect(world.journal) as connection:
-            connection.executescript(statement)
-
-    return spoil
+def _database(world: Node, statement: str) -> None:
+    with sqlite3.connect(world.journal) as connection:
+        connection.executescript(statement)
 
 
-OURS: Final = "PRAGMA application_id = 0x67707764;"
+OURS: Final = "PRAGMA application_id = 0x67707764;CREATE TABLE occurrence (id);"
 
 
 def _damaged(world: Node) -> None:
-    _database(
-        f"{OURS}CREATE TABLE occurrence (id);CREATE INDEX i ON occurrence (id);BEGIN;"
-        + "INSERT INTO occurrence VALUES (1);" * 500
-        + "COMMIT;"
-    )(world)
+    rows = "INSERT INTO occurrence VALUES (1);" * 500
+    _database(world, f"{OURS}CREATE INDEX i ON occurrence (id);BEGIN;{rows}COMMIT;")
     data = bytearray(world.journal.read_bytes())
     data[4096:8192] = bytes(b"\x0d" + b"\xff" * 4095)
     world.journal.write_bytes(data)
 
 
-READ_ONLY: Final = 'mount -t tmpfs -o ro none ROOT/state && exec "$@"'
-SMALL: Final = 'mount -t tmpfs -o size=1m none ROOT/state && exec "$@"'
+SMALL: Final = Case(prefix=_mounted("mount -t tmpfs -o size=1m none ROOT/state && exec"))
 JOURNAL: Final = {
     "no folder": ("journal_folder", "ok", Case(spoil=lambda world: world.journal.parent.rmdir())),
     "folder a file": ("journal_folder", "missing", Case(options={"--journal": "ROOT/policy.toml/x/journal.db"})),
-    "read-only": ("journal_folder", "missing", Case(prefix=("unshare", "--mount", "sh", "-c", READ_ONLY, "sh"))),
-    "in memory": ("journal_disk", "warning", Case(prefix=("unshare", "--mount", "sh", "-c", SMALL, "sh"))),
-    "no space": ("journal_space", "missing", Case(prefix=("unshare", "--mount", "sh", "-c", SMALL, "sh"))),
+    "read-only": (
+        "journal_folder", "missing", Case(prefix=_mounted("mount -t tmpfs -o ro none ROOT/state && exec")),
+    ),
+    "in memory": ("journal_disk", "warning", SMALL),
+    "no space": ("journal_space", "missing", SMALL),
     "another file": ("journal_file", "missing", Case(spoil=lambda world: world.journal.write_text("mine"))),
-    "another database": ("journal_file", "missing", Case(spoil=_database("CREATE TABLE x (y)"))),
+    "another database": ("journal_file", "missing", Case(spoil=lambda world: _database(world, "CREATE TABLE x (y)"))),
     "a folder": ("journal_file", "missing", Case(spoil=lambda world: world.journal.mkdir())),
     "a newer one": (
-        "journal_file",
-        "missing",
-        Case(spoil=_database(f"CREATE TABLE occurrence (id);{OURS}PRAGMA user_version = 99")),
+        "journal_file", "missing", Case(spoil=lambda world: _database(world, f"{OURS}PRAGMA user_version = 99")),
     ),
     "damaged": ("journal_file", "warning", Case(spoil=_damaged)),
     "zeros": ("journal_file", "warning", Case(spoil=lambda world: world.journal.write_bytes(bytes(9000)))),
     "stop": ("stop_file", "missing", Case(spoil=lambda world: (world.journal.parent / "stop").touch())),
     "no such address": ("listen", "missing", Case(options={"--listen": "203.0.113.1:1"})),
-}
+}  # fmt: skip
 
 
 ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL}
@@ -291,28 +264,18 @@ ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL}
 def test_what_is_wrong_is_named(any_world: Node, row: str) -> None:
     """What an enforcing policy lacks is named and fails, without a traceback, and nothing on the node changes."""
     name, state, case = ROWS[row]
-    before: dict[str, tuple[int, int]] = {}
-
-    def spoil(world: Node) -> None:
-        case.spoil(world)
-        before.update(_tree(world.root))
-
-    library = {key: text.replace("ROOT", str(any_world.root)) for key, text in case.environment.items()}
-    code, stderr, said = examine(any_world, replace(case, spoil=spoil, environment=library))
+    code, stderr, said = examine(any_world, case)
     assert states(said)[name] == state, said
     assert (name in stderr) == (state == "missing")
     assert said["enforce"] == (code == 0)
     assert not (said["observe"] and row in DRIVER)
     assert "Traceback" not in stderr
-    assert _tree(any_world.root) == before
 
 
 @pytest.mark.slow
 def test_beside_a_daemon_that_runs(any_world: Node) -> None:
     """On a node whose daemon runs all is well: it holds the lock, answers on the port, and its journal is sound."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    any_world.start(hog, used=GIB)
-    any_world.write()
+    any_world.single("hog", used=GIB)
     with run(any_world, write_policy(any_world.root, KILL_UNWARNED, more=BRAKES)) as running:
         running.wait_passes(1)
         code, stderr, said = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))

@@ -4,12 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,20 +17,14 @@ from tests.rig.command import daemon
 from tests.rig.node import GPU
 from tests.rig.record import actions
 from tests.rig.traced import traced
-from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubProcess
-from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
+from tests.world.policies import KILL_AT_ONCE, kill, write_policy
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 def run(
-    world: Node,
-    policy: Path,
-    prefix: tuple[str, ...] = (),
-    more: tuple[str | Path, ...] = (),
-    *,
-    settled: bool = True,
+    world: Node, policy: Path, prefix: tuple[str, ...] = (), more: tuple[str | Path, ...] = (), *, settled: bool = True
 ) -> AbstractContextManager[Daemon]:
     """The daemon on this node; its policy need not settle first unless it is not to be `settled`."""
     arguments = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal, *more)
@@ -84,56 +77,50 @@ def _check_the_record(world: Node, running: Daemon, members: set[int]) -> None:
     assert (set(killed.pids), killed.result) == (members, "done")
 
 
-def history_of(world: Node) -> list[dict[str, object]]:
+def history_of(world: Node) -> list[dict[str, Any]]:
     """The rows of the journal, as `history` gives them."""
     done = gpu_watchdog("history", "--json", "--journal", world.journal, stub=world.stub_file)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, object]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
+
+
+def explained(world: Node, running: Daemon, pod: str = "ns/hog") -> str:
+    """What `explain` prints of a pod by this daemon and its journal, as one line."""
+    done = gpu_watchdog("explain", pod, "--url", running.url, "--journal", world.journal, stub=world.stub_file)
+    assert (done.returncode, done.stderr) == (0, "")
+    return " ".join(done.stdout.split())
 
 
 def test_what_is_started_on_sigterm_has_the_whole_grace_period(world: Node) -> None:
     """Point 23: the main process forks a saver and exits; the saver gets SIGTERM, not SIGKILL, and saves its work."""
-    hog = world.pod("hog", ("main", "1Gi"))
-    tenant = world.start(hog, used=4 * GIB, behaviour="saver")
-    world.write()
-    with run(world, write_policy(world.root, KILL_AT_ONCE.replace('grace = "2s"', 'grace = "20s"'))) as running:
+    tenant = world.single("hog", used=4 * GIB, behaviour="saver")
+    with run(world, write_policy(world.root, kill(grace="20s"))) as running:
         running.wait(ended)
         assert (tenant.has_saved, tenant.process.poll(), len(tenant.terms)) == (True, 0, 2)
-        assert world.members(hog) == set()
+        assert world.members(world.pods[0]) == set()
     sent = [row["detail"] for row in history_of(world) if row["event"] == "signalled"]
-    assert [str(detail).split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
+    assert [detail.split()[0] for detail in sent] == ["SIGTERM", "SIGTERM"]
 
 
+LARGEST: Final = (("main", 300 * MIB, None), ("main", 4 * GIB, signal.SIGTERM), ("side", 250 * MIB, None))
 WHO_DIES: Final = {
-    "scope process: only the largest": (
-        KILL_AT_ONCE.replace('scope = "container"', 'scope = "process"'),
-        "pod",
-        (("main", 300 * MIB, None), ("main", 4 * GIB, signal.SIGTERM), ("side", 250 * MIB, None)),
-    ),
+    "scope process: only the largest": (kill(scope="process"), "pod", LARGEST),
     "container accounts: not the neighbour in the same pod": (
-        KILL_AT_ONCE,
-        "container",
-        (("main", 3 * GIB, signal.SIGTERM), ("roomy", 7 * GIB, None)),
+        KILL_AT_ONCE, "container", (("main", 3 * GIB, signal.SIGTERM), ("roomy", 7 * GIB, None)),
     ),
-    "no grace: SIGKILL at once": (
-        KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"'),
-        "pod",
-        (("main", 4 * GIB, signal.SIGKILL),),
-    ),
-}
+    "no grace: SIGKILL at once": (kill(grace="0s"), "pod", (("main", 4 * GIB, signal.SIGKILL),)),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WHO_DIES)
-def test_who_dies(any_world: Node, case: str) -> None:
+@pytest.mark.parametrize(("step", "account", "processes"), WHO_DIES.values(), ids=WHO_DIES)
+def test_who_dies(
+    any_world: Node, step: str, account: str, processes: tuple[tuple[str, int, signal.Signals | None], ...]
+) -> None:
     """Points 21 to 23: the scope, the account and the grace say who is signalled, how, and who gets nothing."""
-    step, account, processes = WHO_DIES[case]
-    pod = any_world.pod("hog", ("main", "1Gi"), ("roomy", "8Gi"), ("side", None))
-    names = [each.name for each in pod.containers]
-    if account == "pod":
-        del pod.containers[1]
-        names.remove("roomy")
-    tenants = [any_world.start(pod, names.index(name), used=used) for name, used, _ in processes]
+    containers = {"main": "1Gi", **({"side": None} if account == "pod" else {"roomy": "8Gi"})}
+    pod = any_world.pod("hog", *containers.items())
+    tenants = [any_world.start(pod, [*containers].index(name), used=used) for name, used, _ in processes]
     any_world.write()
     with run(any_world, write_policy(any_world.root, step, account=account)) as running:
         running.wait(ended)
@@ -154,18 +141,6 @@ def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
     assert (thief.is_alive, victim.is_alive, victim.terms) == (False, True, [])
 
 
-def test_observe_does_nothing_and_reports_what_it_would_do(any_world: Node) -> None:
-    """Point 37: in observe mode one action per incident is planned and none is done."""
-    over = any_world.single("hog", used=4 * GIB)
-    with run(any_world, write_policy(any_world.root, WARN_AT_ONCE, KILL_AT_ONCE, mode="observe")) as running:
-        running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
-        running.wait_passes(3)
-        assert running.metric("would_act_total", action="kill") == 1
-        assert running.metric("actions_total", action="kill", result="done") == 0
-        assert (running.metric("enforcing"), over.is_alive, over.terms) == (0, True, [])
-    assert any(row["event"] == "would_act" for row in history_of(any_world))
-
-
 def test_scope_pod_ends_all_known_containers(any_world: Node) -> None:
     """Point 21: all containers of the pod; the sandbox and what the list does not know stay."""
     hog = any_world.pod("hog", ("main", "1Gi"), ("side", None))
@@ -173,21 +148,17 @@ def test_scope_pod_ends_all_known_containers(any_world: Node) -> None:
     pause = any_world.start(None)
     any_world.enter(f"kubepods/burstable/pod{hog.uid}/{os.urandom(32).hex()}", pause.pid)
     any_world.write()
-    step = KILL_AT_ONCE.replace('scope = "container"', 'scope = "pod"')
-    with run(any_world, write_policy(any_world.root, step)) as running:
+    with run(any_world, write_policy(any_world.root, kill(scope="pod"))) as running:
         running.wait(ended)
         assert (over.ended_by, side.ended_by, pause.is_alive) == (signal.SIGTERM, signal.SIGTERM, True)
 
 
 def test_a_fork_storm_is_ended(any_world: Node) -> None:
     """Point 23: forks that come between the rounds of SIGKILL are found, up to 10 rounds."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    any_world.start(hog, used=4 * GIB, behaviour="breeder")
-    any_world.write()
-    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "0s"')
-    with run(any_world, write_policy(any_world.root, step)) as running:
+    any_world.single("hog", used=4 * GIB, behaviour="breeder")
+    with run(any_world, write_policy(any_world.root, kill(grace="0s"))) as running:
         running.wait(ended)
-        assert any_world.members(hog) == set()
+        assert any_world.members(any_world.pods[0]) == set()
 
 
 def test_one_eperm_and_no_process_is_signalled(any_world: Node) -> None:
@@ -207,36 +178,26 @@ def test_one_eperm_and_no_process_is_signalled(any_world: Node) -> None:
 
 def test_the_other_offender_does_not_wait(any_world: Node) -> None:
     """Law 10: a victim that takes its whole grace does not delay another kill."""
-    slow, quick = any_world.pod("slow", ("main", "1Gi")), any_world.pod("quick", ("main", "1Gi"))
-    first = any_world.start(slow, used=9 * GIB, behaviour="stubborn")
-    second = any_world.start(quick, used=4 * GIB)
-    any_world.write()
-    step = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "30s"')
-    with run(any_world, write_policy(any_world.root, step)) as running:
+    first = any_world.single("slow", used=9 * GIB, behaviour="stubborn")
+    second = any_world.single("quick", used=4 * GIB)
+    with run(any_world, write_policy(any_world.root, kill(grace="30s"))) as running:
         running.wait(lambda _: not second.is_alive)
-        assert first.is_alive
-        assert len(first.terms) == 1
+        assert (first.is_alive, len(first.terms)) == (True, 1)
 
 
 def test_a_process_that_nvml_alone_still_knows_is_unattributed(any_world: Node) -> None:
     """Ghosts, zombies and PIDs without a process are unattributed with their reason; nothing follows from them."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    zombie = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.DEVNULL)
-    any_world.start(hog, used=512 * MIB)
+    zombie = subprocess.Popen(["true"])
+    any_world.single("hog", used=512 * MIB)
     (card,) = any_world.stub.gpus
-    ghosts = (
-        StubProcess(pid=2**22 - 1, used=5 * GIB, ghost=True),
-        StubProcess(pid=zombie.pid, used=6 * GIB, ghost=True),
-    )
+    ghosts = tuple(StubProcess(pid=pid, used=5 * GIB, ghost=True) for pid in (2**22 - 1, zombie.pid))
     any_world.show(gpus=(replace(card, processes=ghosts),))
     time.sleep(0.3)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         status = running.status()
-        assert sorted((each["reason"], each["gpu"]) for each in status["unattributed"]) == [
-            ("gone", GPU),
-            ("zombie", GPU),
-        ]
+        unattributed = sorted((each["reason"], each["gpu"]) for each in status["unattributed"])
+        assert unattributed == [("gone", GPU), ("zombie", GPU)]
         assert [each["verdict"] for each in status["accounts"]] == ["within"]
     zombie.wait()
 
@@ -255,11 +216,8 @@ def test_zombies_hide_no_living_thread(world: Node, zombies: int) -> None:
 
 def test_a_rise_between_readings_is_acted_on_at_once(world: Node) -> None:
     """With a pulse the allocation itself brings the reading: the next tick is five minutes away, the kill is not."""
-    hog = world.pod("hog", ("main", "1Gi"))
-    over = world.start(hog, 0)
-    world.write()
-    policy = write_policy(world.root, KILL_AT_ONCE.replace("2s", "0s"), more='[pulse]\nevery = "50ms"\n')
-    mount(policy, policy.read_text(encoding="utf-8").replace('"1s"', '"5m"'))
+    over = world.single("hog", used=0)
+    policy = write_policy(world.root, kill(grace="0s"), interval="5m", more='[pulse]\nevery = "50ms"\n')
     with run(world, policy) as running:
         running.wait(lambda each: each.metric("cycle_duration_seconds_count"))
         world.use(over, 9 * GIB)

@@ -3,8 +3,8 @@
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from tests.rig import Daemon, Node, Tenant
 from tests.rig.disk import StallingDisk
 from tests.rig.record import actions, boottime_s, events
 from tests.stub import GIB, LISTS, MIB, StubDelay
-from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.policies import KILL_AT_ONCE, kill, write_policy
 from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -38,7 +38,6 @@ def _declare_more(world: Node, _: Tenant) -> None:
     world.write()
 
 
-AFTER_3S: Final = 'above = "100%"\nfor = "3s"\ndo = "kill"\nscope = "container"\ngrace = "2s"'
 CHANGES: Final = (_observe_by_annotation, _observe_by_stop_file, _fall, _declare_more)
 
 
@@ -53,12 +52,16 @@ def _hog(world: Node) -> Tenant:
     return world.single("hog", used=512 * MIB)
 
 
-def _begin(world: Node, disk: StallingDisk, running: Daemon, tenant: Tenant) -> None:
-    """Let a tenant go over its limit while the disk stalls, and the daemon be on its way to write that down."""
-    running.wait_passes(2)
-    disk.stall()
-    world.use(tenant, 9 * GIB)
-    running.wait(lambda _: disk.has_stalled)
+@contextmanager
+def begun(world: Node, disk: StallingDisk, tenant: Tenant, for_: str = "0s") -> Iterator[Daemon]:
+    """A daemon whose disk stalls while it is to write down that it kills a tenant, which has just gone over."""
+    policy = write_policy(world.root, kill(for_))
+    with run(world, policy, prefix=disk.prefix, more=("--node-object", world.node_file)) as running:
+        running.wait_passes(2)
+        disk.stall()
+        world.use(tenant, 9 * GIB)
+        running.wait(lambda _: disk.has_stalled)
+        yield running
 
 
 @pytest.mark.parametrize(("change", "stalled_s"), [*((change, 1.2) for change in CHANGES), (_fall, 4.0)])
@@ -67,23 +70,20 @@ def test_what_changes_while_the_disk_stalls_is_seen(
 ) -> None:
     """Point 22: what happens between a decision and the commit of its intention counts, however long that takes."""
     tenant = _hog(any_world)
-    more = ("--node-object", any_world.node_file)
-    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix, more=more) as running:
-        _begin(any_world, disk, running, tenant)
+    with begun(any_world, disk, tenant) as running:
         change(any_world, tenant)
         time.sleep(stalled_s)
         disk.thaw()
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
+        running.wait(lambda d: ended(d, "withdrawn"))
         running.wait_passes(1)
         assert (tenant.is_alive, tenant.terms) == (True, [])
-        assert [event for event, _, _ in events(any_world.journal, "signalled")] == []
+        assert events(any_world.journal, "signalled") == []
 
 
 def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node, disk: StallingDisk) -> None:
     """Points 22 and 31: the loop, `/healthz` and the switches go on; what was late is withdrawn and not counted."""
     tenant = _hog(any_world)
-    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(any_world, disk, running, tenant)
+    with begun(any_world, disk, tenant) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1.0, 10)
         running.wait_passes(3)
         assert running.get("/healthz")[0] == 200
@@ -91,7 +91,7 @@ def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node,
         assert entry["withheld_by"] == "journal"
         assert tenant.terms == []
         disk.thaw()
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
+        running.wait(lambda d: ended(d, "withdrawn"))
         assert tenant.terms == []
         running.wait(ended)  # after the back-off of a failure
         assert not tenant.is_alive
@@ -101,8 +101,7 @@ def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node,
 def test_a_daemon_whose_disk_stalls_can_be_stopped(any_world: Node, disk: StallingDisk) -> None:
     """SIGTERM ends the daemon within a second or so, whatever the disk does."""
     tenant = _hog(any_world)
-    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(any_world, disk, running, tenant)
+    with begun(any_world, disk, tenant) as running:
         code, took_s = running.stop()
         assert (code, tenant.terms) == (0, [])
         assert took_s < 3  # the promise is one second; the machine may be busy
@@ -113,8 +112,7 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(
 ) -> None:
     """Points 22 and 26: nothing was signalled, so no brake counts it, and the next daemon finds nothing interrupted."""
     tenant = _hog(any_world)
-    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=disk.prefix) as running:
-        _begin(any_world, disk, running, tenant)
+    with begun(any_world, disk, tenant) as running:
         threading.Timer(0.05, disk.thaw).start()  # the daemon waits for the journal for 0.3 s
         assert running.stop()[0] == 0
     with closing(sqlite3.connect(any_world.journal)) as journal:
@@ -130,21 +128,18 @@ def test_a_last_look_that_is_too_old_is_taken_again(any_world: Node) -> None:
         running.wait_passes(2)
         any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=2600),))
         any_world.use(tenant, 9 * GIB)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="withdrawn") == 1.0)
+        running.wait(lambda d: ended(d, "withdrawn"))
         assert (tenant.is_alive, tenant.terms) == (True, [])
         assert any(gap["what"] == "NVML last look" for gap in running.status()["gaps"])
-        any_world.stub = replace(any_world.stub, delays=())
-        any_world.use(tenant, 9 * GIB)
+        any_world.show(delays=())
         running.wait(ended)
 
 
 def test_a_gap_before_the_last_look_ends_what_was_counted(any_world: Node, disk: StallingDisk) -> None:
     """Points 16 and 22: a driver that hangs in the last look hides that the pod was within its limit meanwhile."""
     tenant = _hog(any_world)
-    with run(any_world, write_policy(any_world.root, AFTER_3S), prefix=disk.prefix) as running:
-        _begin(any_world, disk, running, tenant)
-        any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=12_000),))
-        any_world.use(tenant, 9 * GIB)
+    with begun(any_world, disk, tenant, "3s") as running:
+        any_world.show(delays=(StubDelay(call=LISTS[2], ms=12_000),))
         disk.thaw()
         time.sleep(2)
         any_world.stub = replace(any_world.stub, delays=())
@@ -162,8 +157,7 @@ def test_what_was_planned_before_enforcement_was_reset_is_not_done(any_world: No
     """Point 20: a stop file that comes and goes while the disk stalls starts every stretch over."""
     tenant = _hog(any_world)
     stop = any_world.journal.parent / "stop"
-    with run(any_world, write_policy(any_world.root, AFTER_3S), prefix=disk.prefix) as running:
-        _begin(any_world, disk, running, tenant)
+    with begun(any_world, disk, tenant, "3s") as running:
         stop.touch()
         time.sleep(0.75)
         stop.unlink()

@@ -15,7 +15,7 @@ from tests.rig.devices import held, seconds_until, watched
 from tests.rig.record import actions, boottime_s, events
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
-from tests.world.test_kill import run
+from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -107,13 +107,10 @@ def test_a_library_that_keeps_a_device_goes_with_its_process(
     any_world: Node, device: Path, keep: Literal["open", "mapped"]
 ) -> None:
     """Point 34: it starts over in place, with the same PID, and opens nothing before the end; brakes are kept."""
-    brakes = '\n[brakes]\nnode = "1 per 10m"\n'
     any_world.stub = replace(any_world.stub, keep=keep)
-    first, second = (any_world.pod(f"hog-{number}", ("main", "1Gi")) for number in (1, 2))
-    victim, other = any_world.start(first, used=4 * GIB), any_world.start(second, used=128 * MIB)
-    any_world.write()
-    with here(any_world, KILL_AT_ONCE, more=brakes) as running:
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    victim, other = any_world.single("hog-1", used=4 * GIB), any_world.single("hog-2", used=128 * MIB)
+    with here(any_world, KILL_AT_ONCE, more='\n[brakes]\nnode = "1 per 10m"\n') as running:
+        running.wait(ended)
         assert not victim.is_alive
         any_world.mark(labels=MIG)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
@@ -137,15 +134,13 @@ def test_a_call_that_hangs_goes_with_its_process_too(any_world: Node, device: Pa
     """Point 34: nothing ends a call into the driver but the end of its process; that comes within the 5 s as well."""
     with here(any_world, KILL_AT_ONCE) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
-        stub, any_world.stub = any_world.stub, replace(any_world.stub, delays=(StubDelay(call=call, ms=120_000),))
-        any_world.write()
+        any_world.show(delays=(StubDelay(call=call, ms=120_000),))
         if call in LISTS:
             running.wait_call(call)
         any_world.mark(labels=MIG)
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait(lambda d: says(d, "/readyz", "mig.config.state is pending"))
-        any_world.stub = stub
-        any_world.write()
+        any_world.show(delays=())
         any_world.mark()
         running.wait(lambda d: d.get("/readyz")[0] == 200)
         assert (started(running), running.stop()[0]) == (2, 0)
@@ -176,16 +171,15 @@ def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(any_world: Node
     with here(any_world, KILL_AFTER_2S) as running:
         running.wait(lambda _: tenant.terms)
         any_world.mark(labels=MIG)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        running.wait(lambda d: ended(d, "interrupted"))
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         over_s = boottime_s()
         any_world.mark()
-        running.wait(lambda _: not tenant.is_alive)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+        running.wait(lambda _: [each.result for each in actions(any_world.journal)] == ["interrupted", "done"])
+        assert not tenant.is_alive
     assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
-    assert [each.result for each in actions(any_world.journal)] == ["interrupted", "done"]
     assert "maintenance" in running.events("kill_ended")[0]["message"]
     assert [name for name, _, action in events(any_world.journal, "signalled") if action == 1] == ["signalled"]
 
@@ -212,8 +206,7 @@ def test_another_driver_afterwards_takes_another_process(any_world: Node, device
     """The library stays mapped after its end; where it does not fit the new driver the process ends, with exit 1."""
     with under_way(any_world) as running:
         running.wait_passes(1)
-        returns = (StubReturn(call="nvmlInitWithFlags", code=MISMATCH),)
-        any_world.show(returns=returns)
+        any_world.show(returns=(StubReturn(call="nvmlInitWithFlags", code=MISMATCH),))
         running.wait_passes(2)
         any_world.mark()
         assert running.process.wait(timeout=15) == 1
@@ -223,8 +216,7 @@ def test_another_driver_afterwards_takes_another_process(any_world: Node, device
 def test_scan_opens_nothing_either(any_world: Node, device: Path) -> None:
     """`scan` reports that the GPUs are under maintenance without asking the driver, however briefly."""
     arguments = ("scan", "--json", "--node", "n1", "--pods", any_world.pods_file, "--node-object", any_world.node_file)
-    any_world.stub = replace(any_world.stub, device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
-    any_world.write()
+    any_world.show(device=device / "missing" / "nvidia0")  # the stub aborts when it is opened
     any_world.mark(annotations=RELEASE)
     found = json.loads(gpu_watchdog(*arguments, stub=any_world.stub_file).stdout)
     assert (found["maintenance"] is None, found["gpus"]) == (False, [])

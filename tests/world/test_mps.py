@@ -1,16 +1,15 @@
 """`run` in enforce mode on a node with MPS: no client is ended whose neighbours would break, and no name protects."""
 
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.rig import Daemon, Node, gpu_watchdog
+from tests.rig import Daemon, Node
 from tests.rig.node import Tenant
 from tests.stub import GIB, LISTS, MIB, ListName, StubDelay, StubGpu
 from tests.world.policies import KILL_AT_ONCE, write_policy
-from tests.world.test_kill import ended, run
+from tests.world.test_kill import ended, explained, history_of, run
 from tests.world.test_not_killed import wait_for_the_middle_of_a_reading
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -38,14 +37,11 @@ def held(running: Daemon) -> dict[str, Any]:
 @pytest.mark.parametrize("where", ["host", "DaemonSet", "unseen"])
 def test_a_client_of_a_shared_server_lives(any_world: Node, where: str) -> None:
     """Point 36: a client whose end would break its neighbours' work is left alone, and that is reported once."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    neighbour = any_world.pod("neighbour", ("main", "4Gi"))
     shared = server(any_world, where)
-    over = any_world.start(hog, used=9 * GIB, lists=CLIENT)
-    calm = any_world.start(neighbour, used=GIB, lists=CLIENT)
+    over = any_world.start(any_world.pod("hog", ("main", "1Gi")), used=9 * GIB, lists=CLIENT)
+    calm = any_world.start(any_world.pod("neighbour", ("main", "4Gi")), used=GIB, lists=CLIENT)
     any_world.write()
-    policy = write_policy(any_world.root, KILL_AT_ONCE)
-    with run(any_world, policy) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(3)
         assert [each.terms for each in (over, calm)] == [[], []]
@@ -54,12 +50,10 @@ def test_a_client_of_a_shared_server_lives(any_world: Node, where: str) -> None:
         assert (held(running)["pod"], held(running)["pids"]) == ("hog", [over.pid])
         why = f"process {over.pid} (python) in container main is a client of an MPS server outside its pod"
         assert why in held(running)["held_because"]
-        url = f"http://127.0.0.1:{running.port}"
-        assert why in " ".join(gpu_watchdog("explain", "ns/hog", "--url", url, stub=any_world.stub_file).stdout.split())
+        assert why in explained(any_world, running)
         (logged,) = running.events("withheld")
         assert (logged["brake"], why in logged["message"]) == ("mps", True)
-    history = gpu_watchdog("history", "--journal", any_world.journal, stub=any_world.stub_file)
-    assert "an MPS server outside its pod" in " ".join(history.stdout.split())
+    assert any("an MPS server outside its pod" in row["sentence"] for row in history_of(any_world))
 
 
 def test_an_eviction_of_a_client_is_withheld_too(any_world: Node) -> None:
@@ -78,12 +72,10 @@ def test_an_eviction_of_a_client_is_withheld_too(any_world: Node) -> None:
 
 def test_who_joined_between_the_decision_and_the_signal_lives(any_world: Node) -> None:
     """Point 36: the last look before the first signal sees a process that has become a client meanwhile."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    tenant = any_world.start(hog, used=512 * MIB)
+    tenant = any_world.single("hog", used=512 * MIB)
     second = StubGpu(uuid="GPU-11111111-0000-0000-0000-000000000000")
     slow = StubDelay(call=LISTS[0], ms=1500, gpu=second.uuid)  # the tenant's card has been read by then
-    any_world.stub = replace(any_world.stub, gpus=(*any_world.stub.gpus, second), delays=(slow,))
-    any_world.write()
+    any_world.show(gpus=(*any_world.stub.gpus, second), delays=(slow,))
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         wait_for_the_middle_of_a_reading(
             running, lambda: any_world.use(tenant, 9 * GIB), hangs=slow.call, cards=len(any_world.stub.gpus)
@@ -113,8 +105,7 @@ def test_a_client_that_is_killed(any_world: Node, how: str) -> None:
 @pytest.mark.parametrize("shared", ["host", "none"])
 def test_a_hog_that_calls_itself_mps_server_is_killed(any_world: Node, shared: str) -> None:
     """Point 35: a process's name proves nothing: in a tenant's own pod it protects nobody, MPS on the node or not."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    over = any_world.start(hog, used=9 * GIB, behaviour="server")
+    over = any_world.single("hog", used=9 * GIB, behaviour="server")
     if shared == "host":
         server(any_world, "host")
         any_world.start(any_world.pod("neighbour", ("main", "4Gi")), used=GIB, lists=CLIENT)

@@ -1,6 +1,5 @@
 """`run` in enforce mode: who must not be signalled, whatever happens between the decision and the signal."""
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -9,18 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.node.support import REPOSITORY
+from tests.node.support import REPOSITORY, wait_until
 from tests.rig import Daemon, Node
 from tests.rig.record import actions, boottime_s, is_intended
 from tests.rig.suspension import Suspension
 from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
-from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, WARN_AT_ONCE, write_policy
+from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, kill, write_policy
 from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-GRACE_5S = KILL_AT_ONCE.replace('grace = "2s"', 'grace = "5s"')
+GRACE_5S = kill(grace="5s")
+SPARED = '\n[protect]\nnamespaces = ["ns"]\n'
 
 
 def _let_each_reading_hang(world: Node) -> None:
@@ -39,9 +39,8 @@ def wait_for_the_middle_of_a_reading(
 
 def test_a_process_that_exits_between_decision_and_signal(any_world: Node) -> None:
     """Point 22: a process that has ended is not signalled, nor another in its place."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    tenant = any_world.start(hog, used=512 * MIB)
-    other = any_world.start(hog)
+    tenant = any_world.single("hog", used=512 * MIB)
+    other = any_world.start(any_world.pods[0])
     _let_each_reading_hang(any_world)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         wait_for_the_middle_of_a_reading(running, lambda: any_world.use(tenant, 9 * GIB))
@@ -54,8 +53,7 @@ def test_a_process_that_exits_between_decision_and_signal(any_world: Node) -> No
 @pytest.mark.parametrize("how", ["deleted", "terminating", "protected by a reload"])
 def test_what_changes_while_it_is_looked_at_again(any_world: Node, how: str) -> None:
     """Points 20, 22, 27 and 28: a pod that goes, is being deleted or is protected during the last look lives."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    tenant = any_world.start(hog, used=512 * MIB)
+    tenant = any_world.single("hog", used=512 * MIB)
     _let_each_reading_hang(any_world)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         wait_for_the_middle_of_a_reading(running, lambda: any_world.use(tenant, 9 * GIB))
@@ -64,9 +62,9 @@ def test_what_changes_while_it_is_looked_at_again(any_world: Node, how: str) -> 
             any_world.pods.clear()
             any_world.pod("other", ("main", None))
         elif how == "terminating":
-            hog.metadata = _terminating()
+            any_world.pods[0].metadata = _terminating()
         else:
-            write_policy(any_world.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["ns"]\n')
+            write_policy(any_world.root, KILL_AT_ONCE, more=SPARED)
         any_world.write()
         running.wait(lambda d: ended(d, "withdrawn"))
         running.wait_passes(1)
@@ -87,9 +85,7 @@ def test_a_deletion_shields_for_ten_minutes_at_most(any_world: Node, grace: time
 
     Its owner edits the pod in between, which makes it no younger.
     """
-    hog = any_world.pod("hog", ("main", "1Gi"), metadata=_terminating(grace))
-    tenant = any_world.start(hog, used=9 * GIB)
-    any_world.write()
+    tenant = any_world.single("hog", used=9 * GIB, metadata=_terminating(grace))
     machine = Suspension(any_world.root)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=machine.prefix) as running:
         for passed in (0, minutes - 1):
@@ -99,7 +95,7 @@ def test_a_deletion_shields_for_ten_minutes_at_most(any_world: Node, grace: time
             assert account["verdict"] == "over"
             assert account["protected"].startswith("it is terminating")
             assert (tenant.is_alive, tenant.terms) == (True, [])
-        hog.metadata = {**hog.metadata, "labels": {"edited": "since"}}
+        any_world.pods[0].metadata = {**any_world.pods[0].metadata, "labels": {"edited": "since"}}
         any_world.write()
         running.wait_passes(2)
         assert tenant.is_alive
@@ -111,13 +107,10 @@ def test_a_deletion_shields_for_ten_minutes_at_most(any_world: Node, grace: time
 def test_a_gap_in_the_data_during_for(any_world: Node) -> None:
     """Points 15 and 16: time without readings is not time above the threshold."""
     tenant = any_world.single("hog", used=9 * GIB)
-    seen, machine = any_world.stub, Suspension(any_world.root)
-    policy = write_policy(any_world.root, KILL_AFTER_2S.replace('for = "2s"', 'for = "4s"'))
-    with run(any_world, policy, prefix=machine.prefix) as running:
+    machine = Suspension(any_world.root)
+    with run(any_world, write_policy(any_world.root, kill("4s")), prefix=machine.prefix) as running:
         running.wait_passes(1)
-        blind = StubReturn(call=LISTS[0], code=999)
-        any_world.stub = replace(seen, returns=(blind,))
-        any_world.write()
+        any_world.show(returns=(StubReturn(call=LISTS[0], code=999),))
         running.wait_passes(1)
         machine.let_pass(6)
         running.wait_passes(2)
@@ -125,26 +118,24 @@ def test_a_gap_in_the_data_during_for(any_world: Node) -> None:
         status = running.status()
         assert [each["verdict"] for each in status["accounts"]] == ["unknown"]
         assert "nvmlDeviceGetComputeRunningProcesses" in status["gaps"][0]["why"]
-        any_world.stub = seen
-        any_world.write()
+        any_world.show(returns=())
         came_back = boottime_s()
         running.wait(lambda _: tenant.terms)
         assert tenant.terms[0] - came_back > 1.5
 
 
-@pytest.mark.parametrize("how", ["observe", "protect", "only warn"])
-def test_a_policy_that_enforces_less_ends_a_grace_period(any_world: Node, how: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "changed"),
+    [(GRACE_5S, {"mode": "observe"}), (GRACE_5S, {"more": SPARED}), (WARN_AT_ONCE, {})],
+    ids=["observe", "protect", "only warn"],
+)
+def test_a_policy_that_enforces_less_ends_a_grace_period(any_world: Node, step: str, changed: dict[str, str]) -> None:
     """Point 20: a policy that observes, protects or only warns from now on: no SIGKILL."""
     tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
     policy, machine = write_policy(any_world.root, GRACE_5S), Suspension(any_world.root)
     with run(any_world, policy, prefix=machine.prefix) as running:
         running.wait(lambda _: tenant.terms)
-        if how == "observe":
-            write_policy(any_world.root, GRACE_5S, mode="observe")
-        elif how == "protect":
-            write_policy(any_world.root, GRACE_5S, more='\n[protect]\nnamespaces = ["ns"]\n')
-        else:
-            write_policy(any_world.root, WARN_AT_ONCE)
+        write_policy(any_world.root, step, **changed)
         began = time.monotonic()
         running.wait(lambda d: ended(d, "interrupted"))
         assert time.monotonic() - began < 2.0
@@ -158,7 +149,7 @@ def test_a_reload_that_changes_nothing_about_it_lets_the_grace_go_on(any_world: 
     tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait(lambda _: tenant.terms)
-        write_policy(any_world.root, KILL_AT_ONCE, more='\n[protect]\nnamespaces = ["elsewhere"]\n')
+        write_policy(any_world.root, KILL_AT_ONCE, more=SPARED.replace("ns", "elsewhere"))
         running.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
 
@@ -180,13 +171,9 @@ def test_kill_9_of_the_daemon_at_every_step_of_a_kill(any_world: Node, after_s: 
     tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
     policy = write_policy(any_world.root, KILL_AT_ONCE)
     with run(any_world, policy) as running:
-        deadline = time.monotonic() + 10
-        while not is_intended(any_world.journal):
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: is_intended(any_world.journal))
         time.sleep(after_s)
-        os.kill(running.pid, signal.SIGKILL)
-        running.process.wait()
+        running.stop(signal.SIGKILL)
     time.sleep(0.1)
     terms, was_alive = len(tenant.terms), tenant.is_alive
     with run(any_world, policy) as again:
@@ -204,12 +191,10 @@ def test_a_second_crash_restarts_the_wait(any_world: Node) -> None:
     policy = write_policy(any_world.root, GRACE_5S)
     with run(any_world, policy) as running:
         running.wait(lambda _: tenant.terms)
-        os.kill(running.pid, signal.SIGKILL)
-        running.process.wait()
+        running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:
         running.wait_passes(2)
-        os.kill(running.pid, signal.SIGKILL)
-        running.process.wait()
+        running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:
         running.wait_passes(4)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
@@ -219,13 +204,10 @@ def test_a_second_crash_restarts_the_wait(any_world: Node) -> None:
 def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(any_world: Node) -> None:
     """Point 31: the wait after a crash ends; who is still over then is killed by a new action."""
     tenant = any_world.single("hog", used=9 * GIB, behaviour="stubborn")
-    policy = write_policy(any_world.root, KILL_AT_ONCE)
-    text = policy.read_text(encoding="utf-8").replace('interval = "1s"', 'interval = "1s"\nrelease_timeout = "3s"')
-    policy.write_text(text, encoding="utf-8")
+    policy = write_policy(any_world.root, KILL_AT_ONCE, keys='release_timeout = "3s"')
     with run(any_world, policy) as running:
         running.wait(lambda _: tenant.terms)
-        os.kill(running.pid, signal.SIGKILL)
-        running.process.wait()
+        running.stop(signal.SIGKILL)
     with run(any_world, policy) as again:
         again.wait(ended)
         assert tenant.ended_by == signal.SIGKILL
@@ -235,9 +217,7 @@ def test_after_the_wait_a_new_ladder_leads_to_a_new_kill(any_world: Node) -> Non
 def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node) -> None:
     """Point 35: its cgroup reads `/` there, and the UID from the manifest identifies its own pod."""
     own = world.pod("gpu-watchdog-x", ("watchdog", "1Gi"), ("side", None), namespace="gpu-memory-watchdog")
-    hog = world.pod("hog", ("main", "1Gi"))
-    side, tenant = world.start(own, 1, used=9 * GIB), world.start(hog, used=9 * GIB)
-    world.write()
+    side, tenant = world.start(own, 1, used=9 * GIB), world.single("hog", used=9 * GIB)
     prefix = ("env", f"GPU_WATCHDOG_POD_UID={own.uid}", *world.inside(own))
     with run(world, write_policy(world.root, KILL_AT_ONCE), prefix=prefix) as running:
         itself = StubProcess(pid=running.pid, used=9 * GIB)
@@ -270,9 +250,7 @@ def test_protected_pods_live_and_no_tenant_takes_their_name(any_world: Node) -> 
 def test_a_stale_pod_list_leads_to_no_enforcement(any_world: Node) -> None:
     """Point 27: a list that is older than `stale_after` suspends enforcement, not observation."""
     tenant = any_world.single("hog", used=512 * MIB)
-    policy = write_policy(any_world.root, KILL_AT_ONCE)
-    mount(policy, f'stale_after = "3s"\n{policy.read_text(encoding="utf-8")}')
-    with run(any_world, policy) as running:
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, keys='stale_after = "3s"')) as running:
         running.wait_passes(1)
         any_world.pods_file.write_text("{", encoding="utf-8")
         running.wait(lambda d: d.get("/readyz")[0] == 503, 20)

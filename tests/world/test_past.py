@@ -16,9 +16,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 def test_a_real_kill_is_replayed_and_recommended_by(any_world: Node) -> None:
     """The kill that was done is found again at its time, a milder policy spares, and the peak is what was held."""
-    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("calm", ("main", "8Gi"))
-    over, within = any_world.start(hog), any_world.start(calm, used=GIB)
-    any_world.write()
+    over, within = any_world.single("hog", used=0), any_world.single("calm", declared="8Gi", used=GIB)
     policy = write_policy(any_world.root, KILL_AFTER_2S)
     with run(any_world, policy) as running:
         running.wait_passes(2)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
@@ -15,20 +15,18 @@ from tests.node.support import ENDS_WITH_US
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.record import actions, boottime_s
 from tests.stub import GIB, environment
-from tests.world.policies import write_policy
-from tests.world.test_kill import run
+from tests.world.policies import kill, write_policy
+from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
-KILL: Final = 'above = "100%"\nfor = "0s"\ndo = "kill"\nscope = "container"\ngrace = "{grace}"'
 REST: Final = '\n[protect]\nnamespaces = ["spared"]\n\n[brakes]\nowner = "3 per 10m"\n'
 SETTLED_S: Final = 3.2
-WAITS: Final = (["policy_file"], False)
 
 
 def texts(world: Node, *, grace: str = "0s") -> tuple[Path, str, str]:
     """A policy file that observes, and the two halves of one that enforces; the second has what protects."""
-    whole = write_policy(world.root, KILL.format(grace=grace), name="whole.toml").read_text(encoding="utf-8")
+    whole = write_policy(world.root, kill(grace=grace), name="whole.toml").read_text(encoding="utf-8")
     policy = world.root / "policy.toml"
     policy.write_text(whole.replace("enforce", "observe") + REST, encoding="utf-8")
     return policy, whole, REST
@@ -36,17 +34,22 @@ def texts(world: Node, *, grace: str = "0s") -> tuple[Path, str, str]:
 
 def over(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
     """A tenant that uses far more than is allowed."""
-    tenant = world.start(
-        world.pod(f"hog-{namespace}", ("main", "1Gi"), namespace=namespace), used=9 * GIB, behaviour=behaviour
-    )
-    world.write()
-    return tenant
+    return world.single(f"hog-{namespace}", namespace=namespace, used=9 * GIB, behaviour=behaviour)
+
+
+@contextlib.contextmanager
+def written(policy: Path, text: str, mode: str = "w") -> Iterator[IO[str]]:
+    """The file, in the middle of being written: this is there already."""
+    with policy.open(mode, encoding="utf-8") as writer:
+        writer.write(text)
+        writer.flush()
+        yield writer
 
 
 def waits(running: Daemon) -> bool:
     """Whether the daemon reports that it would enforce and waits for its policy file."""
     status = running.status()
-    return (status["suspended"], status["enforcing"]) == WAITS
+    return (status["suspended"], status["enforcing"]) == (["policy_file"], False)
 
 
 @pytest.mark.parametrize("pause", ["held open", "closed between"])
@@ -57,17 +60,15 @@ def test_half_a_policy_kills_nobody(any_world: Node, pause: str) -> None:
     time.sleep(SETTLED_S)
     with run(any_world, policy, settled=False) as running:
         running.wait_passes(1)
-        with contextlib.ExitStack() as stack:
-            if pause == "held open":  # longer than a file takes to settle that nobody writes to
-                writer = stack.enter_context(policy.open("w", encoding="utf-8"))
-                writer.write(first)
-                writer.flush()
+        if pause == "held open":  # longer than a file takes to settle that nobody writes to
+            with written(policy, first) as writer:
                 time.sleep(SETTLED_S + 2)
                 writer.write(second)
-            else:
-                policy.write_text(first, encoding="utf-8")
-                time.sleep(2)
-                policy.write_text(first + second, encoding="utf-8")
+                assert (spared.is_alive, hog.is_alive) == (True, True)
+        else:
+            policy.write_text(first, encoding="utf-8")
+            time.sleep(2)
+            policy.write_text(first + second, encoding="utf-8")
             assert (spared.is_alive, hog.is_alive) == (True, True)
         running.wait(lambda _: not hog.is_alive)
         running.wait_passes(2)
@@ -80,9 +81,7 @@ def test_half_a_policy_at_startup_kills_nobody(any_world: Node) -> None:
     spared, hog = over(any_world, "spared"), over(any_world, "ns")
     policy, first, second = texts(any_world)
     with contextlib.ExitStack() as stack:
-        with policy.open("w", encoding="utf-8") as writer:
-            writer.write(first)
-            writer.flush()
+        with written(policy, first) as writer:
             running = stack.enter_context(run(any_world, policy, settled=False))
             running.wait_passes(2)
             assert waits(running)
@@ -104,9 +103,7 @@ def test_no_new_action_by_the_old_policy_while_a_changed_one_waits(any_world: No
     with run(any_world, policy, settled=False) as running:
         running.process.send_signal(signal.SIGHUP)
         running.wait(lambda d: d.metric("enforcing") == 1)
-        with policy.open("a", encoding="utf-8") as writer:
-            writer.write("# more\n")
-            writer.flush()
+        with written(policy, "# more\n", "a"):
             running.wait(waits)
             hog = over(any_world, "ns")
             running.wait(lambda d: _due(d, "ns"))
@@ -128,8 +125,8 @@ from watchdog.cli.run import run_daemon
 from watchdog.config.watch import PolicyFile
 from watchdog.options import Options
 policy, pods, journal = map(Path, sys.argv[1:4])
-options = Options(node="n1", policy=policy, pods=pods, journal=journal, listen=sys.argv[4])
-sys.exit(run_daemon(options, PolicyFile(policy, settling_s=0.5, held_s=float(sys.argv[5]))))
+options = Options(node="n1", policy=policy, pods=pods, journal=journal, listen="127.0.0.1:0")
+sys.exit(run_daemon(options, PolicyFile(policy, settling_s=0.5, held_s=float(sys.argv[4]))))
 """
 
 
@@ -137,9 +134,9 @@ sys.exit(run_daemon(options, PolicyFile(policy, settling_s=0.5, held_s=float(sys
 def impatient(world: Node, policy: Path, held_s: float) -> Iterator[Daemon]:
     """The daemon with other times than 3 s and 60 s."""
     log = world.root / "log.jsonl"
-    arguments = (policy, world.pods_file, world.journal, "127.0.0.1:0", str(held_s))
+    command = [*ENDS_WITH_US, sys.executable, "-c", _RUN]
+    command += map(str, (policy, world.pods_file, world.journal, held_s))
     with log.open("wb") as out:
-        command = [*ENDS_WITH_US, sys.executable, "-c", _RUN, *map(str, arguments)]
         process = subprocess.Popen(command, env=environment(world.stub_file), stdout=out, stderr=out)
     try:
         running = Daemon(process, log)
@@ -158,15 +155,13 @@ def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reporte
     held_s = 5.0
     with impatient(any_world, policy, held_s) as running:
         running.wait(lambda _: hog.terms)
-        with policy.open("a", encoding="utf-8") as writer:
-            writer.write("# more\n")
-            writer.flush()
+        with written(policy, "# more\n", "a"):
             changed_s = boottime_s()
             running.wait(waits)
             running.wait(lambda _: not hog.is_alive)
             assert boottime_s() - changed_s >= held_s
             assert len(hog.terms) == 1
-            running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+            running.wait(ended)
             assert (running.metric("enforcing"), running.status()["suspended"]) == (1, [])
             assert running.metric("policy_last_reload_successful") == 0
             (refused,) = running.events("policy_refused")
@@ -183,12 +178,10 @@ def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(any_w
     policy.write_text(first + second, encoding="utf-8")
     with impatient(any_world, policy, 60.0) as running:
         running.wait(lambda _: hog.terms)
-        with policy.open("w", encoding="utf-8") as writer:
-            writer.write(first)
-            writer.flush()
+        with written(policy, first) as writer:
             running.wait_passes(3)
             assert hog.is_alive
             writer.write(second.replace("spared", "ns"))
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        running.wait(lambda d: ended(d, "interrupted"))
         running.wait_passes(2)
     assert hog.is_alive

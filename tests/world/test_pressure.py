@@ -7,24 +7,22 @@ import pytest
 
 from tests.rig import Node, Tenant
 from tests.rig.record import actions, events
+from tests.rig.volume import mount
 from tests.stub import GIB, StubReturn
-from tests.world.policies import HEAD, RULE
+from tests.world.policies import kill, write_policy
 from tests.world.test_kill import run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 LIMIT = "example.com/gpu-memory-limit"
-ALWAYS = 'above = "100%"\nfor = "0s"\ndo = "kill"\ngrace = "0s"'
-PRESSED = 'above = "100%"\nfor = "1s"\ndo = "kill"\ngrace = "0s"\nunder_pressure = true'
 
 
 def pressing(world: Node) -> Path:
     """A policy that kills above the limit at once, and above the request where less than a quarter is free."""
-    text = HEAD.format(mode="enforce").replace('unit = "1"', f'unit = "1"\nlimit_annotation = "{LIMIT}"')
-    text += RULE.format(account="pod") + "".join(f"[[rule.step]]\n{step}\n" for step in (PRESSED, ALWAYS))
-    path = world.root / "policy.toml"
-    path.write_text(text + '[pressure]\nfree_below = "25%"\n', encoding="utf-8")
-    return path
+    pressed = f"{kill('1s', '0s')}\nunder_pressure = true"
+    policy = write_policy(world.root, pressed, kill(grace="0s"), more='[pressure]\nfree_below = "25%"\n')
+    text = policy.read_text(encoding="utf-8")
+    return mount(policy, text.replace('unit = "1"', f'unit = "1"\nlimit_annotation = "{LIMIT}"'))
 
 
 def guest(world: Node, name: str, used: int, priority: int) -> Tenant:
@@ -41,12 +39,8 @@ def others_use(world: Node, used: int, *returns: StubReturn) -> None:
 
 def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(any_world: Node) -> None:
     """Point 36: by rank, the next only after the first one's memory is free, none with room or an unknown counter."""
-    guests = {
-        "little": guest(any_world, "little", 12 * GIB, 0),
-        "much": guest(any_world, "much", 13 * GIB, 0),
-        "important": guest(any_world, "important", 14 * GIB, 1000),
-        "within": guest(any_world, "within", 2 * GIB, 0),
-    }
+    wanted = {"little": (12, 0), "much": (13, 0), "important": (14, 1000), "within": (2, 0)}
+    guests = {name: guest(any_world, name, gib * GIB, priority) for name, (gib, priority) in wanted.items()}
     uids = {pod.uid: pod.name for pod in any_world.pods}
     any_world.stub = replace(any_world.stub, free_delay_ms=700)
     # Only 4.5 GiB of 80 are free, and nobody can know.

@@ -11,6 +11,7 @@ import pytest
 from tests.docs.rollout_policy import staged_policy
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.record import actions
+from tests.rig.volume import mount
 from tests.stub import GIB
 from tests.world.test_kill import run
 
@@ -33,9 +34,7 @@ def _policy(world: Node) -> Path:
     for slow, fast in _FASTER.items():
         assert slow in text
         text = text.replace(slow, fast)
-    path = world.root / "policy.toml"
-    path.write_text(text, encoding="utf-8")
-    return path
+    return mount(world.root / "policy.toml", text)
 
 
 def _here(world: Node, namespaces: Mapping[str, Mapping[str, str]]) -> AbstractContextManager[Daemon]:
@@ -47,11 +46,7 @@ def _here(world: Node, namespaces: Mapping[str, Mapping[str, str]]) -> AbstractC
 
 
 def _hog(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
-    tenant = world.start(
-        world.pod(f"hog-{namespace}", ("main", "1Gi"), namespace=namespace), used=4 * GIB, behaviour=behaviour
-    )
-    world.write()
-    return tenant
+    return world.single(f"hog-{namespace}", namespace=namespace, used=4 * GIB, behaviour=behaviour)
 
 
 def test_a_label_of_the_node_begins_a_stage(any_world: Node) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,26 +9,26 @@ from typing import Final
 
 import pytest
 
+from tests.node.support import wait_until
 from tests.rig import Daemon, Node, Tenant
 from tests.rig.record import actions, boottime_s, events
 from tests.rig.volume import mount
 from tests.rig.zone import write_zone
 from tests.stub import GIB
-from tests.world.policies import HEAD
-from tests.world.test_kill import run
+from tests.world.policies import HEAD, kill
+from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 FOR_S: Final = 2.0
-STEP: Final = f'above = "100%"\nfor = "{FOR_S:.0f}s"\ndo = "kill"\nscope = "container"'
-RULE: Final = '\n[[rule]]\nname = "{name}"\nmatch = {{ namespaces = ["{name}"] }}\naccount = "pod"\n{more}\n'
+RULE: Final = '\n[[rule]]\nname = "{name}"\nmatch = {{ namespaces = ["{name}"] }}\n{more}\n[[rule.step]]\n{step}\n'
 
 
 def ruled(world: Node, *rules: tuple[str, str], mode: str = "enforce", grace: str = "0s", more: str = "") -> Path:
     """A policy with a rule for each of these namespaces, each with what it has besides its one step."""
     text = HEAD.format(mode=mode) + more
     for name, keys in rules:
-        text += RULE.format(name=name, more=keys) + f'[[rule.step]]\n{STEP}\ngrace = "{grace}"\n'
+        text += RULE.format(name=name, more=keys, step=kill(f"{FOR_S:.0f}s", grace))
     return mount(world.root / "policy.toml", text)
 
 
@@ -60,10 +59,8 @@ def hours(world: Node, name: str, span: str, noon_s: float) -> str:
 
 def over(world: Node, *namespaces: str, behaviour: str = "plain") -> list[Tenant]:
     """A tenant in each of these namespaces that uses far more than is allowed."""
-    pods = [world.pod(f"hog-{number}", ("main", "1Gi"), namespace=each) for number, each in enumerate(namespaces)]
-    tenants = [world.start(pod, used=4 * GIB, behaviour=behaviour) for pod in pods]
-    world.write()
-    return tenants
+    hogs = enumerate(namespaces)
+    return [world.single(f"hog-{n}", namespace=each, used=4 * GIB, behaviour=behaviour) for n, each in hogs]
 
 
 @pytest.fixture(autouse=True)
@@ -160,18 +157,17 @@ def test_a_switch_ends_a_grace_period_within_two_seconds(any_world: Node, how: s
         running.wait(lambda _: tenant.terms)
         switched_s = boottime_s()
         switch(any_world, how, off=True)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
+        running.wait(lambda d: ended(d, "interrupted"))
         assert boottime_s() - switched_s < 2
         reason = how.replace(" ", "_") if how == "stop file" else "node_annotation"
         assert f"not enforcing: {reason}" in running.get("/readyz")[1]
         assert running.metric("enforcement_suspended", reason=reason) == 1
-        _sleep_until(lambda: boottime_s() > tenant.terms[0] + 3)
+        wait_until(lambda: boottime_s() > tenant.terms[0] + 3)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         assert [each.result for each in actions(any_world.journal)] == ["interrupted"]
         removed_s = boottime_s()
         switch(any_world, how, off=False)
-        running.wait(lambda _: not tenant.is_alive)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+        running.wait(ended)
     first, second = tenant.terms
     assert first < removed_s
     assert second - removed_s >= FOR_S
@@ -187,11 +183,11 @@ def test_the_annotation_never_turns_enforcement_on(any_world: Node) -> None:
     with here(any_world, ruled(any_world, ("a", ""), mode="observe")) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill") == 1)
         running.wait_passes(3)
-        assert (tenant.is_alive, running.metric("enforcing")) == (True, 0)
+        assert (tenant.is_alive, tenant.terms, running.metric("enforcing")) == (True, [], 0)
+        assert running.metric("would_act_total", action="kill") == 1
         ruled(any_world, ("a", ""))
         running.wait(lambda _: not tenant.is_alive)
-        told = [line["message"] for line in running.log() if "gpu-memory-watchdog/mode" in line["message"]]
-    (warning,) = told
+        (warning,) = [line["message"] for line in running.log() if "gpu-memory-watchdog/mode" in line["message"]]
     assert "gpu-memory-watchdog/mode is ignored: it is 'enforce'" in warning
 
 
@@ -206,8 +202,3 @@ def test_a_node_that_cannot_be_read_may_say_stop(any_world: Node) -> None:
         running.wait(lambda d: d.metric("enforcing") == 1)
         any_world.node_file.unlink()
         running.wait(lambda _: not tenant.is_alive)
-
-
-def _sleep_until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.05)

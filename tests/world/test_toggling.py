@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from tests.rig import Daemon, Node
+from tests.rig.volume import mount
 from tests.stub import GIB
-from tests.world.policies import HEAD
-from tests.world.test_explain import ask, text
-from tests.world.test_kill import run
+from tests.world.policies import HEAD, WARN_AT_ONCE
+from tests.world.test_kill import explained, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -28,11 +28,9 @@ grace = "0s"
 """
 
 
-def write(folder: Path, *rules: str, head: str = HEAD) -> Path:
+def write(folder: Path, *rules: str) -> Path:
     """Write a policy with these rules."""
-    path = folder / "policy.toml"
-    path.write_text(head.format(mode="enforce").replace("[allowance]", NOTE) + "".join(rules), encoding="utf-8")
-    return path
+    return mount(folder / "policy.toml", HEAD.format(mode="enforce").replace("[allowance]", NOTE) + "".join(rules))
 
 
 def rule(tier: str, account: str = "pod", for_s: int = 3) -> str:
@@ -66,14 +64,11 @@ def test_a_tenant_that_toggles_is_killed_all_the_same(
 
     Where a change reset the 3 s, the rewriting would go on for ever.
     """
-    hog = any_world.pod("hog", ("main", declared))
-    hog.metadata = writes[0]
-    over = any_world.start(hog, used=9 * GIB)
-    any_world.write()
+    over = any_world.single("hog", declared=declared, used=9 * GIB, metadata=writes[0])
     policy = write(any_world.root, *(rule(tier, account) for tier, account in zip("ab", kinds, strict=True)))
     with run(any_world, policy) as running:
         for metadata in itertools.islice(itertools.cycle(writes), 8):
-            hog.metadata = metadata
+            any_world.pods[0].metadata = metadata
             any_world.write()
             running.wait_passes(2)
             running.wait(lambda d: not over.is_alive or _is_close(d))
@@ -88,17 +83,13 @@ def _is_close(running: Daemon) -> bool:
 
 def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(any_world: Node) -> None:
     """Point 15: time under a rule that is not concerned is no time under a stricter one, also where it warned."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    hog.metadata = marks("b")
-    over = any_world.start(hog, used=2 * GIB)
-    any_world.write()
-    warn = '[[rule.step]]\nabove = "100%"\nfor = "0s"\ndo = "warn"\n'
-    lenient = rule("b", for_s=1).replace("[[rule.step]]", f"{warn}[[rule.step]]").replace("100%", "900%", 2)
-    lenient = lenient.replace("900%", "100%", 1)
+    over = any_world.single("hog", used=2 * GIB, metadata=marks("b"))
+    lenient = rule("b", for_s=1).replace("100%", "900%")
+    lenient = lenient.replace("[[rule.step]]", f"[[rule.step]]\n{WARN_AT_ONCE}\n[[rule.step]]")
     with run(any_world, write(any_world.root, rule("a"), lenient)) as running:
         running.wait(lambda d: d.metric("actions_total", action="warn", result="done", rule="b") == 1.0)
         running.wait_passes(4)
-        hog.metadata = marks("a")
+        any_world.pods[0].metadata = marks("a")
         any_world.write()
         running.wait(lambda d: any(entry["rule"] == "a" for entry in d.status()["plan"]))
         (entry,) = running.status()["plan"]
@@ -109,17 +100,14 @@ def test_who_is_relabelled_gets_the_full_time_of_a_rule_that_is_new_to_it(any_wo
 
 def test_no_warning_is_announced_for_after_the_kill(any_world: Node) -> None:
     """Point 17: before, in and after its grace period no surface speaks of the warning that would come later."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    hog.metadata = marks("a")
-    over = any_world.start(hog, used=9 * GIB, behaviour="stubborn")
-    any_world.write()
+    over = any_world.single("hog", used=9 * GIB, behaviour="stubborn", metadata=marks("a"))
     late = '[[rule.step]]\nabove = "100%"\nfor = "30s"\ndo = "warn"\n[[rule.step]]'
     kill_first = rule("a", for_s=2).replace('grace = "0s"', 'grace = "2s"').replace("[[rule.step]]", late)
     with run(any_world, write(any_world.root, kill_first)) as running:
         running.wait(lambda d: d.status()["plan"])
         while over.is_alive:
             assert {entry["do"] for entry in running.status()["plan"]} <= {"kill"}
-            assert "warning" not in text(ask(any_world, running, "ns/hog")).lower()
+            assert "warning" not in explained(any_world, running).lower()
             assert "warn in" not in running.get("/")[1].lower()
         running.wait(killed)
-        assert "warning" not in text(ask(any_world, running, "ns/hog")).lower()
+        assert "warning" not in explained(any_world, running).lower()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Daemon, Node, Pod, Tenant, gpu_watchdog
-from tests.rig.volume import mount
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -24,7 +23,6 @@ unit = "share"
 shares = "label:nvidia.com/gpu.replicas"
 """
 OF_THE_TEAM = '[[rule]]\nname = "of the team"\nmatch = { namespace_labels = { team = "ml" } }\n'
-DEFAULT = 'default = "4Gi"\n'
 
 
 def stands(running: Daemon, pod: Pod) -> tuple[str, int | None]:
@@ -74,7 +72,7 @@ def test_labels_that_disappear_make_no_share_the_default(any_world: Node) -> Non
     tenant = any_world.start(pod, used=15 * GIB)
     any_world.write()
     any_world.mark(labels={"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"})
-    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE), SHARED)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, default="4Gi", more=SHARED)
     with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
         assert stands(running, pod) == ("within", (40 * GIB - 512 * MIB) // 2)
         any_world.mark()
@@ -88,14 +86,12 @@ def test_a_card_that_is_lost_across_a_restart_makes_no_declaration_the_default(a
     """Point 6: 60Gi are more than the card that is left, and were promised by the scheduler all the same."""
     pod = any_world.pod("trainer", ("main", "60Gi"))
     tenant = any_world.start(pod, used=30 * GIB)
-    first = any_world.stub.gpus[0]
-    any_world.show(gpus=(first, SECOND))
-    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE))
+    cards = any_world.stub.gpus
+    any_world.show(gpus=(*cards, SECOND))
+    policy = write_policy(any_world.root, KILL_AT_ONCE, default="4Gi")
     with run(any_world, policy) as running:
         assert stands(running, pod) == ("within", 60 * GIB)
-    lost = replace(any_world.stub, returns=(LOST,)) if counted else replace(any_world.stub, gpus=(first,))
-    any_world.stub = lost
-    any_world.write()
+    any_world.show(**({"returns": (LOST,)} if counted else {"gpus": cards}))
     with run(any_world, policy) as running:
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
@@ -137,7 +133,7 @@ def test_an_annotation_is_not_judged_by_the_cards_that_are_left(any_world: Node,
         labels={"nvidia.com/gpu.count": "2"} if how == "label" else {},
         capacity={"nvidia.com/gpu": "2"} if how == "capacity" else {},
     )
-    policy = with_default(write_policy(any_world.root, KILL_AT_ONCE), NOTED)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, default="4Gi", more=NOTED)
     with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
         running.wait_passes(2)
         assert nobody_was_hit(tenant)
@@ -147,9 +143,7 @@ def test_an_annotation_is_not_judged_by_the_cards_that_are_left(any_world: Node,
 def test_a_later_rule_kills_nobody_while_labels_are_not_known(any_world: Node) -> None:
     """Until the namespaces are known their pods are left alone, which is a gap; then the rule that applies acts."""
     tenant = any_world.single("hog", used=9 * GIB)
-    policy = write_policy(any_world.root, KILL_AT_ONCE)
-    text = policy.read_text(encoding="utf-8").replace("[[rule]]", f"{OF_THE_TEAM}[[rule]]", 1)
-    mount(policy, text)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, first=OF_THE_TEAM)
     namespaces = any_world.root / "namespaces.json"
     with run(any_world, policy, more=("--namespaces", namespaces)) as running:
         running.wait_passes(3)
@@ -167,30 +161,26 @@ def test_one_pod_does_not_blind_the_view_of_all(any_world: Node) -> None:
     """Whatever a tenant writes, `top`, `explain`, `scan`, the page, the metrics and the history show everybody."""
     greedy = any_world.pod("greedy", ("main", None))
     greedy.containers[0].resources = {"nvidia.com/gpu": str(2**63 - 1)}
-    huge = any_world.pod("huge", ("main", str(2**63 - 1)))
-    noted = any_world.pod("noted", ("main", None), metadata={"annotations": {"vram": "1e30"}})
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    tenants = [any_world.start(pod, used=2 * GIB) for pod in (greedy, huge, noted, hog)]
+    any_world.pod("huge", ("main", str(2**63 - 1)))
+    any_world.pod("noted", ("main", None), metadata={"annotations": {"vram": "1e30"}})
+    any_world.pod("hog", ("main", "1Gi"))
+    tenants = [any_world.start(pod, used=2 * GIB) for pod in any_world.pods]
     # With a card out of sight nothing is implausible.
     any_world.show(gpus=(*any_world.stub.gpus, SECOND))
-    any_world.stub = replace(any_world.stub, returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
-    policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe")
-    policy = with_default(policy, NOTED)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe", default="4Gi", more=NOTED)
     with run(any_world, policy) as running:
         running.wait_passes(1)
-        any_world.write()
+        any_world.show(returns=(StubReturn(call="*", code=15, gpu=SECOND.uuid),))
         running.wait(lambda d: not d.status()["gpus"][1]["up"])
         running.wait_passes(2)
-        url = ("--url", f"http://127.0.0.1:{running.port}")
-        seen = ask(any_world, "top", "--once", *url)
-        assert all(f"ns/{pod.name}" in seen for pod in (greedy, huge, noted, hog))
-        for pod in (greedy, huge, noted, hog):
-            assert f"ns/{pod.name}" in ask(any_world, "explain", f"ns/{pod.name}", *url)
+        top, page = ask(any_world, "top", "--once", "--url", running.url), running.get("/")[1]
+        for pod in any_world.pods:
+            title = f"ns/{pod.name}"
+            assert (title in top, pod.name in page) == (True, True)
+            assert title in ask(any_world, "explain", title, "--url", running.url)
             assert stands(running, pod)[0] in ("within", "unknown", "over")
         assert "ns/hog" in ask(any_world, "history", "--journal", any_world.journal)
-        assert all(pod.name in running.get("/")[1] for pod in (greedy, huge, noted, hog))
-        declared = running.metric("account_memory_declared_bytes", pod="huge")
-        assert declared == pytest.approx(2**63)
+        assert running.metric("account_memory_declared_bytes", pod="huge") == pytest.approx(2**63)
         scan = ask(any_world, "scan", "--json", "--policy", policy, "--pods", any_world.pods_file)
         accounts = {each["pod"]: each for each in json.loads(scan)["accounts"]}
         assert accounts["huge"]["declared"] == 2**63 - 1
@@ -202,13 +192,3 @@ def ask(world: Node, *arguments: str | Path) -> str:
     done = gpu_watchdog(*arguments, stub=world.stub_file)
     assert done.returncode == 0, (arguments, done.stderr)
     return done.stdout
-
-
-def with_default(policy: Path, declarations: str = "") -> Path:
-    """The policy with a default of 4Gi, and more declarations."""
-    text = policy.read_text(encoding="utf-8")
-    text = text.replace('account = "pod"\n', f'account = "pod"\n{DEFAULT}').replace(
-        "[allowance]\n", f"{declarations}[allowance]\n", 1
-    )
-    policy.write_text(text, encoding="utf-8")
-    return policy

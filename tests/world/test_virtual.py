@@ -5,26 +5,23 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pynvml
 import pytest
 
 from tests.ports import free_port
-from tests.rig import Node
-from tests.rig.command import COMMAND, daemon
+from tests.rig import Node, gpu_watchdog
+from tests.rig.command import daemon
 from tests.rig.node import GPU
-from tests.stub import GIB, LISTS, StubProcess, StubReturn, environment
+from tests.stub import GIB, LISTS, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 
 pytestmark = pytest.mark.node
 
 BRAKES: Final = '\n[brakes]\nnode = "10 per 10m"\n'
 # The release of the kernel as WSL has it, in a mount namespace of its own.
-WSL: Final = (
-    *("unshare", "--mount", "sh", "-c"),
-    'mount --bind "$0" /proc/sys/kernel/osrelease && exec "$@"',
-)
+WSL: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/osrelease && exec "$@"')
 RELEASE: Final = "5.15.167.4-microsoft-standard-WSL2"
 
 
@@ -39,19 +36,16 @@ class Machine:
 
 
 def _without_lists(world: Node, _: int) -> None:
-    returns = tuple(StubReturn(call=call, code=pynvml.NVML_ERROR_NOT_SUPPORTED) for call in LISTS)
-    world.stub = replace(world.stub, returns=returns)
+    world.show(returns=tuple(StubReturn(call=call, code=pynvml.NVML_ERROR_NOT_SUPPORTED) for call in LISTS))
 
 
-def _vgpu(world: Node, _: int) -> None:
+def _vgpu(world: Node, _: int, **shown: Any) -> None:
     mode = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
-    world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], virtualization=mode),))
+    world.show(gpus=(replace(world.stub.gpus[0], virtualization=mode, **shown),))
 
 
 def _silent(world: Node, pid: int) -> None:
-    _vgpu(world, pid)
-    listed = (StubProcess(pid=pid, used=None),)
-    world.stub = replace(world.stub, gpus=(replace(world.stub.gpus[0], processes=listed),))
+    _vgpu(world, pid, processes=(StubProcess(pid=pid, used=None),))
 
 
 MACHINES: Final = {
@@ -76,10 +70,7 @@ class Play:
         return (*WSL, str(self.world.root / "osrelease")) if self.machine.is_wsl else ()
 
     def ask(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a command there to its end."""
-        asked = [*self.prefix, str(COMMAND), *map(str, words)]
-        around = environment(self.world.stub_file)
-        return subprocess.run(asked, env=around, capture_output=True, text=True, timeout=60, check=False)
+        return gpu_watchdog(*words, stub=self.world.stub_file, prefix=self.prefix)
 
     @property
     def options(self) -> tuple[str | Path, ...]:
@@ -95,7 +86,7 @@ def play(request: pytest.FixtureRequest, any_world: Node) -> Play:
     any_world.pod("calm", ("main", "20Gi"))
     any_world.show(gpus=(replace(any_world.stub.gpus[0], used=14 * GIB),))
     machine.shows(any_world, hog.pid)
-    any_world.stub.write(any_world.stub_file)
+    any_world.stub.write(any_world.stub_file)  # as it is: `Node.write` lists a tenant by what it uses
     (any_world.root / "osrelease").write_text(f"{RELEASE}\n", encoding="ascii")
     any_world.journal.parent.mkdir()
     return Play(world=any_world, machine=machine, policy=write_policy(any_world.root, KILL_AT_ONCE, more=BRAKES))
