@@ -42,8 +42,7 @@ def opened(number: int = 4) -> tuple[Town, list[Pod]]:
 def test_it_opens_at_the_share_of_enough_owners(over: int, within: int, opens: bool) -> None:
     """Point 30: it opens by the share of distinct owners due, if there are at least `of_at_least` owners."""
     place, pods = town(), crowd(over + within)
-    used = {each.uid: OK for each in pods[over:]}
-    assert len(place.live(0, pods, used)) == (0 if opens else over)
+    assert len(place.live(0, pods, {each.uid: OK for each in pods[over:]})) == (0 if opens else over)
     assert (place.ledger.brakes.opened is not None) is opens
 
 

@@ -109,8 +109,7 @@ def test_an_amount_per_gpu_holds_on_each_that_is_used_up_to_the_number_asked_for
     """Point 3: each GPU has an account; with `nvidia.com/gpu: n` the others than the n used most are allowed 0."""
     found = accounts(tenant, under(HAMI), *uses)
     assert [(each.account.gpu, each.declared) for each in found] == [*zip(("GPU-0", "GPU-1"), declared, strict=True)]
-    unknown = [each.verdict is Verdict.UNKNOWN for each in found]
-    assert unknown == [each is None for each in declared]
+    assert [each.verdict is Verdict.UNKNOWN for each in found] == [each is None for each in declared]
 
 
 @pytest.mark.parametrize(("tenant", "size"), [(ONE_CARD, 8), (asking({"nvidia.com/gpu": "1"}), 80)])
@@ -122,8 +121,7 @@ def test_use_of_unknown_size_on_the_only_card_moves_no_amount(tenant: Pod, size:
 def test_a_pod_with_a_total_and_a_per_gpu_declaration_is_misdeclared() -> None:
     """Point 3: a total and an amount per GPU can't be added, so such a pod is left alone."""
     mixed = pod("a", container("m", "1Gi"), container("n", resources={HAMI.key: "1024"}))
-    found = accounts(mixed, under(VERIFF, HAMI), 70 * Gi)
-    assert {each.verdict for each in found} == {Verdict.MISDECLARED}
+    assert {each.verdict for each in accounts(mixed, under(VERIFF, HAMI), 70 * Gi)} == {Verdict.MISDECLARED}
 
 
 @pytest.mark.parametrize(
@@ -193,9 +191,8 @@ def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(per: str, wri
 
 def test_the_size_of_a_card_is_total_minus_reserved() -> None:
     """Point 5: what tenants can share of a card is its total without what the driver reserves."""
-    card = gpu(0, 80 * Gi, reserved=Gi)
-    assert card.size == 79 * Gi
-    assert only(noted(vram="79.5Gi"), under(NOTE), cards=(card,)).verdict is Verdict.MISDECLARED
+    cards = (gpu(0, 80 * Gi, reserved=Gi),)
+    assert only(noted(vram="79.5Gi"), under(NOTE), cards=cards).verdict is Verdict.MISDECLARED
 
 
 @pytest.mark.parametrize(

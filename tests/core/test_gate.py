@@ -415,8 +415,7 @@ def test_what_withholds_every_kill_and_eviction(who: Pod, given: Inputs, ledger:
         enforcing = [e for e in plan.entries if e.do.enforces]
         assert [(e.withheld_by, e.releases_in_s, e.is_new) for e in enforcing] == [(brake, None, True)]
         assert planned(snapshot([use(5, Gi)]), [who], policy(rule(*ends)), ledger, given).entries == ()
-        warned = [e.do for e in plan.taken]
-        assert warned == ([] if given.pods_stale or ledger.accounts else [Do.WARN])
+        assert [e.do for e in plan.taken] == ([] if given.pods_stale or ledger.accounts else [Do.WARN])
 
 
 def test_a_withholding_is_news_once_per_incident_and_brake() -> None:

@@ -136,8 +136,7 @@ def test_the_next_change_is_what_a_check_of_every_minute_finds(moment: tuple[str
 def test_a_moment_in_words() -> None:
     """The time until which a rule observes is written as people in its zone write it."""
     working = read("Mon-Fri 08:00-18:00 Europe/Berlin")
-    outside = unix("2027-03-27T12:00")
-    assert working.describe(working.next_change_s(outside)) == "Mon 08:00 Europe/Berlin"
+    assert working.describe(working.next_change_s(unix("2027-03-27T12:00"))) == "Mon 08:00 Europe/Berlin"
     assert working.describe(unix("2027-03-28T00:59")) == "Sun 01:59 Europe/Berlin"
     assert working.describe(unix("2027-03-28T01:00")) == "Sun 03:00 Europe/Berlin"
     assert read("Mon 00:00-24:00 UTC").describe(-60.0) == "Wed 23:59 UTC"

@@ -305,8 +305,7 @@ def test_a_process_in_a_container_that_the_list_lacks_ends_no_stretch(used: int 
 @each_dark
 def test_an_incomplete_reading_does_not_show_that_an_account_was_not_above(dark: Snapshot) -> None:
     """The reaction time would be too short if it were counted from a reading that hid something."""
-    ledger = planned(dark, [pod("a")], policy(), Ledger()).ledger
-    assert ledger.last_cycle is None
+    assert planned(dark, [pod("a")], policy(), Ledger()).ledger.last_cycle is None
 
 
 def tiers(a: Step, b: Step, **b_more: object) -> Policy:
@@ -385,8 +384,7 @@ def test_accounts_of_another_kind_end_with_their_usage_and_with_their_pod() -> N
         story.see(9, Gi if recovered else None)
         story.tier = "a"
         assert [entry.due_in_s for entry in story.see(10, 5 * Gi).entries] == [10 if recovered else 1]
-    gone = decide((), story.ledger, at(11), inputs(story.under))
-    assert gone.ledger.accounts == {}
+    assert decide((), story.ledger, at(11), inputs(story.under)).ledger.accounts == {}
 
 
 def test_what_is_remembered_of_an_account_is_bounded_by_the_policy() -> None:

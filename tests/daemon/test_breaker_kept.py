@@ -43,5 +43,4 @@ def test_one_that_has_really_opened_is_no_trial_because_enforcement_is_off_for_a
     world = _crowd()
     world.look(0)
     world.look(1, enforcing=False)
-    opened = world.cycle.ledger.reset().brakes.opened
-    assert (opened is not None, world.record.lines) == (True, TURNS[:1])
+    assert (world.cycle.ledger.reset().brakes.opened is not None, world.record.lines) == (True, TURNS[:1])

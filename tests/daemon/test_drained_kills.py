@@ -276,8 +276,7 @@ def test_an_answer_may_take_as_long_as_the_policy_lets_it(timeout_s: float, expe
     seen = snapshot([use(1, 9 * Gi, mps=True)], [process(1, "a/main")])
     attribution = attribute(seen, [pod("a")])
     clients_of = clients_seen((), attribution, seen, under, seen.at)
-    entry = due(step(), ProcessKey(pid=1, start_ticks=10))
-    assert clients_of(entry).give_up_after_s == expected_s
+    assert clients_of(due(step(), ProcessKey(pid=1, start_ticks=10))).give_up_after_s == expected_s
 
 
 @pytest.mark.parametrize(("is_led", "beside"), [(True, True), (True, False), (False, True)])

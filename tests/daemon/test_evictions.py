@@ -103,8 +103,7 @@ def test_the_reaction_is_measured_to_the_acceptance() -> None:
     world = World(used={5: Gi})
     world.look(0)
     world.used = {5: 4 * Gi}
-    begun_at = world.look(1)
-    assert planned(begun_at).pending_eviction is not None
+    assert planned(world.look(1)).pending_eviction is not None
     world.second = 1.5
     world.answer(EvictionAnswer.ACCEPTED)
     world.look(2)

@@ -178,8 +178,7 @@ def test_a_harsher_step_that_a_brake_holds_does_not_hold_up_the_eviction() -> No
     brakes = Brakes(owner=Window(count=1, per_s=600.0))
     world = blocked(World(policy=replace(LADDER, brakes=brakes), used={5: int(1.5 * Gi)}))
     world.used = {5: 4 * Gi}
-    finish = world.look(5)
-    assert planned(finish, "kill").withheld_by is Brake.OWNER
+    assert planned(world.look(5), "kill").withheld_by is Brake.OWNER
     assert len(world.tries) == 2
 
 

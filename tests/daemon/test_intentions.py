@@ -7,24 +7,16 @@ import pytest
 
 from tests.daemon.eviction_rig import World, planned
 from tests.daemon.rig import Group, MemoryRecord
-from tests.worlds import Gi, at, container, pod, policy, process, rule, step
+from tests.worlds import Gi, at, policy, process, rule, step
 from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
 from watchdog.core.plan import Result
-
-KILL_AT_ONCE = step("100%", 0, "kill", grace_s=60.0)
 
 
 def world(group: Group, record: MemoryRecord | None = None) -> World:
     """A pod that is due for a kill."""
     key = group.key(group.start())
-    return World(
-        record=record or MemoryRecord(),
-        policy=policy(rule(KILL_AT_ONCE)),
-        pods=(pod("a", container(declared="1Gi")),),
-        used={key.pid: 4 * Gi},
-        processes=(process(key.pid, "a/main", key=key),),
-        group=group,
-    )
+    processes, under = (process(key.pid, "a/main", key=key),), policy(rule(step(grace_s=60.0)))
+    return World(under, used={key.pid: 4 * Gi}, processes=processes, record=record or MemoryRecord(), group=group)
 
 
 def late(made: World, second: float) -> Future[int]:

@@ -15,8 +15,7 @@ RESET_S = 10.0  # after this long without a reading no stretch lasts
 
 def _open(used: int = 4 * Gi, *, stalled: bool = False) -> PendingCycle:
     """A cycle that began at second 0; `stalled`: the disk does not take what it intends."""
-    world = World(record=MemoryRecord(stalled=stalled), used={5: used})
-    return PendingCycle(opened=world.open(0), since=at(0))
+    return PendingCycle(opened=World(record=MemoryRecord(stalled=stalled), used={5: used}).open(0), since=at(0))
 
 
 def _look(took_s: float) -> TimedReading:

@@ -287,8 +287,7 @@ def test_a_reading_that_is_wanted_ends_the_rest(world: NvmlWorld, sampler: Sampl
     assert due_s - rest.last.boottime_s == pytest.approx(1.0, abs=0.06)
     assert sampler.end_rest(now) is None
     later = replace(now, boottime_s=due_s)
-    ticks = sampler.end_rest(later)
-    assert ticks is not None
+    assert sampler.end_rest(later) is not None
     assert not sampler.is_resting
 
 

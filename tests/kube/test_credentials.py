@@ -47,8 +47,7 @@ def test_the_validity_of_a_certificate(begin: str, end: str) -> None:
     pair = faulty.authority().client("someone", "a-group", not_before=first, not_after=last)
     expected = Validity(begins_s=first.timestamp(), ends_s=last.timestamp())
     assert validity_of(pair.certificate.read_bytes()) == expected
-    der = openssl("x509", "-in", str(pair.certificate), "-outform", "DER")
-    assert validity_of(der) == expected
+    assert validity_of(openssl("x509", "-in", str(pair.certificate), "-outform", "DER")) == expected
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))

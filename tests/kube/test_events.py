@@ -121,8 +121,7 @@ def test_the_memory_of_series_is_bounded() -> None:
 def test_one_pod_has_25_events_then_one_in_five_minutes() -> None:
     """What client-go allows one source about one object; others are not affected, and the memory is bounded."""
     limits = ObjectRateLimits()
-    admitted = [limits.admit("u1", 100.0 + second) for second in range(300)]
-    assert admitted.count(True) == OBJECT_BURST == 25
+    assert [limits.admit("u1", 100.0 + second) for second in range(300)].count(True) == OBJECT_BURST == 25
     assert limits.admit("u2", 400.0)
     assert [limits.admit("u1", 100.0 + at_s) for at_s in (301, 302, 601, 602)] == [True, False, True, False]
     few = ObjectRateLimits(most=100)

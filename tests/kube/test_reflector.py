@@ -121,8 +121,7 @@ def test_401_is_tried_once_with_new_credentials() -> None:
     """A rotated token costs no pause; refused again it does, and the problem is reported."""
     found = watching()
     assert found.refused(answer(401, "Unauthorized"), WHAT).problem is None
-    again = found.refused(answer(401, "Unauthorized"), WHAT)
-    assert "401" in str(again.problem)
+    assert "401" in str(found.refused(answer(401, "Unauthorized"), WHAT).problem)
     for lasted_s, why in ((None, None), (100, Problem("it broke"))):
         end(found, lasted_s, why=why)
         assert found.refused(answer(401), WHAT).problem is None

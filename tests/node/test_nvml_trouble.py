@@ -66,9 +66,8 @@ def test_an_unknown_error_of_one_call_makes_a_gpu_down(world: NvmlWorld) -> None
 
 def test_a_card_that_vanishes_before_it_was_ever_listed_hides_nobody(world: NvmlWorld) -> None:
     """Nothing runs on a card that is not there."""
-    world.show(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
-    driver = world.driver()
-    assert set(driver.read().unseen) == {"GPU-a"}
+    failing = world.read(card("a"), card("b"), returns=(StubReturn(call=COMPUTE, code=10, gpu="GPU-a"),))
+    assert set(failing.unseen) == {"GPU-a"}
     reading = world.read(card("b"))
     assert (row(reading, "GPU-a").up, reading.unseen) == (False, frozenset())
 

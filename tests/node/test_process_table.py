@@ -193,8 +193,7 @@ def test_no_descriptor_left() -> None:
             ended, _ = table.update(pids)
             print(sorted({pids.index(pid) for pid, seen in ended.items() if seen.place.kind == "gone"}))
     """
-    lines = run_python(code).splitlines()
-    assert lines == ["40 True True", "[('descriptors', ' 5 more', True)]", "[0, 39]"]
+    assert run_python(code).splitlines() == ["40 True True", "[('descriptors', ' 5 more', True)]", "[0, 39]"]
 
 
 RECYCLED = """

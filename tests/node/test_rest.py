@@ -103,8 +103,7 @@ def test_the_thread_reads_by_itself_until_something_changes(world: NvmlWorld, th
     wait_until(lambda: count(rest) >= 4)
     assert (thread.is_resting, is_readable(thread, 0.0)) == (True, False)
     world.show(card("a", ghost(1, 2 * GIB)))
-    reading = wait(thread)
-    assert uses(reading, "GPU-a") == {1: 2 * GIB}
+    assert uses(wait(thread), "GPU-a") == {1: 2 * GIB}
     assert (thread.is_resting, thread.busy) == (False, False)
     assert thread.asked is not None
     assert thread.asked.boottime_s > rest.last.boottime_s
