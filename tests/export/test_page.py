@@ -28,15 +28,11 @@ def test_the_account_that_is_over_has_its_next_step_and_its_remedy() -> None:
     report = climbing(9)
     (progress,) = by_urgency(status_of(report))
     (step,) = progress.steps
-    assert (
-        read(report)
-        .text("urgent")
-        .startswith(
-            f"Over limit: what happens next a/trainer {step.short.capitalize()} "
-            "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
-            f"{step.detail} Its owner can {progress.account.advice}."
-        )
-    )
+    assert (shown := read(report).text("urgent")).startswith(
+        f"Over limit: what happens next a/trainer {step.short.capitalize()} "
+        "12.4Gi used, 10.2Gi allowed (8Gi declared by veriff.com/gpu-memory), 2.2Gi over the limit for 9s. "
+        f"{step.detail} Its owner can {progress.account.advice}."
+    ), shown
 
 
 def test_steps_are_in_the_order_in_which_they_come() -> None:
@@ -208,13 +204,8 @@ def test_mig_instances_and_maintenance() -> None:
 
 def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     """What is over, what is not known, and then by the share of what may be used; who declares nothing comes last."""
-    pods = (
-        pod("low", container("main", "8Gi", of="low")),
-        pod("high", container("main", "8Gi", of="high")),
-        pod("over", container("main", "1Gi", of="over")),
-        pod("none"),
-        pod("odd", container("main", "8Gi", of="odd")),
-    )
+    declared = {"low": "8Gi", "high": "8Gi", "over": "1Gi", "none": None, "odd": "8Gi"}
+    pods = tuple(pod(uid, container("main", amount, of=uid)) for uid, amount in declared.items())
     ids = {1: ("low", 2 * Gi), 2: ("high", 7 * Gi), 3: ("over", 3 * Gi), 5: ("none", Gi), 6: ("odd", None)}
     seen = snapshot(
         [use(pid, used) for pid, (_, used) in ids.items()],
@@ -260,22 +251,17 @@ def test_every_reason_is_described(reason: Reason) -> None:
 
 def test_gaps_with_one_remedy_are_together() -> None:
     """A driver that fails gives a gap for each call: what to do is said once, and GPUs go by their short names."""
-    gaps = tuple(
-        Gap(
-            reason=GapReason.GPU_ERROR,
-            what=f"GPU-{n} memory",
-            problem=Problem(f"call {n} failed", "look for NVRM"),
-            gpu=f"GPU-{n}",
-        )
-        for n in range(2)
+    first = Gap(
+        reason=GapReason.GPU_ERROR, what="GPU-0 memory", problem=Problem("call 0 failed", "look for NVRM"), gpu="GPU-0"
     )
+    second = replace(first, what="GPU-1 memory", problem=Problem("call 1 failed", "look for NVRM"), gpu="GPU-1")
     other = Gap(reason=GapReason.PODS, what="pod list", problem=Problem("no way there", "see the network"))
-    report = quiet(snapshot=trainer_node(4.0, gaps=gaps), pods=PodList(synced=at(0), gaps=(other,)))
+    report = quiet(snapshot=trainer_node(4.0, gaps=(first, second)), pods=PodList(synced=at(0), gaps=(other,)))
     assert read(report).text("gaps") == (
         "Data gaps GPU 0 memory: call 0 failed GPU 1 memory: call 1 failed What to do: look for NVRM. "
         "pod list: no way there What to do: see the network."
     )
-    many = tuple(replace(gaps[0], what=f"process {n}", problem=Problem(f"x{n}", "same")) for n in range(50))
+    many = tuple(replace(first, what=f"process {n}", problem=Problem(f"x{n}", "same")) for n in range(50))
     assert "And 46 more like these." in read(quiet(snapshot=trainer_node(4.0, gaps=many))).text("gaps")
     assert read(quiet()).text("gaps") == "Data gaps None."
 
@@ -289,9 +275,7 @@ def test_the_health_says_what_is_wrong() -> None:
     )  # fmt: skip
     shown = read(quiet(), health=health).text("health")
     for item in (
-        "Ready the pod list is old",
-        "Journal no space left",
-        "API server node n1: no right",
+        *("Ready the pod list is old", "Journal no space left", "API server node n1: no right"),
         f"Policy the file on disk is not in effect: {unsettled}",
         "Version 0.1.0 Up since 07:00:00 UTC (1h)",
     ):

@@ -175,9 +175,8 @@ def test_a_pod_without_a_rule_or_a_limit_has_nulls() -> None:
 
 def test_where_nothing_is_declared_the_ladder_has_no_thresholds() -> None:
     """The steps of the rule are listed also where no threshold can be worked out: it is unknown, not 0."""
-    (account,) = status_document(Story(pods=(trainer(containers=(container(of="u1"),)),)).see(trainer_node()))[
-        "accounts"
-    ]
+    nothing = trainer(containers=(container(of="u1"),))
+    (account,) = status_document(Story(pods=(nothing,)).see(trainer_node()))["accounts"]
     found = [(step["threshold_bytes"], step["state"], step["since"]) for step in account["ladder"]]
     assert found == [(None, "unknown", None)] * 3
 
@@ -219,17 +218,11 @@ def test_an_action_in_progress_is_in_the_status() -> None:
     """While a kill waits for its memory the account says which step it was and what it hit."""
     under_way = UnderWay(step=KILL.signature, victim="main", until_s=at(20).boottime_s + 40)
     (account,) = status_document(acting(climbing(31), under_way))["accounts"]
-    known = {
-        "step": 1,
-        "do": "kill",
-        "container": "main",
-        "grace_s": 10,
-        "begun_at": "2027-01-15T08:00:20.000Z",
-        "sigkill_at": "2027-01-15T08:00:30.000Z",
-    }
+    moments = {"begun_at": "2027-01-15T08:00:20.000Z", "sigkill_at": "2027-01-15T08:00:30.000Z"}
+    known = {"step": 1, "do": "kill", "container": "main", "grace_s": 10, **moments}
     assert account["under_way"] == {**known, "signals": [], "ended": False}
     # What ended on SIGTERM gets no SIGKILL, so none is announced.
-    for sent, sigkill_at in ((("SIGTERM",), None), (("SIGTERM", "SIGKILL"), known["sigkill_at"])):
+    for sent, sigkill_at in ((("SIGTERM",), None), (("SIGTERM", "SIGKILL"), moments["sigkill_at"])):
         ended = replace(under_way, sent=sent, ended=True)
         (account,) = status_document(acting(climbing(31), ended))["accounts"]
         assert account["under_way"] == {**known, "sigkill_at": sigkill_at, "signals": [*sent], "ended": True}
@@ -269,9 +262,8 @@ def test_a_plan_on_an_old_list_says_that_no_time_counts() -> None:
     waiting = [entry["sentence"] for entry in status_document(report)["plan"] if entry["due_in_s"] > 0]
     assert waiting
     assert all(sentence.endswith(ends) for sentence in waiting)
-    assert not [
-        each for each in status_document(Story().see(trainer_node()))["plan"] if each["sentence"].endswith(ends)
-    ]
+    fresh = status_document(Story().see(trainer_node()))["plan"]
+    assert not [each for each in fresh if each["sentence"].endswith(ends)]
 
 
 def test_maintenance_has_its_reason() -> None:
