@@ -162,13 +162,4 @@ def new_account(control_plane: ControlPlane, namespace: str) -> Iterator[NewAcco
         yield make
 
 
-__all__ = [
-    "Account",
-    "NewAccount",
-    "account",
-    "lacking",
-    "new_account",
-    "roles",
-    "wait_until",
-    "with_rights",
-]
+__all__ = ["Account", "NewAccount", "account", "lacking", "new_account", "roles", "wait_until", "with_rights"]

@@ -93,12 +93,7 @@ class ControlPlane:
         return self._users[user].token
 
     def kubeconfig(
-        self,
-        *,
-        token: str | None = None,
-        server: str | None = None,
-        ca: Path | None = None,
-        client: Pair | None = None,
+        self, *, token: str | None = None, server: str | None = None, ca: Path | None = None, client: Pair | None = None
     ) -> Path:
         """A new kubeconfig file; without `server` and `ca` for the API server itself."""
         path = self.folder / f"kubeconfig-{next(self._numbers)}"

@@ -52,12 +52,7 @@ class Installed(Endpoints):
     """A release of the chart: `install` and `uninstall` are what an operator does, the rest reads the result."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        folder: Path,
-        *,
-        account: str = "gpu-watchdog",
-        more: Mapping[str, Any] | None = None,
+        self, cluster: Cluster, folder: Path, *, account: str = "gpu-watchdog", more: Mapping[str, Any] | None = None
     ) -> None:
         """`folder` gets the values, the policy and what is the node's; `more` are values beside those it needs."""
         self.cluster = cluster

@@ -47,8 +47,7 @@ _EXPECTED: Final = {
     "gpu-operator": Expected(runtime="nvidia", selector=_PRESENT),
     # No class and no handler; the annotation in their place.
     "gpu-operator-nri": Expected(
-        selector=_PRESENT,
-        annotations={"nvidia.cdi.k8s.io/container.watchdog": "management.nvidia.com/gpu=all"},
+        selector=_PRESENT, annotations={"nvidia.cdi.k8s.io/container.watchdog": "management.nvidia.com/gpu=all"}
     ),
     "k3s": Expected(runtime="nvidia", selector=_PRESENT),  # the class comes with k3s
     "kind": Expected(runtime="nvidia", selector=_PRESENT),  # nvkind makes the runtime and the class

@@ -11,16 +11,7 @@ from tools.release.store import Store
 
 # The Kubernetes client's asynchronous half alone needs these.
 LEFT_OUT: Final = frozenset(
-    (
-        "aiohttp",
-        "aiohttp-retry",
-        "aiohappyeyeballs",
-        "aiosignal",
-        "frozenlist",
-        "multidict",
-        "propcache",
-        "yarl",
-    )
+    ("aiohttp", "aiohttp-retry", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "propcache", "yarl")
 )
 
 

@@ -44,11 +44,7 @@ def operator_job(monitor: Config) -> Config:
         {"source_labels": ["job"], "target_label": "__tmp_prometheus_job_name"},
         {"source_labels": ["__meta_kubernetes_pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"},
         *(_selects(label, value) for label, value in sorted(spec["selector"]["matchLabels"].items())),
-        {
-            "action": "keep",
-            "source_labels": ["__meta_kubernetes_pod_container_port_name"],
-            "regex": endpoint["port"],
-        },
+        {"action": "keep", "source_labels": ["__meta_kubernetes_pod_container_port_name"], "regex": endpoint["port"]},
         {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
         {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
         {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},

@@ -188,11 +188,7 @@ def test_actions_are_marked_at_their_times(world: SharedNode, viewer: Viewer, na
 def test_the_other_marks_have_data(viewer: Viewer, world: SharedNode) -> None:
     """Starts and new policies are before the range here: their queries give times that lie there."""
     early = Viewer(
-        prometheus=viewer.prometheus,
-        document=DOCUMENT,
-        start=world.start - 120,
-        end=world.end,
-        interval_s=INTERVAL_S,
+        prometheus=viewer.prometheus, document=DOCUMENT, start=world.start - 120, end=world.end, interval_s=INTERVAL_S
     )
     for name in ("Starts of the watchdog", "New policies"):
         assert sorted(each.text for each in early.marks(MARKS[name])) == ["n1", "n2"], name
