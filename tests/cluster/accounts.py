@@ -1,12 +1,11 @@
 """Service accounts with exactly the rights that a policy needs, as `gpu-watchdog rights` prints them."""
 
-import contextlib
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -40,7 +39,7 @@ class Account:
         return self.plane.kubeconfig(token=self.token, server=by.url if by is not None else None, ca=ca)
 
 
-@contextlib.contextmanager
+@contextmanager
 def account(plane: ControlPlane, manifests: str, identity: ServiceAccount, node: str | None) -> Iterator[Account]:
     """Make an account with what these manifests give it, in a namespace that is there; all of it goes at the end.
 
@@ -143,23 +142,15 @@ def _wait_for_admission(made: Account, documents: Iterable[Object], node: str | 
         wait_until(lambda: plane.api.call("POST", path, body, token=made.token).status == 403, "evictions are guarded")
 
 
-class NewAccount(Protocol):
-    """Makes accounts that go with the test, in its namespace."""
-
-    def __call__(self, policy: Policy, node: str | None = None, *, without: Collection[Piece] = ()) -> Account:
-        """An account with the rights of that policy and no others, of a pod on this node."""
+NewAccount = Callable[..., Account]
 
 
 @pytest.fixture
 def new_account(control_plane: ControlPlane, namespace: str) -> Iterator[NewAccount]:
-    """Gives accounts with the rights of a policy and no others."""
+    """Gives accounts as `with_rights` makes them, in the test's namespace; they go with the test."""
     with ExitStack() as stack:
 
-        def make(policy: Policy, node: str | None = None, *, without: Collection[Piece] = ()) -> Account:
-            made = with_rights(control_plane, policy, node, namespace=namespace, without=without)
-            return stack.enter_context(made)
+        def make(policy: Policy, node: str | None = None, **more: Any) -> Account:
+            return stack.enter_context(with_rights(control_plane, policy, node, namespace=namespace, **more))
 
         yield make
-
-
-__all__ = ["Account", "NewAccount", "account", "lacking", "new_account", "roles", "wait_until", "with_rights"]

@@ -4,11 +4,12 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from tests.cluster.accounts import Account, wait_until
+from tests.cluster.accounts import Account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.counting import CountingApi
 from tests.cluster.event_rig import events_of, warning
 from tests.cluster.pods import Pods
+from tests.cluster.real_pods import wait_until
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest

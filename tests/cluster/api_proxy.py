@@ -92,12 +92,11 @@ class ApiProxy:
         """Have the server's clock go wrong, in the Date of its answers: ahead by this many seconds, or behind."""
         self._traffic.clock_offset_s = seconds
 
-    def insert(self, line: bytes, *, when: When = everything) -> int:
-        """Send a line (a newline is added) on every such watch that runs now; gives how many those were."""
-        streams = [stream for stream in self.streams if when(stream.seen)]
-        for stream in streams:
-            stream.write(line + b"\n")
-        return len(streams)
+    def insert(self, line: bytes, *, when: When = everything) -> None:
+        """Send a line (a newline is added) on every such watch that runs now."""
+        for stream in self.streams:
+            if when(stream.seen):
+                stream.write(line + b"\n")
 
     def finish_streams(self, *, when: When = everything) -> None:
         """End such watches properly, as the API server does when their time is up."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.cluster.api import Api, Object
-from tests.cluster.audit import POLICY, AuditLog, Request
+from tests.cluster.audit import POLICY, AuditLog
 from tests.cluster.certificates import Authority, Pair
 from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
 from tests.cluster.network import LOOPBACK, Network
@@ -55,7 +55,7 @@ class ControlPlane:
         )
         self.etcd, self._etcd_api = layout.etcd()
         self.apiserver = layout.apiserver()
-        self.audit = AuditLog(folder / "audit.log")
+        self.requests = AuditLog(folder / "audit.log").requests
         self.admin_kubeconfig = self.kubeconfig(token=self.token(ADMIN))
         self.api = Api(network, self.port, ca=self.ca, token=self.token(ADMIN))
         self.controller_manager = layout.controller_manager(self.admin_kubeconfig) if controllers else None
@@ -152,12 +152,6 @@ class ControlPlane:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         return str(self.api.ask("POST", path, body)["status"]["token"])
-
-    def requests(
-        self, *, user_agent: str | None = None, user: str | None = None, since: float | None = None
-    ) -> tuple[Request, ...]:
-        """What the API server was asked, oldest first; `user_agent` is a part of it, `since` UNIX seconds."""
-        return self.audit.requests(user_agent=user_agent, user=user, since=since)
 
     def stop_apiserver(self, *, hard: bool = False) -> None:
         """End the API server; `hard` is kill -9, which closes no connection properly."""

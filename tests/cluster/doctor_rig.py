@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.cluster.card import GPU
+from tests.cluster.credentials import in_a_pod
 from tests.cluster.pods import Pods
 from tests.ports import free_port
 from tests.rig.command import COMMAND
@@ -101,21 +102,10 @@ class Clinic:
 
         The policy's folder is a mount there, as the ConfigMap is.
         """
-        place = "/run/secrets/kubernetes.io"
-        steps = (
-            "mount -t tmpfs tmpfs /run",
-            f'mkdir -p {place} && cp -r "$0" {place}/serviceaccount',
-            'mount --bind "$1" "$1" && shift',
-            'exec "$@"',
-        )
-        shell = ("sh", "-c", " && ".join(steps), str(account), str(self.policy.parent))
+        mounted = ("sh", "-c", 'mount --bind "$0" "$0" && exec "$@"', str(self.policy.parent))
         server = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
-        return self.ask(
-            None,
-            prefix=("unshare", "--mount", "--propagation", "private", *shell),
-            # As the chart has it, by the downward API: fieldRef: metadata.uid.
-            more={**server, "GPU_WATCHDOG_POD_UID": uid},
-        )
+        # As the chart has it, by the downward API: fieldRef: metadata.uid.
+        return self.ask(None, prefix=(*in_a_pod(account), *mounted), more={**server, "GPU_WATCHDOG_POD_UID": uid})
 
 
 @pytest.fixture

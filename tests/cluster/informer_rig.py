@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pytest
 
@@ -126,20 +126,7 @@ class Followed:
         wait_until(lambda: any(one.verb == "watch" and one.open and one.answered_s for one in self._logged()))
 
 
-class Follow(Protocol):
-    """Makes a node with pods of these names and an informer of them, which is not started yet.
-
-    `by` is a proxy in between, `at` one of bytes before that; `config` is a kubeconfig of another account.
-    """
-
-    def __call__(
-        self,
-        *names: str,
-        by: TcpProxy | ApiProxy | None = None,
-        at: TcpProxy | None = None,
-        pace: RequestPace = USUAL,
-        config: Path | None = None,
-    ) -> AbstractContextManager[Followed]: ...
+Follow = Callable[..., AbstractContextManager[Followed]]
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +138,11 @@ def observer(control_plane: ControlPlane) -> Iterator[Account]:
 
 @pytest.fixture
 def follow(control_plane: ControlPlane, pods: Pods, observer: Account) -> Follow:
-    """Makes informers with the rights of an observing policy."""
+    """Makes a node with pods of these names and an informer of them, which is not started yet.
+
+    `by` is a proxy in between, `at` one of bytes before that; `config` is a kubeconfig of another account than one with
+    the rights of an observing policy.
+    """
 
     @contextmanager
     def make(
@@ -193,6 +184,3 @@ def stays(true: Callable[[], bool], seconds: float) -> None:
 def has_threads() -> bool:
     """Whether a thread of an informer is there."""
     return any(thread.name in ("api-pods", "api-node", "api-namespaces") for thread in threading.enumerate())
-
-
-__all__ = ["MATCHES_BY_NAMESPACE", "MOST_IN_12_S", "OBSERVES", "QUICK", "Follow", "follow", "has_threads", "observer"]

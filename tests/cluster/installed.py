@@ -68,23 +68,19 @@ class Installed(Endpoints):
             shutil.copy(each, library)
         self.card = Card(self.driver, cluster.cgroups)
 
-    def ran_helm(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run helm as the admin, to whatever end."""
+    def helm(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run helm as the admin. Raises CalledProcessError, with stderr as a note, unless it may fail."""
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "HOME": str(self.folder),
             "KUBECONFIG": str(self.cluster.control_plane.admin_kubeconfig),
         }
-        return self.cluster.run([helm(), *arguments], env=environment, timeout=400)
-
-    def helm(self, *arguments: str) -> str:
-        """Run helm as the admin; what it printed. Raises CalledProcessError, with stderr as a note."""
-        ended = self.ran_helm(*arguments)
-        if ended.returncode:
+        ended = self.cluster.run([helm(), *arguments], env=environment, timeout=400)
+        if check and ended.returncode:
             error = subprocess.CalledProcessError(ended.returncode, ["helm", *arguments], ended.stdout, ended.stderr)
             error.add_note(f"{ended.stderr}\n{self.why_not()}")
             raise error
-        return ended.stdout
+        return ended
 
     def values(self) -> dict[str, Any]:
         """What this node needs beside the defaults."""
@@ -118,18 +114,18 @@ class Installed(Endpoints):
         self.helm("rollback", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m")
         self.roll_out()
 
-    def uninstall(self, *flags: str) -> None:
-        """Take the release away; its journal stays on the node."""
-        self.helm(*self._uninstallation(), *flags)
+    def uninstall(self, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Take the release away, unless something prevents it; its journal stays on the node."""
+        self._vouch(f"{self.account}-withdraw", yaml.safe_load_all(self.hooks()))
+        return self.helm("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m", check=check)
 
-    def tried_to_uninstall(self) -> subprocess.CompletedProcess[str]:
-        """What `helm uninstall` prints where something prevents it."""
-        return self.ran_helm(*self._uninstallation())
+    def hooks(self) -> str:
+        """The manifests of the release's hooks."""
+        return self.helm("get", "hooks", RELEASE, "--namespace", self.namespace).stdout
 
-    def _uninstallation(self) -> tuple[str, ...]:
-        hooks = yaml.safe_load_all(self.helm("get", "hooks", RELEASE, "--namespace", self.namespace))
-        self._vouch(f"{self.account}-withdraw", hooks)
-        return ("uninstall", RELEASE, "--namespace", self.namespace, "--wait", "--timeout=5m")
+    def is_listed(self) -> bool:
+        """Whether helm knows of any release in its namespace."""
+        return bool(self.helm("list", "--all", "--namespace", self.namespace, "--short").stdout.split())
 
     def remove(self) -> None:
         """Leave the cluster as it was, whatever has become of the release."""
@@ -142,7 +138,7 @@ class Installed(Endpoints):
 
         `helm --wait` is content with maxUnavailable pods that are not, on one node with none at all.
         """
-        made = yaml.safe_load_all(self.helm("get", "manifest", RELEASE, "--namespace", self.namespace))
+        made = yaml.safe_load_all(self.helm("get", "manifest", RELEASE, "--namespace", self.namespace).stdout)
         self._vouch(self.account, made)
         self.kubectl("rollout", "status", "daemonset/gpu-watchdog", "--timeout=240s", limit_s=260)
 

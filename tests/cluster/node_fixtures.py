@@ -33,6 +33,3 @@ def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     name = cluster.new_namespace(request.node.name)
     yield name
     cluster.drop_namespace(name)
-
-
-__all__ = ["cluster", "node_programs", "room"]

@@ -1,9 +1,7 @@
 """What happened to a workload, from the changes of its pods."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.cluster.api import Object
 from tests.cluster.recorder import Change, Recorder
 
 
@@ -38,9 +36,19 @@ def pod_history(recorder: Recorder, namespace: str, app: str) -> PodHistory:
         pods=len({pod["metadata"]["uid"] for pod in seen}),
         at_once=_at_once(changes),
         restarts=restarts,
-        ends={end for status in statuses for end in _ends(status)},
+        ends={
+            (ended["exitCode"], ended["reason"])
+            for status in statuses
+            for state in (status["state"], status.get("lastState", {}))
+            if (ended := state.get("terminated"))
+        },
         waiting={status["state"]["waiting"]["reason"] for status in statuses if "waiting" in status["state"]},
-        disruptions={reason for pod in seen for reason in _disruptions(pod)},
+        disruptions={
+            condition["reason"]
+            for pod in seen
+            for condition in pod["status"].get("conditions", ())
+            if condition["type"] == "DisruptionTarget"
+        },
         graces_s={pod["metadata"].get("deletionGracePeriodSeconds", 0) for pod in seen} - {0},
     )
 
@@ -56,15 +64,3 @@ def _at_once(changes: list[Change]) -> int:
             running.discard(uid)
         most = max(most, len(running))
     return most
-
-
-def _ends(status: Object) -> Iterator[tuple[int, str]]:
-    for state in (status["state"], status.get("lastState", {})):
-        if "terminated" in state:
-            yield state["terminated"]["exitCode"], state["terminated"]["reason"]
-
-
-def _disruptions(pod: Object) -> Iterator[str]:
-    for condition in pod["status"].get("conditions", ()):
-        if condition["type"] == "DisruptionTarget":
-            yield condition["reason"]

@@ -14,11 +14,6 @@ _TOLERATE_ALL: Final = [{"operator": "Exists"}]
 _numbers = itertools.count(1)
 
 
-def container_id() -> str:
-    """A container's ID as containerd gives it, `containerd://` and 64 hex digits."""
-    return f"containerd://{secrets.token_hex(32)}"
-
-
 class Pods:
     """Makes objects through the API server, as the admin. Nodes that it made are removed by `clear`."""
 
@@ -41,15 +36,11 @@ class Pods:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": hostname}}
         self._api.ask("POST", "/api/v1/nodes", body)
         self._nodes.append(name)
-        self.set_node_ready(name, capacity=capacity)
-        return name
-
-    def set_node_ready(self, name: str, *, capacity: Mapping[str, str] | None = None) -> None:
-        """Write the status that a kubelet writes when it comes up."""
+        # What a kubelet writes when it comes up.
         has = {"cpu": "64", "memory": "256Gi", "pods": "500", **(capacity or {})}
-        ready = _condition("Ready", reason="KubeletReady")
-        status = {"conditions": [ready], "capacity": has, "allocatable": has}
+        status = {"conditions": [_condition("Ready", reason="KubeletReady")], "capacity": has, "allocatable": has}
         self._api.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+        return name
 
     def create(
         self,
@@ -85,7 +76,11 @@ class Pods:
         """Report that its containers run and are ready, as its kubelet would; gives the pod as it is then."""
         statuses = [
             {
-                **_container_status(each, container_id()),
+                "name": each["name"],
+                "image": each["image"],
+                "imageID": f"{each['image']}@sha256:{'0' * 64}",
+                "containerID": f"containerd://{secrets.token_hex(32)}",
+                "restartCount": 0,
                 "ready": True,
                 "started": True,
                 "state": {"running": {"startedAt": _now()}},
@@ -175,17 +170,6 @@ def path_of(pod: Object) -> str:
     """Where the API has this pod."""
     meta = pod["metadata"]
     return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-
-
-def _container_status(container: Object, identity: str) -> Object:
-    image = container["image"]
-    return {
-        "name": container["name"],
-        "image": image,
-        "imageID": f"{image}@sha256:{'0' * 64}",
-        "containerID": identity,
-        "restartCount": 0,
-    }
 
 
 def _condition(kind: str, *, status: str = "True", reason: str = "") -> Object:

@@ -3,7 +3,6 @@
 import http.client
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from tests.cluster.api import Api, Object, query
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One event of the watch; `at_s` counts from the start of the recording."""
+    """One event of the watch."""
 
-    at_s: float
     type: str
     pod: Object
 
@@ -38,7 +36,6 @@ class Recorder:
         self.changes: list[Change] = []
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
         self._version = self._api.ask("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
         self._thread.start()
         return self
@@ -87,4 +84,4 @@ class Recorder:
             return
         self._version = event["object"]["metadata"]["resourceVersion"]
         if event["type"] != "BOOKMARK":
-            self.changes.append(Change(at_s=time.monotonic() - self._began, type=event["type"], pod=event["object"]))
+            self.changes.append(Change(type=event["type"], pod=event["object"]))

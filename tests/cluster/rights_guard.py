@@ -68,6 +68,3 @@ def _only_with_our_rights(request: pytest.FixtureRequest, rights_guard: RightsGu
     yield
     for plane in planes:
         assert rights_guard.strangers(plane) == [], "asked of the API server by accounts that are not the daemon's"
-
-
-__all__ = ["RightsGuard", "_only_with_our_rights", "rights_guard", "vouch_for"]

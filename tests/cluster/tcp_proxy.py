@@ -62,12 +62,11 @@ class _Pipe:
 class TcpProxy:
     """A context manager. Every fault lasts until `heal`, which concerns new connections."""
 
-    def __init__(self, network: Network, port: int, *, listen: Network = LOOPBACK) -> None:
-        """Passes on to a port of `network`, from a port of its own on `listen`."""
+    def __init__(self, network: Network, port: int) -> None:
+        """Passes on to a port of `network`, from a port of its own on loopback."""
         self._network = network
         self._port = port
-        self.port = free_port(listen.address)
-        self._own = listen
+        self.port = free_port()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._pipes: set[_Pipe] = set()
@@ -84,7 +83,7 @@ class TcpProxy:
     @property
     def url(self) -> str:
         """What a kubeconfig names as its server."""
-        return f"https://{self._own.address}:{self.port}"
+        return f"https://{LOOPBACK.address}:{self.port}"
 
     def heal(self) -> None:
         """Pass everything on again. Connections that were stalled or silent stay so: what was lost is lost."""
@@ -122,7 +121,7 @@ class TcpProxy:
             self._silent = True
 
     def _listen(self) -> None:
-        listener = self._own.listen(self.port)
+        listener = LOOPBACK.listen(self.port)
         with self._lock:
             self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), name="tcp-proxy", daemon=True).start()

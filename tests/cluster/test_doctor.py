@@ -12,13 +12,11 @@ import pytest
 
 from tests.cluster.accounts import Account, account, lacking, roles
 from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.certificates import Authority
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doctor_rig import Clinic
-from tests.cluster.network import Network
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
-from tests.node.support import cannot_run, wait_until
+from tests.node.support import cannot_run
 from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount
 
 OBSERVES: Final = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "kill" }] }]'
@@ -89,115 +87,46 @@ def test_a_policy_that_observes(clinic: Clinic, account_without: AccountWithout)
     assert "not allowed" in clinic.ask(config, node="no-such-node").wrong()["node_name"]
 
 
-def _expired(plane: ControlPlane, made: Account) -> Path:
-    namespace, name = made.identity.namespace, made.identity.name
-    uid = plane.api.ask("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")["metadata"]["uid"]
-    return plane.kubeconfig(token=plane.signer.token(namespace, name, uid, lasts_s=3600, begins_s=-2 * 3600 - 30))
-
-
-def _deleted(plane: ControlPlane, made: Account) -> Path:
-    namespace, name = made.identity.namespace, made.identity.name
-    plane.api.ask("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
-    wait_until(lambda: plane.api.call("GET", "/version", token=made.token).status == 401)
-    return made.kubeconfig
-
-
-def _old_certificate(plane: ControlPlane, _: Account) -> Path:
-    now = dt.datetime.now(dt.UTC)
-    return plane.kubeconfig(client=plane.authority.client("daemon", not_before=now - 9 * DAY, not_after=now - 2 * DAY))
-
-
-CREDENTIALS: Final[dict[str, tuple[Callable[[ControlPlane, Account], Path], str]]] = {
-    "an expired token": (_expired, "expired 1h ago"),
-    "a token of an account that was deleted": (_deleted, "(401)"),
-    "a token of no kind": (lambda plane, _: plane.kubeconfig(token="nonsense"), "(401)"),
-    "an expired client certificate": (_old_certificate, "certificate expired 2d ago"),
-    "none": (lambda plane, _: plane.kubeconfig(), "anonymous"),
-}
-
-
-@pytest.mark.parametrize("name", CREDENTIALS)
 def test_credentials_that_are_not_accepted(
-    control_plane: ControlPlane, clinic: Clinic, account_without: AccountWithout, name: str
+    control_plane: ControlPlane, clinic: Clinic, account_without: AccountWithout
 ) -> None:
-    """They are the only finding, with what can be known about them: dates, or the server's answer."""
-    make, fragment = CREDENTIALS[name]
-    wrong = clinic.ask(make(control_plane, account_without())).wrong()
-    assert wrong.keys() == {"api_credentials"}
-    assert fragment in wrong["api_credentials"]
+    """They are the only finding, with what can be known about them: their dates, or that there are none."""
+    identity = account_without().identity
+    path = f"/api/v1/namespaces/{identity.namespace}/serviceaccounts/{identity.name}"
+    uid = control_plane.api.ask("GET", path)["metadata"]["uid"]
+    hours_ago = {"lasts_s": 3600.0, "begins_s": -2 * 3600.0 - 30}
+    expired = control_plane.signer.token(identity.namespace, identity.name, uid, **hours_ago)
+    for token, fragment in ((expired, "expired 1h ago"), (None, "anonymous")):
+        wrong = clinic.ask(control_plane.kubeconfig(token=token)).wrong()
+        assert wrong.keys() == {"api_credentials"}
+        assert fragment in wrong["api_credentials"]
 
 
-def _html(status: int) -> Callable[[ControlPlane, TcpProxy, ApiProxy, Path], Path]:
-    def config(plane: ControlPlane, _: TcpProxy, api_proxy: ApiProxy, __: Path) -> Path:
-        api_proxy.answer(status, body=b"<html>hello</html>")
-        return plane.kubeconfig(token="t", server=api_proxy.url, ca=api_proxy.ca)
-
-    return config
-
-
-def _silent(plane: ControlPlane, tcp_proxy: TcpProxy, _: ApiProxy, __: Path) -> Path:
+def test_what_is_no_api_server(
+    control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProxy, api_proxy: ApiProxy
+) -> None:
+    """Silence or a page to log in is the only finding about the cluster, within a bounded time."""
     tcp_proxy.accept_silently()
-    return plane.kubeconfig(token="t", server=tcp_proxy.url)
+    api_proxy.answer(200, body=b"<html>hello</html>")
+    for server, ca, fragment in ((tcp_proxy.url, None, "does not respond"), (api_proxy.url, api_proxy.ca, "<html>")):
+        said = clinic.ask(control_plane.kubeconfig(token="t", server=server, ca=ca))
+        assert said.wrong().keys() == {"api"}
+        assert fragment in said.wrong()["api"]
+        assert (said.code, said.lasted_s < 60) == (1, True)
 
 
-def _foreign(plane: ControlPlane, _: TcpProxy, __: ApiProxy, folder: Path) -> Path:
-    return plane.kubeconfig(token="t", ca=Authority(folder / "other").certificate)
-
-
-WAYS: Final[dict[str, tuple[Callable[[ControlPlane, TcpProxy, ApiProxy, Path], Path], str, str]]] = {
-    "silence": (_silent, "api", "does not respond"),
-    "a load balancer without a server": (_html(503), "api", "503: <html>hello</html>"),
-    "a page to log in": (_html(200), "api", "<html>hello</html>"),
-    "an unknown authority": (_foreign, "api_certificate", "unable to get local issuer"),
-    "no such kubeconfig": (lambda _, __, ___, folder: folder / "nowhere", "api_config", "nowhere can't be read"),
-}
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_a_way_that_leads_to_no_api_server(
-    control_plane: ControlPlane, clinic: Clinic, tcp_proxy: TcpProxy, api_proxy: ApiProxy, tmp_path: Path, name: str
-) -> None:
-    """It is the only finding about the cluster, within a bounded time."""
-    make, finding, fragment = WAYS[name]
-    said = clinic.ask(make(control_plane, tcp_proxy, api_proxy, tmp_path))
-    assert said.wrong().keys() == {finding}
-    assert fragment in said.wrong()[finding]
-    assert (said.code, said.lasted_s < 60) == (1, True)
-
-
-def test_a_certificate_for_another_address(control_plane: ControlPlane, clinic: Clinic) -> None:
-    """The server is reached by an address that its certificate does not have."""
-    with TcpProxy(control_plane.network, control_plane.port, listen=Network(address="127.0.0.2")) as proxy:
-        wrong = clinic.ask(control_plane.kubeconfig(token="t", server=proxy.url)).wrong()
-    assert wrong.keys() == {"api_certificate"}
-    assert "not valid for '127.0.0.2'" in wrong["api_certificate"]
-
-
-@pytest.mark.parametrize(
-    ("valid", "ahead", "fragment"),
-    [
-        ((-9 * DAY, -2 * DAY), 0 * DAY, "expired 2d ago"),
-        ((-9 * DAY, -2 * DAY), -3 * DAY, "this node's clock is 3d ahead"),
-        ((2.1 * DAY, 9 * DAY), 3 * DAY, "this node's clock is 3d behind"),
-    ],
-    ids=["expired", "a node ahead", "a node behind"],
-)
-def test_the_server_s_certificate_or_the_clock(
-    clinic: Clinic,
-    control_plane: ControlPlane,
-    tmp_path: Path,
-    valid: tuple[dt.timedelta, dt.timedelta],
-    ahead: dt.timedelta,
-    fragment: str,
-) -> None:
-    """The certificate is at fault if it is invalid by both clocks, otherwise this node's clock is."""
-    begins, ends = (dt.datetime.now(dt.UTC) + each for each in valid)
-    with ApiProxy(control_plane.api, tmp_path / "proxy", not_before=begins, not_after=ends) as proxy:
-        proxy.shift_clock(ahead.total_seconds())
-        wrong = clinic.ask(control_plane.kubeconfig(token="t", server=proxy.url, ca=proxy.ca)).wrong()
-        assert [dict(each.headers).get("Authorization") for each in proxy.seen] == [None]
-    assert wrong.keys() == {"api_certificate"}
-    assert fragment in wrong["api_certificate"]
+def test_the_server_s_certificate_or_the_clock(clinic: Clinic, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The certificate is at fault if it is invalid by both clocks, otherwise this node's clock is; no token is sent."""
+    now = dt.datetime.now(dt.UTC)
+    validity = {"not_before": now - 9 * DAY, "not_after": now - 2 * DAY}
+    with ApiProxy(control_plane.api, tmp_path / "proxy", **validity) as proxy:
+        config = control_plane.kubeconfig(token="t", server=proxy.url, ca=proxy.ca)
+        for ahead, fragment in ((0 * DAY, "expired 2d ago"), (-3 * DAY, "this node's clock is 3d ahead")):
+            proxy.shift_clock(ahead.total_seconds())
+            wrong = clinic.ask(config).wrong()
+            assert wrong.keys() == {"api_certificate"}
+            assert fragment in wrong["api_certificate"]
+        assert {dict(each.headers).get("Authorization") for each in proxy.seen} == {None}
 
 
 def test_a_wrong_clock(

@@ -2,13 +2,11 @@
 
 import json
 import os
-import queue
 import subprocess
 import sys
 import textwrap
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 
 from tests.cluster.accounts import Account
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.credentials import in_a_pod
 from tests.cluster.informer_rig import Follow
 from tests.cluster.network import LOOPBACK
 from tests.cluster.pods import Pods
@@ -25,15 +24,6 @@ from tests.node.support import REPOSITORY, need_root, wait_until
 
 pytestmark = pytest.mark.slow
 
-# A pod's mount has a fixed path: the script mounts one there, which only it sees.
-_IN_POD = """
-set -e
-mount -t tmpfs none /run
-mkdir -p /run/secrets/kubernetes.io/serviceaccount
-mount --bind "$1" /run/secrets/kubernetes.io/serviceaccount
-shift
-exec "$@"
-"""
 _FOLLOW = textwrap.dedent(
     """
     import json, sys, time
@@ -100,13 +90,13 @@ def test_the_service_account_of_a_pod(
     tokens, mount = Tokens(observer), tmp_path / "mount"
     write_token(control_plane, mount, "1", tokens.first)
     since_s = time.time()
-    with in_a_pod(mount, tcp_proxy, node) as lines:
-        wait_for(lines, lambda line: line["names"] == ["old"])
+    with following(mount, tcp_proxy, node) as lines:
+        problem_at(lines, "old")
         write_token(control_plane, mount, "2", tokens.next)
         tokens.wait_until_refused()
         tcp_proxy.cut()
         pods.create("new", node=node, running=False)
-        assert wait_for(lines, lambda line: line["names"] == ["new", "old"])["problem"] == ""
+        assert problem_at(lines, "new", "old") == ""
         seen = control_plane.requests(user_agent="gpu-memory-watchdog/", since=since_s)
         verbs = [(one.verb, one.code) for one in seen if one.resource == "pods"]
         assert verbs[:2] == [("list", 200), ("watch", 200)]
@@ -128,38 +118,27 @@ def write_token(plane: ControlPlane, mount: Path, version: str, token: str) -> N
 
 
 @contextmanager
-def in_a_pod(mount: Path, proxy: TcpProxy, node: str) -> Iterator["queue.Queue[Line]"]:
-    """A process that follows as it would in a pod with this service account; gives its lines."""
+def following(mount: Path, proxy: TcpProxy, node: str) -> Iterator[Path]:
+    """A process that follows as it would in a pod with this service account; gives the file of its lines."""
     server = {"KUBERNETES_SERVICE_HOST": LOOPBACK.address, "KUBERNETES_SERVICE_PORT": str(proxy.port)}
-    shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _IN_POD, "sh", str(mount)]
-    process = subprocess.Popen(
-        [*shell, sys.executable, "-c", _FOLLOW, node],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **server},
-    )
-    lines: queue.Queue[Line] = queue.Queue()
-    output = process.stdout
-    assert output is not None
-
-    def read() -> None:
-        for line in output:
-            lines.put(json.loads(line))
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **server}
+    lines = mount.with_name("lines")
+    with lines.open("wb") as out:
+        process = subprocess.Popen([*in_a_pod(mount), sys.executable, "-c", _FOLLOW, node], stdout=out, env=environment)
     try:
         yield lines
     finally:
         process.kill()
         process.wait()
-        reader.join(10)
-        output.close()
 
 
-def wait_for(lines: "queue.Queue[Line]", true: Callable[[Line], bool], seconds: float = 180) -> Line:
-    """The first line of which this is true."""
-    deadline = time.monotonic() + seconds
-    while not true(found := lines.get(timeout=max(0.1, deadline - time.monotonic()))):
-        pass
-    return found
+def problem_at(lines: Path, *names: str) -> str:
+    """Wait until these are the pods that it knows; the problem that it has then."""
+    found: list[Line] = []
+
+    def is_there() -> bool:
+        found[:] = [json.loads(line) for line in lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return bool(found) and found[-1]["names"] == list(names)
+
+    wait_until(is_there)
+    return str(found[-1]["problem"])

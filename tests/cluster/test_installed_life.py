@@ -188,7 +188,7 @@ def test_uninstall_leaves_nothing_behind(braked: Braked) -> None:
     assert MEMORY not in watchdog.cluster.node()["status"]["capacity"]
     wait_until(lambda: MEMORY not in watchdog.cluster.node()["status"]["allocatable"], "allocatable follows")
     wait_all_gone(watchdog.cluster)
-    assert watchdog.helm("list", "--all", "--namespace", watchdog.namespace, "--short").split() == []
+    assert not watchdog.is_listed()
     assert braked.containers() == before
     # The journal is the operator's: docs/operations.md says how to remove it.
     assert (watchdog.state / "journal.db").is_file()

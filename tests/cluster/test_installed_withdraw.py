@@ -13,7 +13,7 @@ import yaml
 
 from tests.cluster.accounts import account
 from tests.cluster.api import Object
-from tests.cluster.installed import RELEASE, Installed, left, wait_all_gone
+from tests.cluster.installed import Installed, left, wait_all_gone
 from tests.cluster.installed_fixtures import installed
 from tests.cluster.installed_policy import EVICT, KILL, policy_text
 from tests.cluster.node import NODE, Cluster
@@ -61,11 +61,11 @@ def test_turned_off_by_an_upgrade_it_is_withdrawn_as_documented(advertising: Ins
     It holds at once: the daemon that has not seen the changed ConfigMap yet has lost its right with the upgrade.
     """
     release, cluster = advertising, advertising.cluster
-    assert _ACCOUNT in release.helm("get", "hooks", RELEASE, "--namespace", release.namespace)
+    assert _ACCOUNT in release.hooks()
     before = release.pod()["metadata"]["uid"]
     release.install(_VALID)
     assert release.pod()["metadata"]["uid"] == before
-    assert release.helm("get", "hooks", RELEASE, "--namespace", release.namespace).strip() == ""
+    assert release.hooks().strip() == ""
     code, _, stderr = release.ask("withdraw", "--resource", MEMORY)
     assert (code, "403" in stderr, release.capacity(MEMORY) > 0) == (1, True, True)
     name, rbac = "tests-administrator", "rbac.authorization.k8s.io"
@@ -141,12 +141,12 @@ def obstructed(advertising: Installed) -> Iterator[Installed]:
 def test_a_withdrawal_that_fails_is_reported_and_can_be_completed(obstructed: Installed) -> None:
     """Helm fails with the Job's message; the entry and the hook's objects stay, nothing else; the page's way works."""
     release, cluster = obstructed, obstructed.cluster
-    said = release.tried_to_uninstall()
+    said = release.uninstall(check=False)
     assert said.returncode == 1
     assert f"removing {MEMORY} from node {NODE}: the API server answered 403" in said.stderr
     remedy = f"`gpu-watchdog withdraw --all-nodes --resource {MEMORY} --selector nvidia.com/gpu.present=true`"
     assert f"as an administrator: {remedy}\n" in said.stderr
-    assert release.helm("list", "--all", "--namespace", release.namespace, "--short").split() == []
+    assert not release.is_listed()
 
     def of_the_release() -> list[str]:
         return [each for each in left(cluster) if not each.rpartition("/")[2].startswith(_ACCOUNT)]

@@ -141,6 +141,3 @@ def _picked(expression: re.Pattern[str], sample: Sample) -> tuple[str, str]:
 
 def _legend(form: str, labels: Mapping[str, str]) -> str:
     return re.sub(r"\{\{\s*(.+?)\s*\}\}", lambda found: labels.get(found[1], ""), form)
-
-
-__all__ = ["Mark", "Viewer"]

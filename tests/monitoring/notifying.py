@@ -73,6 +73,3 @@ def _hurry(route: Config) -> None:
         for name in _TIMES:
             each.pop(name, None)
         _hurry(each)
-
-
-__all__ = ["ALERTS", "EXAMPLE", "RECORDING", "alerting_rules", "example", "fires_for_s", "hurried", "with_waits"]

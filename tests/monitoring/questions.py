@@ -173,6 +173,3 @@ def _kube_state_metrics() -> Iterator[int]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-__all__ = ["PAGE", "Question", "questions", "trouble_everywhere"]

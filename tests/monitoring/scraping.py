@@ -115,17 +115,3 @@ def _selects(label: str, value: str) -> Config:
 
 def _snake(key: str) -> str:
     return re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", key)
-
-
-__all__ = [
-    "DEPLOY",
-    "JOB",
-    "NAMESPACE",
-    "discovered",
-    "operator_job",
-    "plain_job",
-    "pod_monitor",
-    "through_api",
-    "through_file",
-    "without_api",
-]
