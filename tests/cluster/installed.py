@@ -200,14 +200,11 @@ class Installed(Endpoints):
         (status,) = ended["status"]["containerStatuses"]
         return status["state"]["terminated"]["exitCode"], pods.log(name, self.namespace)
 
-    def log(self) -> list[dict[str, Any]]:
-        """What the daemon's pod has logged."""
-        lines = self.kubectl("logs", self.pod()["metadata"]["name"]).splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
-
-    def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under one event name."""
-        return [line for line in self.log() if line["event"] == name]
+    def events(self, name: str, of: Object | None = None) -> list[dict[str, Any]]:
+        """What the daemon's pod, or this one of several, has logged under one event name."""
+        lines = self.kubectl("logs", (of or self.pod())["metadata"]["name"]).splitlines()
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [line for line in found if line["event"] == name]
 
     @property
     def pid(self) -> int:

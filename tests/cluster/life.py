@@ -79,7 +79,7 @@ def life(cluster: Cluster, folder: Path, actions: Mapping[str, str], *, more: st
         with (
             Card(folder, cluster.cgroups) as card,
             Recorder(plane.api, plane.token("admin")) as recorder,
-            node_daemon(cluster, card, policy) as daemon,
+            node_daemon(cluster, card.file, policy) as daemon,
         ):
             yield Life(cluster=cluster, rooms=rooms, daemon=daemon, recorder=recorder)
     finally:

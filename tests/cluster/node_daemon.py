@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 from tests.cluster.accounts import account
 from tests.cluster.netns import NODE_ADDRESS
@@ -15,14 +14,6 @@ from tests.rig.command import COMMAND, Daemon
 from tests.rig.volume import mounted
 from tests.stub import environment
 from watchdog.kube.rights import ServiceAccount
-
-
-class Steered(Protocol):
-    """What shows GPUs to the daemon."""
-
-    @property
-    def file(self) -> Path:
-        """The file that steers the stub of NVML."""
 
 
 class NodeDaemon(Daemon):
@@ -38,8 +29,8 @@ class NodeDaemon(Daemon):
 
 
 @contextlib.contextmanager
-def node_daemon(cluster: Cluster, card: Steered, policy: Path, *arguments: str | Path) -> Iterator[NodeDaemon]:
-    """Run the daemon on the cluster's node; journal and log are beside its policy.
+def node_daemon(cluster: Cluster, stub: Path, policy: Path, *arguments: str | Path) -> Iterator[NodeDaemon]:
+    """Run the daemon on the cluster's node, whose NVML `stub` steers; journal and log are beside its policy.
 
     It runs by a service account of a pod on that node, with exactly the rights that `gpu-watchdog rights` prints.
     """
@@ -48,7 +39,7 @@ def node_daemon(cluster: Cluster, card: Steered, policy: Path, *arguments: str |
         stack.callback(cluster.drop_namespace, namespace)
         identity = ServiceAccount(namespace=namespace, name=namespace)
         own = stack.enter_context(account(cluster.control_plane, _rights(policy, identity), identity, NODE))
-        yield stack.enter_context(_running(cluster, card, policy, own.kubeconfig, *arguments))
+        yield stack.enter_context(_running(cluster, stub, policy, own.kubeconfig, *arguments))
 
 
 def _rights(policy: Path, identity: ServiceAccount) -> str:
@@ -59,7 +50,7 @@ def _rights(policy: Path, identity: ServiceAccount) -> str:
 
 @contextlib.contextmanager
 def _running(
-    cluster: Cluster, card: Steered, policy: Path, kubeconfig: Path, *arguments: str | Path
+    cluster: Cluster, stub: Path, policy: Path, kubeconfig: Path, *arguments: str | Path
 ) -> Iterator[NodeDaemon]:
     folder = mounted(policy).parent
     log = folder / "daemon.jsonl"
@@ -67,7 +58,7 @@ def _running(
     command = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:0", "--node", NODE, *given, *arguments]
     with log.open("ab") as out:
         log_from = out.tell()
-        process = cluster.popen(command, env=environment(card.file), stdout=out, stderr=out, cwd=folder)
+        process = cluster.popen(command, env=environment(stub), stdout=out, stderr=out, cwd=folder)
     try:
         running = NodeDaemon(process, log, cluster.network, log_from=log_from)
         running.wait(Daemon.is_up)

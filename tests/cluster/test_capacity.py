@@ -64,23 +64,6 @@ def test_a_difference_is_corrected_and_nothing_is_requested_without_one(
     assert verbs <= {"list", "watch", "patch"}
 
 
-def test_a_recreated_node_has_it_again_within_ten_seconds(
-    control_plane: ControlPlane, pods: Pods, node: str, kubeconfig: Path
-) -> None:
-    """The node's object is deleted and comes back, first without any capacity, as clouds and kubelets do it."""
-    with Upkeep(kubeconfig, node, *cards(80)) as upkeep:
-        wait_for(control_plane.api, node, 80 * GI)
-        control_plane.api.ask("DELETE", f"/api/v1/nodes/{node}")
-        time.sleep(1)
-        bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
-        control_plane.api.ask("POST", "/api/v1/nodes", bare)
-        assert wait_for(control_plane.api, node, 80 * GI) < 10
-        control_plane.api.ask("DELETE", f"/api/v1/nodes/{node}")
-        pods.node(node)
-        assert wait_for(control_plane.api, node, 80 * GI) < 10
-        assert not upkeep.problems
-
-
 def test_a_lost_card_makes_the_amount_fall_and_its_return_rise(
     control_plane: ControlPlane, node: str, kubeconfig: Path
 ) -> None:

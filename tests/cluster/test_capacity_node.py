@@ -80,7 +80,7 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     policy = folder / "policy.toml"
     policy.write_text(POLICY, encoding="utf-8")
     made = Site(cluster, folder)
-    with node_daemon(cluster, made, policy):
+    with node_daemon(cluster, made.file, policy):
         made.wait("allocatable", 2 * EACH)
         yield made
     if MEMORY in cluster.node()["status"]["capacity"]:

@@ -1,12 +1,11 @@
 """Two real nodes: two releases that each have their own, then one release for both, updated and uninstalled."""
 
-import json
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -105,12 +104,6 @@ class Nodes:
         """What that daemon answers."""
         return self.release.at(self.daemon(node)["status"]["podIP"])
 
-    def events(self, node: str, name: str) -> list[dict[str, Any]]:
-        """What that daemon has logged under one event name."""
-        lines = self.release.kubectl("logs", self.daemon(node)["metadata"]["name"]).splitlines()
-        found = [json.loads(line) for line in lines if line.startswith("{")]
-        return [line for line in found if line["event"] == name]
-
     def start(self, node: str, name: str, room: str) -> None:
         """A pod over its limit, on that node."""
         one = container("main", "term=ignore", f"gpu={2 * GIB}", memory=DECLARED)
@@ -143,7 +136,7 @@ def test_each_daemon_acts_on_the_pods_of_its_node(nodes: Nodes, tenants: str) ->
     for node in TOTAL:
         nodes.pods.wait(f"hog-on-{node}", killed, tenants)
     for node, total in TOTAL.items():
-        assert {each["pod"] for each in nodes.events(node, "kill_begun")} == {f"hog-on-{node}"}
+        assert {each["pod"] for each in nodes.release.events("kill_begun", nodes.daemon(node))} == {f"hog-on-{node}"}
         assert {each["pod"] for each in nodes.at(node).status()["accounts"]} <= {f"hog-on-{node}"}
         assert nodes.release.capacity(MEMORY, node=node) == total - 512 * MIB
     requests = nodes.cluster.control_plane.requests(user_agent=USER_AGENT)

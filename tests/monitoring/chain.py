@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.monitoring.alertmanager import Alertmanager
 from tests.monitoring.asking import wait_for
-from tests.monitoring.notifying import ALERTS, RECORDING, example, hurried, with_waits
+from tests.monitoring.notifying import RECORDING, example, hurried
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.monitoring.scraping import plain_job, without_api
 from tests.monitoring.webhook import Notified, Webhook
@@ -123,8 +123,7 @@ def chain(folder: Path, pace: Pace = QUICK) -> Iterator[Chain]:
 
 def _configuration(folder: Path, pace: Pace, dog: Daemon, alertmanager: Alertmanager) -> dict[str, object]:
     alerts = folder / "alerts.yaml"
-    text = with_waits(ALERTS, pace.waits)
-    alerts.write_text(hurried(text, pace.times), encoding="utf-8")
+    alerts.write_text(hurried(pace.waits, pace.times), encoding="utf-8")
     job = without_api(plain_job(), (f"127.0.0.1:{dog.port}", "n1"))
     job = {**job, "scrape_interval": pace.scrape, "scrape_timeout": pace.scrape}
     return configuration(

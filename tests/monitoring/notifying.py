@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -30,19 +29,10 @@ def example(receiver: str, *, wait: str | None = None) -> Config:
     return config
 
 
-def alerting_rules(file: Path = ALERTS) -> list[Config]:
-    """The alerting rules of a rule file, in its order."""
-    groups = yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+def alerting_rules() -> list[Config]:
+    """The alerting rules, in their order."""
+    groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"] if "alert" in rule]
-
-
-def with_waits(file: Path, waits: Mapping[str, str]) -> str:
-    """The text of a rule file in which these alerts have another `for`; nothing else is different."""
-    rules: Config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for rule in (each for group in rules["groups"] for each in group["rules"]):
-        if rule.get("alert") in waits:
-            rule["for"] = waits[rule["alert"]]
-    return yaml.safe_dump(rules, sort_keys=False, width=1000)
 
 
 def fires_for_s(name: str) -> int:
@@ -51,10 +41,14 @@ def fires_for_s(name: str) -> int:
     return int(re.findall(r"> time\(\) - (\d+)", expr)[0])
 
 
-def hurried(text: str, times: int) -> str:
-    """The text of a rule file whose times are a fraction: with 30, `[15m]` is 30 s, and 600 s ago is 20 s ago."""
-    rules: Config = yaml.safe_load(text)
+def hurried(waits: Mapping[str, str], times: int) -> str:
+    """The alerts that ship in a fraction of their times: with 30, `[15m]` is 30 s, and 600 s ago is 20 s ago.
+
+    `waits` are those that have another `for` before.
+    """
+    rules: Config = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
     for rule in (each for group in rules["groups"] for each in group["rules"]):
+        rule["for"] = waits.get(rule["alert"], rule["for"])
         for key in ("for", "keep_firing_for"):
             if key in rule:
                 rule[key] = _shortened(rule[key], times)

@@ -1,9 +1,8 @@
 """A real Prometheus on loopback, with data of its own; it is ended with the tests, however they end."""
 
-import contextlib
 import math
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -121,10 +120,3 @@ def _series(data: Any) -> list[Series]:
         Series(labels=each["metric"], points=tuple((at, float(value)) for at, value in each["values"]))
         for each in data["result"]
     ]
-
-
-@contextlib.contextmanager
-def prometheus(folder: Path, *scrapes: Config, **more: Any) -> Iterator[Prometheus]:
-    """A running Prometheus with these scrape_configs; `more` is as in `configuration`."""
-    with Prometheus(folder, configuration(*scrapes, **more)) as running:
-        yield running

@@ -5,17 +5,16 @@ driver has hung from the first call on; n5, whose daemon does not answer; and n6
 """
 
 import contextlib
-import http.server
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pynvml
 import yaml
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from tests.monitoring.prometheus import Prometheus
 from tests.monitoring.scraping import JOB, Config, plain_job, without_api
@@ -30,11 +29,6 @@ from tests.world.policies import KILL_AT_ONCE, write_policy
 
 PAGE: Final = REPOSITORY / "docs" / "metrics.md"
 _FENCE: Final = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# As kube-state-metrics has them.
-_NODES: Final = "".join(
-    f'kube_node_status_allocatable{{node="n{number}",resource="nvidia_com_gpu",unit="integer"}} 2\n'
-    for number in range(1, 7)
-)
 _SILENT: Final = "GPU-00000000-0000-0000-0000-000000000031"
 
 
@@ -122,16 +116,8 @@ def _hung(root: Path) -> Iterator[int]:
     )
     pods = root / "pods.json"
     pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
-    policy = write_policy(root, KILL_AT_ONCE)
-    options: dict[str, Any] = {"--policy": policy, "--pods": pods, "--journal": root / "journal.db", "--node": "n4"}
-    command = [
-        *ENDS_WITH_US,
-        COMMAND,
-        "run",
-        "--listen",
-        "127.0.0.1:0",
-        *(each for pair in options.items() for each in pair),
-    ]
+    options = ("--policy", write_policy(root, KILL_AT_ONCE), "--pods", pods, "--journal", root / "journal.db")
+    command = [*ENDS_WITH_US, COMMAND, "run", "--listen", "127.0.0.1:0", "--node", "n4", *map(str, options)]
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(stub), stdout=log, stderr=log, cwd=root)
     try:
@@ -149,26 +135,16 @@ def _answers(running: Daemon) -> bool:
     return False
 
 
-class _Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        """Say which GPUs the nodes offer."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write(_NODES.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Say nothing."""
-
-
 @contextlib.contextmanager
 def _kube_state_metrics() -> Iterator[int]:
     """What kube-state-metrics says of six nodes with GPUs; gives the port."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    registry = CollectorRegistry()
+    offers = Gauge("kube_node_status_allocatable", "its GPUs", ("node", "resource", "unit"), registry=registry)
+    for number in range(1, 7):
+        offers.labels(f"n{number}", "nvidia_com_gpu", "integer").set(2)
+    server, thread = start_http_server(0, "127.0.0.1", registry)
     try:
-        yield server.server_address[1]
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pynvml
 
-from tests.monitoring.prometheus import Prometheus, prometheus
+from tests.monitoring.prometheus import Prometheus, configuration
 from tests.monitoring.scraping import plain_job, without_api
 from tests.rig import Daemon, Node, Tenant, node
 from tests.rig.node import GPU
@@ -58,7 +58,8 @@ def shared_node(root: Path, *, pause_s: float = 3.0, cluster: str = "east") -> I
         nodes = [stack.enter_context(node(_folder(root, name))) for name in ("n1", "n2")]
         enforcing, observing = _First(nodes[0]), _Second(nodes[1])
         first, second = (stack.enter_context(_daemon(each)) for each in nodes)
-        running = stack.enter_context(prometheus(root / "prometheus", _job(first, second, cluster), interval="1s"))
+        config = configuration(_job(first, second, cluster), interval="1s")
+        running = stack.enter_context(Prometheus(root / "prometheus", config))
         start = time.time()
         running.wait_for("count(gpu_watchdog_build_info) == 2")
         enforcing.grow(pause_s)

@@ -68,6 +68,6 @@ def test_the_rules_are_loaded(run: Chain) -> None:
 def test_a_test_alert_reaches_its_team(run: Chain) -> None:
     """The message of amtool goes the way that one of a pod in that namespace would go, and says that it is a test."""
     _run(_commands()["amtool"], run)
-    notified = run.webhook.wait_for("GPUMemoryPodKilled")
+    notified, *_ = run.webhook.wait_until(lambda: run.webhook.got("GPUMemoryPodKilled"))
     assert (notified.path, notified.labels["pod"]) == ("/team-a", "test")
     assert "test" in notified.annotations["summary"]

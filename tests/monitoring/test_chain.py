@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.monitoring.chain import FAST, NAMESPACE, OVER, QUICK, Chain, chain, go_killed, go_over, table
 from tests.monitoring.notifying import fires_for_s
+from tests.monitoring.rules.exposed import LABELS
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
@@ -55,6 +57,21 @@ def test_killed(quick: Chain) -> None:
     quick.wait_silenced("GPUMemoryOverLimit", pod)
     assert quick.notified("GPUMemoryOverLimit", pod) == before
     assert quick.alertmanager.is_silenced({"alertname": "GPUMemoryPodKilled", "pod": pod.name}) is False
+
+
+def test_hand_made_nodes_expose_what_a_real_one_does(quick: Chain) -> None:
+    """The series that tests/monitoring/rules are made of have the names and labels of a running daemon's."""
+    quick.world.pod("odd", ("main", "-1"), namespace=NAMESPACE)
+    pod, _, _ = go_killed(quick, "measured")
+    quick.start(pod, OVER)
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(quick.daemon.get("/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    ours = {name for name in LABELS if name.startswith("gpu_watchdog_")}
+    # Nothing was withheld, but for a step that was pending for a moment at most.
+    assert ours - found.keys() - {"gpu_watchdog_account_withheld"} == {"gpu_watchdog_enforcement_suspended"}
+    assert {name: LABELS[name] for name in ours & found.keys()} == {name: found[name] for name in ours & found.keys()}
 
 
 def test_over_its_limit_then_killed(fast: Chain) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,8 +188,6 @@ def test_actions_are_marked_at_their_times(world: SharedNode, viewer: Viewer, na
 
 def test_the_other_marks_have_data(viewer: Viewer, world: SharedNode) -> None:
     """Starts and new policies are before the range here: their queries give times that lie there."""
-    early = Viewer(
-        prometheus=viewer.prometheus, document=DOCUMENT, start=world.start - 120, end=world.end, interval_s=INTERVAL_S
-    )
+    early = replace(viewer, start=world.start - 120)
     for name in ("Starts of the watchdog", "New policies"):
         assert sorted(each.text for each in early.marks(MARKS[name])) == ["n1", "n2"], name

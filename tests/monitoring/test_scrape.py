@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -21,22 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.node]
 
 _OWN: Final = {"namespace", "pod", "container", "endpoint"}
 _WAYS: Final = ("plain", "operator", "overridden")
+Scraped = dict[str, Prometheus]
 
 
 def _expected(node: str) -> dict[str, str]:
     own = {"watchdog_namespace": NAMESPACE, "watchdog_pod": f"gpu-watchdog-{node}"}
     return {"job": "gpu-memory-watchdog", "node": node, **own}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scraped:
-    """A Prometheus for each way to scrape, all of them over the same two daemons."""
-
-    plain: Prometheus
-    operator: Prometheus
-    only_honors: Prometheus
-    honors_nothing: Prometheus
-    overridden: Prometheus
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +45,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, 
 
 @pytest.fixture(scope="module")
 def scraped(daemons: tuple[Daemon, Daemon], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    """Every way to scrape."""
+    """A Prometheus for each way to scrape, all of them over the same two daemons."""
     folder = tmp_path_factory.mktemp("scraped")
     bare = pod_monitor()
     (endpoint,) = bare["spec"]["podMetricsEndpoints"]
@@ -77,7 +66,7 @@ def scraped(daemons: tuple[Daemon, Daemon], tmp_path_factory: pytest.TempPathFac
         for each in running.values():
             each.wait_for("count(gpu_watchdog_last_cycle_timestamp_seconds) == 2")
             each.wait_for("gpu_watchdog_account_over_limit == 1")
-        yield Scraped(**running)
+        yield running
 
 
 @pytest.mark.parametrize("way", _WAYS)
@@ -87,7 +76,7 @@ def test_targets_have_these_labels(scraped: Scraped, way: str) -> None:
     It is the same where the Prometheus object says overrideHonorLabels, which turns honorLabels off.
     """
     assert plain_job()["honor_labels"] is operator_job(pod_monitor())["honor_labels"] is True
-    running: Prometheus = getattr(scraped, way)
+    running = scraped[way]
     labels = {each["labels"]["node"]: dict(each["labels"]) for each in running.targets()}
     assert len(running.targets()) == 2
     assert all(each.pop("instance").startswith("127.0.0.1:") for each in labels.values())
@@ -100,7 +89,7 @@ def test_namespace_pod_and_container_are_the_workloads(scraped: Scraped, way: st
 
     No series is called anything with `exported_`.
     """
-    running: Prometheus = getattr(scraped, way)
+    running = scraped[way]
     (used,) = running.query("gpu_watchdog_container_memory_used_bytes")
     assert _expected("n1").items() <= used.labels.items()
     named = {"namespace": "team-a", "pod": "trainer", "container": "main"}
@@ -120,9 +109,9 @@ def test_the_queries_of_the_page_tell_right_from_wrong(scraped: Scraped) -> None
     """docs/prometheus.md: each target is up; what must be empty is so with our files, and not with a label mistake."""
     page = (REPOSITORY / "docs" / "prometheus.md").read_text(encoding="utf-8")
     up, wrong, pods = (each.strip() for each in re.findall(r"```promql\n(.*?)```", page, re.DOTALL))
-    for right in (scraped.plain, scraped.operator, scraped.overridden):
+    for right in (scraped[way] for way in _WAYS):
         assert [each.value for each in right.query(up)] == [1.0, 1.0]
         assert right.query(wrong) == []
         assert {each.labels["pod"] for each in right.query(pods)} == {"trainer"}
-    assert scraped.only_honors.query(wrong)
-    assert scraped.honors_nothing.query(wrong)
+    assert scraped["only_honors"].query(wrong)
+    assert scraped["honors_nothing"].query(wrong)

@@ -49,10 +49,10 @@ def plane(
         _namespaces(made, NAMESPACE, "elsewhere")
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "gpu-watchdog"}}
         made.apply(account, namespace=NAMESPACE)
-        _watchdog(made, "gpu-watchdog-n1", node="n1", port=_PORT, ports=[{"name": "x", "containerPort": 10}])
-        _watchdog(made, "gpu-watchdog-n2", node="n2", port=_PORT)
-        _watchdog(made, "ended", node="n1", port=_PORT, phase="Failed")
-        _watchdog(made, "stranger", node="n1", port=_PORT, labels={"app.kubernetes.io/name": "stranger"})
+        _watchdog(made, "gpu-watchdog-n1", node="n1", ports=[{"name": "x", "containerPort": 10}])
+        _watchdog(made, "gpu-watchdog-n2", node="n2")
+        _watchdog(made, "ended", node="n1", phase="Failed")
+        _watchdog(made, "stranger", node="n1", labels={"app.kubernetes.io/name": "stranger"})
         yield made
 
 
@@ -123,8 +123,8 @@ def _namespaces(plane: ControlPlane, *names: str) -> None:
         plane.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, namespace=name)
 
 
-def _watchdog(plane: ControlPlane, name: str, *, node: str, port: int, **more: Any) -> None:
-    """The watchdog's pod on a node, made of the DaemonSet's template; it listens on a port of loopback.
+def _watchdog(plane: ControlPlane, name: str, *, node: str, **more: Any) -> None:
+    """The watchdog's pod on a node, made of the DaemonSet's template; it listens on loopback.
 
     `labels` replace the template's, `phase` is its phase, `ports` come beside its own.
     """
@@ -133,8 +133,7 @@ def _watchdog(plane: ControlPlane, name: str, *, node: str, port: int, **more: A
     meta["labels"] = more.get("labels", meta["labels"])
     (container,) = spec["containers"]
     (metrics,) = container["ports"]
-    # Loopback is all of this machine, so each daemon needs a port of its own.
-    container["ports"] = [{**metrics, "containerPort": port}, *more.get("ports", ())]
+    container["ports"] = [{**metrics, "containerPort": _PORT}, *more.get("ports", ())]
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**spec, "nodeName": node}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     plane.api.ask("POST", path, body)

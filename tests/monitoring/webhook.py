@@ -68,10 +68,6 @@ class Webhook:
         """The alerts that came so far in one status (`firing` or `resolved`), of one alertname or all, oldest first."""
         return [each for each in self._got if name in (None, each.name) and each.status == status]
 
-    def wait_for(self, name: str, *, status: str = "firing", limit_s: float = 60.0) -> Notified:
-        """Wait for an alert of this name in this status; the first one."""
-        return self.wait_until(lambda: self.got(name, status=status), limit_s)[0]
-
     def wait_until(self, found: Callable[[], list[Notified]], limit_s: float = 60.0) -> list[Notified]:
         """Wait until there are alerts of some kind."""
         return wait_for(found, lambda: str([(each.name, each.status, each.labels) for each in self._got]), limit_s)

@@ -31,16 +31,11 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """An alert that fires: the labels by which it differs from others of its name, and its texts, if it has any."""
+    """An alert that fires: the labels by which it differs from others of its name, and its texts."""
 
     labels: Labels
-    summary: str = ""
-    description: str = ""
-
-    def annotations(self, page: str) -> dict[str, str]:
-        """Its annotations, with the page of its runbook."""
-        texts = {"summary": self.summary, "description": self.description, "runbook_url": page}
-        return texts if self.summary else {}
+    summary: str
+    description: str
 
     def but(self, old: str, new: str) -> "Firing":
         """The same with a part of the texts replaced."""
@@ -69,18 +64,13 @@ class Value:
 
 @dataclass(kw_only=True)
 class Daemon:
-    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers.
-
-    `page` is what it answers, where that was recorded somewhere else; at `epoch_s` its world began (Unix time).
-    """
+    """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers."""
 
     world: "World"
     story: Story
     target: dict[str, str]
     metrics: Metrics = field(init=False)
     is_up: bool = True
-    page: str | None = None
-    epoch_s: float = T0
     stored: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -124,7 +114,7 @@ class World:
     """Series as they come in, one sample each 30 s; `cluster` is a label of all of them, unless it is empty.
 
     `neighbour` is another cluster in the same Prometheus, where all is well on nodes and pods of the same names.
-    `alert` is the one that is expected where no other is named.
+    `alert` is the one that is expected.
     """
 
     def __init__(self, cluster: str = "", neighbour: str = "", alert: str = "") -> None:
@@ -164,14 +154,9 @@ class World:
         self._daemons.remove(daemon)
         self._end(daemon.stored, self._slot + 1)
 
-    def fix(self, name: str, value: float | None, **labels: str) -> None:
-        """A series of another exporter that has this value from now on; None: it ends."""
-        series = _series(name, {**labels, "cluster": self.cluster})
-        if value is None:
-            del self._fixed[series]
-            self._end({series}, self._slot + 1)
-        else:
-            self._fixed[series] = value
+    def fix(self, name: str, value: float, **labels: str) -> None:
+        """A series of another exporter that has this value from now on."""
+        self._fixed[_series(name, {**labels, "cluster": self.cluster})] = value
 
     def until(self, minutes: float) -> Iterator[int]:
         """Each moment up to this one; what is done in the body of the loop is scraped right after it."""
@@ -191,13 +176,18 @@ class World:
         """All is for this many days as the last scrape found it, and nothing can happen after that."""
         self._stays = days * 86400 // STEP_S
 
-    def expect(self, shows: Shows, *alerts: Firing, alert: str = "") -> None:
-        """Say which alerts of a name fire now, and no others."""
-        name = alert or self.alert
+    def expect(self, shows: Shows, *alerts: Firing) -> None:
+        """Say which alerts of the name fire now, and no others."""
         common = {"cluster": self.cluster} if self.cluster else {}
-        page = f"{RUNBOOKS}#{name.lower()}"
-        made = tuple(({**common, **each.labels}, each.annotations(page)) for each in alerts)
-        self.checks.append(Check(at_s=self.now_s, alert=name, shows=shows, alerts=made))
+        page = f"{RUNBOOKS}#{self.alert.lower()}"
+        made = tuple(
+            (
+                {**common, **each.labels},
+                {"summary": each.summary, "description": each.description, "runbook_url": page},
+            )
+            for each in alerts
+        )
+        self.checks.append(Check(at_s=self.now_s, alert=self.alert, shows=shows, alerts=made))
 
     def gives(self, expr: str, *samples: tuple[Labels, float]) -> None:
         """Say what an expression gives now; where it is a name alone, its samples have that name."""
@@ -249,16 +239,12 @@ def _all_well(cluster: str, slot: int) -> dict[str, str]:
 
 def _exposed(daemon: Daemon) -> Iterator[tuple[str, float]]:
     """What a scrape finds, by series; the line of each is parsed once."""
-    page = daemon.page if daemon.page is not None else render(daemon.metrics.registry, openmetrics=False).decode()
-    for line in page.splitlines():
+    for line in render(daemon.metrics.registry, openmetrics=False).decode().splitlines():
         if line.startswith("gpu_watchdog_"):
             key, _, value = line.rpartition(" ")
             if key not in daemon.names:
                 daemon.names[key] = _named(line, daemon.target)
-            yield (
-                daemon.names[key],
-                float(value) - (daemon.epoch_s if "_timestamp_seconds" in key.partition("{")[0] else 0.0),
-            )
+            yield daemon.names[key], float(value) - (T0 if "_timestamp_seconds" in key.partition("{")[0] else 0.0)
 
 
 def _named(line: str, target: Labels) -> str:
