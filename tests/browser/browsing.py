@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
@@ -20,10 +20,10 @@ _FOCUSED: Final = """() => {
   if (!e || e === document.body) return null;
   return {text: e.textContent, outline: getComputedStyle(e).outlineStyle, width: getComputedStyle(e).outlineWidth};
 }"""
-_REACHABLE: Final = """() => [...document.querySelectorAll(
+REACHABLE: Final = """() => [...document.querySelectorAll(
   'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]')].map(e => e.textContent)"""
 # What sticks out to the right, be it hidden by its parent or not.
-_WIDTHS: Final = """() => ({page: document.documentElement.scrollWidth, window: window.innerWidth,
+WIDTHS: Final = """() => ({page: document.documentElement.scrollWidth, window: window.innerWidth,
   beyond: [...document.querySelectorAll('body *')].filter(e => !e.closest('.defs, thead')
     && e.getBoundingClientRect().right > window.innerWidth + 0.5).map(e => e.outerHTML.slice(0, 120)),
   cut: [...document.querySelectorAll('body *')].filter(e => !e.closest('svg, thead')
@@ -44,11 +44,6 @@ class Visit:
         self.said.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def widths(self) -> dict[str, Any]:
-        """How wide the page and the window are, and what sticks out or is cut off."""
-        found: dict[str, Any] = self.page.evaluate(_WIDTHS)
-        return found
-
     def violations(self) -> list[str]:
         """What axe finds, a line each; contrast must be that of level AAA (WCAG 2, 1.4.6)."""
         options = {"rules": {"color-contrast-enhanced": {"enabled": True}}}
@@ -66,11 +61,6 @@ class Visit:
             if focused is None:
                 break
             found.append(focused)
-        return found
-
-    def reachable(self) -> list[str]:
-        """What ought to take the keyboard, in the order of the page."""
-        found: list[str] = self.page.evaluate(_REACHABLE)
         return found
 
 

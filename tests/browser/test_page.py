@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.browsing import PHONE, WALL, Theme, Visit, visit
+from tests.browser.browsing import PHONE, REACHABLE, WALL, WIDTHS, Theme, Visit, visit
 from tests.browser.crowd import crowd
 from tests.rig import Daemon
 
@@ -29,7 +29,7 @@ def page_of(running: Daemon) -> str:
 
 def check_fits(seen: Visit) -> None:
     """Nothing is cut off at the side, and no reader has to scroll there."""
-    widths = seen.widths()
+    widths = seen.page.evaluate(WIDTHS)
     assert widths["page"] <= widths["window"], widths
     assert (widths["beyond"], widths["cut"]) == ([], [])
 
@@ -74,7 +74,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, state: Daemon) -> Non
     """Tab goes through every link in the order of the page, and each shows that it has the focus."""
     with visit(browser, page_of(state), WALL) as seen:
         passed = seen.tab()
-        assert [each["text"] for each in passed] == seen.reachable()
+        assert [each["text"] for each in passed] == seen.page.evaluate(REACHABLE)
         assert len(passed) >= 10
         assert {each["outline"] for each in passed} == {"solid"}
         assert {each["width"] for each in passed} == {"3px"}

@@ -55,6 +55,7 @@ class ControlPlane:
         )
         self.etcd, self._etcd_api = layout.etcd()
         self.apiserver = layout.apiserver()
+        # What the API server was asked, counted by itself.
         self.requests = AuditLog(folder / "audit.log").requests
         self.admin_kubeconfig = self.kubeconfig(token=self.token(ADMIN))
         self.api = Api(network, self.port, ca=self.ca, token=self.token(ADMIN))

@@ -14,10 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from playwright.sync_api import sync_playwright
-
+from tests.browser.browsing import chromium
 from tests.monitoring.grafana import Viewer
-from tests.monitoring.programs import find
 from tests.monitoring.prometheus import Series
 from tests.monitoring.shared_node import GPU, INTERVAL_S, shared_node
 from tests.pictures.dashboard_graphs import PALETTE, Curve, Graph
@@ -165,7 +163,7 @@ def _curves(viewer: Viewer, panel: Json) -> Iterator[Curve]:
             )
 
 
-def main() -> int:
+def main() -> None:
     """Let it happen, ask, draw, and photograph the page."""
     folder = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as root, shared_node(Path(root), pause_s=_PAUSE_S, cluster="") as happened:
@@ -179,14 +177,11 @@ def main() -> int:
         )
         text = page(viewer)
     folder.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as drivers:
-        browser = drivers.chromium.launch(executable_path=str(find("chromium")), args=["--no-sandbox"])
+    with chromium() as browser:
         sheet = browser.new_page(viewport={"width": 1680, "height": 800})
         sheet.set_content(text)
         sheet.screenshot(path=str(folder / "dashboard.png"), full_page=True)
-        browser.close()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -85,17 +85,13 @@ def _beside(browser: Browser, url: str, theme: Theme, shoot: Callable[[Page], It
     return path
 
 
-def main() -> int:
-    """Draw into the folder that is named on the command line; the exit code."""
-    if len(sys.argv) != 2:
-        sys.stderr.write("which folder? python -m tests.pictures.page FOLDER\n")
-        return 2
+def main() -> None:
+    """Draw into the folder that is named on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for path in draw(folder):
         sys.stdout.write(f"{path} {path.stat().st_size // 1024} KiB\n")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -116,11 +116,8 @@ def svg(lines: list[str], columns: int, theme: TerminalTheme) -> str:
     return made
 
 
-def main() -> int:
-    """Draw into the folder that is named on the command line; the exit code."""
-    if len(sys.argv) != 2:
-        sys.stderr.write("which folder? python -m tests.pictures.top FOLDER\n")
-        return 2
+def main() -> None:
+    """Draw into the folder that is named on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, frames in (("small", small()), ("full", full())):
@@ -128,8 +125,7 @@ def main() -> int:
             for theme, colours in _THEMES.items():
                 path = folder / f"top-{name}-{columns}-{theme}.svg"
                 path.write_text(svg(lines, columns, colours), encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

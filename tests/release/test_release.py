@@ -90,12 +90,9 @@ def test_the_checksums_hold(released: Released, tmp_path: Path) -> None:
     content = bytearray(chart.read_bytes())
     content[len(content) // 2] ^= 1
     chart.write_bytes(content)
-    check = ["sha256sum", "--check", "SHA256SUMS"]
+    check = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
     done = subprocess.run(check, cwd=broken, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, [line for line in done.stdout.splitlines() if not line.endswith(": OK")]) == (
-        1,
-        [f"{_CHART}: FAILED"],
-    )
+    assert (done.returncode, done.stdout) == (1, f"{_CHART}: FAILED\n")
     shutil.rmtree(broken)
 
 
@@ -119,9 +116,8 @@ def test_the_image_is_loaded_and_runs(released: Released, tmp_path: Path) -> Non
         name = store.buildah("pull", "--quiet", f"oci-archive:{archive}").strip()
         container = store.buildah("from", "--pull-never", name).strip()
         root = store.buildah("mount", container).strip()
-        assert (
-            call("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version").split()[2] == __version__
-        )
+        said = call("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version")
+        assert said.split()[2] == __version__
         labels = json.loads(store.inspect(name)["Config"])["config"]["Labels"]
     finally:
         store.close()
