@@ -53,12 +53,12 @@ class ApiProxy:
     @property
     def seen(self) -> tuple[Seen, ...]:
         """Every request so far."""
-        return self._traffic.seen
+        return tuple(self._traffic.seen)
 
     @property
     def streams(self) -> tuple[Stream, ...]:
         """The watches that run now."""
-        return self._traffic.streams
+        return tuple(self._traffic.streams)
 
     def heal(self) -> None:
         """Take every fault back, delays that run too."""

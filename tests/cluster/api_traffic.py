@@ -3,15 +3,14 @@
 import http.client
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterable
 from email.utils import formatdate, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 
-from tests.cluster.api import Api
-from tests.cluster.faults import Reply, Rules, Seen, parse
+from tests.cluster.api import Answer, Api
+from tests.cluster.faults import Rules, Seen, parse
 from tests.cluster.streams import Stream, shut
 
 _HOP_BY_HOP: Final = frozenset(
@@ -29,33 +28,16 @@ class Traffic:
         self.api = api
         self.rules = Rules()
         self.clock_offset_s = 0.0
-        self._lock = threading.Lock()
-        self._seen: list[Seen] = []
-        self._streams: set[Stream] = set()
-
-    @property
-    def seen(self) -> tuple[Seen, ...]:
-        with self._lock:
-            return tuple(self._seen)
-
-    @property
-    def streams(self) -> tuple[Stream, ...]:
-        with self._lock:
-            return tuple(self._streams)
-
-    def note(self, seen: Seen) -> None:
-        with self._lock:
-            self._seen.append(seen)
+        self.seen: list[Seen] = []
+        self.streams: set[Stream] = set()
 
     def run_stream(self, stream: Stream, response: http.client.HTTPResponse) -> None:
         """Copy a watch until it ends."""
-        with self._lock:
-            self._streams.add(stream)
+        self.streams.add(stream)
         try:
             stream.copy(response, lambda line: self.spoil(stream.seen, line))
         finally:
-            with self._lock:
-                self._streams.discard(stream)
+            self.streams.discard(stream)
 
     def spoil(self, seen: Seen, data: bytes) -> bytes | None:
         """What becomes of a line or a body; None is to cut it."""
@@ -84,7 +66,6 @@ class ProxyServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.traffic = traffic
         self._tls = tls
-        self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -94,21 +75,18 @@ class ProxyServer(ThreadingHTTPServer):
         except OSError:  # among them ssl.SSLError: it does not trust us, sends nothing, or has gone
             return
         secure.settimeout(None)
-        with self._lock:
-            self._sockets.add(secure)
+        self._sockets.add(secure)
         try:
             super().finish_request(secure, client_address)
         except OSError:  # it has gone
             pass
         finally:
-            with self._lock:
-                self._sockets.discard(secure)
+            self._sockets.discard(secure)
             secure.close()
 
     def shut_all(self) -> None:
-        with self._lock:
-            for each in self._sockets:
-                shut(each)
+        for each in tuple(self._sockets):
+            shut(each)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
         traffic = self.server.traffic
         healed = traffic.rules.healed
         seen = parse(self.command, self.path, dict(self.headers.items()), time.time())
-        traffic.note(seen)
+        traffic.seen.append(seen)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         late = traffic.rules.take(seen, lambda rule: bool(rule.delay_s))
         if late is not None:
@@ -171,10 +149,10 @@ class _Handler(BaseHTTPRequestHandler):
         changed = self.server.traffic.spoil(seen, whole)
         headers = self.server.traffic.headers_of(response)
         self._send(
-            Reply(status=response.status, headers=headers, body=whole if changed is None else changed), changed is None
+            Answer(status=response.status, headers=headers, body=whole if changed is None else changed), changed is None
         )
 
-    def _send(self, answer: Reply, cut: bool = False) -> None:
+    def _send(self, answer: Answer, cut: bool = False) -> None:
         self.send_response_only(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.cluster.api import Object
+from tests.cluster.api import Answer, Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +49,14 @@ def writes(ending: str) -> When:
     return lambda seen: seen.method != "GET" and seen.path.endswith(ending)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """An answer that the API server never gave."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def reply(status: int, headers: Mapping[str, str] | None, body: Object | bytes | None) -> Reply:
-    """Without a body, a `Status` object with that code."""
+def reply(status: int, headers: Mapping[str, str] | None, body: Object | bytes | None) -> Answer:
+    """An answer that the API server never gave: without a body, a `Status` object with that code."""
     if body is None:
         made = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": status}
         body = {**made, "message": f"{status} by the proxy of the tests"}
     kind = "text/plain" if isinstance(body, bytes) else "application/json"
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Reply(status=status, headers={"Content-Type": kind, **(headers or {})}, body=content)
+    return Answer(status=status, headers={"Content-Type": kind, **(headers or {})}, body=content)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -74,7 +65,7 @@ class Rule:
 
     when: When
     times: int | None
-    reply: Reply | None = None
+    reply: Answer | None = None
     delay_s: float = 0.0
     edit: Edit | None = None
     cut: bool = False

@@ -3,13 +3,12 @@
 import hashlib
 import io
 import json
-import os
 import platform
-import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 from typing import Final
+
+from tests.node.support import compiled
 
 # `.test` is reserved (RFC 6761), so that nothing could ever be pulled under these names.
 WORKLOAD: Final = "gpu-watchdog.test/workload:1"
@@ -19,16 +18,9 @@ _SOURCE: Final = Path(__file__).with_name("workload.c")
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-class NoCompilerError(RuntimeError):
-    """There is no C compiler to build the program of the images with."""
-
-
 def write_images(folder: Path) -> Path:
-    """Build the program and write the archive of both images into a folder, for `ctr images import`.
-
-    Raises NoCompilerError without a C compiler, and CalledProcessError where it can't build.
-    """
-    program = _compile(folder / "workload")
+    """Build the program and write the archive of both images into a folder, for `ctr images import`."""
+    program = compiled(_SOURCE, folder / "workload", "-std=gnu11", "-Wextra", "-static", "-s")
     layer = _tar({"workload": (program.read_bytes(), 0o755)})
     config = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -48,15 +40,6 @@ def write_images(folder: Path) -> Path:
         )
     )
     return archive
-
-
-def _compile(program: Path) -> Path:
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise NoCompilerError("the images need a C compiler, `cc` or what CC names (Debian: apt-get install gcc)")
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s"]
-    subprocess.run([compiler, *flags, "-o", str(program), str(_SOURCE)], check=True)
-    return program
 
 
 def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:

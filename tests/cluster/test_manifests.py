@@ -1,6 +1,5 @@
 """What the chart and the overlays come to, against the schemas and the admission of the real API server."""
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -10,9 +9,9 @@ import yaml
 
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
+from tests.deploy.chart import template
 from tests.deploy.test_chart import POLICIES
 from tools import kustomize
-from tools.chart import CHART
 from tools.programs import helm
 
 pytestmark = pytest.mark.slow
@@ -122,18 +121,8 @@ def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
 
 def _template(server: ControlPlane, *flags: str, policy: str = "") -> str:
     """What helm renders with that server at hand, the hooks among it. Raises CalledProcessError."""
-    where = (f"--namespace={kustomize.NAMESPACE}", "--set-file=policy=/dev/stdin")
-    environment = {"PATH": os.environ.get("PATH", ""), "KUBECONFIG": str(server.admin_kubeconfig)}
-    done = subprocess.run(
-        [*server.network.enter, helm(), "template", "w", CHART, *where, *flags],
-        input=policy,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return done.stdout
+    where = (f"--namespace={kustomize.NAMESPACE}", f"--kubeconfig={server.admin_kubeconfig}")
+    return template(*where, *flags, policy=policy)
 
 
 def test_the_rights_follow_from_an_existing_config_map(server: ControlPlane) -> None:

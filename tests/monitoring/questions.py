@@ -117,7 +117,7 @@ def _hung(root: Path) -> Iterator[int]:
     pods = root / "pods.json"
     pods.write_text('{"apiVersion": "v1", "kind": "List", "items": []}', encoding="utf-8")
     options = ("--policy", write_policy(root, KILL_AT_ONCE), "--pods", pods, "--journal", root / "journal.db")
-    command = [*ENDS_WITH_US, COMMAND, "run", "--listen", "127.0.0.1:0", "--node", "n4", *map(str, options)]
+    command: list[str | Path] = [*ENDS_WITH_US, COMMAND, "run", "--listen", "127.0.0.1:0", "--node", "n4", *options]
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(stub), stdout=log, stderr=log, cwd=root)
     try:

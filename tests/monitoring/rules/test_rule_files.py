@@ -98,13 +98,6 @@ def test_every_series_is_one_that_the_collector_gives(rule: Rule) -> None:
             assert name in _FOREIGN or labels <= known, f"{name}: no label {labels - known}"
 
 
-@pytest.mark.parametrize("rule", _rules())
-def test_alerts_need_no_recording_rules(rule: Rule) -> None:
-    """Who loads the alerts alone has all that they need."""
-    recorded = {each["record"] for each in rules(RECORDING)}
-    assert not any(record in f"{rule['expr']} {rule['annotations']}" for record in recorded)
-
-
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     """The sections of the page are named after the alerts."""
     assert sorted(RUNBOOKS) == sorted(BY_ALERT)
