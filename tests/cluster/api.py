@@ -5,29 +5,13 @@ import json
 import ssl
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.network import Network
+from tests.cluster.network import Answer, Network, exchange
 
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A response of the server."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def object(self) -> Object:
-        """The body as the object that it is."""
-        found: Object = json.loads(self.body)
-        return found
 
 
 class RefusedError(RuntimeError):
@@ -84,22 +68,15 @@ class Api:
         if body is not None:
             sent["Content-Type"] = MERGE if method == "PATCH" else "application/json"
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection = self.connection(timeout_s)
-        try:
-            connection.request(method, path, body=body, headers={**sent, **(headers or {})})
-            response = connection.getresponse()
-            return Answer(status=response.status, headers=dict(response.getheaders()), body=response.read())
-        except http.client.HTTPException as error:
-            raise OSError(f"{method} {path}: {error!r}") from error
-        finally:
-            connection.close()
+        return exchange(self.connection(timeout_s), method, path, body, {**sent, **(headers or {})})
 
     def ask(self, method: str, path: str, body: object = None, **more: Any) -> Object:
         """The object of a successful answer. Raises RefusedError."""
         answer = self.call(method, path, body, **more)
         if answer.status >= 300:
             raise RefusedError(f"{method} {path}", answer)
-        return answer.object
+        found: Object = answer.object
+        return found
 
 
 def query(**parameters: str) -> str:

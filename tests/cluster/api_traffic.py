@@ -9,8 +9,9 @@ from email.utils import formatdate, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 
-from tests.cluster.api import Answer, Api
+from tests.cluster.api import Api
 from tests.cluster.faults import Rules, Seen, parse
+from tests.cluster.network import Answer
 from tests.cluster.streams import Stream, shut
 
 _HOP_BY_HOP: Final = frozenset(

@@ -1,11 +1,10 @@
 """etcd's own API, by the JSON gateway on its client port."""
 
 import base64
-import http.client
 import json
 from typing import Any
 
-from tests.cluster.network import Network
+from tests.cluster.network import Network, exchange
 
 
 class EtcdApi:
@@ -32,19 +31,11 @@ class EtcdApi:
         self._call("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        connection = http.client.HTTPConnection(self._network.address, self._port, timeout=60)
-        connection.sock = self._network.connect(self._port)
-        try:
-            connection.request(method, path, body=None if body is None else json.dumps(body))
-            response = connection.getresponse()
-            text = response.read()
-        except http.client.HTTPException as error:
-            raise OSError(f"etcd: {error!r}") from error
-        finally:
-            connection.close()
-        if response.status >= 300:
-            raise OSError(f"etcd {path}: {response.status} {text[:500].decode(errors='replace')}")
-        found: dict[str, Any] = json.loads(text)
+        sent = None if body is None else json.dumps(body).encode()
+        answer = exchange(self._network.http(self._port), method, path, sent)
+        if answer.status >= 300:
+            raise OSError(f"etcd {path}: {answer}")
+        found: dict[str, Any] = answer.object
         return found
 
 

@@ -6,7 +6,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.cluster.api import Answer, Object
+from tests.cluster.api import Object
+from tests.cluster.network import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

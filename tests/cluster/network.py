@@ -2,13 +2,14 @@
 
 import ctypes
 import http.client
+import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _CLONE_NEWNET: Final = 0x40000000
 _NAMESPACES: Final = Path("/run/netns")
@@ -40,20 +41,16 @@ class Network:
         """
         return self._inside(lambda: socket.create_connection((self.address, port), timeout_s))
 
-    def listen(self, port: int) -> socket.socket:
-        """A socket that listens on a port of `address`. Raises OSError."""
-        return self._inside(lambda: socket.create_server((self.address, port), backlog=1024))
+    def http(self, port: int, timeout_s: float = 60.0) -> http.client.HTTPConnection:
+        """A connection to an HTTP server there. Raises OSError."""
+        connection = http.client.HTTPConnection(self.address, port)
+        connection.sock = self.connect(port, timeout_s)
+        return connection
 
     def get(self, port: int, path: str) -> tuple[int, str]:
         """What an HTTP server there answers: status and body. Raises OSError."""
-        connection = http.client.HTTPConnection(self.address, port)
-        connection.sock = self.connect(port)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
+        answer = exchange(self.http(port), "GET", path)
+        return answer.status, answer.body.decode()
 
     def _inside(self, make: Callable[[], socket.socket]) -> socket.socket:
         if not self.namespace:
@@ -77,6 +74,38 @@ class Network:
 
 
 LOOPBACK: Final = Network()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A response of a server."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def object(self) -> Any:
+        """The body as the object that it is."""
+        return json.loads(self.body)
+
+
+def exchange(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """Send the only request of a connection and read its answer, whatever it is. Raises OSError."""
+    try:
+        connection.request(method, path, body=body, headers=headers or {})
+        response = connection.getresponse()
+        return Answer(status=response.status, headers=dict(response.getheaders()), body=response.read())
+    except http.client.HTTPException as error:
+        raise OSError(f"{method} {path}: {error!r}") from error
+    finally:
+        connection.close()
 
 
 def _enter_namespace(path: Path) -> None:

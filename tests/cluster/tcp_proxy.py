@@ -121,7 +121,7 @@ class TcpProxy:
             self._silent = True
 
     def _listen(self) -> None:
-        listener = LOOPBACK.listen(self.port)
+        listener = socket.create_server((LOOPBACK.address, self.port), backlog=1024)
         with self._lock:
             self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), name="tcp-proxy", daemon=True).start()

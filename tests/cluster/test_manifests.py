@@ -1,7 +1,7 @@
 """What the chart and the overlays come to, against the schemas and the admission of the real API server."""
 
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pytest
@@ -73,43 +73,28 @@ def accepted(server: ControlPlane, objects: str) -> list[str]:
     return server.kubectl("apply", *flags, input=objects).stdout.split()
 
 
-Rendered = Callable[[ControlPlane], str]
-
-
-def _documents(policy: str, *flags: str) -> str:
-    return "---\n".join(each.text for each in kustomize.rendered(policy, *flags).values())
-
-
-def _chart(policy: str, *flags: str) -> Rendered:
-    return lambda _: _documents(policy, *flags)
-
-
-def _overlay(name: str) -> Rendered:
-    """`kubectl apply -k` as an operator would do it."""
-    return lambda server: server.kubectl("kustomize", str(kustomize.KUSTOMIZE / "overlays" / name)).stdout
-
-
-RENDERED: Final[Mapping[str, Rendered]] = {
-    **{f"policy {name}": _chart(text) for name, text in POLICIES.items()},
+# The policy and flags of helm.
+RENDERED: Final[Mapping[str, tuple[str, ...]]] = {
+    **{f"policy {name}": (text,) for name, text in POLICIES.items()},
     # Affinity, quota, class and volumes as the platform's page has them.
-    **{
-        f"platform {name}": _chart(POLICIES["enforce"], f"--values={values}")
-        for name, values in kustomize.PLATFORMS.items()
-    },
-    **{f"overlay {name}": _overlay(name) for name in kustomize.policies()},
+    **{f"platform {name}": (POLICIES["enforce"], f"--values={path}") for name, path in kustomize.PLATFORMS.items()},
 }
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_api_server_takes_every_object(server: ControlPlane, name: str) -> None:
-    """RBAC, admission policies with their CEL, DaemonSet and the rest: no field that does not exist."""
-    objects = RENDERED[name](server)
+    """RBAC, admission policies with their CEL, DaemonSet and the rest: no field that does not exist.
+
+    Kustomize's overlays build the same objects (tests/deploy/test_kustomize.py).
+    """
+    objects = "---\n".join(each.text for each in kustomize.whole(*RENDERED[name]).values())
     assert len(accepted(server, objects)) == len(list(yaml.safe_load_all(objects)))
 
 
 def test_the_api_server_takes_every_option(server: ControlPlane) -> None:
     """All that can be switched on, at once, and each of what excludes the others."""
-    everything = _documents(POLICIES["all"], *(f"--set={each}=true" for each in _OPTIONS))
+    rendered = kustomize.rendered(POLICIES["all"], *(f"--set={each}=true" for each in _OPTIONS))
+    everything = "---\n".join(each.text for each in rendered.values())
     objects = list(yaml.safe_load_all(everything))
     kinds = {each["kind"] for each in objects}
     assert {"NetworkPolicy", "SecurityContextConstraints", "ResourceQuota", "PodMonitor", "PrometheusRule"} <= kinds

@@ -10,8 +10,9 @@ import pytest
 
 from tests.cluster.accounts import Account, account
 from tests.cluster.actions import RESOURCE, DaemonWork
-from tests.cluster.api import Answer, Object
+from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.network import Answer
 from tests.cluster.pods import Pods, path_of
 from tests.worlds import parse_policy
 from watchdog.core.policy import Policy

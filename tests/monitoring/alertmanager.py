@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.monitoring.asking import ask, query_json
+from tests.monitoring.asking import ask
 from tests.monitoring.programs import find
 from tests.monitoring.served import Config, Served
 
@@ -34,7 +34,7 @@ class Alertmanager(Served):
 
     def alerts(self) -> list[dict[str, Any]]:
         """The alerts that it has, with `labels` and `status`: `state`, `inhibitedBy`, `silencedBy`."""
-        found: list[dict[str, Any]] = query_json(self.port, "GET", "/api/v2/alerts")
+        found: list[dict[str, Any]] = ask(self.port, "GET", "/api/v2/alerts").object
         return found
 
     def is_silenced(self, labels: Mapping[str, str]) -> bool | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.monitoring.asking import query_json, wait_for
+from tests.monitoring.asking import ask, wait_for
 from tests.monitoring.served import Config, Served
 
 INTERVAL: Final = "200ms"
@@ -70,7 +70,7 @@ class Prometheus(Served):
     def api(self, path: str, **parameters: str | float) -> Any:
         """The `data` of /api/v1/PATH. Raises RefusedError, with what is wrong with a query."""
         asked = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        return query_json(self.port, "GET", f"/api/v1/{path}{asked}")["data"]
+        return ask(self.port, "GET", f"/api/v1/{path}{asked}").object["data"]
 
     def query(self, expr: str, *, at: float | None = None) -> list[Sample]:
         """What an expression gives now, or at a time (Unix seconds); a scalar is a sample without labels."""
