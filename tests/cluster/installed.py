@@ -175,13 +175,8 @@ class Installed(Endpoints):
         ended = self.cluster.control_plane.kubectl(*given, check=False, limit_s=120, input=stdin)
         return ended.returncode, ended.stdout, ended.stderr
 
-    def run_once(self, name: str, change: Callable[[Object], object], *arguments: str) -> tuple[int, list[str]]:
-        """Run a pod like the daemon's but for a change, with these arguments: exit code and log."""
-        self.start_once(name, change, *arguments)
-        return self.end_of(name)
-
     def start_once(self, name: str, change: Callable[[Object], object], *arguments: str) -> None:
-        """Begin it."""
+        """Begin a pod like the daemon's but for a change, with these arguments."""
         found = self.cluster.control_plane.get("daemonset", "gpu-watchdog", self.namespace)
         spec = found["spec"]["template"]["spec"]
         spec["restartPolicy"] = "Never"
@@ -193,12 +188,11 @@ class Installed(Endpoints):
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.cluster.pods.create(made, self.namespace)
 
-    def end_of(self, name: str) -> tuple[int, list[str]]:
-        """Wait for it."""
+    def end_of(self, name: str) -> list[str]:
+        """Wait until such a pod has ended; its log."""
         pods = self.cluster.pods
-        ended = pods.wait(name, lambda of: of["status"]["phase"] in ("Succeeded", "Failed"), self.namespace, 240)
-        (status,) = ended["status"]["containerStatuses"]
-        return status["state"]["terminated"]["exitCode"], pods.log(name, self.namespace)
+        pods.wait(name, lambda of: of["status"]["phase"] in ("Succeeded", "Failed"), self.namespace, 240)
+        return pods.log(name, self.namespace)
 
     def events(self, name: str, of: Object | None = None) -> list[dict[str, Any]]:
         """What the daemon's pod, or this one of several, has logged under one event name."""

@@ -113,8 +113,8 @@ def probed(watchdog: Installed) -> Iterator[dict[str, dict[str, str]]]:
             spec["containers"][0]["securityContext"].update(context)
             spec["containers"][0]["command"] = ["/opt/gpu-watchdog/bin/python", "-c", _PROBE]
 
-        _, log = watchdog.run_once(f"probe-{number}", change, *pids)
-        found[row] = json.loads(log[-1])
+        watchdog.start_once(f"probe-{number}", change, *pids)
+        found[row] = json.loads(watchdog.end_of(f"probe-{number}")[-1])
     yield found
     watchdog.cluster.drop_namespace(room)
 
@@ -210,7 +210,7 @@ def diagnosed(watchdog: Installed) -> Iterator[dict[str, list[Object]]]:
             if each == list(rows)[min(number + _AT_ONCE, len(rows)) - 1]:
                 break
         # The kubelet mixes stdout and stderr, line by line.
-        lines = [line for line in watchdog.end_of(name)[1] if not line.startswith("gpu-watchdog doctor: ")]
+        lines = [line for line in watchdog.end_of(name) if not line.startswith("gpu-watchdog doctor: ")]
         found[row] = json.loads("\n".join(lines))["findings"]
     yield found
     cluster.kubectl("label", "node", NODE, f"{_SHARES}-")
@@ -226,7 +226,6 @@ def test_doctor_names_what_is_missing(diagnosed: dict[str, list[Object]], row: s
 
 # Flags of helm -> the capabilities (None: all of this machine's), seccomp, devices, and the variable for MIG.
 POWERS: Final[Mapping[str, tuple[int | None, int, bool, bool]]] = {
-    "security=minimal": (_KILL, 2, False, False),
     "driver.mig=true": (_KILL | _SYS_ADMIN, 2, False, True),
     "security=privileged": (None, 0, True, False),
 }

@@ -1,4 +1,4 @@
-"""The real node: a pod's cgroups as the kubelet writes them, and that nothing is left of it if tests are killed."""
+"""The real node: nothing is left of it if tests are killed."""
 
 import subprocess
 import sys
@@ -7,25 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.node import Cluster
-from tests.cluster.real_pods import container, pod, wait_until
+from tests.cluster.real_pods import wait_until
 from tests.node.support import REPOSITORY, need_root
-from watchdog.core.model import PlaceKind
-from watchdog.node.cgroup import parse_cgroup
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
-
-
-def test_the_cgroup_of_a_pod_names_it(cluster: Cluster, room: str) -> None:
-    """What the kubelet and runc write into /proc/PID/cgroup is read as that pod's UID and that container's ID."""
-    made = cluster.pods.run(pod("two", container("first", "children=1"), container("second")), room)
-    containers = cluster.pods.containers(made)
-    assert [(each.name, len(each.pids)) for each in containers] == [("first", 2), ("second", 1)]
-    for each in containers:
-        for pid in each.pids:
-            place = parse_cgroup(Path(f"/proc/{pid}/cgroup").read_bytes())
-            assert (place.kind, place.pod, place.container) == (PlaceKind.POD, made["metadata"]["uid"], each.id)
-
 
 _KILLED = """
     import os, signal, subprocess

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from tests.monitoring.programs import find
-from tests.monitoring.rules.world import STEP_S, Check, Value, World
+from tests.monitoring.rules.world import STEP_S, Check, World
 
 ROOT: Final = Path(__file__).parents[3]
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -45,7 +45,7 @@ def hold(worlds: World | Iterable[World], folder: Path, *files: Path) -> None:
             "interval": f"{STEP_S}s",
             "input_series": [{"series": name, "values": values} for name, values in world.series.items()],
             "alert_rule_test": [_alert_test(each) for each in world.checks],
-            "promql_expr_test": [_value_test(each) for each in world.values],
+            "promql_expr_test": world.values,
         }
         for world in ([worlds] if isinstance(worlds, World) else worlds)
     ]
@@ -59,8 +59,3 @@ def hold(worlds: World | Iterable[World], folder: Path, *files: Path) -> None:
 def _alert_test(check: Check) -> dict[str, Any]:
     wanted = [{"exp_labels": dict(labels), "exp_annotations": dict(said)} for labels, said in check.alerts]
     return {"eval_time": f"{check.at_s}s", "alertname": check.alert, "exp_alerts": wanted}
-
-
-def _value_test(value: Value) -> dict[str, Any]:
-    wanted = [{"labels": labels, "value": number} for labels, number in value.samples]
-    return {"eval_time": f"{value.at_s}s", "expr": value.expr, "exp_samples": wanted}

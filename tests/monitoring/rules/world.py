@@ -53,15 +53,6 @@ class Check:
     alerts: tuple[tuple[Labels, Labels], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """At a moment an expression gives exactly these series."""
-
-    at_s: int
-    expr: str
-    samples: tuple[tuple[str, float], ...]
-
-
 @dataclass(kw_only=True)
 class Daemon:
     """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers."""
@@ -121,7 +112,7 @@ class World:
         self.cluster = cluster
         self.alert = alert
         self.checks: list[Check] = []
-        self.values: list[Value] = []
+        self.values: list[dict[str, object]] = []  # as promtool tests them
         self._daemons: list[Daemon] = []
         self._fixed: dict[str, float] = {}
         self._samples: dict[str, dict[int, str]] = {}
@@ -192,8 +183,10 @@ class World:
     def gives(self, expr: str, *samples: tuple[Labels, float]) -> None:
         """Say what an expression gives now; where it is a name alone, its samples have that name."""
         name = expr if _NAME.fullmatch(expr) else ""
-        made = tuple((_series(name, {**labels, "cluster": self.cluster}), value) for labels, value in samples)
-        self.values.append(Value(at_s=self.now_s, expr=expr, samples=made))
+        wanted = [
+            {"labels": _series(name, {**labels, "cluster": self.cluster}), "value": value} for labels, value in samples
+        ]
+        self.values.append({"eval_time": f"{self.now_s}s", "expr": expr, "exp_samples": wanted})
 
     def _scrape(self) -> None:
         for series, value in self._fixed.items():
