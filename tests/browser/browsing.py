@@ -52,10 +52,10 @@ class Visit:
             f"{each['id']}: {node['html'][:160]} {node['failureSummary']}" for each in found for node in each["nodes"]
         ]
 
-    def tab(self, most: int = 60) -> list[dict[str, str]]:
+    def tab(self) -> list[dict[str, str]]:
         """What the Tab key goes through, in its order, until it comes back to the start."""
         found: list[dict[str, str]] = []
-        for _ in range(most):
+        for _ in range(60):
             self.page.keyboard.press("Tab")
             focused = self.page.evaluate(_FOCUSED)
             if focused is None:

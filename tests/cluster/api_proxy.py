@@ -84,22 +84,21 @@ class ApiProxy:
         """Break off in the middle: of the next line of a watch, of the body of another answer."""
         self._traffic.rules.add(Rule(when=when, times=times, cut=True))
 
-    def edit(self, change: Edit, *, when: When = everything, times: int | None = 1) -> None:
+    def edit(self, change: Edit, *, when: When) -> None:
         """Change the next line of a watch (with its newline), or the body of another answer; b"" drops a line."""
-        self._traffic.rules.add(Rule(when=when, times=times, edit=change))
+        self._traffic.rules.add(Rule(when=when, times=1, edit=change))
 
     def shift_clock(self, seconds: float) -> None:
         """Have the server's clock go wrong, in the Date of its answers: ahead by this many seconds, or behind."""
         self._traffic.clock_offset_s = seconds
 
-    def insert(self, line: bytes, *, when: When = everything) -> None:
+    def insert(self, line: bytes, *, when: When) -> None:
         """Send a line (a newline is added) on every such watch that runs now."""
         for stream in self.streams:
             if when(stream.seen):
                 stream.write(line + b"\n")
 
-    def finish_streams(self, *, when: When = everything) -> None:
-        """End such watches properly, as the API server does when their time is up."""
+    def finish_streams(self) -> None:
+        """End the watches that run properly, as the API server does when their time is up."""
         for stream in self.streams:
-            if when(stream.seen):
-                stream.finish()
+            stream.finish()

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from tests.cluster.api import Api, Object
 from tests.cluster.audit import POLICY, AuditLog
-from tests.cluster.certificates import Authority, Pair
+from tests.cluster.certificates import Authority
 from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
 from tests.cluster.network import LOOPBACK, Network
 from tests.cluster.servers import Layout
@@ -93,12 +93,10 @@ class ControlPlane:
         """The static token of a user."""
         return self._users[user].token
 
-    def kubeconfig(
-        self, *, token: str | None = None, server: str | None = None, ca: Path | None = None, client: Pair | None = None
-    ) -> Path:
+    def kubeconfig(self, *, token: str | None = None, server: str | None = None, ca: Path | None = None) -> Path:
         """A new kubeconfig file; without `server` and `ca` for the API server itself."""
         path = self.folder / f"kubeconfig-{next(self._numbers)}"
-        return write_kubeconfig(path, server=server or self.url, ca=ca or self.ca, token=token, client=client)
+        return write_kubeconfig(path, server=server or self.url, ca=ca or self.ca, token=token)
 
     def kubectl(
         self,
@@ -134,14 +132,12 @@ class ControlPlane:
         found: Object = json.loads(self.kubectl("get", kind, name, *where, "-o", "json").stdout)
         return found
 
-    def service_account_token(
-        self, namespace: str, name: str, *, duration_s: int = 3600, bound: Object | None = None
-    ) -> str:
-        """A token by TokenRequest (at least 600 s); `bound` is a Pod, Node or Secret that it ends with.
+    def service_account_token(self, namespace: str, name: str, *, bound: Object | None = None) -> str:
+        """A token by TokenRequest, of an hour; `bound` is a Pod, Node or Secret that it ends with.
 
         For an expired one, or one of tomorrow: `signer.token`. The server keeps what it thinks of a token for 10 s.
         """
-        spec: dict[str, Any] = {"expirationSeconds": duration_s}
+        spec: dict[str, Any] = {"expirationSeconds": 3600}
         if bound is not None:
             meta = bound["metadata"]
             spec["boundObjectRef"] = {
@@ -154,9 +150,9 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         return str(self.api.ask("POST", path, body)["status"]["token"])
 
-    def stop_apiserver(self, *, hard: bool = False) -> None:
-        """End the API server; `hard` is kill -9, which closes no connection properly."""
-        self.apiserver.stop(hard=hard)
+    def kill_apiserver(self) -> None:
+        """End the API server by SIGKILL, which closes no connection properly."""
+        self.apiserver.stop(hard=True)
 
     def start_apiserver(self) -> None:
         """Start it again on the same port with the same certificates and data, and wait until it is ready."""
@@ -181,7 +177,7 @@ class ControlPlane:
         its own history. The cache of a new server begins at the revision of its first list, so what is older is
         "too old resource version" there, and gone in etcd below.
         """
-        self.stop_apiserver(hard=True)
+        self.kill_apiserver()
         revision = max(self._etcd_api.put("/tests/history", str(number)) for number in range(5))
         self._etcd_api.compact(revision)
         self.start_apiserver()

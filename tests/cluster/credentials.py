@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.certificates import Pair, new_key, openssl
+from tests.cluster.certificates import new_key, openssl
 
 ISSUER: Final = "https://kubernetes.default.svc"
 ADMIN: Final = "admin"
@@ -79,18 +79,12 @@ def in_a_pod(account: Path) -> tuple[str, ...]:
     return ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(account))
 
 
-def write_kubeconfig(
-    path: Path, *, server: str, ca: Path | None, token: str | None = None, client: Pair | None = None
-) -> Path:
+def write_kubeconfig(path: Path, *, server: str, ca: Path | None, token: str | None = None) -> Path:
     """A kubeconfig file of one cluster and one user, JSON being YAML."""
     cluster: dict[str, object] = {"server": server}
     if ca is not None:
         cluster["certificate-authority"] = str(ca)
-    user: dict[str, object] = {}
-    if token is not None:
-        user["token"] = token
-    if client is not None:
-        user |= {"client-certificate": str(client.certificate), "client-key": str(client.key)}
+    user = {} if token is None else {"token": token}
     config = {
         "apiVersion": "v1",
         "kind": "Config",

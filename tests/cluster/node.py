@@ -87,9 +87,9 @@ class Cluster:
         """A node's object. Raises RefusedError where there is none."""
         return self.control_plane.api.ask("GET", f"/api/v1/nodes/{name}")
 
-    def restart_kubelet(self, *, hard: bool = False) -> None:
-        """End the kubelet (`hard`: by SIGKILL) and start it again, until the node is Ready; its pods run on."""
-        self.kubelet.stop(hard=hard)
+    def restart_kubelet(self) -> None:
+        """End the kubelet by SIGKILL and start it again, until the node is Ready; its pods run on."""
+        self.kubelet.stop(hard=True)
         self.kubelet.start()
         self.kubelet.wait_for(self._answers_again)
 

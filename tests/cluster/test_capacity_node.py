@@ -111,7 +111,7 @@ def test_a_kubelet_that_restarts_finds_it_there_and_keeps_the_pods(site: Site, r
     command = [*site.cluster.namespaces.machine, "find", "/var/lib/kubelet/device-plugins", "-mindepth", "1", "-delete"]
     subprocess.run(command, check=True, timeout=120)
     site.cluster.kubelet.start()
-    site.cluster.restart_kubelet(hard=True)
+    site.cluster.restart_kubelet()
     site.wait("capacity", 2 * EACH, 10)
     site.wait("allocatable", 2 * EACH)
     assert site.pods.containers(site.pods.wait("stays", is_running, room)) == [before]

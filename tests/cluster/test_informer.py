@@ -92,7 +92,7 @@ def test_a_restart_of_the_server(control_plane: ControlPlane, follow: Follow) ->
     with follow("old") as followed:
         followed.begin("old")
         old = followed.known()
-        control_plane.stop_apiserver(hard=True)
+        control_plane.kill_apiserver()
         wait_until(lambda: followed.problem != "")
         stale = followed.read()
         assert [pod.name for pod in stale.pods] == ["old"]

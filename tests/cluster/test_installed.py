@@ -104,7 +104,7 @@ def test_a_deployment_is_evicted_and_replaced_once_its_budget_allows_it(enforcin
     spec = {"selector": {"matchLabels": {"app": "deployment"}}, "minAvailable": 1}
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "one"}, "spec": spec}
     within = container("main", "term=exit", f"gpu={512 * MIB}", memory=DECLARED)
-    plane.apply([budget, workloads.deployment(made_of=within)], namespace=room)
+    plane.apply([budget, workloads.deployment(within)], namespace=room)
 
     def running(*, other_than: str = "") -> list[Object]:
         return [each for each in pods.select(room) if each["metadata"]["uid"] != other_than and is_running(each)]

@@ -34,7 +34,7 @@ def test_a_part_of_the_node_is_restarted(watchdog: Installed, tenants: str, what
     before = [cluster.pods.processes(each) for each in (running, daemon)]
     cycles = watchdog.metric("cycle_duration_seconds_count") or 0
     if what == "kubelet":
-        cluster.restart_kubelet(hard=True)
+        cluster.restart_kubelet()
     else:
         cluster.containerd.server.stop(hard=True)
         time.sleep(3)
@@ -55,7 +55,7 @@ def test_a_while_without_the_api_server(watchdog: Installed, tenants: str) -> No
     (one,) = cluster.pods.containers(running)
     victim, daemon = Path(f"/proc/{one.pids[0]}"), watchdog.at(watchdog.pod()["status"]["podIP"])
     processes = cluster.pods.processes(watchdog.pod())
-    cluster.control_plane.stop_apiserver(hard=True)
+    cluster.control_plane.kill_apiserver()
     try:
         wait_until(lambda: bool(daemon.status()["pods_stale"]), "the list is old")
         watchdog.card.use(one.pids[0], 2 * GIB)

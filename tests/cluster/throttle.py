@@ -1,10 +1,10 @@
 """Throttling by the API server's own priority and fairness: one user's requests all get 429 with Retry-After."""
 
 import contextlib
-import time
 from collections.abc import Iterator
 
 from tests.cluster.api import Api, Object
+from tests.node.support import wait_until
 
 _GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 _NAME = "tests-throttle"
@@ -15,7 +15,7 @@ _LEVELS = f"{_GROUP}/prioritylevelconfigurations"
 
 
 @contextlib.contextmanager
-def throttle(api: Api, user: str, *, limit_s: float = 180.0) -> Iterator[None]:
+def throttle(api: Api, user: str) -> Iterator[None]:
     """Inside, the server rejects everything that this user asks for; it ends with a restart of the server.
 
     A user of the group system:masters can't be throttled: those are exempt.
@@ -23,14 +23,14 @@ def throttle(api: Api, user: str, *, limit_s: float = 180.0) -> Iterator[None]:
     api.ask("POST", _LEVELS, _level())
     try:
         api.ask("POST", _SCHEMAS, _schema(user))
-        _wait(api, user, level=True, limit_s=limit_s)
+        _wait(api, user, level=True)
         with _occupied(api):
-            _wait(api, user, throttled=True, limit_s=limit_s)
+            _wait(api, user, throttled=True)
             yield
     finally:
         for path in (_SCHEMAS, _LEVELS):
             api.call("DELETE", f"{path}/{_NAME}")
-    _wait(api, user, level=False, limit_s=limit_s)
+    _wait(api, user, level=False)
 
 
 @contextlib.contextmanager
@@ -54,20 +54,19 @@ def _occupied(api: Api) -> Iterator[None]:
         connection.close()
 
 
-def _wait(api: Api, user: str, *, throttled: bool = False, level: bool | None = None, limit_s: float) -> None:
+def _wait(api: Api, user: str, *, throttled: bool = False, level: bool | None = None) -> None:
     """Wait until a probe is throttled, or until it is (not) judged by our flow schema.
 
     The server judges a probe as the user that the admin impersonates: impersonation comes before priority and fairness.
     """
     uid = api.call("GET", f"{_SCHEMAS}/{_NAME}").object["metadata"].get("uid", "")
-    deadline = time.monotonic() + limit_s
-    while True:
+
+    def is_so() -> bool:
         answer = api.call("GET", "/version", headers={"Impersonate-User": user, "User-Agent": _AGENT})
         ours = bool(uid) and answer.headers.get("X-Kubernetes-Pf-Flowschema-Uid") == uid
-        if (answer.status == 429) if throttled else (ours is level and answer.status == 200):
-            return
-        assert time.monotonic() < deadline, f"throttled={throttled} level={level}: {user} got {answer}"
-        time.sleep(0.05)
+        return answer.status == 429 if throttled else ours is level and answer.status == 200
+
+    wait_until(is_so)
 
 
 def _metadata(kind: str) -> Object:

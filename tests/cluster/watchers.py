@@ -165,7 +165,7 @@ def through_an_outage(plane: ControlPlane, watchers: int, outage_s: float, settl
     with crowd(plane, watchers) as followers:
         usage["before, with all watchers"] = usage_of(plane)
         down_s, down_boottime_s = time.time(), clock.now().boottime_s
-        plane.stop_apiserver(hard=True)
+        plane.kill_apiserver()
         time.sleep(outage_s)
         plane.start_apiserver()
         up_s = time.time()

@@ -24,14 +24,14 @@ _IGNORE_DISRUPTIONS: Final = {
 }
 
 
-def deployment(name: str = "deployment", *, made_of: Object = STUBBORN) -> Object:
+def deployment(made_of: Object = STUBBORN) -> Object:
     """One replica, which goes over unless it is made of something else."""
-    return _replicated("Deployment", name, made_of)
+    return _replicated("Deployment", "deployment", made_of)
 
 
-def statefulset(name: str = "statefulset") -> Object:
+def statefulset() -> Object:
     """One replica that goes over."""
-    return _replicated("StatefulSet", name, STUBBORN, serviceName="none")
+    return _replicated("StatefulSet", "statefulset", STUBBORN, serviceName="none")
 
 
 def notebook() -> Object:

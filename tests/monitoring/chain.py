@@ -69,14 +69,14 @@ class Chain:
     alertmanager: Alertmanager
     webhook: Webhook
 
-    def tenant(self, name: str, *, behaviour: str = "polite") -> tuple[Pod, Tenant]:
+    def tenant(self, name: str) -> tuple[Pod, Tenant]:
         """A pod of team A that declares 1Gi, and its process, which uses less than that."""
         pod = self.world.pod(name, ("main", "1Gi"), namespace=NAMESPACE)
-        return pod, self.start(pod, GIB // 2, behaviour=behaviour)
+        return pod, self.start(pod, GIB // 2)
 
-    def start(self, pod: Pod, used: int, *, behaviour: str = "polite") -> Tenant:
+    def start(self, pod: Pod, used: int) -> Tenant:
         """Another process of a pod, and what it uses."""
-        tenant = self.world.start(pod, used=used, behaviour=behaviour)
+        tenant = self.world.start(pod, used=used)
         self.world.write()
         self.prometheus.wait_for(f'gpu_watchdog_account_memory_used_bytes{{pod="{pod.name}"}} == {used}')
         return tenant

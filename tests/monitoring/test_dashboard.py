@@ -56,16 +56,16 @@ def numbers(found: list[Sample] | list[Series]) -> list[float]:
     ]
 
 
-def one(viewer: Viewer, title: str, letter: str = "A") -> float:
+def one(viewer: Viewer, title: str) -> float:
     """The one number that a panel shows."""
-    (value,) = numbers(viewer.ask(title, letter))
+    (value,) = numbers(viewer.ask(title))
     return value
 
 
-def rows(viewer: Viewer, title: str, letter: str, label: str = "pod") -> dict[str, float]:
-    """A column of a table, by a label."""
+def rows(viewer: Viewer, title: str, letter: str) -> dict[str, float]:
+    """A column of a table, by pod."""
     found: list[Any] = viewer.ask(title, letter)
-    return {each.labels[label]: each.value for each in found}
+    return {each.labels["pod"]: each.value for each in found}
 
 
 @pytest.mark.parametrize(("title", "letter"), QUERIES)

@@ -13,7 +13,7 @@ from tools.release import debian
 from tools.release.layers import BrokenArchiveError, Image, read_image
 
 
-def layer(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:
+def layer(files: dict[str, str]) -> bytes:
     """A gzipped layer."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
@@ -21,10 +21,6 @@ def layer(files: dict[str, str], links: dict[str, str] | None = None) -> bytes:
             info = tarfile.TarInfo(name)
             info.size = len(text.encode())
             tar.addfile(info, io.BytesIO(text.encode()))
-        for name, target in (links or {}).items():
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = tarfile.SYMTYPE, target
-            tar.addfile(info)
     return stream.getvalue()
 
 
