@@ -1,6 +1,12 @@
-"""From an allocation on a card to the message, through everything that ships: daemon, scrape, rules, Alertmanager."""
+"""From an allocation on a card to the message, through everything that ships: daemon, scrape, rules, Alertmanager.
 
+And the commands of docs/alerts.md that show whether alerts are alive, run as they stand on the same programs.
+"""
+
+import re
+import subprocess
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import pytest
@@ -8,10 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.monitoring.chain import FAST, NAMESPACE, OVER, QUICK, Chain, chain, go_killed, go_over, table
 from tests.monitoring.notifying import fires_for_s
+from tests.monitoring.programs import find
 from tests.monitoring.rules.exposed import LABELS
+from tests.monitoring.rules.promtool import ALERTS, rules
+from tests.node.support import REPOSITORY
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
+_PAGE: Final = REPOSITORY / "docs" / "alerts.md"
+_COMMAND: Final = re.compile(r"^    (\S.*\n(?:      .*\n)*)", re.MULTILINE)
 # Two thirds of the time for which the alert of a kill fires, at the fast pace.
 _A_WHILE_S: Final = fires_for_s("GPUMemoryPodKilled") / FAST.times * 2 / 3
 
@@ -92,3 +103,53 @@ def test_over_again_some_time_after_the_kill(fast: Chain) -> None:
     fast.wait_silenced("GPUMemoryOverLimit", pod)
     again = fast.wait_notified("GPUMemoryOverLimit", pod)
     assert again.at - killed.at > _A_WHILE_S
+
+
+def _commands() -> dict[str, str]:
+    """The commands of the section, by the program that each begins with."""
+    text = _PAGE.read_text(encoding="utf-8")
+    section = text.partition("\n## See that they are alive\n")[2].partition("\n## ")[0]
+    return {command.split(None, 1)[0]: command for command in _COMMAND.findall(section)}
+
+
+def _run(command: str, quick: Chain) -> str:
+    """What a command of the page prints, with the addresses of the rig in it."""
+    for program in ("promtool", "amtool", "jq", "curl"):
+        find(program)
+    command = command.replace("http://PROMETHEUS:9090", quick.prometheus.url)
+    command = command.replace("http://ALERTMANAGER:9093", quick.alertmanager.url).replace("NAMESPACE", NAMESPACE)
+    done = subprocess.run(["bash", "-ec", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_page_has_a_command_for_each_link() -> None:
+    """The scrape, the rules, the way to people."""
+    assert list(_commands()) == ["promtool", "curl", "amtool"]
+
+
+def test_every_watchdog_is_scraped(quick: Chain) -> None:
+    """A line with 1 for each node."""
+    (line,) = _run(_commands()["promtool"], quick).splitlines()
+    assert line.startswith('{node="n1"} => 1 @')
+
+
+def test_the_rules_are_loaded(quick: Chain) -> None:
+    """As many lines as the page says, each alert with its health."""
+    said = re.search(r"(\d+) lines that begin with `ok`", _PAGE.read_text(encoding="utf-8"))
+    assert said is not None
+    quick.prometheus.wait_for("count(gpu_watchdog_enforcing == 1)", 60)
+    lines = [line.split() for line in _run(_commands()["curl"], quick).splitlines()]
+    assert len(lines) == int(said[1]) == len(rules(ALERTS))
+    assert {health for health, _, _ in lines} <= {"ok", "unknown"}  # unknown: not evaluated yet
+    assert {state for _, state, _ in lines} <= {"inactive", "pending", "firing"}
+    assert {name for _, _, name in lines} == {rule["alert"] for rule in rules(ALERTS)}
+
+
+def test_a_test_alert_reaches_its_team(quick: Chain) -> None:
+    """The message of amtool goes the way that one of a pod in that namespace would go, and says that it is a test."""
+    _run(_commands()["amtool"], quick)
+    killed = partial(quick.webhook.got, "GPUMemoryPodKilled")
+    notified, *_ = quick.webhook.wait_until(lambda: [each for each in killed() if each.labels["pod"] == "test"])
+    assert notified.path == "/team-a"
+    assert "test" in notified.annotations["summary"]
