@@ -10,9 +10,11 @@ import pytest
 
 from tests.cluster.accounts import Account, account, lacking, roles, with_rights
 from tests.cluster.api import Object
+from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.pods import Pods
 from tests.daemon.eviction_rig import EVICT_AT_ONCE
+from tests.node.support import wait_until
 from tests.worlds import inherent_objection, policy, rule
 from watchdog.core.eviction import EvictionRequest, EvictionResult
 from watchdog.kube.client import USER_AGENT, Api
@@ -54,13 +56,15 @@ class Bench:
 
     def requests(self) -> list[tuple[str, str, int]]:
         """What the daemon's account requested here, once all is answered: verb, subresource and status, in order."""
-        deadline = time.monotonic() + 180
-        while True:
+        mine: list[Request] = []
+
+        def are_answered() -> bool:
             seen = self.plane.requests(user_agent=USER_AGENT, since=self.began_s)
-            mine = [each for each in seen if each.namespace == self.pods.namespace]
-            if all(each.ended_s is not None for each in mine) or time.monotonic() > deadline:
-                return [(each.verb, each.subresource, each.code) for each in mine]
-            time.sleep(0.05)
+            mine[:] = [each for each in seen if each.namespace == self.pods.namespace]
+            return not any(each.open for each in mine)
+
+        wait_until(are_answered)
+        return [(each.verb, each.subresource, each.code) for each in mine]
 
     def spared(self, *pods: Object) -> bool:
         """Whether these very pods exist, and are not being deleted."""

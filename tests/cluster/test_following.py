@@ -9,7 +9,6 @@ import pytest
 
 from tests.cluster.accounts import Account, NewAccount
 from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
 from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
 from tests.cluster.pods import Pods
 from tests.cluster.real_pods import wait_until
@@ -17,7 +16,6 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Now
 from watchdog.core.policy import Policy
-from watchdog.core.rules import MIG_STATE, maintenance_of
 from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.sources import Sources
 from watchdog.options import Options
@@ -45,10 +43,6 @@ class Follower:
         """Kind and verb of each request so far, sorted."""
         seen = self._account.plane.requests(user=self._account.identity.user)
         return sorted((each.resource, each.verb) for each in seen if each.user_agent.startswith("gpu-memory-watchdog/"))
-
-    def maintenance(self) -> str | None:
-        """Why the node, as it is known, wants the driver to be released."""
-        return maintenance_of(self.cluster.node.read(clock.now())[0])
 
     def unseen(self, after_s: float) -> bool:
         """Whether the node's switches count as unseen by then."""
@@ -84,21 +78,8 @@ def test_a_start_is_one_list_and_one_watch_of_the_pods_and_of_the_node(follower:
     follower.follow(OBSERVES, "pods", "nodes")
     follower.cluster.follow(OBSERVES)  # a reload that changes nothing costs nothing
     follower.follow(ENFORCES, "pods", "nodes", "namespaces")
-
-
-def test_a_reload_to_observe_in_the_middle_of_maintenance(
-    control_plane: ControlPlane, follower: Follower, node: str
-) -> None:
-    """The node is still followed: otherwise its driver would be opened again while it is being changed."""
-    follower.follow(ENFORCES, "pods", "nodes", "namespaces")
-    control_plane.kubectl("label", "node", node, f"{MIG_STATE}=pending")
-    wait_until(lambda: follower.maintenance() is not None, "the label has arrived")
     follower.cluster.follow(OBSERVES)
-    assert follower.maintenance() is not None
     assert follower.cluster.namespaces.read(clock.now()) == ({}, ())  # what is no longer followed is forgotten
-    control_plane.kubectl("label", "--overwrite", "node", node, f"{MIG_STATE}=success")
-    wait_until(lambda: follower.maintenance() is None, "its end has arrived by the same watch")
-    follower.follow(OBSERVES, "pods", "nodes", "namespaces")
 
 
 def test_what_is_refused_counts_for_as_long_as_pods_would(follower: Follower, api_proxy: ApiProxy) -> None:

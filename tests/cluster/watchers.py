@@ -21,6 +21,7 @@ from tests.cluster.accounts import with_rights
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.informer_rig import OBSERVES
+from tests.cluster.real_pods import wait_until
 from tests.node.support import REPOSITORY
 from tools import programs
 from watchdog import clock
@@ -85,10 +86,7 @@ class Crowd:
 
     def wait_until_well(self, count: int, since_s: float = 0.0) -> None:
         """Wait until there are this many."""
-        deadline = time.monotonic() + _LIMIT_S
-        while (found := self.well(since_s)) < count:
-            assert time.monotonic() < deadline, f"{found} of {count} watchers follow after {_LIMIT_S:.0f} s"
-            time.sleep(0.25)
+        wait_until(lambda: self.well(since_s) >= count, f"{count} watchers follow", _LIMIT_S, pause_s=0.25)
 
     def end(self) -> None:
         """End the processes."""
@@ -141,17 +139,15 @@ def crowd(plane: ControlPlane, watchers: int) -> Iterator[Crowd]:
 
 def wait_for_watches(plane: ControlPlane, count: int, since_s: float = 0.0) -> float:
     """Wait until this many watches are open at the server; gives the moment at which the last one was answered."""
-    deadline = time.monotonic() + _LIMIT_S
-    while True:
-        open_ = [
-            one
-            for one in asked(plane, since_s)
-            if one.verb == "watch" and one.open and one.answered_s and one.code == 200
-        ]
-        if len(open_) >= count:
-            return max(one.answered_s or 0.0 for one in open_)
-        assert time.monotonic() < deadline, f"{len(open_)} of {count} watches are open after {_LIMIT_S:.0f} s"
-        time.sleep(0.5)
+    answered_s: list[float] = []
+
+    def are_open() -> bool:
+        watches = (each for each in asked(plane, since_s) if each.verb == "watch" and each.open and each.code == 200)
+        answered_s[:] = [each.answered_s for each in watches if each.answered_s]
+        return len(answered_s) >= count
+
+    wait_until(are_open, lambda: f"{len(answered_s)} of {count} watches are open", _LIMIT_S, pause_s=0.5)
+    return max(answered_s)
 
 
 def asked(plane: ControlPlane, since_s: float) -> tuple[Request, ...]:
