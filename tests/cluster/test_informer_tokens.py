@@ -137,8 +137,9 @@ def problem_at(lines: Path, *names: str) -> str:
     found: list[Line] = []
 
     def is_there() -> bool:
-        found[:] = [json.loads(line) for line in lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        return bool(found) and found[-1]["names"] == list(names)
+        whole = [line for line in lines.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        found[:] = map(json.loads, whole[-1:])
+        return [each["names"] for each in found] == [list(names)]
 
     wait_until(is_there)
-    return str(found[-1]["problem"])
+    return str(found[0]["problem"])

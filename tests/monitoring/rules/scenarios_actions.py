@@ -58,8 +58,7 @@ def pod_killed_twice(world: World, daemon: Daemon) -> None:
     _look(daemon, 1, 4.0)
     daemon.restart(2)
     _look(daemon, 4, 4.0, killed(at=at(100)))
-    _look(daemon, 5.5, 4.0, killed(at=at(310.5), number=2))
-    world.expect("restart", KILLED.but("12.4GiB", "4GiB"))
+    _look(daemon, 5.5, 4.0, killed(at=at(310.5), number=2)).expect("restart", KILLED.but("12.4GiB", "4GiB"))
     _look(daemon, 15.5, 4.0).expect("resolves")
 
 

@@ -176,8 +176,7 @@ UNSETTLED = firing(
 @scenario("GPUWatchdogNotEnforcing")
 def not_enforcing_yet(world: World, daemon: Daemon) -> None:
     """A policy file that does not settle is not checked by `doctor`: the remedy is in the alert."""
-    _suspended(daemon, 12, "policy_file")
-    world.expect("fires", UNSETTLED)
+    _suspended(daemon, 12, "policy_file").expect("fires", UNSETTLED)
 
 
 def _switched_off(reason: str, how: str, on_again: str) -> Firing:
@@ -264,8 +263,7 @@ def reaction_withheld_for_hours(world: World, daemon: Daemon) -> None:
 def reaction_after_another_action(world: World, daemon: Daemon) -> None:
     """That a kill is not begun again while it is in progress is no excuse for one that is late."""
     _acting(daemon, 2, held=Brake.PENDING, news=False)
-    _acting(daemon, 8, killed(reaction_s=5.1))
-    world.expect("fires", SLOW.but("9.9s", "9.95s"))
+    _acting(daemon, 8, killed(reaction_s=5.1)).expect("fires", SLOW.but("9.9s", "9.95s"))
 
 
 @scenario("GPUWatchdogReactionSlow", under=EVICTING)

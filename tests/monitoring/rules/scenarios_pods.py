@@ -48,8 +48,7 @@ def over_limit_in_a_restart(world: World, daemon: Daemon) -> None:
     daemon.restart(4)
     daemon.begin_again(watchdog_pod="gpu-watchdog-2")
     _use(daemon, 6, 12.4).expect("waits")
-    _use(daemon, 6.5, 12.4)
-    world.expect("restart", OVER.but("gpu-watchdog-n1", "gpu-watchdog-2"))
+    _use(daemon, 6.5, 12.4).expect("restart", OVER.but("gpu-watchdog-n1", "gpu-watchdog-2"))
 
 
 @scenario("GPUMemoryOverLimit")
