@@ -2,13 +2,12 @@
 
 import contextlib
 import os
-import signal
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from typing import Final, Self
 
+from tests.cluster.node_cgroups import kill_all
 from tests.leftovers import OF_A_NODE
 
 # TEST-NET-1 (RFC 5737), and the first address of the service range, by which pods reach the API server.
@@ -128,12 +127,7 @@ class Namespaces:
         """End whatever still runs inside, shims of containerd above all, and let the namespaces go."""
         self._holder.kill()
         self._holder.communicate()
-        deadline = time.monotonic() + 10
-        while (pids := self.members()) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
+        kill_all(self.members)
 
     def __enter__(self) -> Self:
         return self

@@ -1,9 +1,10 @@
 """A whole cluster of one node: control plane, containerd and a real kubelet that runs real pods."""
 
+import abc
 import itertools
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -24,15 +25,14 @@ NODE: Final = "node-1"
 SECOND: Final = "node-2"
 
 
-class Cluster:
-    """A context manager: inside, the node is Ready; after it, and after a start that failed, nothing of it is left."""
+class Machine(abc.ABC):
+    """A context manager: inside, a node is Ready; after it, and after a start that failed, nothing of it is left."""
 
     def __init__(self, folder: Path, *, programs: Path) -> None:
-        """`folder` must not be in use; it gets configuration, data and logs."""
+        """`folder` gets configuration, data and logs."""
         self.folder = folder
         self._programs = programs
         self._stack = ExitStack()
-        self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -46,33 +46,48 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @abc.abstractmethod
     def _start(self) -> None:
-        self.namespaces = self._stack.enter_context(Namespaces())
+        """Start all of it."""
+
+    def _run_containerd(self, beside: Namespaces | None = None, **more: Any) -> None:
+        self.namespaces = self._stack.enter_context(Namespaces(beside))
         # Callbacks run from the last to the first: pods' processes go before the shims, which hold the mounts.
         self.cgroups = CgroupRoot(self.namespaces.name)
         self._stack.callback(self.cgroups.close)
-        self.containerd = Containerd(self.namespaces, self.folder)
+        self.containerd = Containerd(self.namespaces, self.folder, **more)
         self._stack.callback(self.containerd.server.stop, limit_s=5)
         self.containerd.start()
-        self.containerd.load(write_images(self.folder))
-        self.network = Network(namespace=self.namespaces.network_file, address=NODE_ADDRESS, port=443)
-        user = node_user(NODE)
-        users = (user, node_user(SECOND))
-        self.control_plane = self._stack.enter_context(
-            ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=users)
-        )
+
+    def _run_kubelet(self, plane: ControlPlane, node: str, is_ready: Callable[[], bool], **more: Any) -> None:
         self.kubelet = kubelet(
             self.namespaces,
             self._programs / "kubelet",
             self.folder,
-            node=NODE,
-            kubeconfig=self.control_plane.kubeconfig(token=self.control_plane.token(user.name)),
+            node=node,
+            kubeconfig=plane.kubeconfig(token=plane.token(node_user(node).name)),
             cgroup_root=self.cgroups.path,
+            **more,
         )
         self._stack.callback(self.kubelet.stop, hard=True)
         self.kubelet.start()
-        self.kubelet.wait_for(self.is_ready)
-        self.pods = RealPods(self.control_plane, self.cgroups)
+        self.kubelet.wait_for(is_ready)
+        self.pods = RealPods(plane, self.cgroups)
+
+
+class Cluster(Machine):
+    """A control plane and its node. Its folder must not be in use."""
+
+    def _start(self) -> None:
+        self._numbers = itertools.count(1)
+        self._run_containerd()
+        self.containerd.load(write_images(self.folder))
+        self.network = Network(namespace=self.namespaces.network_file, address=NODE_ADDRESS, port=443)
+        users = [node_user(node) for node in (NODE, SECOND)]
+        self.control_plane = self._stack.enter_context(
+            ControlPlane(self.folder / "plane", programs=self._programs, network=self.network, users=users)
+        )
+        self._run_kubelet(self.control_plane, NODE, self.is_ready)
         self.pods.wait_for_accounts("default")
 
     def is_ready(self, node: str = NODE) -> bool:

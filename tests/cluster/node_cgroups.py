@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -50,14 +51,19 @@ class CgroupRoot:
 
     def close(self) -> None:
         """End every process in it, then remove it from all hierarchies."""
-        deadline = time.monotonic() + 10
-        while (pids := self.members()) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+        kill_all(self.members)
         for top in self._folders:
-            _remove(top, deadline)
+            _remove(top, time.monotonic() + 10)
+
+
+def kill_all(members: Callable[[], Iterable[int]]) -> None:
+    """Kill processes until there are none, for ten seconds."""
+    deadline = time.monotonic() + 10
+    while (pids := members()) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def _mounts() -> list[Path]:

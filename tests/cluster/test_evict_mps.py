@@ -3,34 +3,17 @@
 import os
 import signal
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.event_rig import events_of
 from tests.cluster.test_daemon import ApiNode, here
-from tests.stub.mps import MpsDaemon, build_control
+from tests.stub.mps import build_control
 from tests.world.test_mps import CLIENT, EVICT, server
+from tests.world.test_mps_drain import Draining
 from watchdog.journal.read import history
 
 __all__ = ["here"]
-
-
-@dataclass
-class Draining(MpsDaemon):
-    """A control daemon that is asked to drain a client, and answers no one."""
-
-    drained: list[int] = field(default_factory=list)
-    came: threading.Event = field(default_factory=threading.Event)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def answer(self, command: list[str]) -> str:
-        if command[0] != "terminate_client":
-            return super().answer(command)
-        self.drained.append(int(command[2]))
-        self.came.set()
-        self.stop.wait(60)
-        return "Failed to terminate client\n"
 
 
 def test_killed_between_the_drain_and_the_eviction(
@@ -42,7 +25,13 @@ def test_killed_between_the_drain_and_the_eviction(
     assert shared is not None
     tenant.lists = CLIENT
     here.world.write(pods=False)
-    control, pipe = Draining(servers={shared.pid: [tenant.pid]}), tmp_path / "mps/pipe"
+    came, stop, pipe = threading.Event(), threading.Event(), tmp_path / "mps/pipe"
+
+    def hold(_: int) -> None:
+        came.set()
+        stop.wait(60)
+
+    control = Draining(servers={shared.pid: [tenant.pid]}, refuses={tenant.pid}, then=hold)
     program = build_control(tmp_path / "bin")
     more = f'\n[mps]\ncontrol = "{program}"\npipe = ["{pipe}"]\ntimeout = "30s"\n[brakes]\nowner = "1 per 1h"\n'
     kubeconfig = here.account(EVICT, more=more).kubeconfig
@@ -55,9 +44,9 @@ def test_killed_between_the_drain_and_the_eviction(
 
     with control.listen(pipe):
         with here.running(kubeconfig) as first:
-            first.wait(lambda _: control.came.is_set())
+            first.wait(lambda _: came.is_set())
             os.kill(first.pid, signal.SIGKILL)
-        control.stop.set()
+        stop.set()
         rehearsed = evictions()
         with here.running(kubeconfig) as second:
             second.wait(lambda d: d.metric("withheld_total", brake="owner") == 1)

@@ -1,32 +1,20 @@
 """Every alert on what the real collector exposes: fires, not one step below, resolves, right over a restart."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.monitoring.rules import (
-    scenarios_actions,
-    scenarios_cards,
-    scenarios_enforcement,
-    scenarios_pods,
-    scenarios_stale,
-    scenarios_watchdog,
-)
 from tests.monitoring.rules.promtool import ALERTS, hold, rules, written
 from tests.monitoring.rules.scenario import SCENARIOS
+from tests.monitoring.rules.scenarios_enforcement import withheld_for_days
 from tests.monitoring.rules.world import World
 
 # A module that is imported has entered its scenarios.
-MODULES: Final = (
-    scenarios_cards,
-    scenarios_actions,
-    scenarios_enforcement,
-    scenarios_pods,
-    scenarios_stale,
-    scenarios_watchdog,
-)
+for _each in sorted(Path(__file__).parent.glob("scenarios_*.py")):
+    import_module(f"tests.monitoring.rules.{_each.stem}")
 RULES: Final = rules(ALERTS)
 _SILENT: Final = ("below", "waits", "resolves")
 pytestmark = pytest.mark.slow
@@ -49,7 +37,7 @@ def test_every_scenario(clusters: tuple[str, ...], tmp_path: Path) -> None:
 def test_what_is_withheld_for_mps_fires_for_longer_than_a_week(tmp_path: Path) -> None:
     """Of this rule alone: all of them over this many days take minutes."""
     world = World(alert="GPUMemoryMPSWithheld")
-    scenarios_enforcement.withheld_for_days(world)
+    withheld_for_days(world)
     only = [each for each in RULES if each["alert"] == world.alert]
     hold(world, tmp_path, written(only, tmp_path))
 
