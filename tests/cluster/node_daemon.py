@@ -19,8 +19,8 @@ from watchdog.kube.rights import ServiceAccount
 class NodeDaemon(Daemon):
     """A running `gpu-watchdog run`, whose port is in the network of the cluster."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, network: Network, *, log_from: int) -> None:
-        super().__init__(process, log, log_from=log_from)
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, network: Network) -> None:
+        super().__init__(process, log)
         self._network = network
 
     def get(self, path: str) -> tuple[int, str]:
@@ -29,41 +29,29 @@ class NodeDaemon(Daemon):
 
 
 @contextlib.contextmanager
-def node_daemon(cluster: Cluster, stub: Path, policy: Path, *arguments: str | Path) -> Iterator[NodeDaemon]:
+def node_daemon(cluster: Cluster, stub: Path, policy: Path) -> Iterator[NodeDaemon]:
     """Run the daemon on the cluster's node, whose NVML `stub` steers; journal and log are beside its policy.
 
     It runs by a service account of a pod on that node, with exactly the rights that `gpu-watchdog rights` prints.
     """
+    folder = mounted(policy).parent
     with ExitStack() as stack:
         namespace = cluster.new_namespace("watchdog")
         stack.callback(cluster.drop_namespace, namespace)
         identity = ServiceAccount(namespace=namespace, name=namespace)
         own = stack.enter_context(account(cluster.control_plane, _rights(policy, identity), identity, NODE))
-        yield stack.enter_context(_running(cluster, stub, policy, own.kubeconfig, *arguments))
+        given = ("--policy", policy, "--kubeconfig", own.kubeconfig, "--journal", folder / "state" / "journal.db")
+        command: list[str | Path] = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:0", "--node", NODE, *given]
+        with (folder / "daemon.jsonl").open("wb") as out:
+            process = cluster.popen(command, env=environment(stub), stdout=out, stderr=out, cwd=folder)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        running = NodeDaemon(process, folder / "daemon.jsonl", cluster.network)
+        running.wait(Daemon.is_up)
+        yield running
 
 
 def _rights(policy: Path, identity: ServiceAccount) -> str:
     whose = ("--namespace", identity.namespace, "--service-account", identity.name)
     command = (str(COMMAND), "rights", "--policy", str(policy), *whose)
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
-
-
-@contextlib.contextmanager
-def _running(
-    cluster: Cluster, stub: Path, policy: Path, kubeconfig: Path, *arguments: str | Path
-) -> Iterator[NodeDaemon]:
-    folder = mounted(policy).parent
-    log = folder / "daemon.jsonl"
-    given = ("--policy", policy, "--kubeconfig", kubeconfig, "--journal", folder / "state" / "journal.db")
-    command = [COMMAND, "run", "--listen", f"{NODE_ADDRESS}:0", "--node", NODE, *given, *arguments]
-    with log.open("ab") as out:
-        log_from = out.tell()
-        process = cluster.popen(command, env=environment(stub), stdout=out, stderr=out, cwd=folder)
-    try:
-        running = NodeDaemon(process, log, cluster.network, log_from=log_from)
-        running.wait(Daemon.is_up)
-        yield running
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()

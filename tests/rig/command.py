@@ -66,13 +66,10 @@ class Endpoints(abc.ABC):
 class Daemon(Endpoints):
     """A running `gpu-watchdog run`."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], log: Path, *, log_from: int = 0, calls: Path | None = None
-    ) -> None:
-        """`log_from`: what the log holds before that byte is of an earlier daemon. `calls`: the stub's counters."""
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, *, calls: Path | None = None) -> None:
+        """`calls`: the stub's counters."""
         self.process = process
         self._log = log
-        self._log_from = log_from
         self._calls = calls
 
     @property
@@ -82,7 +79,7 @@ class Daemon(Endpoints):
     @property
     def port(self) -> int:
         """The port that it listens on, by its own log: no other daemon can be taken for it. Raises ConnectionError."""
-        lines = self._log.read_bytes()[self._log_from :].split(b"\n")[:-1]
+        lines = self._log.read_bytes().split(b"\n")[:-1]
         begun = next((line for line in reversed(lines) if b'"event": "started"' in line), None)
         if begun is None:
             raise ConnectionError("it does not listen yet")
