@@ -14,26 +14,12 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.network import Answer
 from tests.cluster.pods import Pods, path_of
+from tests.kube.test_rights import WHOLE
 from tests.worlds import parse_policy
 from watchdog.core.policy import Policy
 from watchdog.kube.client import USER_AGENT
 from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 
-WHOLE: Final = f"""
-mode = "enforce"
-[[declaration]]
-resource = "{RESOURCE}"
-unit = "1"
-[[rule]]
-name = "r"
-match = {{ namespace_labels = {{ team = "a" }} }}
-[[rule.step]]
-above = "110%"
-for = "10s"
-do = "evict"
-[capacity]
-resource = "{RESOURCE}"
-"""
 KILLING: Final = WHOLE.partition("[capacity]")[0].replace("evict", "kill").replace("namespace_labels", "labels")
 POLICIES: Final = {
     "observe": 'mode = "observe"',
