@@ -32,7 +32,7 @@ class EtcdApi:
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         sent = None if body is None else json.dumps(body).encode()
-        answer = exchange(self._network.http(self._port), method, path, sent)
+        answer = exchange(self._network.open_http(self._port), method, path, sent)
         if answer.status >= 300:
             raise OSError(f"etcd {path}: {answer}")
         found: dict[str, Any] = answer.object

@@ -41,7 +41,7 @@ class Network:
         """
         return self._inside(lambda: socket.create_connection((self.address, port), timeout_s))
 
-    def http(self, port: int, timeout_s: float = 60.0) -> http.client.HTTPConnection:
+    def open_http(self, port: int, timeout_s: float = 60.0) -> http.client.HTTPConnection:
         """A connection to an HTTP server there. Raises OSError."""
         connection = http.client.HTTPConnection(self.address, port)
         connection.sock = self.connect(port, timeout_s)
@@ -49,7 +49,7 @@ class Network:
 
     def get(self, port: int, path: str) -> tuple[int, str]:
         """What an HTTP server there answers: status and body. Raises OSError."""
-        answer = exchange(self.http(port), "GET", path)
+        answer = exchange(self.open_http(port), "GET", path)
         return answer.status, answer.body.decode()
 
     def _inside(self, make: Callable[[], socket.socket]) -> socket.socket:

@@ -14,25 +14,17 @@ from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.network import Answer
 from tests.cluster.pods import Pods, path_of
-from tests.kube.test_rights import WHOLE
-from tests.worlds import parse_policy
-from watchdog.core.policy import Policy
+from tests.kube.test_rights import WHOLE, parsed
 from watchdog.kube.client import USER_AGENT
 from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 
-KILLING: Final = WHOLE.partition("[capacity]")[0].replace("evict", "kill").replace("namespace_labels", "labels")
 POLICIES: Final = {
     "observe": 'mode = "observe"',
-    "kill": KILLING,
+    "kill": WHOLE.partition("[capacity]")[0].replace("evict", "kill").replace("namespace_labels", "labels"),
     "observe and advertise": f'mode = "observe"\n[capacity]\nresource = "{RESOURCE}"\n',
     "everything": WHOLE,
 }
 ENTRY: Final = f"/status/capacity/{RESOURCE.replace('/', '~1')}"
-
-
-def parse(text: str) -> Policy:
-    """The policy of a text."""
-    return parse_policy(text, "policy.toml")
 
 
 @contextmanager
@@ -66,7 +58,7 @@ def rows(rights: Iterable[Right]) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("name", POLICIES)
 def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: str, name: str) -> None:
     """`kubectl auth can-i --list` shows what the policy needs, and what every account of the cluster may anyhow."""
-    policy = parse(POLICIES[name])
+    policy = parsed(POLICIES[name])
     with acting(control_plane, namespace, lambda _: "", None) as plain:
         anyhow = allowed(control_plane, plain, namespace)
     with acting(control_plane, namespace, lambda identity: render(policy, identity), None) as made:
@@ -79,7 +71,7 @@ def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: 
 
 def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
     """With them, and under the admission policies, each part of its work is done, and uses every verb they give."""
-    node, policy = pods.node(), parse(WHOLE)
+    node, policy = pods.node(), parsed(WHOLE)
     with (
         acting(control_plane, namespace, lambda identity: render(policy, identity), node) as made,
         DaemonWork(control_plane, pods, made, node) as work,
@@ -98,7 +90,7 @@ Operation = dict[str, Any]
 def guarded(control_plane: ControlPlane, namespace: str, pods: Pods) -> Iterator[Guarded]:
     """An account with all rights, its own node, and another node."""
     own, other = pods.node(), pods.node()
-    with acting(control_plane, namespace, lambda identity: render(parse(WHOLE), identity), own) as made:
+    with acting(control_plane, namespace, lambda identity: render(parsed(WHOLE), identity), own) as made:
         yield made, own, other
 
 
@@ -168,7 +160,7 @@ def test_a_role_that_is_widened_opens_nothing_of_nodes(control_plane: ControlPla
     own = pods.node()
 
     def widened(identity: ServiceAccount) -> str:
-        return render(parse(WHOLE), identity).replace('["nodes/status"]', '["nodes/status", "nodes"]')
+        return render(parsed(WHOLE), identity).replace('["nodes/status"]', '["nodes/status", "nodes"]')
 
     with acting(control_plane, namespace, widened, own) as made:
         for operation in ({"op": "add", "path": "/spec/unschedulable", "value": True}, LABEL):
