@@ -2,10 +2,11 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,7 +15,6 @@ from tests.cluster.api import Object
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.audit import Request
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.counting import CountingApi
 from tests.cluster.faults import watches
 from tests.cluster.pods import Pods
 from tests.cluster.tcp_proxy import TcpProxy
@@ -23,6 +23,7 @@ from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Pod, PodList
 from watchdog.core.policy import Match, Policy, Rule
+from watchdog.kube.client import Api, Query, ResponseStream
 from watchdog.kube.informers import PodInformer
 from watchdog.kube.reflector import USUAL, RequestPace
 
@@ -43,6 +44,19 @@ QUICK: Final = RequestPace(
     stable_after_s=2.0,
     answer_s=2.0,
 )
+
+
+class CountingApi(Api):
+    """An API client that counts requests by `list` and `watch`, also those that reach no server and no audit log."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig)
+        self.requests: Counter[str] = Counter()
+
+    def open(self, path: str, query: Query | None = None, **how: Any) -> ResponseStream:
+        """Count a request, and make it."""
+        self.requests["watch" if "watch" in (query or {}) else "list"] += 1
+        return super().open(path, query, **how)
 
 
 class Followed:

@@ -9,13 +9,19 @@ from typing import Any, Final
 import pytest
 
 from tests.cluster.accounts import Account, account
-from tests.cluster.actions import RESOURCE, DaemonWork
 from tests.cluster.api import Object
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.event_rig import warning, writing
+from tests.cluster.eviction_rig import Bench
 from tests.cluster.network import Answer
 from tests.cluster.pods import Pods, path_of
+from tests.cluster.upkeep import GI, RESOURCE, Upkeep, cards, wait_for
 from tests.kube.test_rights import WHOLE, parsed
-from watchdog.kube.client import USER_AGENT
+from tests.node.support import wait_until
+from watchdog.clock import Bell
+from watchdog.core.eviction import EvictionAnswer
+from watchdog.kube.client import USER_AGENT, Api
+from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
 from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
 
 POLICIES: Final = {
@@ -70,16 +76,35 @@ def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: 
 
 
 def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, namespace: str, pods: Pods) -> None:
-    """With them, and under the admission policies, each part of its work is done, and uses every verb they give."""
-    node, policy = pods.node(), parsed(WHOLE)
+    """With them, and under the admission policies, all of its work is done, and uses every verb that they give."""
+    node, policy, bell = pods.node(), parsed(WHOLE), Bell()
+    needed = {(right.target, verb) for right in rights_of(policy) for verb in right.verbs}
     with (
         acting(control_plane, namespace, lambda identity: render(policy, identity), node) as made,
-        DaemonWork(control_plane, pods, made, node) as work,
+        Api(made.kubeconfig) as api,
+        writing(made.kubeconfig) as writer,
     ):
-        assert {name: part() for name, part in work.parts.items()} == dict.fromkeys(work.parts, "")
-        asked = control_plane.requests(user=made.identity.user, user_agent=USER_AGENT)
-    used = {("/".join(filter(None, (each.resource, each.subresource))), each.verb) for each in asked}
-    assert used == {(right.target, verb) for right in rights_of(policy) for verb in right.verbs}
+
+        def asked(*, good: bool) -> set[tuple[str, str]]:
+            found = control_plane.requests(user=made.identity.user, user_agent=USER_AGENT)
+            names = (("/".join(filter(None, (each.resource, each.subresource))), each) for each in found)
+            return {(name, each.verb) for name, each in names if not good or each.code in (200, 201)}
+
+        informers = (PodInformer(api, node, bell), NodeInformer(api, node, bell), NamespaceInformer(api, bell))
+        for informer in informers:
+            informer.start()
+        pod = pods.create(node=node)
+        for count in (1, 2):
+            writer.offer([warning(pod, float(count))])
+            wait_until(lambda count=count: writer.counts()["written"] == count)  # type: ignore[misc]
+        assert Bench(made, pods).evict(pod).answer is EvictionAnswer.ACCEPTED
+        with Upkeep(made.kubeconfig, node, *cards(80)):
+            wait_for(control_plane.api, node, 80 * GI)
+        wait_until(lambda: asked(good=True) == needed)
+        assert asked(good=False) == needed
+        for informer in informers:
+            informer.stop()
+    bell.close()
 
 
 Guarded = tuple[Account, str, str]

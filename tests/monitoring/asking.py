@@ -14,9 +14,8 @@ T = TypeVar("T")
 def ask(port: int, method: str, path: str, body: object = None) -> Answer:
     """A successful answer; `body` is an object for JSON. Raises RefusedError, and OSError where there is none."""
     sent = None if body is None else json.dumps(body).encode()
-    answer = exchange(
-        LOOPBACK.open_http(port), method, path, sent, {"Content-Type": "application/json"} if sent else {}
-    )
+    headers = {"Content-Type": "application/json"} if sent else {}
+    answer = exchange(LOOPBACK.open_http(port), method, path, sent, headers)
     if answer.status >= 300:
         raise RefusedError(f"{method} {path}", answer)
     return answer
