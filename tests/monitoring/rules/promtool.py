@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from tests.monitoring.programs import find
-from tests.monitoring.rules.world import STEP_S, Check, World
+from tests.monitoring.rules.world import STEP_S, World
 
 ROOT: Final = Path(__file__).parents[3]
 ALERTS: Final = ROOT / "deploy" / "prometheus" / "alerts.yaml"
@@ -44,7 +44,7 @@ def hold(worlds: World | Iterable[World], folder: Path, *files: Path) -> None:
         {
             "interval": f"{STEP_S}s",
             "input_series": [{"series": name, "values": values} for name, values in world.series.items()],
-            "alert_rule_test": [_alert_test(each) for each in world.checks],
+            "alert_rule_test": [test for _, test in world.checks],
             "promql_expr_test": world.values,
         }
         for world in ([worlds] if isinstance(worlds, World) else worlds)
@@ -54,8 +54,3 @@ def hold(worlds: World | Iterable[World], folder: Path, *files: Path) -> None:
     file.write_text(yaml.safe_dump(document, sort_keys=False, width=10_000), encoding="utf-8")
     done = promtool("test", "rules", file)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _alert_test(check: Check) -> dict[str, Any]:
-    wanted = [{"exp_labels": dict(labels), "exp_annotations": dict(said)} for labels, said in check.alerts]
-    return {"eval_time": f"{check.at_s}s", "alertname": check.alert, "exp_alerts": wanted}

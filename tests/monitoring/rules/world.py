@@ -43,16 +43,6 @@ class Firing:
         return replace(self, summary=summary, description=description)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """At a moment these alerts of one name fire, each with all its labels and annotations, and no others."""
-
-    at_s: int
-    alert: str
-    shows: Shows
-    alerts: tuple[tuple[Labels, Labels], ...] = ()
-
-
 @dataclass(kw_only=True)
 class Daemon:
     """A daemon of one node, and how Prometheus labels it. `is_up` says whether it answers."""
@@ -111,8 +101,9 @@ class World:
     def __init__(self, cluster: str = "", neighbour: str = "", alert: str = "") -> None:
         self.cluster = cluster
         self.alert = alert
-        self.checks: list[Check] = []
-        self.values: list[dict[str, object]] = []  # as promtool tests them
+        # As promtool tests them.
+        self.checks: list[tuple[Shows, dict[str, Any]]] = []
+        self.values: list[dict[str, object]] = []
         self._daemons: list[Daemon] = []
         self._fixed: dict[str, float] = {}
         self._samples: dict[str, dict[int, str]] = {}
@@ -168,17 +159,17 @@ class World:
         self._stays = days * 86400 // STEP_S
 
     def expect(self, shows: Shows, *alerts: Firing) -> None:
-        """Say which alerts of the name fire now, and no others."""
+        """Say which alerts of the name fire now, each with all its labels and annotations, and no others."""
         common = {"cluster": self.cluster} if self.cluster else {}
         page = f"{RUNBOOKS}#{self.alert.lower()}"
-        made = tuple(
-            (
-                {**common, **each.labels},
-                {"summary": each.summary, "description": each.description, "runbook_url": page},
-            )
+        wanted = [
+            {
+                "exp_labels": {**common, **each.labels},
+                "exp_annotations": {"summary": each.summary, "description": each.description, "runbook_url": page},
+            }
             for each in alerts
-        )
-        self.checks.append(Check(at_s=self.now_s, alert=self.alert, shows=shows, alerts=made))
+        ]
+        self.checks.append((shows, {"eval_time": f"{self.now_s}s", "alertname": self.alert, "exp_alerts": wanted}))
 
     def gives(self, expr: str, *samples: tuple[Labels, float]) -> None:
         """Say what an expression gives now; where it is a name alone, its samples have that name."""
