@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.build import status
 from tests.daemon.eviction_rig import World
 from tests.export.build import entry
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
@@ -30,7 +31,7 @@ from watchdog.daemon.intentions import UnfinishedActions
 from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Sources
 from watchdog.journal.actions import UnfinishedAction
-from watchdog.options import Options
+from watchdog.options import DEFAULT_JOURNAL, Options
 
 FIRM = Environment(in_host_pid_namespace=True, pidfd_missing=None)
 ALLOWED = Safety(foreign_pid_namespace=True, signal_without_pidfd=True)
@@ -171,14 +172,21 @@ def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() ->
 
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """An operator who is to remove a file must know which, and ask first who put it there."""
-    told = remedies(tmp_path / "journal.db", "gpu-7")
-    stop = f"the file {tmp_path / 'stop'} turns enforcement off: find out who created it and why, then run"
-    assert told["stop_file"].startswith(stop)
+    told, path = remedies(tmp_path / "journal.db", "gpu-7"), tmp_path / "stop"
+    here = status(node="gpu-7", health={"stop_file": str(path)})
+    cause = f"the file {path} turns enforcement off: find out who created it and why, then"
+    assert told["stop_file"] == remedy_on("stop_file", here) == f"{cause} remove it"
+    usual = remedies(DEFAULT_JOURNAL, "gpu-7")["stop_file"]
+    assert usual.endswith("/var/lib/gpu-watchdog/stop turns enforcement off: find out who created it and why, then run "
+                          "`gpu-watchdog resume`")  # fmt: skip
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()
-    assert remedy_on("node_annotation", "gpu-7") == told["node_annotation"]
-    assert remedy_on("node_annotation", "") == REMEDIES["node_annotation"]
-    assert (remedy_on("lock", "gpu-7"), remedy_on("unheard_of", "gpu-7")) == (REMEDIES["lock"], None)
+    assert remedy_on("node_annotation", here) == told["node_annotation"]
+    nameless = status(node="", health=None)
+    assert [remedy_on(reason, nameless) for reason in ("node_annotation", "stop_file", "lock", "unheard_of")] == [
+        *(REMEDIES[reason] for reason in ("node_annotation", "stop_file", "lock")),
+        None,
+    ]
 
 
 @pytest.mark.parametrize(

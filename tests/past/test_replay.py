@@ -256,6 +256,14 @@ def test_the_command_as_json(path: Path) -> None:
     assert (document["summary"]["kills"], document["seen_s"]) == (1, 79)
 
 
+def test_time_without_a_reading_is_named(path: Path) -> None:
+    """Where the driver did not answer, "no kill" says nothing about a policy."""
+    recently(path, (20, LOW), (60, replace(HIGH, dark={"blind": True})), (80, LOW))
+    assert "For 40s of that the driver gave no reading" in call(path)[1]
+    document = json.loads(call(path, "--json")[1])
+    assert (document["seen_s"], document["blind_s"], document["actions"]) == (79, 40, [])
+
+
 def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:
     """A brake at the end of the recording may still release: only an incident that is over was held to its end."""
     spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))

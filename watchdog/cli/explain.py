@@ -156,7 +156,7 @@ def _idle(status: Status) -> tuple[str, ...]:
     """Why no action is taken on the whole node."""
     idle = ""
     if status.suspended:
-        why = "; ".join(remedy_on(reason, inert(status.node)) or inert(reason) for reason in status.suspended)
+        why = "; ".join(remedy_on(reason, status) or inert(reason) for reason in status.suspended)
         idle = f"Enforcement is suspended on this node, although the policy says enforce: {why}."
     elif not status.enforcing:
         idle = "The watchdog only observes on this node: it records what it would do and takes no action."

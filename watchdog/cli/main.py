@@ -364,8 +364,14 @@ def top(*, url: str | None, listen: str, as_json: bool, **options: Any) -> None:
 
 
 @main.command(short_help="Watch a simulated node, with a real kill.")
-def demo() -> None:
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Keep the journal in this folder, to try history, explain and replay on it.",
+)
+def demo(keep: Path | None) -> None:
     """Watch a simulated GPU shared by three pods, one of which keeps growing and is really killed."""
     from watchdog.cli.demo import run_demo
 
-    sys.exit(run_demo(sys.stdout))
+    sys.exit(run_demo(sys.stdout, keep=keep))

@@ -81,6 +81,7 @@ def replay_document(report: ReplayReport) -> dict[str, Any]:
         "policy": {"source": report.policy.source, "sha256": report.policy.sha256, "mode": report.policy.mode},
         "since": rfc3339(report.since_s),
         "seen_s": round(report.replayed.seen_s, 3),
+        "blind_s": round(report.replayed.blind_s, 3),
         "actions": [_document(action, report.policy) for action in report.actions],
         "warnings": [_document(warning, report.policy) for warning in report.warnings],
         "summary": _summary(report),
@@ -201,6 +202,9 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
     totals, counts = _summary(report), report.journal_counts
     seen = f"Replayed {span(report.replayed.seen_s)} of the past since {_second(report.since_s)}"
     yield f"{seen}, under policy {inert(report.policy.source)}."
+    if report.replayed.blind_s:
+        blind = span(report.replayed.blind_s)
+        yield f"For {blind} of that the driver gave no reading: no policy would have acted then."
     done = [count(totals[plural], do.verb.noun) for do, plural in _TOTALS.items() if totals[plural]]
     where = f"in {count(totals['incidents'], 'incident')} of {count(totals['workloads'], 'workload')}"
     held = ", ".join(f"{number} by {brake}" for brake, number in totals["withheld"].items())

@@ -421,7 +421,7 @@ def _problems(status: Status) -> Iterator[str]:
     now_s, health = status.at, status.health
     yield hung(status, now_s)
     for reason in status.suspended:
-        yield f"Enforcement is suspended, no action is taken: {remedy_on(reason, status.node) or reason}"
+        yield f"Enforcement is suspended, no action is taken: {remedy_on(reason, status) or reason}"
     yield under_maintenance(status)
     yield pods_stale(status, now_s)
     yield breaker_open(status, now_s)

@@ -251,7 +251,7 @@ def _resumed(status: Status, stop: Stop, changed_s: float) -> StopAnswer | None:
     if _REASON in suspended:
         return _unaffected(status, stop, "sees a different stop file", "resume")
     if suspended:
-        why = "; ".join(remedy_on(reason, status.node) or inert(reason) for reason in suspended)
+        why = "; ".join(remedy_on(reason, status) or inert(reason) for reason in suspended)
         return StopAnswer(Sighting.IDLE, f"{watchdog} still does not enforce: {why}.")
     return StopAnswer(Sighting.IDLE, f"{watchdog} is in observe mode, by its policy.")
 

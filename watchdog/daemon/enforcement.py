@@ -17,10 +17,17 @@ from watchdog.node.process import pidfd_supported, raise_descriptor_limit
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
-from watchdog.options import Options
+from watchdog.options import DEFAULT_JOURNAL, Options
+from watchdog.report.status import Status
+from watchdog.report.text import inert
 
 if TYPE_CHECKING:
     from watchdog.daemon.sources import Sources
+
+
+def _stopped(path: Path) -> str:
+    undo = "run `gpu-watchdog resume`" if path == stop_file(DEFAULT_JOURNAL) else "remove it"
+    return f"the file {path} turns enforcement off: find out who created it and why, then {undo}"
 
 
 def _annotated(node: str) -> str:
@@ -31,6 +38,7 @@ def _annotated(node: str) -> str:
 
 
 _CAP_KILL = 5  # linux/capability.h
+_LONGEST_PATH: Final = 4096  # PATH_MAX, linux/limits.h
 POLICY_FILE: Final = "policy_file"
 REMEDIES: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace: set hostPID: true, "
@@ -189,14 +197,15 @@ class Permission:
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
     """The remedies by reason, with the path of the stop file next to this journal and the node's name."""
-    remedy = "find out who created it and why, then run `gpu-watchdog resume`"
-    stop = f"the file {stop_file(journal)} turns enforcement off: {remedy}"
-    return {**REMEDIES, "stop_file": stop, "node_annotation": _annotated(node)}
+    return {**REMEDIES, "stop_file": _stopped(stop_file(journal)), "node_annotation": _annotated(node)}
 
 
-def remedy_on(reason: str, node: str) -> str | None:
-    """The remedy for a reason if only the node's name is known; None for a reason of a newer version."""
-    return _annotated(node) if reason == "node_annotation" and node else REMEDIES.get(reason)
+def remedy_on(reason: str, status: Status) -> str | None:
+    """The remedy for a reason on the node of a status; None for a reason of a newer version."""
+    path = status.health.stop_file if status.health is not None else None
+    if reason == "stop_file" and path:
+        return _stopped(Path(inert(path, _LONGEST_PATH)))
+    return _annotated(inert(status.node)) if reason == "node_annotation" and status.node else REMEDIES.get(reason)
 
 
 def ignored_mode(value: str) -> str:

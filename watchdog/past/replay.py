@@ -152,10 +152,14 @@ class NodeAssessor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The result of a replay: its findings, how long the node was recorded, and the number of decisions."""
+    """The result of a replay: its findings and the number of decisions.
+
+    `seen_s` is how long the node was recorded, `blind_s` for how much of that no reading succeeded.
+    """
 
     findings: tuple[ReplayedAction, ...]
     seen_s: float
+    blind_s: float
     cycles: int
 
 
@@ -174,15 +178,15 @@ class Replay:
         self._last = Now(boottime_s=0.0, wall_s=0.0, boot_id="")
         self._next_s = math.inf
         self._busy = False
-        self._seen_s = 0.0
+        self._seen_s = self._blind_s = 0.0
         self._cycles = 0
 
     def run(self, cycles: Iterable[RecordedCycle]) -> Replayed:
         """Replay these cycles."""
         for cycle in cycles:
             at = self._axis.moment(cycle)
-            self._node = cycle.node
             self._count(cycle, at)
+            self._node = cycle.node
             if cycle.kind is RecordKind.SAME:
                 self._wait(at)
             else:
@@ -194,13 +198,15 @@ class Replay:
                 0 < self._next_s - at.boottime_s <= 2 * JUST_AFTER_S
             ):  # it was due: both moments of the wait were rounded
                 self._same(self._next_s)
-        return Replayed(findings=self._incidents.all(), seen_s=self._seen_s, cycles=self._cycles)
+        return Replayed(findings=self._incidents.all(), seen_s=self._seen_s, blind_s=self._blind_s, cycles=self._cycles)
 
     def _count(self, cycle: RecordedCycle, at: Now) -> None:
         passed_s = at.boottime_s - self._last.boottime_s
         if cycle.kind is not RecordKind.FIRST and at.wall_s > self._since_s:
             most_s = math.inf if cycle.kind is RecordKind.SAME else cycle.node.interval_s
-            self._seen_s += min(passed_s, most_s, at.wall_s - self._since_s)
+            seen_s = min(passed_s, most_s, at.wall_s - self._since_s)
+            self._seen_s += seen_s
+            self._blind_s += seen_s * self._node.hidden.blind
 
     def _wait(self, until: Now) -> None:
         """Advance through equal cycles: decide only in those in which something comes due."""

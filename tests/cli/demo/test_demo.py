@@ -12,7 +12,12 @@ import pytest
 
 from tests.cli.demo.showing import CODE, FAST, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
 from tests.node.support import need_root, wait_until
+from watchdog.cli.demo.pods import POLICY
 from watchdog.cli.demo.sim import is_alive
+from watchdog.config.load import load_policy
+from watchdog.journal.playback import recorded_cycles
+from watchdog.journal.read import history
+from watchdog.past.replay import Replay
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +97,26 @@ def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
         assert shown.process.wait(timeout=5) == 0
     if is_watched:
         check_events(shown)
+
+
+def test_what_it_keeps_can_be_examined(folder: Path, tmp_path: Path) -> None:
+    """The journal that it keeps has the explanation and the past, for other policies; it writes to no other journal."""
+    kept, policy = tmp_path / "kept", tmp_path / "policy.toml"
+    code = f"from pathlib import Path; {CODE.replace('speed', f'keep=Path({str(kept)!r}), speed')}"
+    with showing(folder, code=code) as shown:
+        assert "`explain training/finetune --journal" in " ".join(shown.read_all().split())
+        assert shown.process.wait(timeout=5) == 0
+    journal = kept / "journal.db"
+    assert "explained" in {row.event for row in history(journal, "training/finetune", 0.0)}
+    for percent, killed in (("120%", ["finetune"]), ("160%", [])):
+        policy.write_text(POLICY.read_text(encoding="utf-8").replace("120%", percent), encoding="utf-8")
+        found = Replay(load_policy(policy)).run(recorded_cycles(journal, 0.0)).findings
+        assert [each.entry.assessment.pod.name for each in found if each.entry.do.enforces] == killed
+    with showing(folder, code=code) as again:
+        assert again.read_all() == ""
+        assert again.process.wait(timeout=5) == 1
+        assert again.process.stderr is not None
+        assert again.process.stderr.read().decode() == f"{kept} is not empty: name a new folder for --keep\n"
 
 
 @pytest.mark.parametrize(

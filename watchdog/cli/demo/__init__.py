@@ -20,10 +20,14 @@ _NEXT: Final = (
     "`{command} scan` shows what uses the GPUs of this machine and what would follow; it never acts. "
     "docs/five-minutes.md explains how to run the watchdog on a node: it only observes until you tell it to enforce."
 )
+_KEPT: Final = (
+    "`{command} history --journal {kept}` lists what happened, `explain training/finetune --journal {kept}` says why, "
+    "and `replay --policy POLICY --journal {kept}` what another policy would have done."
+)
 
 
-def run_demo(out: TextIO, *, speed: float = 1.0) -> int:
-    """Run the demo; the exit code. `speed` makes its clock faster.
+def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> int:
+    """Run the demo; the exit code. `speed` makes its clock faster, `keep` is a folder in which its journal is left.
 
     Call it on the main thread of a separate process: it handles the signals that end a program, and adopts what its
     children leave behind. BrokenPipeError if the reader of `out` has gone; its processes are ended then too.
@@ -33,7 +37,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0) -> int:
         return _fail(problem)
     try:
         with contextlib.closing(_EndSignals()) as signals:
-            return _run(out, FastClock(speed), signals)
+            return _run(out, FastClock(speed), signals, keep)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -53,13 +57,18 @@ def _find_problem() -> str | None:
     return None
 
 
-def _run(out: TextIO, clock: FastClock, signals: "_EndSignals") -> int:
+def _run(out: TextIO, clock: FastClock, signals: "_EndSignals", keep: Path | None) -> int:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):  # the journal of a daemon must not get the demo's actions
+            return _fail(f"{keep} is not empty: name a new folder for --keep")
     with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as node:
-        daemon, screen = DemoDaemon(Path(folder), node, clock), screen_for(out)
+        journal = (keep or Path(folder)) / "journal.db"
+        daemon, screen = DemoDaemon(Path(folder), journal, node, clock), screen_for(out)
         with contextlib.closing(daemon), contextlib.closing(screen):
             _show(daemon, screen, clock, signals)
             if not signals.has_ended:
-                return _finish(daemon, screen)
+                return _finish(daemon, screen, journal if keep is not None else None)
     return _fail("the demo was stopped; all of its processes have been ended")
 
 
@@ -75,8 +84,8 @@ def _show(daemon: DemoDaemon, screen: Screen, clock: FastClock, signals: "_EndSi
         signals.wait(min(max(daemon.next_wake_s / clock.speed, 0.0), left_s))
 
 
-def _finish(daemon: DemoDaemon, screen: Screen) -> int:
-    """Show how it ended, and what the owner of the killed pod can read."""
+def _finish(daemon: DemoDaemon, screen: Screen, kept: Path | None) -> int:
+    """Show how it ended, what the owner of the killed pod can read, and what can be done with the `kept` journal."""
     is_as_expected = daemon.end()
     screen.finish(daemon.view())
     outcome = daemon.outcome
@@ -85,7 +94,7 @@ def _finish(daemon: DemoDaemon, screen: Screen) -> int:
         screen.say(title, explanation(outcome, daemon.policy))
     if not is_as_expected:
         return _fail("the demo did not end as expected; what happened is shown above")
-    screen.say("Next:", _NEXT.format(command=program_name()))
+    screen.say("Next:", (_NEXT if kept is None else _KEPT).format(command=program_name(), kept=kept))
     return 0
 
 

@@ -24,6 +24,7 @@ from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
+from watchdog.journal.recorder import Recorder
 from watchdog.kube.files import PodFile
 from watchdog.node.process import pidfd_supported
 from watchdog.node.process_table import ProcessTable
@@ -64,11 +65,12 @@ _TOO_LONG_S: Final = 40.0
 class DemoDaemon:
     """Runs cycles over the simulated node, with everything of the daemon but its driver, its /proc and its sinks."""
 
-    def __init__(self, folder: Path, sim_node: SimNode, clock: FastClock) -> None:
+    def __init__(self, folder: Path, journal: Path, sim_node: SimNode, clock: FastClock) -> None:
         self.policy = load_policy(POLICY)
         self._clock = clock
         running = [sim_node.start(pod) for pod in PODS]
-        self._journal = _open_journal(folder / "journal.db", self.policy)
+        self._journal = _open_journal(journal, self.policy)
+        self._past = Recorder()
         self._changes = Changes()
         (folder / "pods.json").write_text(json.dumps(pod_list(PODS)), encoding="utf-8")
         self._pods = PodFile(folder / "pods.json", NODE)
@@ -136,6 +138,7 @@ class DemoDaemon:
         self._cycle.interrupt("the demo was stopped", self._clock.now())
         self._scanner.close()
         if self._journal is not None:
+            self._past.end(self._journal)
             self._journal.close()
 
     def _run_cycle(self) -> tuple[Status, Now]:
@@ -165,6 +168,7 @@ class DemoDaemon:
             outcomes=closed.outcomes,
         )
         if self._journal is not None:
+            self._past.record(report, self._journal)
             self._journal.record(report, self._changes.since(report))
         return status_of(report), report.at
 
