@@ -80,6 +80,7 @@ def test_the_commands_of_the_notes_are_right(tmp_path: Path) -> None:
     said = _notes(tmp_path, "")
     assert set(re.findall(r"-n (\S+)", said)) == {"gpus"}
     called = re.findall(r"gpu-watchdog ([a-z]+.*)$", said, re.MULTILINE)
-    assert {"doctor", "scan", "history", "stop"} <= {each.split()[0] for each in called}
+    assert {"doctor", "scan", "history"} <= {each.split()[0] for each in called}
+    assert "annotate node NODE gpu-memory-watchdog/mode=observe" in said
     for name, *arguments in map(str.split, called):
         main.commands[name].make_context(name, list(arguments), parent=click.Context(main))
