@@ -182,6 +182,7 @@ def planned(
 
 def opened(seen: Snapshot, given: Inputs, ledger: Ledger) -> OpenCycle:
     """A cycle up to its plan."""
+    given = replace(given, hidden=hidden_pods(seen, given.pods.pods))
     attribution = attribute(seen, given.pods.pods)
     assessments = assess(attribution, seen, given)
     plan = decide(assessments, ledger, seen.at, given)

@@ -202,10 +202,11 @@ def _counted_s(past: list[tuple[float, dict[AccountKey, Assessment]]], entry: Pl
         then = seen.get(entry.account)
         if then is None:
             continue
-        counts = _counts(then, entry)
-        if then.used is not None or counts:
-            least_used = min(least_used, then.used_at_least)
-        most = max(most, _threshold(then, entry.definition) if counts else 0)
+        counts, threshold_bytes = _counts(then, entry), _threshold(then, entry.definition)
+        if then.used is None and not (counts and then.used_at_least > threshold_bytes):
+            continue  # inconclusive for this threshold: it neither counts nor ends the run
+        least_used = min(least_used, then.used_at_least)
+        most = max(most, threshold_bytes if counts else 0)
         if least_used <= most:
             break
         if counts:
