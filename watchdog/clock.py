@@ -39,14 +39,14 @@ class Bell:
 
     def ring(self) -> None:
         """Make the descriptor readable, which wakes a loop that waits for it."""
-        with contextlib.suppress(OSError):  # rung already, or closed
+        with contextlib.suppress(OSError, ValueError):  # rung already, or closed
             os.eventfd_write(self._descriptor, 1)
 
     def silence(self) -> bool:
         """Make the descriptor unreadable; whether it had been rung since the last call."""
         try:
             os.eventfd_read(self._descriptor)
-        except OSError:  # not rung, or closed
+        except (OSError, ValueError):  # not rung, or closed
             return False
         return True
 

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.build import status
 from tests.daemon.eviction_rig import World
 from tests.export.build import entry
+from tests.node.support import wait_until
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import AccountKey
@@ -118,9 +119,9 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
     """A daemon whose lock file was taken away releases the journal, and reads it again once it has the lock again."""
     options = Options(node="n1", journal=tmp_path / "journal.db", listen="127.0.0.1:0")
     first, second = Sinks(options, policy(), at(0)), Sinks(options, policy(), at(0))
-    assert first.keeper.maintain(at(0)) is not None
+    wait_until(lambda: first.keeper.maintain(at(0)) is not None)
     (tmp_path / "journal.db.lock").unlink()
-    assert second.keeper.maintain(at(1)) is not None
+    wait_until(lambda: second.keeper.maintain(at(1)) is not None)
     assert first.keeper.maintain(at(2)) is None
     assert not first.has_journal
     action = second.record.intend(entry(), (ProcessKey(pid=7, start_ticks=70),), at(3)).result(5.0)
