@@ -168,7 +168,7 @@ def outcomes(folder: Path, watches: list[bytes], pace: RequestPace) -> list[Requ
 @pytest.mark.parametrize(("ended_s", "in_time"), [(0, True), (29, True), (31, False)])
 def test_a_watch_that_goes_on_after_its_end(tmp_path: Path, ended_s: int, *, in_time: bool) -> None:
     """A server may be half a minute late in ending a watch; one that still sends after that is not waited for."""
-    pace = replace(USUAL, length_s=(-ended_s, -ended_s))  # it should have ended so many seconds ago
+    pace = replace(USUAL, length_s=(-ended_s, -ended_s))  # it should have ended `ended_s` ago
     (watch,) = outcomes(tmp_path, [CLOSES + bookmark("4")], pace)
     assert (watch.in_time, watch.problem is None) == (in_time, in_time)
 
