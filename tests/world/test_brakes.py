@@ -40,7 +40,7 @@ OFFENDERS = 40
 # How much later than it may an action may come on a machine that does a lot besides.
 LATE_S = 8.0
 # The wall clock may be slewed, and an action is counted a moment after its intention.
-ABOUT_S = 0.5
+ABOUT_S = 1.5
 
 
 def braked(world: Node, brakes: str, *, release_timeout: str = "30s", first: str = "") -> Path:

@@ -65,7 +65,7 @@ class Bench:
     def all(self) -> tuple[Tenant, ...]:
         return (*self.clients, self.helper, self.neighbour)
 
-    def policy(self, *steps: str, more: str = "", mode: str = "enforce", timeout: str = "1s") -> Path:
+    def policy(self, *steps: str, more: str = "", mode: str = "enforce", timeout: str = "30s") -> Path:
         mps = f'\n[mps]\ncontrol = "{self.program}"\npipe = ["{self.pipe}"]\ntimeout = "{timeout}"\n'
         return write_policy(self.world.root, *(steps or (KILL_AT_ONCE,)), more=mps + more, mode=mode)
 
@@ -132,7 +132,7 @@ def test_nobody_is_signalled_if_a_client_is_not_drained(bench: Bench, how: str) 
     if how == "silent":
         bench.control.then = lambda _: late.wait(20)
     bench.control.refuses = {later} if how == "partly" else {each.pid for each in bench.clients}
-    with drainable(bench, bench.policy()) as running:
+    with drainable(bench, bench.policy(timeout="1s" if how == "silent" else "30s")) as running:
         bench.grow()
         running.wait(lambda d: ended(d, "failed"))
         running.wait_passes(2)
@@ -186,7 +186,7 @@ def test_enforcement_turned_off_between_drain_and_signal(bench: Bench) -> None:
         stop.wait(10)
 
     bench.control.then = wait
-    with drainable(bench, bench.policy(timeout="30s")) as running:
+    with drainable(bench, bench.policy()) as running:
         bench.grow()
         running.wait(lambda d: ended(d, "interrupted"))
         stop.set()
@@ -218,7 +218,7 @@ def test_a_client_that_joins_during_the_drain_is_drained_too(bench: Bench) -> No
     """Point 36: a worker that ends is often replaced; nothing is signalled before its successor is drained too."""
     go_on = threading.Event()
     bench.control.then = lambda _: go_on.wait(10)
-    with drainable(bench, bench.policy(timeout="30s")) as running:
+    with drainable(bench, bench.policy()) as running:
         bench.grow()
         running.wait(lambda _: bench.control.drained)
         successor = bench.world.start(bench.world.pods[0], used=64 * MIB, lists=CLIENT)

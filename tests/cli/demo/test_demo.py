@@ -119,6 +119,16 @@ def test_what_it_keeps_can_be_examined(folder: Path, tmp_path: Path) -> None:
         assert again.process.stderr.read().decode() == f"{kept} is not empty: name a new folder for --keep\n"
 
 
+def test_a_journal_that_cannot_be_written(folder: Path) -> None:
+    """It ends with the reason before anything is shown; without a journal a daemon would not act either."""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)); "
+    with showing(folder, code=limited + CODE) as shown:
+        assert shown.read_all() == ""
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert shown.process.stderr.read().startswith(b"the demo can't run here: journal ")
+
+
 @pytest.mark.parametrize(
     ("word", "number"),
     [*((word, signal.SIGINT) for word in ("started", "warned", "SIGTERM")), ("warned", signal.SIGTERM),

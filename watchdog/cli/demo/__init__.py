@@ -13,6 +13,7 @@ from watchdog.cli.demo.daemon import DemoDaemon, FastClock
 from watchdog.cli.demo.screen import Screen, screen_for
 from watchdog.cli.demo.sim import SimNode
 from watchdog.clock import Waiter
+from watchdog.journal.errors import JournalError
 from watchdog.report.sentences.action import explanation
 
 _FRAME_S: Final = 0.1
@@ -40,7 +41,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> in
             return _run(out, FastClock(speed), signals, keep)
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (OSError, JournalError) as error:
         return _fail(f"the demo can't run here: {error}")
 
 

@@ -1,6 +1,5 @@
 """The daemon of the demo: its own cycle, with a simulated driver and /proc, at a pace that people can follow."""
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,6 @@ from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
-from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.recorder import Recorder
 from watchdog.kube.files import PodFile
@@ -69,7 +67,7 @@ class DemoDaemon:
         self.policy = load_policy(POLICY)
         self._clock = clock
         running = [sim_node.start(pod) for pod in PODS]
-        self._journal = _open_journal(journal, self.policy)
+        self._journal = Journal.open(journal, self.policy.journal, NODE, REMEDIES)
         self._past = Recorder()
         self._changes = Changes()
         (folder / "pods.json").write_text(json.dumps(pod_list(PODS)), encoding="utf-8")
@@ -137,9 +135,8 @@ class DemoDaemon:
         """Stop what is in progress, and release everything."""
         self._cycle.interrupt("the demo was stopped", self._clock.now())
         self._scanner.close()
-        if self._journal is not None:
-            self._past.end(self._journal)
-            self._journal.close()
+        self._past.end(self._journal)
+        self._journal.close()
 
     def _run_cycle(self) -> tuple[Status, Now]:
         """One cycle, as the daemon runs it: the status, and when the node was read."""
@@ -167,9 +164,8 @@ class DemoDaemon:
             began=closed.began,
             outcomes=closed.outcomes,
         )
-        if self._journal is not None:
-            self._past.record(report, self._journal)
-            self._journal.record(report, self._changes.since(report))
+        self._past.record(report, self._journal)
+        self._journal.record(report, self._changes.since(report))
         return status_of(report), report.at
 
     def _last_look(self, opened: OpenCycle) -> LastLook | None:
@@ -183,12 +179,6 @@ class DemoDaemon:
             objection=lambda _entry: None,
             inputs=lambda: opened.inputs,
         )
-
-
-def _open_journal(path: Path, policy: Policy) -> Journal | None:
-    with contextlib.suppress(JournalError):
-        return Journal.open(path, policy.journal, NODE, REMEDIES)
-    return None
 
 
 def _rule_text(policy: Policy) -> str:

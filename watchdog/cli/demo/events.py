@@ -41,9 +41,9 @@ class _DemoKill:
 
 
 class DemoEvents:
-    """Collects the events, and passes what is done to the journal, if there is one; implements `ActionRecord`."""
+    """Collects the events, and passes what is done to the journal; implements `ActionRecord`."""
 
-    def __init__(self, journal: Journal | None, pods: Sequence[RunningPod], start: Now) -> None:
+    def __init__(self, journal: Journal, pods: Sequence[RunningPod], start: Now) -> None:
         """`start` is when the demo began."""
         self.events: list[DemoEvent] = []
         self._journal = journal
@@ -70,16 +70,14 @@ class DemoEvents:
         return at_once(lambda: self._intend(entry, tuple(targets), now))
 
     def _intend(self, entry: PlanEntry, keys: tuple[ProcessKey, ...], now: Now) -> int:
-        number = len(self._kills) + 1 if self._journal is None else self._journal.intend(entry, keys, now)
+        number = self._journal.intend(entry, keys, now)
         self._kills[number] = _DemoKill(entry=entry, begun=now)
-        recorded = "" if self._journal is None else "; recorded first"
-        self._add(now, "kill", f"{entry.assessment.pod.title}, {threshold_text(entry)}{recorded}", _BAD)
+        self._add(now, "kill", f"{entry.assessment.pod.title}, {threshold_text(entry)}; recorded first", _BAD)
         return number
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Report that the intention was dropped."""
-        if self._journal is not None:
-            self._journal.withdraw(action, reason, now)
+        self._journal.withdraw(action, reason, now)
         self._add(now, "withdrawn", f"{self._kills.pop(action).entry.assessment.pod.title}: {reason}")
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
@@ -89,8 +87,7 @@ class DemoEvents:
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
         """Report which processes got which signal."""
         sent = tuple(keys)
-        if self._journal is not None:
-            self._journal.signalled(action, now, signal, sent)
+        self._journal.signalled(action, now, signal, sent)
         kill = self._kills[action]
         self._signalled.update(sent)
         late = ""
@@ -102,13 +99,11 @@ class DemoEvents:
 
     def end(self, action: int, result: Result, reason: str, now: Now) -> None:
         """Pass the result on."""
-        if self._journal is not None:
-            self._journal.end(action, result, reason, now)
+        self._journal.end(action, result, reason, now)
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Report that the memory is free, or that it is not."""
-        if self._journal is not None:
-            self._journal.released(action, now, release_s, reason)
+        self._journal.released(action, now, release_s, reason)
         used = format_bytes(self._kills[action].entry.assessment.used_at_least)
         if release_s is None:
             self._add(now, "stuck", f"{used} not released: {reason}", _BAD)
@@ -117,8 +112,7 @@ class DemoEvents:
 
     def breaker(self, opened: Now | None) -> None:
         """Pass on since when the breaker is open; the demo's policy has none."""
-        if self._journal is not None:
-            self._journal.breaker(opened)
+        self._journal.breaker(opened)
 
     # ---- what the cycles show
 
