@@ -20,7 +20,7 @@ RUN /build/bin/pip --python /opt/gpu-watchdog/bin/python install --report /build
 # Which of the wheels that the lock file allows was installed, for the release's SBOM.
 RUN /build/bin/python -c 'import json; each = [(i["metadata"], i["download_info"]["archive_info"]["hashes"]) for i in json.load(open("/build/installed.json"))["install"]]; print(*sorted("%s==%s --hash=sha256:%s" % (m["name"], m["version"], h["sha256"]) for m, h in each), sep="\n")' \
       > /opt/gpu-watchdog/wheels.txt
-# Nine tenths of the Kubernetes client are its asynchronous client and classes that are loaded only when used; the
+# Nearly all of the Kubernetes client is its asynchronous client and classes that are loaded only when used; the
 # watchdog uses none of them (docs/release.md).
 RUN client=$(echo /opt/gpu-watchdog/lib/python3*/site-packages/kubernetes) \
     && rm -r "$client/aio" && find "$client/client/api" "$client/client/models" -name '[!_]*.py' -delete \

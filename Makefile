@@ -8,10 +8,10 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Folders whose tests share what is expensive to have: a cluster, an image, a browser, servers. There a file is given
 # to one worker as a whole; everywhere else each test goes to whichever worker is free.
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
-# Left to `make deep` besides: the soak's planted faults, each benchmark at its smallest size, the site of the docs.
+# Left to `make deep` besides: the soak, each benchmark at its smallest size, the site of the docs.
 DEEP := $(SHARING) tests/bench tests/site tests/soak
-# How many failed tests are run once more, alone, before the run fails: half an hour on a busy machine is not lost
-# for one test that was too slow there. It says which they were.
+# How many failed tests are run once more, alone, before the run fails, so that one slow test on a busy machine does
+# not cost half an hour. Their names are printed.
 AGAIN ?= 0
 FAILED := build/pytest
 PYTEST := $(BIN)/pytest -q
@@ -79,11 +79,11 @@ check: setup-dev
 quick: check ## formatting, lint, types, import contracts and the fast tests: a few minutes
 	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
 
-test: setup-dev tools check ## every check and the tests of all rules; needs root, cgroups and a C compiler for all of them
+test: setup-dev tools check ## every check, and every test that `make deep` does not run; needs root, cgroups and a C compiler for all of them
 	$(call pytest,"-n $(WORKERS) --dist worksteal $(DEEP:%=--ignore=%)")
 
 deep: export HYPOTHESIS_PROFILE := full
-deep: setup-dev $(VENV)/.docs tools programs ## what takes long: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
+deep: setup-dev $(VENV)/.docs tools programs ## the slow tests: a real Kubernetes, image, release, browser, Prometheus, more examples, planted faults
 	$(call pytest,"-n $(WORKERS) --dist worksteal tests/bench tests/site tests/soak" \
 	  "-n auto --dist worksteal -m hypothesis $(DEEP:%=--ignore=%)" \
 	  "-n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(SHARING)")

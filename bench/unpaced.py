@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 if __name__ == "__main__":
-    # structlog imports it if installed; a development tool depends on it, installations of the daemon do not have it.
+    # The daemon hides it from structlog (export/log.py), which here may be imported first.
     sys.modules["rich"] = None  # type: ignore[assignment]
 
 from bench.node import IMMEDIATE, NAME, REAL_LISTS

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from tests.node.support import run_python
+from tests.node.support import cannot_run, run_python
 from tests.rig.command import COMMAND, gpu_watchdog
 from tests.stub import Stub, StubGpu, StubReturn
 from watchdog.cli.client import program_name
@@ -80,7 +80,7 @@ def test_the_daemon_reads_no_policy_from_standard_input(tmp_path: Path) -> None:
 def test_a_policy_that_is_missing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Each command says where a policy comes from; and how to name one, where none was named."""
     if Path("/etc/gpu-watchdog/policy.toml").exists():
-        pytest.skip("this machine has a policy in the default place")
+        cannot_run("this machine has a policy in the default place")
     done = gpu_watchdog(*arguments, stub=tmp_path / "none")
     first, *more = done.stderr.splitlines()
     assert (done.returncode, first.endswith(BEGINNING)) == (1, True)

@@ -34,7 +34,7 @@ _HEADS: Final = {
     "namespaces": "For a policy with a rule that has `namespace_labels`.",
     "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.',
     "capacity": "For a policy with [capacity]; with the first half of admission.yaml.",
-    "admission": f"What ties evict.yaml and capacity.yaml down. It lets {RESOURCE} be changed: put yours in its place.",
+    "admission": f"Restricts the rights in evict.yaml and capacity.yaml. Put your resource in the place of {RESOURCE}.",
 }
 
 

@@ -196,6 +196,11 @@ EVICT, KILL_THEN_EVICT = (step(do="evict"),), (step(), step("150%", do="evict"))
     [
         (replace(TENANT, owner=owner("DaemonSet", "exporter")), EVICT, [(Do.EVICT, Brake.PROTECTED)]),
         (replace(TENANT, owner=owner("DaemonSet", "exporter")), (step(),), [(Do.KILL, None)]),
+        (
+            replace(TENANT, owner=owner("DaemonSet", "exporter")),
+            KILL_THEN_EVICT,
+            [(Do.KILL, None), (Do.EVICT, Brake.PROTECTED)],
+        ),
         (HANGING, EVICT, [(Do.EVICT, Brake.PROTECTED)]),
         (HANGING, KILL_THEN_EVICT, [(Do.KILL, None), (Do.EVICT, Brake.PROTECTED)]),
         (replace(HANGING, namespace="kube-system"), KILL_THEN_EVICT, [(Do.EVICT, Brake.PROTECTED)]),

@@ -19,7 +19,7 @@ _SCHEMES: Final = re.compile(r'Schemes? (?P<names>[^,]+(?:,[^,]+)?), (?P<how>by 
 _CODE: Final = re.compile(r"`([^`]+)`")
 _CARD: Final = re.compile(r"(?:(?P<count>\d+) x )?(?P<size>[0-9.]+[MG]i)(?: MIG (?P<profile>\S+))?")
 _DECLARED: Final = re.compile(
-    r"(?P<size>\S+?)(?: on each of (?P<gpus>\d+) GPUs)?(?:, under pressure (?P<request>\S+))?"
+    r"(?P<size>\S+?)(?: on (?:each of )?(?P<gpus>\d+) GPUs?)?(?:, under pressure (?P<request>\S+))?"
 )
 _COMPARED: Final = re.compile(
     r"(?:pod|container (?P<container>\S+?))(?: on GPU (?P<gpu>\d))?: (?P<used>[0-9A-Za-z]+)"

@@ -18,7 +18,7 @@ import pytest
 
 from tests.export.build import Clock, climbing, policy, quiet, serving
 from tests.export.test_status import EXPECTED
-from tests.node.support import ENDS_WITH_US, wait_until
+from tests.node.support import ENDS_WITH_US, cannot_run, wait_until
 from tests.worlds import gpu, snapshot
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
@@ -339,7 +339,7 @@ def test_bad_addresses_are_refused_with_the_remedy(listen: str) -> None:
 def test_ipv6(endpoints: Endpoints, clock: Clock) -> None:
     """The address can be IPv6."""
     if not socket.has_dualstack_ipv6():
-        pytest.skip("no IPv6 here")
+        cannot_run("no IPv6 here")
     with serving(endpoints, "[::1]:0") as server:
         assert Site(endpoints, clock, server.port, host="::1").status("/healthz") == 200
         assert server.address == f"[::1]:{server.port}"

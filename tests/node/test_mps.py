@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.support import need_root, sleepers, wait_until
+from tests.node.support import cannot_run, need_root, sleepers, wait_until
 from tests.stub.mps import SOCKETS, MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
@@ -628,7 +628,7 @@ def test_the_hosts_program_runs_as_in_the_pod(tmp_path: Path, program: Path) -> 
     need_root()
     loader = Path("/lib64/ld-linux-x86-64.so.2")
     if os.uname().machine != "x86_64" or not loader.exists():
-        pytest.skip("this machine has no loader at the place that its ABI names")
+        cannot_run("this machine has no loader at the place that its ABI names")
     root, libraries = tmp_path / "driver", tmp_path / "driver/usr/lib/x86_64-linux-gnu"
     libraries.mkdir(parents=True)
     (root / "usr/bin").mkdir()

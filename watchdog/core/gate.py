@@ -89,8 +89,8 @@ class Gate:
             yield judged
             if judged.taken:
                 return
-            is_pending, is_deleted = judged.pending_eviction is not None, self._is_being_deleted(judged)
-            is_withheld = is_withheld or not (judged.definition.under_pressure or is_pending or is_deleted)
+            is_pending, only_killed = judged.pending_eviction is not None, self._can_only_be_killed(judged)
+            is_withheld = is_withheld or not (judged.definition.under_pressure or is_pending or only_killed)
         warnings = [entry for entry in due if entry.do is Do.WARN]
         yield from warnings[-1:]
 
@@ -206,9 +206,9 @@ class Gate:
         ends_s = self._now.wall_s + entry.definition.grace_s
         return objection_by_state(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
 
-    def _is_being_deleted(self, entry: PlanEntry) -> bool:
-        """Whether an eviction is withheld only because the pod is already being deleted, when a kill may still help."""
-        return entry.assessment.protected is None and self._objection_to_evicting(entry) == DELETED
+    def _can_only_be_killed(self, entry: PlanEntry) -> bool:
+        """Whether an eviction is withheld for the pod's state alone, so that it must not shield the pod from a kill."""
+        return entry.assessment.protected is None and self._objection_to_evicting(entry) is not None
 
     def _let_through(self, entry: PlanEntry) -> None:
         self._occupy(entry.account.uid, entry.under_way(self._now, self._inputs.policy.release_timeout_s))

@@ -219,7 +219,7 @@ class Rule:
     """A rule: which pods it matches, and what applies to them. The first matching rule is a pod's rule."""
 
     name: Annotated[str, "line", 1, 63] = field(metadata=_key("A unique name, used in metrics, Events and records."))
-    match: Match = _default(Match(), "The pods that the rule applies to.")
+    match: Match = _default(Match(), "The pods that the rule applies to; if omitted, every pod.")
     account: Literal["pod", "container"] = _default(
         "pod", "What is compared: a pod's containers together, or each container with its own declaration."
     )
@@ -439,7 +439,7 @@ _QUICK_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """Reads of the GPUs' memory counters between full readings, while a rule can kill or evict within a second."""
+    """Reads of memory counters between full readings, while a rule can act within a second; off without this table."""
 
     every_s: Annotated[float, "duration", "20ms", "1s", "0s"] = _default(
         0.05, 'How often each card\'s memory counter is read; "0s" is off.', "every"

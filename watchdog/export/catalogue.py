@@ -229,8 +229,8 @@ WITHHELD: Final = _counter(
 )
 LAST_ACTION: Final = Family(
     "pod_last_action_timestamp_seconds",
-    "When a pod was last acted on, as Unix time; kept for 15 minutes after the pod is gone. A daemon that starts has "
-    "the actions of the previous 15 minutes.",
+    "When an action on a pod last got this result, as Unix time (done: when its memory was free, or no longer waited "
+    "for); kept for 15 minutes after the pod is gone. A daemon that starts has the actions of the previous 15 minutes.",
     labels=("namespace", "pod", "container", "action", "result", "rule"),
     per=Per.ACTED_ON,
 )
@@ -243,12 +243,14 @@ REACTION: Final = _histogram(
     times=series_of(REACTION_S),
 )
 RELEASE: Final = _histogram(
-    "release_seconds", "From the first signal until the memory was seen free.", times=series_of(RELEASE_S)
+    "release_seconds",
+    "From the first signal, or the acceptance of an eviction, until the memory was seen free.",
+    times=series_of(RELEASE_S),
 )
 EVENTS: Final = _counter(
     "events_total",
     "Events on pods: written, limited (too many for one pod), refused (rejected by the API server), dropped (too many "
-    "were waiting, or the API server was unreachable for an hour). Absent without the API.",
+    "were waiting, or one could not be written in an hour or in 12 tries). Absent without the API.",
     labels=("result",),
     times=4,
 )

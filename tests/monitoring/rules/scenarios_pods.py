@@ -138,8 +138,8 @@ MISDECLARED = firing(
     {**TRAINER, "severity": "warning"},
     "Pod a/trainer has an invalid GPU memory declaration",
     "Pod a/trainer on node n1 declares an impossible amount of GPU memory: more than the GPUs have, negative, or not a "
-    "number. The declaration is ignored and no action is taken on the pod, so nothing limits it. Its Event "
-    f"GPUMemoryMisdeclared says what is wrong, and so does: {EXEC}gpu-watchdog explain a/trainer",
+    "number. The declaration is ignored and no action is taken on the pod, so nothing limits it. What is wrong: "
+    f"{EXEC}gpu-watchdog explain a/trainer",
 )
 
 

@@ -128,8 +128,8 @@ REFUSED = firing(
     {"node": "n1", "severity": "warning"},
     "The policy file on node n1 has errors or is still being written",
     "The policy file on node n1 has errors or is still being written, and is not in effect; the version loaded at "
-    "1970-01-01 00:02:00 +0000 UTC stays in effect. Later changes to the file have no effect. To see which of the two "
-    f"it is, run {EXEC}gpu-watchdog top --once, or look for policy_refused in the daemon's log. If the file has "
+    "1970-01-01 00:02:00 +0000 UTC stays in effect. A corrected file is loaded without a restart. To see which of the "
+    f"two it is, run {EXEC}gpu-watchdog top --once, or look for policy_refused in the daemon's log. If the file has "
     "errors, a daemon that restarts now fails to start. To list all errors: "
     f"{EXEC}gpu-watchdog check /etc/gpu-watchdog/policy.toml",
 )

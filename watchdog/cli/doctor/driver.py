@@ -219,7 +219,7 @@ def virtual_gpu(facts: Facts) -> Iterator[CheckResult]:
         else:
             yield warning(
                 f"{gpu} is a vGPU, and its driver has not reported the memory of a process yet; some never do",
-                "run doctor again while a process uses it; if process_numbers is missing then, give the virtual "
+                "run doctor again while a process uses it; if process_numbers then says lacks, give the virtual "
                 "machine a whole GPU (passthrough)",
             )
     if not sign and not facts.driver.vgpus:
