@@ -119,9 +119,37 @@ def test_use_of_unknown_size_on_the_only_card_moves_no_amount(tenant: Pod, size:
 
 
 def test_a_pod_with_a_total_and_a_per_gpu_declaration_is_misdeclared() -> None:
-    """Point 3: a total and an amount per GPU can't be added, so such a pod is left alone."""
+    """Point 3: a total and an amount per GPU can't be added, so a pod for which both were checked is left alone."""
     mixed = pod("a", container("m", "1Gi"), container("n", resources={HAMI.key: "1024"}))
     assert {each.verdict for each in accounts(mixed, under(VERIFF, HAMI), 70 * Gi)} == {Verdict.MISDECLARED}
+
+
+PER_GPU = replace(NOTE, annotation="gpu.{container}", per="gpu")
+ALSO = replace(NOTE, annotation="all.{container}")
+
+
+@pytest.mark.parametrize(
+    ("resources", "annotations", "tables", "declared", "skipped"),
+    [
+        ({MEMORY: "1Gi"}, {"gpu.n": "1Gi"}, (PER_GPU, VERIFF), Gi, ["gpu.n of container n"]),
+        ({HAMI.key: "1024"}, {"all.n": "9Gi"}, (ALSO, HAMI), Gi, ["all.n of container n"]),
+        ({}, {"all.m": "1Gi", "gpu.n": "9Gi"}, (ALSO, PER_GPU), Gi, ["gpu.n of container n"]),
+        ({}, {"all.m": "1Gi", "gpu.n": "9Gi", "all.n": "2Gi"}, (PER_GPU, ALSO), 9 * Gi, ["all.m of container m"]),
+        ({MEMORY: "1Gi"}, {"gpu.n": "1Gi", "all.n": "2Gi"}, (PER_GPU, ALSO, VERIFF), 3 * Gi, ["gpu.n of container n"]),
+    ],
+)
+def test_what_a_tenant_writes_besides_lifts_no_limit(
+    resources: dict[str, str],
+    annotations: dict[str, str],
+    tables: tuple[Declaration, ...],
+    declared: int,
+    skipped: list[str],
+) -> None:
+    """Point 6: of a total and an amount per GPU what was checked stays, otherwise what comes first in the policy."""
+    mixed = pod("a", container("m", resources=resources), container("n"), annotations=annotations)
+    (got,) = assessed(snapshot([use(1, 60 * Gi)], [process(1, "a/m")]), [mixed], under(*tables, default=0))
+    assert (got.verdict, got.declared) == (Verdict.OVER, declared)
+    assert [each.source for each in got.misdeclarations] == skipped
 
 
 @pytest.mark.parametrize(
@@ -302,11 +330,23 @@ def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
     assert only(noted(vram="100Gi"), under(NOTE, default=4 * Gi), 30 * Gi, node=node).declared_by == "default"
 
 
-def test_the_default_is_not_for_the_init_phase_of_a_pod_that_declares() -> None:
-    """Point 7: in a pod account it applies only if no container declares, whichever runs at the moment."""
+@pytest.mark.parametrize(("default", "declared"), [(0, 20 * Gi), (30 * Gi, 30 * Gi), (None, None)])
+def test_in_an_init_phase_without_a_declaration_the_others_count(default: int | None, declared: int | None) -> None:
+    """Point 7: the scheduler has reserved what the main containers declare, so that it applies if the default is less."""
     loading = pod("a", container("load", kind=ContainerKind.INIT), container("main", "20Gi"))
-    (got,) = assessed(snapshot([use(1, Gi)], [process(1, "a/load")]), [loading], under(default=0))
-    assert (got.verdict, got.declared) == (Verdict.UNDECLARED, None)
+    (got,) = assessed(snapshot([use(1, Gi)], [process(1, "a/load")]), [loading], under(VERIFF, default=default))
+    assert got.declared == declared
+
+
+def test_a_trifle_on_a_container_that_does_not_run_is_no_shield() -> None:
+    """Point 7: what a finished init container or an ephemeral one declares does not lift the default of the others."""
+    for kind in (ContainerKind.INIT, ContainerKind.EPHEMERAL):
+        shielded = pod("a", container("other", "1", kind=kind, running=False), container("main"))
+        for default in (0, 4 * Gi):
+            (got,) = assessed(
+                snapshot([use(1, 60 * Gi)], [process(1, "a/main")]), [shielded], under(VERIFF, default=default)
+            )
+            assert (got.verdict, got.declared) == (Verdict.OVER, max(default, 1))
 
 
 def test_in_container_accounts_the_default_is_for_each_that_declares_nothing() -> None:
@@ -330,6 +370,15 @@ def test_a_default_of_zero_forbids_and_leaves_no_allowance() -> None:
 
 def test_a_pods_one_number_is_not_split_among_containers() -> None:
     """In container accounts an annotation of the pod counts only if the pod has one container."""
-    by_container = under(NOTE, account="container", default=Mi)
+    by_container = under(NOTE, VERIFF, account="container", default=Mi)
     assert only(noted(vram="4Gi"), by_container, Gi).declared == 4 * Gi
-    assert only(pod("a", *TWO, annotations={"vram": "4Gi"}), by_container, Gi).verdict is Verdict.MISDECLARED
+    shared = pod("a", container("main"), container("side", "1Gi"), annotations={"vram": "4Gi"})
+    seen = snapshot([use(1, 2 * Gi), use(2, 2 * Gi)], [process(1, "a/main"), process(2, "a/side")])
+    found = assessed(seen, [shared], by_container)
+    assert [(each.declared_by, each.verdict) for each in found] == [
+        ("default", Verdict.OVER),
+        (MEMORY, Verdict.OVER),
+    ]
+    assert [each.source for each in found[0].misdeclarations] == ["vram of the pod"]
+    without = assessed(seen, [shared], under(NOTE, account="container"))
+    assert {each.verdict for each in without} == {Verdict.MISDECLARED}

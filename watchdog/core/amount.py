@@ -213,7 +213,8 @@ class Amount:
 
     `size` None: it can't be determined now, since it depends on labels of the node, or on a card, that are not known.
     `per` says what it applies to. `total`: all GPUs together. `gpu`: each GPU, or each of the `count` most used ones if
-    there is a count. `any`: whole devices, which can be counted either way.
+    there is a count. `any`: whole devices, which can be counted either way. `is_checked`: the scheduler has checked it;
+    otherwise it is the tenant's word.
     """
 
     source: str
@@ -222,6 +223,7 @@ class Amount:
     allowance: Allowance
     limit: int | CardShare | None = None
     count: int | None = None
+    is_checked: bool = False
 
 
 def read_size(declaration: Declaration, written: Mapping[str, str], shares: int | None) -> Size | None:

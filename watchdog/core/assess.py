@@ -118,7 +118,9 @@ class PodTerms:
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=rule if isinstance(rule, Gap) else None,
-            declaration=declare(pod, inputs.policy, inputs.node, cards),
+            declaration=declare(
+                pod, inputs.policy, inputs.node, cards, per_container=isinstance(rule, Rule) and _splits(rule)
+            ),
             mps=mps,
             short=short,
         )
@@ -188,8 +190,15 @@ def _budget(pod: Pod, declaration: PodDeclaration, account: Account, inputs: Inp
     """The budget of an account in the current phase, or the largest of all phases if the list is behind."""
     if not account.is_behind:
         return budget(active_containers(pod), declaration, account, inputs.policy)
-    declared = [(phase, declare(pod, inputs.policy, inputs.node, account.cards, phase)) for phase in phases(pod)]
-    return largest_budget(declared, account, inputs.policy)
+    policy, cards, per_container = inputs.policy, account.cards, _splits(account.rule)
+    declared = [
+        (phase, declare(pod, policy, inputs.node, cards, phase, per_container=per_container)) for phase in phases(pod)
+    ]
+    return largest_budget(declared, account, policy)
+
+
+def _splits(rule: Rule) -> bool:
+    return rule.account == "container"
 
 
 def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:

@@ -94,19 +94,17 @@ def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: 
     if account.container == "":
         return Budget()  # processes of containers that are not listed yet: measured, never acted on
     active = [container.name for container in phase]
-    is_split = "" in declaration.amounts and account.container is not None and active != [account.container]
     # A total and an amount per GPU cannot be added.
-    if is_split or {"total", "gpu"} <= {amount.per for amount in declaration.amounts.values()}:
+    if {"total", "gpu"} <= {amount.per for amount in declaration.amounts.values()}:
         return Budget(misdeclared=True)
-    amounts = _amounts_of(active, declaration, account)
+    is_split = "" in declaration.amounts and account.container is not None and active != [account.container]
+    amounts = {} if is_split else _amounts_of(active, declaration, account)
     asked = {*(active if account.container is None else [account.container]), *([] if amounts else [""])}
     has_tried = not amounts and account.rule.default is None
-    if declaration.invalid & asked or (has_tried and declaration.misdeclared & asked):
+    if declaration.invalid & asked or (has_tried and (is_split or declaration.misdeclared & asked)):
         return Budget(misdeclared=True)
     if not amounts:
-        # In the init phase the containers that declare may not run yet.
-        declares_later = account.container is None and declaration.amounts
-        return Budget() if declares_later else _default(account, policy)
+        return _without(declaration.amounts if account.container is None else {}, account, policy)
     others = {name: amount for name, amount in declaration.amounts.items() if name not in amounts}
     return _granted(amounts, {} if account.container is not None else others, account, policy)
 
@@ -179,6 +177,19 @@ def _amounts_of(active: list[str], declaration: PodDeclaration, account: Account
     """The amounts that count for an account, by container; "" is that of the whole pod."""
     names = ["", *(active if account.container is None else [account.container])]
     return {name: declaration.amounts[name] for name in names if name in declaration.amounts}
+
+
+def _without(idle: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:
+    """The budget while no active container declares anything: the default, or the `idle` amounts if they are more.
+
+    Those that declare may not run yet, while the scheduler has reserved their amounts already. They must not shield
+    the others either, by a trifle that an init container declared.
+    """
+    default = _default(account, policy)
+    if default.allowed is None or not idle:
+        return default
+    granted = _granted(idle, {}, account, policy)
+    return default if granted.allowed is not None and granted.allowed <= default.allowed else granted
 
 
 def _default(account: Account, policy: Policy) -> Budget:

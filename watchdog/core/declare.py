@@ -58,6 +58,10 @@ CONTAINER: Final = "{container}"
 # Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too.
 _COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
 _COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
+_UNLIKE: Final = {
+    "total": "it is a total, and what other containers declare is per GPU: they can't be added",
+    "gpu": "it is per GPU, and what other containers declare is a total: they can't be added",
+}
 _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 
@@ -76,14 +80,23 @@ class PodDeclaration:
 
 
 def declare(
-    pod: Pod, policy: Policy, node: Node, cards: Cards, phase: tuple[Container, ...] | None = None
+    pod: Pod,
+    policy: Policy,
+    node: Node,
+    cards: Cards,
+    phase: tuple[Container, ...] | None = None,
+    *,
+    per_container: bool = False,
 ) -> PodDeclaration:
     """Read what a pod declares in a phase (None: the current one), in the policy's order.
+
+    `per_container`: its containers are compared one by one, so that what several declare together counts for none.
 
     What the scheduler has checked counts, however large. What only the tenant has written is skipped if it is
     impossible; if that can't be determined now, no later declaration is used, since it may be smaller.
     """
-    return _Reader(pod, policy, node, cards, active_containers(pod) if phase is None else phase).read()
+    active = active_containers(pod) if phase is None else phase
+    return _Reader(pod, policy, node, cards, active, per_container and len(active) > 1).read()
 
 
 @dataclass(slots=True)
@@ -93,6 +106,7 @@ class _Reader:
     node: Node
     cards: Cards
     phase: tuple[Container, ...]
+    is_split: bool
     remarks: list[Misdeclaration] = field(default_factory=list)
     misdeclared: set[str] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
@@ -121,13 +135,41 @@ class _Reader:
             first = self._first_of_container(container)
             if first is not None:
                 by_container[container.name] = first
+        by_container = self._of_one_kind(by_container)
         of_pod = self._first_of_pod(min((order for order, _ in by_container.values()), default=self._last))
         return PodDeclaration(
             amounts=self._with_limits({"": of_pod} if of_pod is not None else by_container),
-            remarks=tuple(self.remarks),
+            remarks=tuple(dict.fromkeys(self.remarks)),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
         )
+
+    def _of_one_kind(self, ordered: dict[str, tuple[int, Amount]]) -> dict[str, tuple[int, Amount]]:
+        """The amounts, given with their positions, without those that can't be added: a total and one per GPU.
+
+        What only the tenant has written gives way to what the scheduler has checked, and later declarations to the
+        first; otherwise a pod could escape its limit by a second declaration. Two that were checked both remain.
+        """
+        kinds = {amount.per for _, amount in ordered.values()} - {"any"}
+        checked = {amount.per for _, amount in ordered.values() if amount.is_checked} & kinds
+        if len(kinds) < 2 or len(checked) == 2:
+            return ordered
+        in_order = sorted((order, amount.per) for order, amount in ordered.values() if amount.per in kinds)
+        kept = checked.pop() if checked else in_order[0][1]
+        every, self.declarations = self.declarations, tuple(each for each in self.declarations if each[1].per == kept)
+        for container in self.pod.containers:
+            _, amount = ordered.get(container.name, (0, None))
+            if amount is None or amount.per in ("any", kept):
+                continue
+            self._remark([amount.source], container.name, _UNLIKE[amount.per])
+            again = self._first_of_container(container)
+            if again is not None:
+                ordered[container.name] = again
+            else:
+                del ordered[container.name]
+                self.misdeclared.add(container.name)
+        self.declarations = every
+        return ordered
 
     def _with_limits(self, ordered: Mapping[str, tuple[int, Amount]]) -> Mapping[str, Amount]:
         """The amounts, given with their positions in the policy, with the limits that annotations set.
@@ -198,7 +240,7 @@ class _Reader:
             else:
                 amount = self._resource(declaration, container) if is_for_node else None
                 unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
-                amount = self._unknown(declaration, unread_here) if unread_here else amount
+                amount = self._unknown(declaration, unread_here, is_checked=True) if unread_here else amount
             if container.name in self.invalid:
                 break
             if amount is not None:
@@ -217,7 +259,9 @@ class _Reader:
             if order >= before or declaration.kind == "resource" or CONTAINER in declaration.key or is_off:
                 continue
             amount = self._by_annotation(declaration)
-            if amount is not None:
+            if amount is not None and self.is_split:
+                self._remark([amount.source], "", "it is for the pod as a whole, and the rule compares each container")
+            elif amount is not None:
                 counts = [_count(container.resources, "") or 0 for container in self.phase]
                 annotated = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
                 return order, replace(amount, count=sum(counts) or next(filter(None, annotated), None))
@@ -286,10 +330,11 @@ class _Reader:
     def _annotated(self, declaration: Declaration) -> Mapping[str, str]:
         return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
 
-    def _unknown(self, declaration: Declaration, keys: Iterable[str]) -> Amount:
+    def _unknown(self, declaration: Declaration, keys: Iterable[str], *, is_checked: bool = False) -> Amount:
         """An amount that can't be determined now; no later declaration is used, since it may be smaller."""
         allowance = declaration.allowance or self.policy.allowance
-        return Amount(source=", ".join(sorted(keys)), per=declaration.per, size=None, allowance=allowance)
+        source = ", ".join(sorted(keys))
+        return Amount(source=source, per=declaration.per, size=None, allowance=allowance, is_checked=is_checked)
 
     def _amount(
         self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
@@ -319,7 +364,7 @@ class _Reader:
             return self._unknown(declaration, written)
         per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
         allowance = declaration.allowance or self.policy.allowance
-        return Amount(source=", ".join(written), per=per, size=size, allowance=allowance)
+        return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
 
     def _remark(self, keys: Iterable[str], container: str, why: str, *, counts: bool = False) -> None:
         where = f"container {container}" if container else "the pod"
