@@ -6,9 +6,9 @@ from fractions import Fraction
 import pytest
 
 from tests.core.town import Town, held, resident, under
-from tests.worlds import Gi, at, inputs, planned, rule, snapshot, step
+from tests.worlds import Gi, at, inputs, owner, planned, rule, snapshot, step
 from watchdog.core.brakes import Begun
-from watchdog.core.ledger import Ledger
+from watchdog.core.ledger import Ledger, PendingEviction
 from watchdog.core.model import Pod
 from watchdog.core.policy import Brakes, Breaker, Match, Step, Window
 
@@ -204,6 +204,32 @@ def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
     assert (place.ledger.brakes.opened, place.ledger.trial.opened is not None) == (None, True)
     place.see(200, [one], {"a": OK})
     assert place.ledger.trial.opened is None
+
+
+def test_what_is_never_let_through_does_not_count_as_an_offender() -> None:
+    """Point 30: owners whose only steps a permanent brake withholds neither open the breaker nor keep it open."""
+    place = Town(under(ALL, rule(step(do="evict"))))
+    agents = [replace(each, owner=owner("DaemonSet", each.uid)) for each in crowd(3)]
+    others = crowd(3, "q")
+    within = {each.uid: OK for each in others}
+    assert place.live(0, [*agents, *others], within) == []
+    assert place.ledger.brakes.opened is None
+    assert sorted(place.live(1, [*agents, *others], {**within, "q0": 3 * Gi})) == ["q0"]
+
+
+def test_an_action_that_always_fails_takes_only_every_other_turn() -> None:
+    """Point 30: while the breaker is half open, the others wait for an offender that can't be ended one `hold` each."""
+    place, pods, hits = Town(under(ALL, rule(step(do="evict")))), crowd(3), []
+    for second in range(0, 700, 5):
+        for entry in place.see(second, pods, {"p0": 9 * Gi, "p1": 3 * Gi, "p2": 3 * Gi}).taken:
+            hits.append(entry.account.uid)
+            if entry.account.uid != "p0":
+                place.strike(entry, second)
+                continue
+            begun = PendingEviction(step=entry.definition.signature, tries=1, until_s=0.0)
+            place.ledger = place.ledger.note_begun(entry.assessment, begun, at(second)).note_pending_evictions({})
+            place.ledger = place.ledger.note_failed(entry.account, entry.do, at(second))
+    assert hits[:5] == ["p0", "p1", "p0", "p2", "p0"]
 
 
 def test_the_hold_goes_on_while_it_is_stopped() -> None:

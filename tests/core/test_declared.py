@@ -332,7 +332,7 @@ def test_where_every_card_is_seen_too_much_is_too_much(node: Node) -> None:
 
 @pytest.mark.parametrize(("default", "declared"), [(0, 20 * Gi), (30 * Gi, 30 * Gi), (None, None)])
 def test_in_an_init_phase_without_a_declaration_the_others_count(default: int | None, declared: int | None) -> None:
-    """Point 7: the scheduler has reserved what the main containers declare, so that it applies if the default is less."""
+    """Point 7: the scheduler has reserved what the main containers declare, so it applies if the default is less."""
     loading = pod("a", container("load", kind=ContainerKind.INIT), container("main", "20Gi"))
     (got,) = assessed(snapshot([use(1, Gi)], [process(1, "a/load")]), [loading], under(VERIFF, default=default))
     assert got.declared == declared

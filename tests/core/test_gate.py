@@ -213,6 +213,39 @@ def test_what_an_eviction_would_not_help_is_only_killed(
     assert [(each.do, each.withheld_by) for each in planned(OVER, [who], policy(rule(*steps))).entries] == expected
 
 
+CONTAINERS = pod("a", container("main", "1Gi"), container("side", "1Gi"))
+PODS_STEP = step("150%", scope="pod")
+
+
+@pytest.mark.parametrize(
+    ("steps", "listed", "expected"),
+    [
+        ((step(), step("150%", do="evict")), True, [(Do.KILL, None), (Do.EVICT, Brake.MPS)]),
+        ((step(), PODS_STEP), True, [(Do.KILL, None), (Do.KILL, Brake.MPS)]),
+        ((step(do="evict"), step("150%")), False, [(Do.EVICT, None), (Do.KILL, Brake.UNKNOWN_CONTAINER)]),
+    ],
+)
+def test_what_a_step_would_end_does_not_shield_the_pod_from_a_lower_one(
+    steps: tuple[Step, ...], *, listed: bool, expected: list[tuple[Do, Brake | None]]
+) -> None:
+    """Law 11: exceeding a higher threshold is no shelter: the step below ends less, or something else."""
+    client = [use(6, 1, mps=True)] if listed else []
+    places = [process(5, "a/main" if listed else "a/new"), process(6, "a/side")]
+    seen = snapshot([use(5, 20 * Gi), *client], places)
+    plan = planned(seen, [CONTAINERS], policy(rule(*steps)), overdue=("a/new",))
+    assert [(each.do, each.withheld_by) for each in plan.entries if each.due_in_s <= 0] == expected
+
+
+@pytest.mark.parametrize(("failed", "first"), [(Do.EVICT, Do.KILL), (Do.KILL, Do.EVICT), (None, Do.EVICT)])
+def test_an_action_that_has_failed_comes_after_one_that_has_not(failed: Do | None, first: Do) -> None:
+    """Point 27: an eviction that always fails uses up no brakes that a kill of the same ladder waits for."""
+    ledger = Ledger(accounts={KEY: AccountState()})
+    if failed is not None:
+        ledger = ledger.note_failed(KEY, failed, at(-700))
+    plan = planned(FAR_OVER, [TENANT], policy(rule(*KILL_THEN_EVICT)), ledger)
+    assert [each.do for each in plan.entries if each.taken] == [first]
+
+
 @pytest.mark.parametrize(
     ("ends_s", "since_s", "held"),
     [

@@ -35,6 +35,7 @@ from watchdog.core.policy import (
     Allowance,
     Brakes,
     Capacity,
+    Declaration,
     Do,
     Draining,
     Events,
@@ -459,3 +460,19 @@ def test_without_an_allowed_amount_no_step_is_compared() -> None:
     (found,) = assessed(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], policy(rule(step())))
     assert len(step_readings(found, stale=False)) == 1
     assert step_readings(replace(found, allowed=None, allowed_by_request=Gi), stale=False) == ()
+
+
+@pytest.mark.parametrize(("left", "warned"), [(0, [0, 601]), (1, [0, 601]), (8 * Gi, [0])])
+def test_an_incident_ends_with_the_last_byte_of_an_account_that_only_its_use_forms(
+    left: int, warned: list[int]
+) -> None:
+    """Point 15: with an amount per GPU a card's account is gone once nothing is used there; then it starts over."""
+    per_gpu = Declaration(resource="nvidia.com/gpumem", unit=1, per="gpu")
+    ladder = policy(rule(step("100%", 0, "warn"), step("200%", 60)), declarations=(per_gpu,))
+    tenant, ledger, seconds = pod("a", container(resources={"nvidia.com/gpumem": "4Gi"})), Ledger(), []
+    for second, used in [(0, 5 * Gi), *((each, left) for each in range(1, 600)), (601, 5 * Gi)]:
+        elsewhere, there = use(5, Gi, 0), [use(5, used, 1)] if used else []
+        plan = planned(snapshot([elsewhere, *there], gpus=[gpu(0), gpu(1)], second=second), [tenant], ladder, ledger)
+        ledger = plan.ledger
+        seconds += [second for each in plan.taken if each.do is Do.WARN]
+    assert seconds == warned

@@ -26,7 +26,7 @@ from watchdog.core.assess import card_of, rank, short_cards
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
-from watchdog.core.policy import Brakes, Scope, Step
+from watchdog.core.policy import Brakes, Match, Scope, Step
 
 
 def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container") -> Step:
@@ -109,6 +109,24 @@ def test_one_victim_per_card_and_the_next_after_its_memory_is_free() -> None:
     assert [entry.account.uid for entry in place.see(2, pods[1:], {"b": 3 * Gi}).taken] == ["b"]
     place.gpus = (card(used=10 * Gi),)
     assert place.see(3, pods[1:], {"b": 3 * Gi}).entries == ()
+
+
+def test_what_is_only_observed_keeps_no_card_for_itself() -> None:
+    """Point 38: a pod under a rule on trial frees no memory, so that it never shields the others on its card."""
+    trial = rule(pressed(), name="trial", mode="observe", match=Match(namespaces=("trial",)))
+    place = Town(under(Brakes(), trial, rule(pressed())), gpus=(card(),))
+    pods = [resident("a", "a", "trial"), resident("b", "b")]
+    used = {"a": 5 * Gi, "b": 3 * Gi}
+    first = place.see(0, pods, used).taken
+    assert [each.account.uid for each in first] == ["a", "b"]
+    place.ledger = place.ledger.note_observed(first[0].assessment, at(0))
+    assert [each.account.uid for each in place.see(86400, pods, used).taken] == ["b"]
+    # A rule on trial waits for an action that is real, as it would if it enforced.
+    (real,) = place.see(90000, pods[1:], used).taken
+    under_way = UnderWay(step=real.definition.signature, victim=real.victim, cards=real.cards)
+    place.ledger = place.ledger.note_begun(real.assessment, under_way, at(90000))
+    other = [*pods[1:], resident("c", "c", "trial")]
+    assert held(place.see(90001, other, used | {"c": 4 * Gi}))["c"] == ("pending", None)
 
 
 def test_each_short_card_has_its_own_victim() -> None:

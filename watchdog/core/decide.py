@@ -8,7 +8,7 @@ from typing import assert_never
 from watchdog.core.assess import card_of, rank
 from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, let_through_by, update_breaker
-from watchdog.core.gate import Gate, urgency
+from watchdog.core.gate import Gate, permanent_brake, urgency
 from watchdog.core.ladder import Comparison, StepReading, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey
@@ -102,7 +102,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
     gate = Gate(inputs, ledger, now)
     gate.reserve(
-        entry.gpu
+        (entry.gpu, entry.assessment.observes)
         for candidate in candidates
         for entry in candidate
         if entry.gpu is not None and entry.assessment.observes in ledger.accounts[entry.account].observed
@@ -117,13 +117,13 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     )
 
 
-def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now) -> PlanEntry | None:
-    """The step that one more reading makes due on an account, regardless of brakes; None if there is none."""
+def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now, do: Do) -> PlanEntry | None:
+    """The last step with this action that one more reading makes due on an account, regardless of brakes, or None."""
     if assessment.rule is None:
         return None
     ladder = step_readings(assessment, stale=False)
     state = climb(assessment, ladder, ledger, policy, now, stale=False)
-    above = (step_reading for step_reading in ladder if step_reading.reading is Comparison.ABOVE)
+    above = (each for each in ladder if each.reading is Comparison.ABOVE and each.step.do is do)
     entries = (_entry(assessment, assessment.rule, step_reading, state, now) for step_reading in above)
     return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
 
@@ -143,7 +143,9 @@ def _in_order(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candida
         if memory.opened is not None:
             is_turn_of_largest = let_through_by(memory, math.inf) % 2 == 0
             enforcing_above_since_s = ledger.accounts[assessment.account].enforcing_above_since_s
-            waiting = 0 if is_turn_of_largest else let_through_by(memory, enforcing_above_since_s)
+            waiting: float = 0 if is_turn_of_largest else let_through_by(memory, enforcing_above_since_s)
+            if ledger.accounts[assessment.account].failures and not is_turn_of_largest:
+                waiting = math.inf  # what has failed goes on waiting, and would take this turn too
             return (False, waiting, *urgency(assessment))
         if not due or any(entry.gpu is None for entry in due):
             return (False, 0, *urgency(assessment))
@@ -166,7 +168,9 @@ def _update_breakers(
     Also the owners that the former counted; None if there was no reason to count.
     """
     entries = (entry for candidate in candidates for entry in candidate)
-    enforcing = [entry for entry in entries if entry.do.enforces and not entry.definition.under_pressure]
+    counted = (entry for entry in entries if entry.do.enforces and not entry.definition.under_pressure)
+    # What is never let through says nothing about whether the others are right, and would keep the breaker open.
+    enforcing = [entry for entry in counted if permanent_brake(entry, now) is None]
     due = {entry.account for entry in enforcing if entry.due_in_s <= 0 and _is_first(entry, ledger)}
     above = {entry.account for entry in enforcing}
     breaker = policy.brakes.breaker

@@ -7,6 +7,7 @@ the last look shows.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
@@ -26,6 +27,10 @@ def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
     return (-over, assessment.pod.priority or 0, *assessment.account.sort_key)
 
 
+# Brakes that depend on what a step would end. The others hold back every step of the account.
+_OF_THE_STEP: Final = frozenset({Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS, Brake.PENDING})
+
+
 class Gate:
     """Lets the due steps of accounts through, one account after another; `states` are the accounts' states afterwards.
 
@@ -41,7 +46,8 @@ class Gate:
         # Until when, at most, an action in progress on a container (None: the whole pod) is waited for, whichever
         # account it is for. Likewise for a card on which memory is to be freed; None: an action on unknown cards.
         self._busy: dict[tuple[str, str | None], float] = {}
-        self._busy_cards: dict[str | None, float] = {}
+        # An action of a rule that only observes frees no memory, so that only such rules wait for it (True).
+        self._busy_cards: dict[bool, dict[str | None, float]] = {False: {}, True: {}}
         # Evictions that the API server has not carried out: no other step waits for them, except that, while an answer
         # is awaited, no second victim is chosen to free memory on the same card.
         self._pending = {
@@ -51,19 +57,23 @@ class Gate:
         self._asked_uids = {key.uid for key, pending in self._pending.items() if pending.next_s is None}
         for key, state in self.states.items():
             if state.under_way is not None:
-                self._occupy(key.uid, state.under_way)
+                self._occupy(key.uid, state.under_way, observes=False)
 
-    def reserve(self, cards: Iterable[str]) -> None:
-        """Choose no victim for these cards: their last one was only observed, so no memory was freed."""
-        self._busy_cards |= dict.fromkeys(cards, math.inf)
+    def reserve(self, cards: Iterable[tuple[str, bool]]) -> None:
+        """Choose no victim for these cards: their last one was only observed, so no memory was freed.
+
+        With each card, whether its rule only observes.
+        """
+        for card, observes in cards:
+            self._keep_busy(card, math.inf, observes=observes)
 
     def pass_through(self, entries: tuple[PlanEntry, ...]) -> Iterator[PlanEntry]:
         """An account's entries as they go into the plan: the last of the due ones, and those that are not due yet.
 
         If enforcement is withheld, the last due warning is still included, so that a protected pod, for instance, is
-        reported. A withheld step withholds the lower ones, except a step under pressure, the eviction of a pod that is
-        being deleted, and a pending eviction; a pending eviction is never withheld by a higher step. A warning that
-        would come after a kill or an eviction is left out.
+        reported. A step that is withheld by a brake of its pod, owner or node withholds the lower ones; one that is
+        withheld for what it would end itself, a step under pressure and a pending eviction do not. A pending eviction
+        is never withheld by a higher step. A warning that would come after a kill or an eviction is left out.
         """
         entries = tuple(self._with_pending_eviction(entry) for entry in entries)
         due = [entry for entry in entries if entry.due_in_s <= 0]
@@ -80,17 +90,24 @@ class Gate:
                 yield entry
 
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
-        """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning."""
-        is_withheld = False
-        for entry in reversed(due):
+        """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning.
+
+        An action that has failed in this incident comes last: each of its attempts would use up the brakes of a step
+        that may succeed.
+        """
+        is_withheld = is_waiting = False
+        for entry in sorted(due, key=lambda each: (self._has_failed(each), -each.step_index)):
             if not entry.do.enforces or (is_withheld and entry.pending_eviction is None):
                 continue
             judged = self._judge(entry)
-            yield judged
+            waits = judged.withheld_by is Brake.PENDING and judged.pending_eviction is None
+            if not (waits and is_waiting):  # what several steps wait for is reported once
+                yield judged
             if judged.taken:
                 return
-            is_pending, only_killed = judged.pending_eviction is not None, self._can_only_be_killed(judged)
-            is_withheld = is_withheld or not (judged.definition.under_pressure or is_pending or only_killed)
+            is_waiting = is_waiting or waits
+            is_separate = judged.definition.under_pressure or judged.pending_eviction is not None
+            is_withheld = is_withheld or not (is_separate or self._is_for_itself(judged))
         warnings = [entry for entry in due if entry.do is Do.WARN]
         yield from warnings[-1:]
 
@@ -195,26 +212,26 @@ class Gate:
 
         If a pod terminates because of an action in progress, that is reported as pending and not as protected.
         """
-        why = entry.assessment.protected or self._objection_to_evicting(entry)
-        if why is not None:
-            return Brake.PENDING if why in (TERMINATING, DELETED) and self._is_acted_on(entry) else Brake.PROTECTED
-        if entry.do.takes_scope and not entry.victim:
-            return Brake.UNKNOWN_CONTAINER
-        return Brake.MPS if entry.mps_hazard is not None else None
+        brake = permanent_brake(entry, self._now)
+        if brake is not Brake.PROTECTED:
+            return brake
+        is_ending = _why_protected(entry, self._now) in (TERMINATING, DELETED)
+        return Brake.PENDING if is_ending and self._is_acted_on(entry) else Brake.PROTECTED
 
-    def _objection_to_evicting(self, entry: PlanEntry) -> str | None:
-        ends_s = self._now.wall_s + entry.definition.grace_s
-        return objection_by_state(entry.assessment.pod, ends_s) if entry.do is Do.EVICT else None
+    def _has_failed(self, entry: PlanEntry) -> bool:
+        return entry.pending_eviction is None and entry.do in self.states[entry.account].failures
 
-    def _can_only_be_killed(self, entry: PlanEntry) -> bool:
-        """Whether an eviction is withheld for the pod's state alone, so that it must not shield the pod from a kill."""
-        return entry.assessment.protected is None and self._objection_to_evicting(entry) is not None
+    def _is_for_itself(self, entry: PlanEntry) -> bool:
+        """Whether an entry is withheld for what it would end, so that it must not shield the pod from another step."""
+        is_protected = entry.withheld_by is Brake.PROTECTED and entry.assessment.protected is not None
+        return not is_protected and entry.withheld_by in _OF_THE_STEP
 
     def _let_through(self, entry: PlanEntry) -> None:
-        self._occupy(entry.account.uid, entry.under_way(self._now, self._inputs.policy.release_timeout_s))
+        observes = entry.assessment.observes
+        under_way = entry.under_way(self._now, self._inputs.policy.release_timeout_s)
+        self._occupy(entry.account.uid, under_way, observes=observes)
         if entry.pending_eviction is not None:
             return
-        observes = entry.assessment.observes
         self._memory[observes] = self._memory[observes].note(
             owner_of(entry.assessment.pod), Begun(self._now.boottime_s)
         )
@@ -229,11 +246,16 @@ class Gate:
         uid = entry.account.uid
         return (uid, None) in self._busy or uid in self._asked_uids
 
-    def _occupy(self, uid: str, under_way: UnderWay) -> None:
+    def _occupy(self, uid: str, under_way: UnderWay, *, observes: bool) -> None:
         until_s = math.inf if under_way.until_s is None else under_way.until_s
         victim = uid, None if under_way.whole_pod else under_way.victim
         self._busy[victim] = max(until_s, self._busy.get(victim, 0.0))
-        self._busy_cards |= dict.fromkeys([None] if under_way.cards is None else under_way.cards, until_s)
+        for card in (None,) if under_way.cards is None else under_way.cards:
+            self._keep_busy(card, until_s, observes=observes)
+
+    def _keep_busy(self, card: str | None, until_s: float, *, observes: bool) -> None:
+        for busy in (self._busy_cards[True],) if observes else self._busy_cards.values():
+            busy[card] = max(until_s, busy.get(card, 0.0))
 
     def _busy_until_s(self, entry: PlanEntry) -> float | None:
         """The latest time until which an entry waits for actions in progress; None if it waits for none."""
@@ -246,12 +268,28 @@ class Gate:
             waits.append(math.inf if under_way.until_s is None else under_way.until_s)
         if entry.gpu is not None:
             # Memory on a short card is freed one victim at a time: whether that is enough shows once it is free.
-            waits += [self._busy_cards.get(entry.gpu), self._busy_cards.get(None)]
+            busy_cards = self._busy_cards[entry.assessment.observes]
+            waits += [busy_cards.get(entry.gpu), busy_cards.get(None)]
         waits += [math.inf for key, pending in self._pending.items() if _keeps_waiting(key, pending, entry)]
         if entry.pending_eviction is not None:
             next_s = math.inf if entry.pending_eviction.next_s is None else entry.pending_eviction.next_s
             waits.append(next_s if next_s > self._now.boottime_s else None)
         return max((until_s for until_s in waits if until_s is not None), default=None)
+
+
+def permanent_brake(entry: PlanEntry, now: Now) -> Brake | None:
+    """The brake that time alone does not lift, by the pod and by what a step would end."""
+    if _why_protected(entry, now) is not None:
+        return Brake.PROTECTED
+    if entry.do.takes_scope and not entry.victim:
+        return Brake.UNKNOWN_CONTAINER
+    return Brake.MPS if entry.mps_hazard is not None else None
+
+
+def _why_protected(entry: PlanEntry, now: Now) -> str | None:
+    if entry.assessment.protected is not None or entry.do is not Do.EVICT:
+        return entry.assessment.protected
+    return objection_by_state(entry.assessment.pod, now.wall_s + entry.definition.grace_s)
 
 
 def _acts_in_s(entry: PlanEntry) -> float:

@@ -80,7 +80,9 @@ def climb(
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
     over_since = None if assessment.verdict is Verdict.WITHIN else over_since
     read = now if is_known else state.read
-    if is_known and not stretches and assessment.allowed is not None and _is_below_all(assessment, rules, ladder):
+    # An account without any use may have no limit either: only its use forms it.
+    has_limit = assessment.allowed is not None or assessment.used == 0
+    if is_known and not stretches and has_limit and _is_below_all(assessment, rules, ladder):
         return AccountState(  # the incident has ended, or there was none: nothing of it is remembered
             ran_under=ran_under,
             read=read,

@@ -156,8 +156,8 @@ def retarget(entry: PlanEntry, assessment: Assessment | None, policy: Policy, le
     is_same_policy = any(rule is entry.rule for rule in policy.rules)
     if assessment is None or assessment.rule is entry.rule or not is_same_policy:
         return entry
-    due = due_step(assessment, policy, ledger, now)
-    return replace(due, taken=True) if due is not None and due.do is entry.do else entry
+    due = due_step(assessment, policy, ledger, now, entry.do)
+    return entry if due is None else replace(due, taken=True)
 
 
 def justify(
