@@ -187,6 +187,19 @@ def test_a_huge_number_of_devices_costs_nothing(key: str, number: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("core", "capacity", "declared"),
+    [("100", "cpu", 80 * Gi), ("100000", "cpu", Gi), ("100000", "t/core", 80_000 * Gi)],
+)
+def test_more_whole_cards_than_there_are_count_only_if_they_were_checked(
+    core: str, capacity: str, declared: int
+) -> None:
+    """Point 6: what makes a declaration give way is the tenant's word too, where the scheduler has not checked it."""
+    greedy = asking({"t/core": core, "t/mem": "4"})
+    (got,) = assessed(snapshot([use(5, 2)]), [greedy], under(TENCENT), node=at({capacity: "1"}))
+    assert got.declared == declared
+
+
+@pytest.mark.parametrize(
     ("per", "written", "holds"),
     [
         ("total", "120Gi", True),

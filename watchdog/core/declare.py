@@ -230,7 +230,7 @@ class _Reader:
         unread = self._unread(container)
         for order, declaration in self.declarations:
             is_for_pod = declaration.kind != "resource" and CONTAINER not in declaration.key
-            if is_for_pod or _whole_by_other(container, declaration):
+            if is_for_pod or self._whole_by_other(container, declaration):
                 continue
             is_for_node = self._is_for_node(declaration)
             if declaration.kind != "resource":
@@ -255,7 +255,7 @@ class _Reader:
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
         tried = self._skipped
         for order, declaration in self.declarations:
-            is_off = any(_whole_by_other(container, declaration) for container in self.pod.containers)
+            is_off = any(self._whole_by_other(container, declaration) for container in self.pod.containers)
             if order >= before or declaration.kind == "resource" or CONTAINER in declaration.key or is_off:
                 continue
             amount = self._by_annotation(declaration)
@@ -295,7 +295,7 @@ class _Reader:
             if declaration.kind == "resource":
                 keys = _written(container.resources, declaration.key).keys()
                 named |= keys
-                if _whole_by_other(container, declaration):
+                if self._whole_by_other(container, declaration):
                     readable |= keys
                 elif self._is_for_node(declaration):
                     readable |= self._counting(declaration, container).keys()
@@ -383,7 +383,7 @@ class _Reader:
                 devices[key] = profile_of(key), count
         if not devices:
             for _, declaration in self.declarations:
-                count = _whole_by_other(container, declaration)
+                count = self._whole_by_other(container, declaration)
                 if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
                     devices = {declaration.unless.resource: (None, count)}
         if not devices:
@@ -391,17 +391,17 @@ class _Reader:
         size = Devices(counts=tuple(devices.values()))
         return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
 
+    def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
+        """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
+        unless = declaration.unless
+        number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
+        count = 0 if unless is None or number is None else max(0, int(number // unless.at_least))
+        return count if unless is not None and self._has(unless.resource, count) else 0
+
     def _has(self, key: str, count: int) -> bool:
         """Whether a container can have this many devices: a number that was not checked may be impossible."""
         is_possible = count <= (self.cards.number or 0) or not self.cards.complete
         return is_checked(key, self.node) or is_possible
-
-
-def _whole_by_other(container: Container, declaration: Declaration) -> int:
-    """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
-    unless = declaration.unless
-    number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
-    return 0 if unless is None or number is None else max(0, int(number // unless.at_least))
 
 
 def _keys(source: Collection[str], key: str) -> list[str]:
