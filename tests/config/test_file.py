@@ -220,6 +220,24 @@ def test_nothing_is_enforced_by_a_policy_that_has_never_settled(path: Path) -> N
     assert (seen(file, 201), file.problem) == ((False, False), "")
 
 
+@pytest.mark.parametrize("text", ["mode = \n", None])
+def test_a_version_that_never_settled_is_not_what_an_invalid_one_leaves_in_effect(path: Path, text: str | None) -> None:
+    """Point 20: half of a policy, read at startup, enforces nothing once the whole has turned out wrong, or is gone."""
+    file = PolicyFile(path)
+    file.begin(at(0, wall_s=path.stat().st_ctime))
+    path.unlink()
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    assert [seen(file, second) for second in (0, 3)] == [(False, True), (True, True)]
+    with pytest.raises(PolicyError):
+        file.load()
+    assert [(*seen(file, second), file.has_settled) for second in (4, 100)] == [(False, True, False)] * 2
+    path.write_text(_ENFORCES, encoding="utf-8")
+    assert [seen(file, second) for second in (101, 104)] == [(False, True), (True, True)]
+    file.load()
+    assert (*seen(file, 105), file.has_settled) == (False, False, True)
+
+
 def test_a_file_that_has_gone_is_refused_once_it_has_been_gone_for_a_while(path: Path) -> None:
     """A file that is moved away before another is moved there is no mistake; one that stays away is, once."""
     file = loaded(path)

@@ -31,15 +31,19 @@ def made(tmp_path: Path) -> Iterator[tuple[Sinks, Sinks]]:
     structlog.reset_defaults()
 
 
+@pytest.mark.parametrize(
+    ("has_settled", "meanwhile"),
+    [(True, "the last valid policy stays in effect"), (False, "no action is taken until it is valid")],
+)
 def test_the_mistakes_of_a_refused_policy_are_one_line(
-    made: tuple[Sinks, Sinks], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Sinks, Sinks], tmp_path: Path, capsys: pytest.CaptureFixture[str], meanwhile: str, *, has_settled: bool
 ) -> None:
     """Each mistake can be read, in the log and in the journal, without an escaped line break between them."""
     configure()
     made[0].keeper.maintain(at(0))
-    made[0].policy_refused(MISTAKES, at(1))
+    made[0].policy_refused(MISTAKES, at(1), has_settled=has_settled)
     made[0].stop((), at(2))
-    says = "the last valid policy stays in effect: p.toml: must be a duration; p.toml: is missing"
+    says = f"{meanwhile}: p.toml: must be a duration; p.toml: is missing"
     assert json.loads(capsys.readouterr().err.splitlines()[0])["message"].endswith(says)
     assert [row.sentence.endswith(says) for row in history(tmp_path / "journal.db", None, 0.0)] == [False, True, False]
 

@@ -33,8 +33,8 @@ class PolicyFile:
 
     A ConfigMap is complete when its `..data` symlink is swapped (AtomicWriter in k8s.io/kubernetes/pkg/volume/util).
     Any other file may be written in place, with pauses. It has settled once it has not changed for `settling_s` and no
-    process has it open for writing. Until then enforcement is held for up to `held_s`; before the first settled version
-    there is no policy to fall back to, and enforcement is held until there is one.
+    process has it open for writing. Until then enforcement is held for up to `held_s`; before the first valid version
+    that has settled there is no policy to fall back to, and enforcement is held until there is one.
     """
 
     def __init__(self, path: Path, *, settling_s: float = SETTLING_S, held_s: float = HELD_S) -> None:
@@ -90,8 +90,10 @@ class PolicyFile:
     def load(self) -> Policy:
         """Load the file as it is; PolicyError if it is invalid."""
         self._loaded, self._waiting_s = self._version(), None
-        self.has_settled, self.is_ready = True, False
-        return load_policy(self.path)
+        self.is_ready = False
+        policy = load_policy(self.path)
+        self.has_settled = True
+        return policy
 
     def check(self, now: Now) -> None:
         """Check the file again: afterwards `is_ready` says whether it has changed and can be loaded."""

@@ -52,9 +52,9 @@ REMEDIES: Final = {
     "stop_file": "the file `stop` next to the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
     "--journal names another place): find out who created it and why, then run `gpu-watchdog resume`",
     "node_annotation": _annotated("NAME"),
-    POLICY_FILE: "the policy file is new or has changed, and is loaded once it has stayed the same for "
-    f"{SETTLING_S:.0f} s and no process has it open for writing; if that takes long, end what writes it, or send "
-    "SIGHUP to load it as it is",
+    POLICY_FILE: "the policy file is new or has changed, and is loaded once it is valid, has stayed the same for "
+    f"{SETTLING_S:.0f} s and no process has it open for writing; if that takes long, look for policy_refused in the "
+    "log, end what writes it, or send SIGHUP to load it as it is",
     "node_unknown": "the Node object was never read, or could not be watched for longer than stale_after, so an "
     "annotation on it might turn enforcement off: see the gap `node` for the cause",
 }

@@ -197,7 +197,7 @@ class Daemon:
         try:
             policy = self._policy_file.load()
         except PolicyError as error:
-            self._sinks.policy_refused(error, now)
+            self._sinks.policy_refused(error, now, has_settled=self._policy_file.has_settled)
             return
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s

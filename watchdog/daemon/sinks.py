@@ -374,10 +374,11 @@ class Sinks:
         for warning in (*warnings, *missing_sources(self._options, policy), *policy.warnings):
             self.daemon_log.warn(warning)
 
-    def policy_refused(self, error: PolicyError, now: Now) -> None:
-        """Report that the policy file has errors, and the last valid policy stays in effect."""
+    def policy_refused(self, error: PolicyError, now: Now, *, has_settled: bool) -> None:
+        """Report that the policy file has errors; the last valid policy stays in effect if one `has_settled`."""
         mistakes = "; ".join(map(str, error.problems))
-        message = f"the policy file has errors, and the last valid policy stays in effect: {mistakes}"
+        meanwhile = "the last valid policy stays in effect" if has_settled else "no action is taken until it is valid"
+        message = f"the policy file has errors, and {meanwhile}: {mistakes}"
         self._refuse(mistakes, message, now)
 
     def note_policy_file(self, unsettled: str, now: Now) -> None:
