@@ -241,15 +241,22 @@ def test_without_a_configuration_it_is_tried_later(tmp_path: Path) -> None:
 
 
 class Answering(Api):
-    """An API server with the pod, which accepts every eviction; `requested` has what was asked of it."""
+    """An API server with the pod, which accepts every eviction; `requested` has what was asked of it.
 
-    def __init__(self, config: Path) -> None:
+    For the first `expired` evictions it no longer accepts the credentials.
+    """
+
+    def __init__(self, config: Path, expired: int = 0) -> None:
         super().__init__(config)
         self.requested: list[tuple[str, str, Any]] = []
+        self._expired = expired
 
     def call(self, method: str, path: str, *_: object, body: Any = None, **__: object) -> ApiResponse:
         self.requested.append((method, path.rpartition("/")[2], body and body["deleteOptions"]))
-        return ApiResponse(200, found(), {}) if method == "GET" else ApiResponse(201, CREATED, {})
+        if method == "GET":
+            return ApiResponse(200, found(), {})
+        self._expired -= 1
+        return ApiResponse(201, CREATED, {}) if self._expired < 0 else ApiResponse(401, EXPIRED, {})
 
 
 OPTIONS = {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}
@@ -270,6 +277,24 @@ def test_what_is_requested(tmp_path: Path, more: dict[str, Any], answer: Evictio
     api = Answering(tmp_path / "config")
     assert evict(api, attempt(**more)).answer is answer
     assert api.requested == [("GET", "p", None), *([("POST", evicts, OPTIONS)] if evicts else [])]
+
+
+@pytest.mark.parametrize(
+    ("more", "answer", "posts"),
+    [
+        ({}, EvictionAnswer.ACCEPTED, 2),
+        ({"is_wanted": iter([True, False]).__next__}, EvictionAnswer.WITHDRAWN, 1),
+        ({"is_fresh": iter([True, False]).__next__}, EvictionAnswer.LATER, 1),
+    ],
+    ids=["rotated credentials", "given up meanwhile", "read too long ago"],
+)
+def test_an_eviction_is_asked_for_again_only_if_it_still_may_be(
+    tmp_path: Path, more: dict[str, Any], answer: EvictionAnswer, posts: int
+) -> None:
+    """Points 22 and 33: a 401 may come after many seconds, in which enforcement may have been turned off."""
+    api = Answering(tmp_path / "config", expired=1)
+    assert evict(api, attempt(**more)).answer is answer
+    assert [method for method, *_ in api.requested] == ["GET", *["POST"] * posts]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -14,7 +14,6 @@ from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest, E
 from watchdog.core.model import Pod
 from watchdog.kube.client import (
     LONGEST_RETRY_AFTER_S,
-    READ_TIMEOUT_S,
     Api,
     ApiResponse,
     full_jitter_s,
@@ -30,7 +29,7 @@ LONGEST_WAIT_S: Final = 60.0
 _GET_TIMEOUT_S: Final = 5.0
 _GETTING: Final = "reading the pod before evicting it"
 _EVICTING: Final = "evicting the pod"
-_TOO_OLD: Final = "the API server took so long to return the pod that its last measured use was too old to evict by"
+_TOO_OLD: Final = "the API server took so long to answer that its last measured use was too old to evict by"
 _OTHER_POD: Final = "another pod has its name now"
 # The handler checks the UID itself, and the store below it does so again.
 _WRONG_UID: Final = ("UID in the precondition", "UID in precondition")
@@ -54,18 +53,19 @@ _PHASE: Final = msgspec.json.Decoder(_PodPhase)
 
 
 def evict(api: Api, request: EvictionRequest) -> EvictionResult:
-    """Try to evict a pod, once; takes at most the timeouts of its two requests."""
+    """Try to evict a pod, once; takes at most the timeouts of its two requests, each of which is repeated after a 401.
+
+    Credentials may have been rotated meanwhile, and are read again then.
+    """
     try:
-        response = _call(api, "GET", path_of(request), None)
+        response = api.call("GET", path_of(request), read_timeout_s=_GET_TIMEOUT_S)
+        if response.status == 401:
+            response = api.call("GET", path_of(request), read_timeout_s=_GET_TIMEOUT_S)
     except ApiError as error:
         return _result(request, EvictionAnswer.LATER, f"{_GETTING}: {error}")
     result = read_pod(request, response)
     if result is not None:
         return result
-    if not request.is_wanted():
-        return _result(request, EvictionAnswer.WITHDRAWN)
-    if not request.is_fresh():
-        return _result(request, EvictionAnswer.LATER, _TOO_OLD)
     options = {"gracePeriodSeconds": request.grace_s, "preconditions": {"uid": request.uid}}
     metadata = {"name": request.name, "namespace": request.namespace}
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
@@ -73,7 +73,14 @@ def evict(api: Api, request: EvictionRequest) -> EvictionResult:
         # As a parameter, which webhooks see too; in the body, only the Eviction API would (propagateDryRun in
         # k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go).
         dry_run = "?dryRun=All" if request.is_dry_run else ""
-        response = _call(api, "POST", f"{path_of(request)}/eviction{dry_run}", body)
+        for _ in range(2):
+            if not request.is_wanted():
+                return _result(request, EvictionAnswer.WITHDRAWN)
+            if not request.is_fresh():
+                return _result(request, EvictionAnswer.LATER, _TOO_OLD)
+            response = api.call("POST", f"{path_of(request)}/eviction{dry_run}", body=body)
+            if response.status != 401:
+                break
     except ApiError as error:
         is_unsure = isinstance(error, ApiUnreachableError) and not request.is_dry_run
         return _result(request, EvictionAnswer.UNKNOWN if is_unsure else EvictionAnswer.LATER, f"{_EVICTING}: {error}")
@@ -190,13 +197,6 @@ def _result(
         wait_s = full_jitter_s(request.number, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S, least_s=LEAST_WAIT_S)
         wait_s += min(asked_s, LONGEST_RETRY_AFTER_S)
     return EvictionResult(ticket=request.ticket, answer=answer, reason=why, wait_s=wait_s)
-
-
-def _call(api: Api, method: str, path: str, body: Any) -> ApiResponse:
-    """Make a request; after a 401 once more, with credentials that may have been rotated meanwhile."""
-    timeout_s = _GET_TIMEOUT_S if method == "GET" else READ_TIMEOUT_S
-    response = api.call(method, path, body=body, read_timeout_s=timeout_s)
-    return api.call(method, path, body=body, read_timeout_s=timeout_s) if response.status == 401 else response
 
 
 def path_of(request: EvictionRequest) -> str:
