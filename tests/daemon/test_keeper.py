@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.export.build import entry
-from tests.journal.rig import KEYS, LIMITS
+from tests.journal.rig import KEYS, LIMITS, sql
 from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
@@ -98,6 +98,24 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     (told,) = said
     assert "node until" in told
     assert other.record.close(10.0)
+    other.lock.release()
+
+
+def test_a_journal_with_an_action_that_cannot_be_read_is_replaced(
+    keeper: JournalKeeper, said: list[str], tmp_path: Path
+) -> None:
+    """Point 31: it counts as damaged, so every brake counts as full, and the next one opens."""
+    opened(keeper, 1)
+    keeper.record.intend(entry(), KEYS, at(2)).result(5.0)
+    assert keeper.record.close(5.0)
+    keeper.lock.release()
+    sql(tmp_path / "journal.db", "UPDATE action SET targets = '[['")
+    other = made(tmp_path, said)
+    found = opened(other, 3)
+    assert (found.unfinished, found.brakes.lost_s) == ((), at(3).boottime_s)
+    other.maintain(at(4))
+    assert any("is damaged" in each for each in said)
+    assert other.record.close(5.0)
     other.lock.release()
 
 

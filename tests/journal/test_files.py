@@ -72,6 +72,23 @@ def test_damage_found_while_running_withholds_enforcement_and_is_repaired(path: 
     journal.close()
 
 
+@pytest.mark.parametrize("damage", ["'[[1'", "'[1]'", "CAST(x'5bff' AS TEXT)"])
+def test_an_unfinished_action_that_cannot_be_read_is_damage(path: Path, damage: str) -> None:
+    """Point 31: SQLite finds nothing wrong in the row of a flipped bit; what it loses is known only while running."""
+    journal = Journal.open(path, LIMITS, "n1")
+    number = begin(journal)
+    sql(path, f"UPDATE action SET targets = {damage}")
+    journal.probe()  # finds it
+    assert journal.probe()
+    assert "is damaged" in journal.notices[0]
+    assert journal.kept.in_progress == {number}
+    journal.close()
+    sql(path, f"UPDATE action SET targets = {damage}")
+    second = Journal.open(path, LIMITS, "n1")
+    assert ("is damaged" in second.notices[0], second.is_blank, second.unfinished()) == (True, True, ())
+    second.close()
+
+
 @pytest.mark.parametrize("content", [b"root:x:0:0::/root:/bin/sh\n", b"\x7fELF", b"\x00" * 20 + b"x", None])
 def test_a_file_of_another_program_is_left_alone(path: Path, content: bytes | None) -> None:
     """A mistaken `--journal` neither moves nor changes a file that never was a journal, a database included."""

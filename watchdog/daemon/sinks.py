@@ -195,7 +195,7 @@ class JournalKeeper:
             opened = opening.result(patience_s)
         except TimeoutError:
             return None
-        except JournalError as error:
+        except Exception as error:
             self._opening, self._failure = None, str(error)
             raise
         self._opening, self._failure, self._patience_s = None, "", _OPEN_WITHIN_S
@@ -222,7 +222,7 @@ class JournalKeeper:
         journal = Journal.open(self._path, self.limits, self._node, self._remedies, self._kept)
         try:
             restored = restore(journal, self.lock, now, known)
-        except JournalError:
+        except BaseException:
             journal.close()
             raise
         self._kept = journal.kept

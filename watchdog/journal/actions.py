@@ -19,6 +19,7 @@ from watchdog.core.brakes import (
 )
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
+from watchdog.journal.errors import RowError
 from watchdog.journal.rows import storable_text
 from watchdog.journal.schema import UNFINISHED
 
@@ -100,8 +101,11 @@ def encode(keys: Iterable[ProcessKey]) -> str:
 
 
 def read_unfinished(connection: sqlite3.Connection) -> list[UnfinishedAction]:
-    """The unfinished actions, oldest first."""
-    return [UnfinishedAction.from_row(row) for row in connection.execute(_SELECT_UNFINISHED)]
+    """The unfinished actions, oldest first; sqlite3.Error."""
+    try:
+        return [UnfinishedAction.from_row(row) for row in connection.execute(_SELECT_UNFINISHED)]
+    except (ValueError, TypeError) as error:
+        raise RowError(f"an action in it can't be read: {error}") from error
 
 
 def delete_begun(connection: sqlite3.Connection, actions: Collection[int]) -> None:

@@ -22,10 +22,17 @@ class CorruptError(JournalError):
     """The journal's file is damaged."""
 
 
+class RowError(sqlite3.DatabaseError):
+    """A row has a value that was never written, although SQLite finds nothing wrong with it."""
+
+
+_SAY_DAMAGED: Final = ("no such table", "Could not decode to UTF-8")
+
+
 def explain(error: sqlite3.Error, path: Path) -> JournalError:
     """An SQLite error as an error of the journal, with the remedy."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in _CORRUPT or "no such table" in str(error):
+    if isinstance(error, RowError) or code in _CORRUPT or any(words in str(error) for words in _SAY_DAMAGED):
         return CorruptError(f"journal {path} is damaged ({error})")
     known = {
         sqlite3.SQLITE_FULL: "there is no space left: free some, or lower max_size under [journal]",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from watchdog import clock
+from watchdog.journal.actions import read_unfinished
 from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
 from watchdog.journal.rows import INSERT, base_row, bound
 from watchdog.journal.schema import Statement, migrate, set_up, write_nothing
@@ -77,6 +78,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             migrate(connection, path)
             # All tables of this version must exist.
             connection.execute("SELECT 1 FROM occurrence, action, begun, breaker, past_span, past LIMIT 0")
+            read_unfinished(connection)
         except sqlite3.Error as error:
             raise explain(error, path) from error
         on_failure.pop_all()

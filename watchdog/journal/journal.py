@@ -120,7 +120,7 @@ class Journal:
         file = JournalFile(path)
         try:
             return cls(file, limits, node, remedies, kept)
-        except JournalError:
+        except BaseException:
             file.close()
             raise
 
