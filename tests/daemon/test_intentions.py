@@ -59,6 +59,19 @@ def test_a_defect_in_one_late_intention_loses_no_other(group: Group) -> None:
     assert [line[0] for line in made.record.lines].count("withdraw") == 2
 
 
+def test_a_cycle_that_failed_by_a_defect_of_the_journal_can_be_dropped(group: Group) -> None:
+    """A daemon that enforces goes on after a bug: what reports it must not fail by the same one."""
+    made = world(group, MemoryRecord(stalled=True))
+    opened = made.open(1.0)
+    (intended,) = opened.intentions.values()
+    assert isinstance(intended, Future)
+    intended.set_exception(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        made.close(opened)
+    made.cycle.drop(opened, "the cycle failed")
+    assert [line[0] for line in made.record.lines] == ["intend"]
+
+
 def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:
     """Point 29: what holds an action back at the last moment is reported once an incident, like any brake."""
     made = world(group, MemoryRecord(stalled=True))

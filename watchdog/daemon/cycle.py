@@ -148,7 +148,7 @@ class Cycle:
     def drop(self, opened: OpenCycle, reason: str) -> None:
         """Withdraw the intentions of a cycle that have not begun, since it was not closed."""
         for entry in opened.plan.taken:
-            number = self._intentions.claim(entry, opened).number
+            number = self._intentions.claim(entry, opened, is_dropped=True).number
             if number is not None and number not in self._resolved_intentions:
                 self._note([self._intentions.withdraw(entry, number, reason)])
 

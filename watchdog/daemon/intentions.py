@@ -102,8 +102,11 @@ class Intentions:
             case _:
                 assert_never(entry.do)
 
-    def claim(self, entry: PlanEntry, opened: OpenCycle) -> ClaimedIntention:
-        """An entry's intention; one that is not on disk yet is cancelled, or withdrawn once it is."""
+    def claim(self, entry: PlanEntry, opened: OpenCycle, *, is_dropped: bool = False) -> ClaimedIntention:
+        """An entry's intention; one that is not on disk yet is cancelled, or withdrawn once it is.
+
+        An unexpected error of its write is raised, unless it `is_dropped`.
+        """
         intended = opened.intentions.get(entry.account) if entry.do.enforces else None
         if intended is None or isinstance(intended, Outcome):
             return ClaimedIntention(outcome=intended)
@@ -112,7 +115,7 @@ class Intentions:
             self._late.append((entry, intended))
             # The disk is not waited for once maintenance begins.
             return ClaimedIntention(withheld_by=Brake.MAINTENANCE if opened.inputs.maintenance else Brake.JOURNAL)
-        if intended.cancelled() or _has_failed(intended):
+        if intended.cancelled() or (is_dropped and intended.exception()) or _has_failed(intended):
             return ClaimedIntention(withheld_by=Brake.JOURNAL)
         return ClaimedIntention(number=intended.result())
 
