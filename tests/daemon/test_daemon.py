@@ -181,6 +181,15 @@ def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) 
     assert repeats(daemon, DriverReading(driver="0"), 2.0) is False
 
 
+def test_sigterm_ends_a_daemon_that_would_reexec_in_the_same_step(daemon: Daemon) -> None:
+    """It would come back under the same PID, and be killed once the kubelet's patience is over."""
+    daemon._last_beat_s = clock.now().boottime_s  # the next beat would end the maintenance
+    daemon._sampler.maintenance, daemon._sampler._left_open = "a MIG change", ("/dev/nvidia0",)
+    daemon.stop()
+    daemon._step(clock.now())
+    assert (daemon._exit_code, daemon._reexecutes) == (0, False)
+
+
 def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     """It is measured again whenever enforcement is switched off and on, which is not worth a line each time."""
     expensive, cheap = PulseCost(seconds=0.003, is_expensive=True), PulseCost(seconds=0.0001, is_expensive=False)

@@ -147,8 +147,7 @@ class Daemon:
             self._sampler.request_next(now)
         why = self._sampler.why_reexec(now)
         if why is not None:
-            self._exit(why)
-            self._reexecutes = True
+            self._exit(why, reexecutes=True)
 
     def _beat(self, now: Now) -> None:
         """Check between cycles: the policy file, the sources, the lock, the switches, and whether the driver hangs."""
@@ -336,9 +335,10 @@ class Daemon:
         if pending is not None:
             self._cycle.drop(pending.opened, reason)
 
-    def _exit(self, why: str) -> None:
-        self._log.error(f"exiting, to be restarted: {why}")
-        self._exit_code = 1
+    def _exit(self, why: str, *, reexecutes: bool = False) -> None:
+        if self._exit_code is None:  # otherwise it ends already, perhaps by a signal during this step
+            self._exit_code, self._reexecutes = 1, reexecutes
+            self._log.error(f"exiting, to be restarted: {why}")
 
     def _end(self, now: Now) -> None:
         self._quiet_ticks.end_rest(now, at_once=True)
