@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.objects import pod_object
-from tests.node.support import wait_until
+from tests.node.support import no_threads, wait_until
 from tests.worlds import inherent_objection
 from watchdog.clock import Bell
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer, EvictionRequest
@@ -345,6 +345,30 @@ def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
     wait_until(has_every_reply)
     assert bell.silence()
     assert sorted(replied) == list(range(MOST_AT_ONCE + 2))
+    wait_until(lambda: _threads() == 0)
+    bell.close()
+
+
+def test_without_a_thread_it_is_tried_later(tmp_path: Path) -> None:
+    """A node that has no room for another thread at the moment loses no attempt, and none of those at once."""
+    api, bell = Hanging(tmp_path / "config"), Bell()
+    evictor = ApiEvictor(api, bell)
+    for ticket in range(MOST_AT_ONCE):
+        with no_threads("api-evict"):
+            evictor.begin(attempt(ticket=ticket))
+    assert bell.silence()
+    assert [result.answer for result in evictor.take()] == [EvictionAnswer.LATER] * MOST_AT_ONCE
+    evictor.begin(attempt(ticket=20))  # the thread of this one makes the next one too
+    with no_threads("api-evict"):
+        evictor.begin(attempt(ticket=21))
+    api.go.set()
+    replied: list[int] = []
+
+    def has_both_replies() -> bool:
+        replied.extend(each.ticket for each in evictor.take())
+        return replied == [20, 21]
+
+    wait_until(has_both_replies)
     wait_until(lambda: _threads() == 0)
     bell.close()
 

@@ -1,12 +1,14 @@
 """Real processes and made-up proc file systems for the tests of what the kernel reports."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,6 +68,21 @@ def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not become true in time"
         time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def no_threads(name: str, *, after: int = 0) -> Iterator[None]:
+    """The system starts only so many more threads of this name, as where its limit of PIDs is reached."""
+    start, left = threading.Thread.start, itertools.count(after, -1)
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name and next(left) <= 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
 
 
 def mounts(ours: Path) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.support import cannot_run, need_root, sleepers, wait_until
+from tests.node.support import cannot_run, need_root, no_threads, sleepers, wait_until
 from tests.stub.mps import SOCKETS, MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
@@ -299,6 +299,23 @@ def test_a_client_that_two_daemons_name(rig: Rig, tmp_path: Path) -> None:
     with MpsDaemon(servers={OTHER_SERVER: [rig.keys[0].pid]}).listen(tmp_path / "mps/nvidia.com/gpu.shared/pipe"):
         rig.query()
         assert [client.key for client in rig.control.drainable] == [rig.keys[1]]
+
+
+def test_without_a_thread_it_is_asked_again(rig: Rig) -> None:
+    """A node that has no room for another thread at the moment does not end draining for good."""
+    with no_threads("mps"):
+        rig.control.refresh(dict.fromkeys(rig.keys, frozenset()), at(rig.now_s))
+    rig.query(after_s=0.1)
+    assert len(rig.control.drainable) == 2
+    with no_threads("mps"):
+        rig.control.drain(7, rig.control.drainable)
+    results = rig.control.take()
+    assert [(result.drained, "no thread" in result.reason) for result in results] == [(Drained.REFUSED, True)] * 2
+    assert rig.bell.silence()
+    with no_threads("mps", after=1):  # that of the search
+        rig.query()
+    rig.query(after_s=2.0)
+    assert rig.drain() == [(Drained.DONE, "")] * 2
 
 
 @impatient

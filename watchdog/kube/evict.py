@@ -224,12 +224,22 @@ class ApiEvictor:
     def begin(self, request: EvictionRequest) -> None:
         """Queue a request; returns at once."""
         with self._lock:
-            self._waiting.append(request)
-            if self._threads >= MOST_AT_ONCE:
+            problem = self._add_thread() if self._threads < MOST_AT_ONCE else ""
+            if self._threads:
+                self._waiting.append(request)
                 return
-            self._threads += 1
-        # As daemon threads: the process does not wait for a hanging API server when it ends.
-        threading.Thread(target=self._work, name="api-evict", daemon=True).start()
+            self._results.append(_result(request, EvictionAnswer.LATER, f"{_EVICTING}: {problem}"))
+        self._bell.ring()
+
+    def _add_thread(self) -> str:
+        """Start another thread; returns why none can be started at the moment."""
+        try:
+            # As daemon threads: the process does not wait for a hanging API server when it ends.
+            threading.Thread(target=self._work, name="api-evict", daemon=True).start()
+        except RuntimeError as error:
+            return str(error)
+        self._threads += 1
+        return ""
 
     def take(self) -> tuple[EvictionResult, ...]:
         """The results since the last call."""

@@ -104,11 +104,10 @@ class MpsControl:
                 return
             since_s = None if self._asked_s is None else now.boottime_s - self._asked_s
             is_due = since_s is None or since_s >= (_LATEST_S if self._asked == by_key.keys() else _SOONEST_S)
-            if self._is_searching or not is_due:
+            settings = self._settings
+            if self._is_searching or not is_due or not self._start(lambda: self._search(settings, now, gpus)):
                 return
             self._asked, self._asked_s, self._is_searching = frozenset(by_key), now.boottime_s, True
-            settings = self._settings
-        self._start(lambda: self._search(settings, now, gpus))
 
     @property
     def drainable(self) -> tuple[DrainableClient, ...]:
@@ -169,9 +168,15 @@ class MpsControl:
                 pipe = self._pipes.get(path)
             if pipe is None:
                 why = f"the control daemon of {path} is no longer known"
-                self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
+            elif not self._queue(
+                pipe,
+                lambda pipe=pipe, here=here: self._drain(pipe, ticket, here, may_send),  # type: ignore[misc]
+                first=True,
+            ):
+                why = f"no thread could be started to call the control daemon of {path}"
             else:
-                self._queue(pipe, lambda pipe=pipe, here=here: self._drain(pipe, ticket, here, may_send), first=True)  # type: ignore[misc]
+                continue
+            self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
 
     def take(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
@@ -195,9 +200,14 @@ class MpsControl:
             pipe.answers = _Answers()
 
     @staticmethod
-    def _start(work: Callable[[], None]) -> None:
-        # As daemon threads: the process does not wait for a control daemon that hangs when it ends.
-        threading.Thread(target=work, name="mps", daemon=True).start()
+    def _start(work: Callable[[], None]) -> bool:
+        """Do work on another thread; False: no more threads can be started at the moment."""
+        try:
+            # As daemon threads: the process does not wait for a control daemon that hangs when it ends.
+            threading.Thread(target=work, name="mps", daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
 
     def _search(self, settings: Draining, now: Now, gpus: int) -> None:
         """Find the program and the pipes, and have each trusted daemon queried."""
@@ -229,7 +239,9 @@ class MpsControl:
             if has_changed:
                 self._bell.ring()
         for pipe in due:
-            self._queue(pipe, lambda pipe=pipe: self._query(pipe, now, gpus))  # type: ignore[misc]
+            if not self._queue(pipe, lambda pipe=pipe: self._query(pipe, now, gpus)):  # type: ignore[misc]
+                with self._lock:
+                    pipe.is_querying, self._asked = False, frozenset()  # it is asked soon
 
     def _begin_query(self, pipe: _Pipe, now: Now) -> bool:
         if pipe.is_querying or now.boottime_s < pipe.not_before_s:
@@ -400,14 +412,13 @@ class MpsControl:
             self._results.extend(results)
         self._bell.ring()
 
-    def _queue(self, pipe: _Pipe, job: Callable[[], None], *, first: bool = False) -> None:
-        """Have a job done after the one in progress, before queries if it is `first`."""
+    def _queue(self, pipe: _Pipe, job: Callable[[], None], *, first: bool = False) -> bool:
+        """Have a job done after the one in progress, before queries if it is `first`; False: it is not done."""
         with self._lock:
-            (pipe.jobs.appendleft if first else pipe.jobs.append)(job)
+            pipe.is_busy = pipe.is_busy or self._start(lambda: self._work(pipe))
             if pipe.is_busy:
-                return
-            pipe.is_busy = True
-        self._start(lambda: self._work(pipe))
+                (pipe.jobs.appendleft if first else pipe.jobs.append)(job)
+            return pipe.is_busy
 
     def _work(self, pipe: _Pipe) -> None:
         while (job := self._next(pipe)) is not None:
