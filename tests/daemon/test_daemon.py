@@ -107,10 +107,13 @@ def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, i
     assert reads_in_s(daemon, now) == in_s
 
 
-def repeats(daemon: Daemon, reading: DriverReading, after_s: float) -> bool | None:
-    """Take a reading `after_s` from now: whether it repeated the last cycle; None: no reading may repeat this one."""
+def repeats(daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s: float = 0.0) -> bool | None:
+    """Take a reading `after_s` from now: whether it repeated the last cycle; None: no reading may repeat this one.
+
+    The wall clock has been set forward by `stepped_s`.
+    """
     now, fresh = clock.now(), replace(reading)
-    asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s)
+    asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s + stepped_s)
     daemon._sampler.end_rest(asked, at_once=True)
     daemon._run_cycle(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
     last = daemon._quiet_ticks._last
@@ -157,6 +160,14 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
         process.kill()
         wait_until(lambda: Procfs().stat(process.pid).state == "Z")
         assert repeats(daemon, reading, 2.0) is not True
+
+
+def test_a_step_of_the_wall_clock_ends_the_quiet(daemon: Daemon) -> None:
+    """The hours of a rule begin by the wall clock, also one that is corrected, or runs slow for a long time."""
+    reading = DriverReading(driver="0")
+    steps = (0.0, 0.6, 1.2, 1.3, -3600.0, -3600.0)
+    found = [repeats(daemon, reading, float(number), stepped_s=step_s) for number, step_s in enumerate(steps)]
+    assert found == [False, True, False, True, False, True]
 
 
 def test_an_outcome_between_two_cycles_ends_the_quiet(daemon: Daemon) -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from watchdog import clock
 from watchdog.core.assessment import Inputs
@@ -16,15 +17,21 @@ from watchdog.daemon.sinks import Sinks
 from watchdog.node.driver import DriverReading
 from watchdog.node.scan import Scanner
 
+_MOST_SET_S: Final = 1.0  # by which the wall clock may have been set meanwhile, at once or little by little
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QuietCycle:
-    """A finished cycle that equal readings with equal inputs repeat until `until_s` (CLOCK_BOOTTIME)."""
+    """A finished cycle that equal readings with equal inputs repeat until `until_s` (CLOCK_BOOTTIME).
+
+    Hours and deletion deadlines end by the wall clock, so `until_s` holds while that clock is `wall_ahead_s` ahead.
+    """
 
     reading: DriverReading
     inputs: Inputs
     report: CycleReport
     until_s: float
+    wall_ahead_s: float
 
 
 class QuietTicks:
@@ -55,7 +62,13 @@ class QuietTicks:
         self._last = None
         if reading is not None and is_quiet(opened, closed):
             until_s = next_change_s(closed.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at)
-            self._last = _QuietCycle(reading=reading, inputs=opened.inputs, report=report, until_s=until_s)
+            self._last = _QuietCycle(
+                reading=reading,
+                inputs=opened.inputs,
+                report=report,
+                until_s=until_s,
+                wall_ahead_s=report.at.wall_s - report.at.boottime_s,
+            )
             self._rest(self._last)
 
     def forget(self) -> None:
@@ -88,6 +101,7 @@ class QuietTicks:
         passed_s = timed.asked.boottime_s - last.report.at.boottime_s
         return (
             timed.asked.boottime_s < last.until_s
+            and abs(timed.asked.wall_s - timed.asked.boottime_s - last.wall_ahead_s) < _MOST_SET_S
             and max(passed_s, timed.took_s) < inputs.policy.reset_after_s
             and timed.reading == last.reading
             and are_same(last.inputs, inputs)
