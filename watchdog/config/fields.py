@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, tzinfo
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, get_args
 
 from watchdog.config.scheme import ALL, all_schemes
@@ -325,11 +326,12 @@ def _offset_of(name: str) -> Callable[[float], int]:
             ) from None
         raise FieldError(f'there is no time zone {quote(name)}; write it like "Europe/Berlin"') from None
 
-    def offset_s(wall_s: float) -> int:
-        offset = datetime.fromtimestamp(wall_s, zone).utcoffset()
-        return 0 if offset is None else round(offset.total_seconds())
+    return partial(_offset_s, zone)  # which can be pickled (load_in_child)
 
-    return offset_s
+
+def _offset_s(zone: tzinfo, wall_s: float) -> int:
+    offset = datetime.fromtimestamp(wall_s, zone).utcoffset()
+    return 0 if offset is None else round(offset.total_seconds())
 
 
 SPECIAL_UNITS: Final[tuple[Special, ...]] = get_args(Special)
