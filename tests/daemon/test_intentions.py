@@ -1,6 +1,7 @@
 """Intentions that are on disk, or on their way there, while something else goes wrong."""
 
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 import pytest
@@ -9,7 +10,8 @@ from tests.daemon.eviction_rig import World, planned
 from tests.daemon.rig import Group, MemoryRecord
 from tests.worlds import Gi, at, policy, process, rule, step
 from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
-from watchdog.core.plan import Result
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import PlanEntry, Result
 
 
 def world(group: Group, record: MemoryRecord | None = None) -> World:
@@ -70,6 +72,31 @@ def test_a_cycle_that_failed_by_a_defect_of_the_journal_can_be_dropped(group: Gr
         made.close(opened)
     made.cycle.drop(opened, "the cycle failed")
     assert [line[0] for line in made.record.lines] == ["intend"]
+
+
+class _Failing(MemoryRecord):
+    """A record with a defect that shows once a signal has been sent."""
+
+    def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
+        """Remember the signal, and fail."""
+        super().signalled(action, now, signal, keys)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(("is_sent", "last"), [(False, "withdraw"), (True, "SIGTERM")])
+def test_only_what_has_sent_no_signal_is_withdrawn_after_a_defect(group: Group, *, is_sent: bool, last: str) -> None:
+    """Point 22: where a bug ends a kill before its first signal, its intention counts for nothing; later, it counts."""
+
+    def objection(_: PlanEntry) -> None:
+        if not is_sent:
+            raise ZeroDivisionError
+
+    made = world(group, _Failing())
+    opened = made.open(1.0)
+    with pytest.raises(ZeroDivisionError):
+        made.close(opened, objection=objection)
+    made.cycle.drop(opened, "the cycle failed")
+    assert made.record.lines[-1][0] == last
 
 
 def test_a_disk_that_is_too_slow_is_news_once(group: Group) -> None:

@@ -266,7 +266,6 @@ class Cycle:
             return self._withdraw(entry, number, justified.reason if isinstance(justified, Outcome) else str(justified))
         match entry.do:
             case Do.KILL:
-                self._resolved_intentions.add(number)
                 return self._kill(justified, number, opened.inputs, last_look)
             case Do.EVICT:
                 why = last_look.objection(justified)
@@ -309,7 +308,14 @@ class Cycle:
 
     def _kill(self, entry: PlanEntry, number: int, inputs: Inputs, last_look: LastLook) -> Outcome | PlanEntry:
         timeout_s = inputs.policy.release_timeout_s
-        result = self._kills.begin(entry, number, timeout_s, last_look.objection, last_look.fresh_until_s)
+
+        def objection(entry: PlanEntry) -> str | None:
+            why = last_look.objection(entry)
+            self._resolved_intentions.add(number)  # after it a signal may have been sent, whatever fails
+            return why
+
+        result = self._kills.begin(entry, number, timeout_s, objection, last_look.fresh_until_s)
+        self._resolved_intentions.add(number)
         if result is None or result.result is not Result.WITHDRAWN:
             # An action that has begun counts, whatever its result; so does one that is about to.
             at = last_look.at if result is None else result.at
