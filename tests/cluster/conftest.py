@@ -62,7 +62,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     api.ask("DELETE", f"/api/v1/namespaces/{name}")
     # No kubelet confirms the end of a pod: by force, or the namespace stays.
     at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-    api.ask("DELETE", f"/api/v1/namespaces/{name}/pods", at_once)
+    api.call("DELETE", f"/api/v1/namespaces/{name}/pods", at_once)
 
 
 @pytest.fixture

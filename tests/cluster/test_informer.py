@@ -1,6 +1,7 @@
 """An informer's requests, counted at a real API server: one list, one watch, and what each end of a watch costs."""
 
 import itertools
+import json
 import os
 import select
 import socket
@@ -71,6 +72,27 @@ def test_changes_arrive_and_ring(pods: Pods, follow: Follow) -> None:
         assert followed.known() is old
         assert not followed.informer.has_changed()
         assert followed.verbs() == ["list", "watch"]
+
+
+def test_deeply_nested_pods(pods: Pods, control_plane: ControlPlane, follow: Follow) -> None:
+    """The server takes pods with managed fields nested almost 10,000 levels deep; all pods are listed and watched."""
+
+    def create(name: str, node: str) -> None:
+        fields = {"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": "NESTED"}
+        spec = {"nodeName": node, "containers": [{"name": "main", "image": "tests.invalid/tenant:1"}]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "managedFields": [fields]}, "spec": spec}
+        text = json.dumps(body).encode().replace(b'"NESTED"', nested)
+        answer = control_plane.api.call("POST", f"/api/v1/namespaces/{pods.namespace}/pods", text)
+        assert nested in answer.body
+
+    nested = b'{"f:a":' * 9_900 + b"{}" + b"}" * 9_900
+    with follow("old") as followed:
+        create("deep", followed.node)
+        followed.begin("old", "deep")
+        create("deeper", followed.node)
+        followed.create("new")
+        followed.wait_for("old", "deep", "deeper", "new")
+        assert dict(followed.api.requests) == {"list": 1, "watch": 1}
 
 
 def test_renewals_of_a_watch(follow: Follow) -> None:

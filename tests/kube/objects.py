@@ -78,3 +78,16 @@ def list_of(*items: Object, kind: str = "List", version: str = "") -> bytes:
     """What `kubectl get -o json` prints for several objects; at a version, what the API server answers."""
     metadata = {"resourceVersion": version}
     return json.dumps({"apiVersion": "v1", "kind": kind, "items": items, "metadata": metadata}).encode()
+
+
+def nested_pod(name: str = "trainer", uid: str = UID, **changes: Any) -> Object:
+    """A pod for `nested`, with brackets in texts before and after what is nested."""
+    note = {"note": '\\"]}[{\\'}
+    fields = [{"manager": "[", "fieldsV1": {"f:a": note, "f:b": "NESTED", "f:c": note}}]
+    return pod_object(name, uid, **changes, metadata={"managedFields": fields, "annotations": note})
+
+
+def nested(text: bytes, levels: int) -> bytes:
+    """JSON in which the pods of `nested_pod` are nested so deeply."""
+    inner = b'{"f:]":[{},{"f:\\"":[["}"]]},' * (levels // 2) + b"1" + b"]}" * (levels // 2)
+    return text.replace(b'"NESTED"', inner)

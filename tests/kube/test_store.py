@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.objects import list_of
+from tests.kube.objects import list_of, nested, nested_pod
 from tests.kube.watch_lines import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
 from watchdog.kube.informers import gather_pods, pod_store
@@ -100,6 +100,18 @@ def test_a_list_with_unreadable_pods() -> None:
     assert (pods(store), gaps(store)) == ({"x": "1"}, ["pod a/y", "pod without a name"])
     assert fill(store, pod("x", "1"), pod("y", "2"))
     assert gaps(store) == []
+
+
+@pytest.mark.parametrize("levels", [30, *range(950, 1000, 2), 9_900, 9_998])
+def test_a_deeply_nested_pod(levels: int) -> None:
+    """Facts 3: whoever may create pods can nest their managed fields this deep; no other pod is lost by that."""
+    store = pod_store("n1")
+    text = nested(list_of(nested_pod("x", "1"), pod("y", "2"), kind="PodList", version="3"), levels)
+    assert store.fill(read_list(text, "PodList")[0])
+    assert gather_pods(store)[0][0] == gather_pods(store_of(nested_pod("x", "1")))[0][0]
+    assert not store.take(read_event(nested(line("MODIFIED", nested_pod("x", "1")), levels)))
+    assert store.take(read_event(nested(line("ADDED", nested_pod("z", "3")), levels)))
+    assert (pods(store), gaps(store)) == ({"x": "1", "y": "2", "z": "3"}, [])
 
 
 def test_pods_of_other_nodes() -> None:

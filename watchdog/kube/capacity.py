@@ -16,7 +16,7 @@ from watchdog.kube.client import Api, ApiResponse, RequestBackoff
 from watchdog.kube.failure import ApiError
 from watchdog.kube.messages import LogMessage, MessageQueue
 from watchdog.kube.objects import decode_node
-from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, split_items
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, decode_json, split_items
 
 _CAPACITY: Final = "/status/capacity"
 # Nodes at a time: one takes 10 to 20 KiB, with the images that it has.
@@ -101,7 +101,7 @@ def _decode_nodes(body: bytes, what: str) -> tuple[list[Node], str]:
     """The nodes of a list, and the token to request the rest of it; empty if it is complete."""
     try:
         nodes = [decode_node(item) for item in split_items(body, "Node")]
-        return nodes, DOCUMENT_DECODER.decode(body).metadata.more
+        return nodes, decode_json(DOCUMENT_DECODER, body).metadata.more
     except (ValueError, *DECODE_ERRORS) as error:
         raise ApiError(Problem(f"{what} can't be read: {error}", "report it with the server's version")) from error
 

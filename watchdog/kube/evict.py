@@ -20,7 +20,7 @@ from watchdog.kube.client import (
 )
 from watchdog.kube.failure import ApiError, ApiUnreachableError
 from watchdog.kube.objects import parse_pods
-from watchdog.kube.wire import DECODE_ERRORS
+from watchdog.kube.wire import DECODE_ERRORS, decode_json
 
 # A budget changes when another pod becomes ready: seconds at the least.
 FIRST_WAIT_S: Final = 5.0
@@ -109,7 +109,7 @@ def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | 
     if pod.deletion_deadline_s not in (None, request.deadline_s):
         return _gone(request, "the pod is being deleted already")
     try:
-        phase = _PHASE.decode(body).status.phase
+        phase = decode_json(_PHASE, body).status.phase
     except DECODE_ERRORS as error:
         return _result(request, EvictionAnswer.REFUSED, f"{_GETTING}: it can't be read: {error}")
     if phase in ("Succeeded", "Failed"):

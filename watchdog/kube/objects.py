@@ -11,7 +11,7 @@ import msgspec
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
-from watchdog.kube.wire import DECODE_ERRORS, Item, name_object, split_items
+from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
 
 # Quantities are strings, or numbers if something other than the API wrote them.
@@ -108,13 +108,13 @@ _NAMESPACE: Final = msgspec.json.Decoder(_RawNamespace)
 
 def decode_namespace(item: Item) -> tuple[str, Mapping[str, str]]:
     """Decode the name and labels of a namespace; an error of DECODE_ERRORS if it can't be read."""
-    metadata = _NAMESPACE.decode(item).metadata
+    metadata = decode_json(_NAMESPACE, item).metadata
     return metadata.name, metadata.labels or {}
 
 
 def decode_node(item: Item) -> Node:
     """Decode one node; an error of DECODE_ERRORS if it can't be read."""
-    raw = _NODE.decode(item)
+    raw = decode_json(_NODE, item)
     capacity = (raw.status or _RawNodeStatus()).capacity or {}
     return Node(
         name=raw.metadata.name,
@@ -136,7 +136,7 @@ def decode_pod(item: Item, node: str | None = None) -> Pod | None:
 
     The phase does not matter: processes can outlive it, and a pod that is kept here explains them.
     """
-    raw = _POD.decode(item)
+    raw = decode_json(_POD, item)
     return _pod(raw) if not node or raw.spec.node_name in (None, "", node) else None
 
 

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from watchdog.kube.client import ApiResponse
-from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, Item
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, Item, decode_json
 
 # etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
 LONGEST_LINE: Final = 16 * 2**20
@@ -106,7 +106,7 @@ _OBJECT: Final = msgspec.json.Decoder(_RawWithIdentity)
 def read_event(line: bytes) -> WatchEvent:
     """Parse one line; BrokenStreamError if it is not an event of a known type."""
     try:
-        raw = _EVENT.decode(line)
+        raw = decode_json(_EVENT, line)
     except DECODE_ERRORS as error:
         raise BrokenStreamError(f"a line is not a watch event: {error}") from error
     identity = Identity() if raw.type is EventKind.ERROR else read_identity(raw.object)
@@ -118,7 +118,7 @@ def read_event(line: bytes) -> WatchEvent:
 def read_identity(item: Item) -> Identity:
     """The identity of an object, as far as it can be read."""
     try:
-        metadata = _OBJECT.decode(item).metadata
+        metadata = decode_json(_OBJECT, item).metadata
     except DECODE_ERRORS:
         return Identity()
     return Identity(
@@ -141,7 +141,7 @@ def read_status(item: Item) -> ApiResponse:
 def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
     """The items of a list of this kind, and its resourceVersion, to watch from. ValueError if it is no such list."""
     try:
-        document = DOCUMENT_DECODER.decode(body)
+        document = decode_json(DOCUMENT_DECODER, body)
     except DECODE_ERRORS as error:
         raise ValueError(f"the response is not a list: {error}") from error
     if document.kind != kind:
