@@ -11,7 +11,7 @@ from tests.worlds import Gi, Mi, assessed, at, container, gpu, planned, pod, pol
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import ProcessKey, Snapshot
 from watchdog.core.plan import Outcome, PlanEntry
-from watchdog.core.policy import Allowance, Match
+from watchdog.core.policy import Allowance, Match, Scope
 from watchdog.daemon.last_look import retarget, still_listed, update
 
 POD: Final = pod("a", container("main", "4Gi"))
@@ -56,7 +56,7 @@ def test_the_last_look_extends_the_stretch_or_nothing_is_done(
         ({"rule": rule(step())}, "the policy, or the rule that applies to the pod, had changed"),
         ({"protected": "it is a static pod"}, "the pod had become protected: it is a static pod"),
         ({"observes": True}, "rule all had switched to only observing"),
-        ({"shares": ()}, "a different container was now furthest over its declaration"),
+        ({"shares": ()}, "no container that it would have ended was over its own declaration any more"),
         ({"short": frozenset()}, "its GPU was no longer short of memory"),
         ({"short": frozenset(), "observes": True}, "rule all had switched to only observing"),
     ],
@@ -71,6 +71,37 @@ def test_what_speaks_against_the_first_signal(changed: dict[str, object], said: 
     expected = said if under_pressure or said != "its GPU was no longer short of memory" else ""
     assert why.startswith(expected)
     assert bool(why) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("scope", "main", "other", "goes_on"),
+    [
+        ("container", 5.0, 5.1, True),
+        ("process", 5.0, 5.1, True),
+        ("container", 3.9, 6.0, False),  # within its own 4Gi
+        ("process", 3.9, 6.0, False),
+        ("pod", 3.9, 6.0, True),
+    ],
+)
+@pytest.mark.parametrize("under_pressure", [False, True])
+def test_the_planned_victim_stays_while_it_is_over(
+    scope: Scope, main: float, other: float, *, goes_on: bool, under_pressure: bool
+) -> None:
+    """Points 21 and 22: containers that take turns in being furthest over their declarations shield none of them."""
+    two = pod("a", container("main", "4Gi"), container("other", "4Gi"))
+    under = policy(rule(step(scope=scope, under_pressure=under_pressure)))
+
+    def at_second(second: float, **used: float) -> Snapshot:
+        uses = [use(pid, int(gib * Gi)) for pid, gib in enumerate(used.values(), 5)]
+        where = [process(pid, f"a/{name}") for pid, name in enumerate(used, 5)]
+        return replace(snapshot(uses, where, second=second), gpus=(gpu(used=79 * Gi),))
+
+    (entry,) = planned(at_second(0, main=5.1, other=5.0), [two], under).taken
+    (found,) = assessed(at_second(0.5, main=main, other=other), [two], under)
+    again = update(entry, found, at(0.5))
+    assert (entry.victim, isinstance(again, PlanEntry)) == ("main", goes_on)
+    if isinstance(again, PlanEntry):
+        assert {key.pid for key in again.targets} == ({5, 6} if scope == "pod" else {5})
 
 
 @pytest.mark.parametrize(

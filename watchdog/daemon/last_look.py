@@ -186,14 +186,13 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
     if assessment.used_at_least <= threshold_bytes and assessment.used is None:
         return "part of its use was unknown at the last look"
-    victim = victim_of(assessment, entry.gpu) if entry.do.takes_scope else entry.victim
-    changed = _change(entry, assessment, victim)
+    changed = _change(entry, assessment)
     if assessment.used_at_least <= threshold_bytes:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the threshold again")
     if changed is None and entry.gpu is not None and entry.gpu not in assessment.short:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its GPU was no longer short of memory")
     changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
-    targets = targets_of(assessment, victim, step, entry.gpu)
+    targets = targets_of(assessment, entry.victim, step, entry.gpu)
     updated = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
     if updated.mps_hazard is not None:
         return changed or "it would have broken the work of other pods: a process had become an MPS client"
@@ -210,7 +209,7 @@ def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:
     return "its limit had changed, and its use had not been above the new threshold the whole time"
 
 
-def _change(entry: PlanEntry, assessment: Assessment, victim: str) -> str | None:
+def _change(entry: PlanEntry, assessment: Assessment) -> str | None:
     """The change since the plan was made that invalidates the entry; None if there is none."""
     if assessment.rule is not entry.rule:
         return "the policy, or the rule that applies to the pod, had changed"
@@ -218,7 +217,12 @@ def _change(entry: PlanEntry, assessment: Assessment, victim: str) -> str | None
         return f"the pod had become protected: {assessment.protected}"
     if assessment.observes:
         return f"rule {entry.rule.name} had switched to only observing"
-    return "a different container was now furthest over its declaration" if victim != entry.victim else None
+    # Another container may be furthest over by now: with several of similar use, none would ever be ended.
+    is_whole = entry.definition.hits_whole_pod
+    shares = tuple(share for share in assessment.shares if is_whole or share.container == entry.victim)
+    if not entry.do.takes_scope or victim_of(replace(assessment, shares=shares), entry.gpu):
+        return None
+    return "no container that it would have ended was over its own declaration any more"
 
 
 def still_listed(scanner: Scanner, snapshot: Snapshot) -> Callable[[ProcessKey], bool]:
