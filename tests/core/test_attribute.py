@@ -86,6 +86,14 @@ def test_a_tenant_cannot_claim_anothers_processes_by_annotation(tenant: dict[str
     assert sorted((each.key.pid, each.uid) for each in got.attributed) == [(1, "s"), (2, "b")]
 
 
+@pytest.mark.parametrize("namespace", ["aa", "zz"])
+def test_a_mirror_pod_of_a_tenant_takes_no_memory_of_the_static_pod_that_it_names(namespace: str) -> None:
+    """Of several pods with one config hash, the one that has the container counts, whatever their names."""
+    thief = pod("a", container("main", of="a"), config_hash=HASH, static=True, namespace=namespace)
+    got = attribute(snapshot([use(1, 7)], [process(1, place=claim(HASH, "s/main"))]), [thief, STATIC])
+    assert [(each.uid, each.container) for each in got.attributed] == [("s", "main")]
+
+
 def test_a_container_id_in_two_pods_belongs_to_neither() -> None:
     """An ID that two pods claim is worthless if the cgroup names no pod."""
     twin = pod("z", container("main", of="b"))

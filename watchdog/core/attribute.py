@@ -89,35 +89,37 @@ _REASONS: Mapping[PlaceKind, Reason] = {
 class _PodIndex:
     """The pod list, indexed by what cgroups contain: pod UIDs, static pods' config hashes, container IDs.
 
-    If two pods claim the same key, a UID takes precedence over a config hash, then the first by name.
+    If several pods claim the same key, a UID takes precedence over a config hash, then the pod that has the container,
+    then the first by name.
     """
 
     def __init__(self, pods: Iterable[Pod]) -> None:
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, list[Pod]] = {}
         self._containers: defaultdict[str, list[tuple[Pod, Container]]] = defaultdict(list)
         ordered = sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid))
         for pod in ordered:
-            self._pods.setdefault(pod.uid, pod)
+            self._pods.setdefault(pod.uid, [pod])
+        uids = frozenset(self._pods)
         for pod in ordered:
-            # The hash is an annotation, which tenants write; only a static pod's is the kubelet's own.
-            if pod.static and pod.config_hash:
-                self._pods.setdefault(pod.config_hash, pod)
+            # The hash is an annotation, which tenants write; a static pod's is the kubelet's own, or of a faked mirror.
+            if pod.static and pod.config_hash and pod.config_hash not in uids:
+                self._pods.setdefault(pod.config_hash, []).append(pod)
             for container in pod.containers:
                 for container_id in container.ids:
                     self._containers[container_id].append((pod, container))
 
     def find(self, place: Place) -> tuple[Pod, str] | Reason:
         """The pod and the name of the container ("" if unknown) that a claim refers to, or why it is rejected."""
-        named = self._pods.get(place.pod) if place.pod is not None else None
+        named = self._pods.get(place.pod, []) if place.pod is not None else []
         matching = self._containers.get(place.container, []) if place.container is not None else []
         if place.pod is None:
             return (matching[0][0], matching[0][1].name) if len(matching) == 1 else Reason.UNKNOWN_POD
         for pod, container in matching:
-            if pod is named:
+            if any(pod is one for one in named):
                 return pod, container.name
         if matching:
             return Reason.SPOOFED
-        return Reason.UNKNOWN_POD if named is None else (named, "")
+        return (named[0], "") if named else Reason.UNKNOWN_POD
 
 
 def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
