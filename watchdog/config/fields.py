@@ -181,6 +181,19 @@ def line(shortest: int, longest: int) -> FieldKind[str]:
     return FieldKind(words=f"a text, at most {longest} characters", read=read)
 
 
+def folder() -> FieldKind[str]:
+    """The absolute path of a folder, in which `*` and `?` may stand for parts of names."""
+    plain = line(1, MAX_TEXT)
+
+    def read(value: object) -> str:
+        text = plain.read(value)
+        if not text.startswith("/") or ".." in text.split("/"):
+            raise FieldError(f'{quote(text)} must be an absolute path without "..", like "/run/nvidia/mps/*/pipe"')
+        return text
+
+    return FieldKind(words="an absolute path", read=read)
+
+
 def pattern(what: str, like: str, *options: str) -> FieldKind[str]:
     """A name in which `*` stands for any characters and `?` for one.
 

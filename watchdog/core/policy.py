@@ -28,7 +28,6 @@ PodPattern = Annotated[str, "pattern", "NAME or NAMESPACE/NAME of a pod", "monit
 SchemeName = Annotated[str, "scheme"]
 KindPattern = Annotated[str, "pattern", "the kind of an owner", "StatefulSet", "kind"]
 Labels = Annotated[Mapping[str, str], "labels"]
-PathText = Annotated[str, "line", 1, 400]
 
 
 def _key(meaning: str, name: str = "") -> dict[str, str]:
@@ -454,10 +453,10 @@ class Pulse:
 class Draining:
     """How clients of a shared MPS server are drained before they are ended; off if the table is absent."""
 
-    control: PathText = _default(
+    control: Annotated[str, "line", 1, 400] = _default(
         "nvidia-cuda-mps-control", "The control program: a name on the search path of the node's driver, or a path."
     )
-    pipe: tuple[PathText, ...] = _default(
+    pipe: tuple[Annotated[str, "folder"], ...] = _default(
         ("/run/nvidia/mps/*/pipe",), "`CUDA_MPS_PIPE_DIRECTORY` of each control daemon."
     )
     timeout_s: Annotated[float, "duration", "1s", "5m"] = _default(
