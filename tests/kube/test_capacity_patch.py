@@ -1,12 +1,17 @@
 """The patch of a node's capacity, and when it may be made again."""
 
+import threading
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from tests.kube.test_events import Away
+from tests.node.support import wait_until
+from tests.worlds import gpu, policy, snapshot
 from watchdog.core.model import Node
-from watchdog.kube.capacity import PATIENCE, CapacityChange, CapacityPace, is_outdated
+from watchdog.core.policy import Capacity
+from watchdog.kube.capacity import PATIENCE, CapacityChange, CapacityKeeper, CapacityPace, is_outdated
 from watchdog.kube.client import ApiResponse
 
 GI = 2**30
@@ -148,3 +153,16 @@ def test_a_recreated_object_does_not_wait() -> None:
         pace.failed(answer(403), 0.0)
     pace.consider(replace(CHANGE, uid="new"), 1.0)
     assert pace.not_before_s == 0.0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_has_ended_is_started_again() -> None:
+    """A defect costs one attempt to advertise; the next cycle makes another one."""
+    before, api = set(threading.enumerate()), Away(has_defect=True)
+    keeper = CapacityKeeper(api)
+    cycle = Node(name="n", uid="u"), replace(snapshot(), gpus=(gpu(),)), policy(capacity=Capacity(resource="a.b/c"))
+    keeper.keep(*cycle)
+    wait_until(lambda: api.calls == 1 and set(threading.enumerate()) <= before)
+    keeper.keep(*cycle)
+    wait_until(lambda: api.calls > 1, 5)
+    keeper.stop()

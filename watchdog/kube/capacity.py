@@ -221,7 +221,7 @@ class CapacityKeeper:
             if contest is not None:
                 self._problems.add("contest", contest, now_s)
             self._wanted = change
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="api-capacity", daemon=True)
                 self._thread.start()
             self._condition.notify()
