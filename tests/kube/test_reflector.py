@@ -81,6 +81,21 @@ def test_a_watch_is_resumed_from_the_last_version(why: Problem | None) -> None:
     assert (found.next_request().watch, found.next_request().query["resourceVersion"]) == (True, "8")
 
 
+def test_watches_that_end_before_anything_has_come_are_followed_by_a_list() -> None:
+    """The API server ends every watch at an event that it can't write, as of a pod nested deeply; a list goes on."""
+    found = watching()
+    assert [end(found, 0, bookmarked=False)[0].watch for _ in range(2)] == [True, True]
+    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "5"})
+    found.listed("6")
+    for version in "789":  # each of these watches brings an event
+        assert found.next_request().watch
+        found.advance(version)
+        end(found, 0, bookmarked=False)
+    end(found)
+    end(found, 0, bookmarked=False)
+    assert found.next_request().watch
+
+
 def test_410_lists_once_from_the_last_version() -> None:
     """The history is gone: one immediate list, not older than what was seen, then a watch from there."""
     found = watching()

@@ -122,6 +122,7 @@ class Reflector:
         self.version = version
         self._list_from: str | None = version or "0"
         self._quiet = False
+        self._stuck_at = ""
         self._forgiven: set[int] = set()
 
     def next_request(self) -> NextRequest:
@@ -172,12 +173,19 @@ class Reflector:
         """A watch has ended: after how long, why (None: the server ended it), and whether it brought a bookmark."""
         if why is None and lasted_s >= request.length_s - _EARLY_S:
             self._quiet = not bookmarked
+            self._stuck_at = ""
             self._forgiven.clear()
             return RequestOutcome(accepted=True, is_stable=True, in_time=True)
         is_stable = self._confirm_stable(lasted_s)
         if silent and not bookmarked and request.silence_s < request.length_s:
             self._quiet = True
             return RequestOutcome(accepted=True, is_stable=is_stable)
+        # A server that can't write an event ends each watch there, without a word. Kubernetes 1.34 does so for a pod
+        # with managed fields nested 9,998 levels deep, which it stores if it comes as protobuf, and lists.
+        ended_at = self.version if why is None and not is_stable else ""
+        if ended_at and ended_at == self._stuck_at:
+            self._list_from = ended_at
+        self._stuck_at = ended_at
         early = Problem(
             f"the watch was ended early, after {lasted_s:.0f} s",
             "the API server may be restarting: if it stays so, check any proxy in front of it",
