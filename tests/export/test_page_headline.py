@@ -110,7 +110,7 @@ def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
 def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
     """An enforcement that is suspended is the first thing to read; who is over is in the second line."""
     found = said(replace(climbing(9), enforcing=False, suspended=("lock",)))
-    assert found.state == "Enforcement is suspended: another watchdog holds the lock."
+    assert found.state == "Enforcement is suspended: another watchdog may hold the lock."
     assert found.rest == "1 pod over its limit: a/trainer, would kill in 1s."
 
 

@@ -47,7 +47,8 @@ REMEDIES: Final = {
     "PIDs refer to other processes: mount the /proc of the daemon's own PID namespace",
     "pidfd": "the pidfd system calls are missing: use a newer kernel or a seccomp profile that allows them, "
     "or [safety] signal_without_pidfd = true",
-    "lock": "another watchdog on this node holds the lock next to the journal: stop one of them (the log has its PID)",
+    "lock": "the lock next to the journal is not held: another watchdog on this node has it and must be stopped (the "
+    "log has its PID), or the disk has not answered yet",
     "journal": "the journal can't be opened, and no action is taken without a record: see the log for the cause",
     "stop_file": "the file `stop` next to the journal turns enforcement off (/var/lib/gpu-watchdog/stop, unless "
     "--journal names another place): find out who created it and why, then run `gpu-watchdog resume`",

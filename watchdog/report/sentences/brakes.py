@@ -186,7 +186,7 @@ _SUSPENDED: Final = {
     "pid_namespace": "the watchdog does not run in the host's PID namespace",
     "procfs": "the watchdog's /proc belongs to another PID namespace",
     "pidfd": "the pidfd system calls are missing",
-    "lock": "another watchdog holds the lock",
+    "lock": "another watchdog may hold the lock",
     "journal": "the journal can't be opened",
     "stop_file": "a stop file exists on the node",
     "node_annotation": "the node's annotation turns it off",
