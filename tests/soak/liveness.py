@@ -5,7 +5,7 @@ from typing import Final
 from tests.soak.book import Book
 from tests.soak.brakebook import is_ready
 from tests.soak.timers import reset_after_s
-from tests.soak.truth import Fact, protected, true_to_claim, victim_container
+from tests.soak.truth import Fact, protected, true_to_claim, victims
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 from watchdog.core.plan import Plan
@@ -57,10 +57,9 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
     is_settled = is_settled and now.boottime_s - here.opened_s > here.policy.release_timeout_s
     is_acted_on = any(action.key[0] == uid for action in book.actions.open.values() if action.key not in book.begun_now)
     others = any(key[0] == uid for key in book.begun_now if key != fact.key)
-    victim = victim_container(fact)
     tasks = [use.task for use in fact.uses]
     is_acted_on = is_acted_on or book.actions.may_seem_to_live(uid, now)
-    if not is_settled or is_acted_on or others or not victim or here.is_withheld_for_mps(fact):
+    if not is_settled or is_acted_on or others or not victims(fact) or here.is_withheld_for_mps(fact):
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):
         return False

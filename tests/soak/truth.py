@@ -224,18 +224,20 @@ def _declared(
     if name == "":
         return None, False
     if tenant.kind == "note":
-        noted = _noted(tenant, sight)
-        if noted is None:
-            return rule.default, True
         # One amount for the pod can't be split among its containers.
-        return (noted if name is None or [box.name for box in phase] == [name] else None), False
+        is_split = name is not None and [box.name for box in phase] != [name]
+        noted = None if is_split else _noted(tenant, sight)
+        return (rule.default, True) if noted is None else (noted, False)
     boxes = phase if name is None else [box for box in tenant.boxes if box.name == name]
     written = [box for box in boxes if box.declares is not None]
     if any((box.declares or 0) < 0 for box in written):
         return None, False
     if not written:
-        others = [box for box in tenant.boxes if box.declares is not None and box.declares >= 0]
-        return (None, False) if name is None and others else (rule.default, True)
+        others = [box for box in tenant.boxes if box.declares is not None and box.declares >= 0 and name is None]
+        if rule.default is None:
+            return None, not others
+        reserved = sum(_amount(box, tenant, uses, sight) for box in others)
+        return (reserved, False) if reserved > rule.default else (rule.default, True)
     return sum(_amount(box, tenant, uses, sight) for box in written), False
 
 
@@ -307,18 +309,17 @@ def is_system(tenant: Tenant) -> bool:
 WATCHDOG = "pod-watchdog"  # the UID of the daemon's own pod
 
 
-def victim_container(fact: Fact) -> str:
-    """The container that a kill is to hit: the one farthest above its own declaration; "": none."""
+def victims(fact: Fact) -> list[str]:
+    """The containers that a kill may hit, the one farthest above its own declaration first."""
     if fact.key[1] is not None:
-        return fact.key[1]
-    best: tuple[int, int, str] | None = None
+        return [fact.key[1]]
+    found: list[tuple[int, int, str]] = []
     for name in {use.container for use in fact.uses if use.container}:
         used = sum(use.used or 0 for use in fact.uses if use.container == name)
         own = fact.shares.get(name, 0)
         if used > own:
-            rank = (own - used, -used, name)
-            best = rank if best is None or rank < best else best
-    return "" if best is None else best[2]
+            found.append((own - used, -used, name))
+    return [name for _, _, name in sorted(found)]
 
 
 def true_to_claim(task: Task) -> bool:
