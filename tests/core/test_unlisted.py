@@ -123,6 +123,10 @@ def test_an_init_container_that_lingers_has_its_own_declaration() -> None:
     owner = pod("a", init("load", "4Gi", running=False), container("main", "1Gi"), container("side"))
     (entry,) = planned(seen(load=3 * Gi, main=Gi, side=2 * Gi), [owner], policy()).entries
     assert entry.victim == "side"
+    alone = pod("a", init("load", "4Gi", running=False), container("side"))
+    by_default = policy(rule(step(), default=4 * Gi))
+    (entry,) = planned(seen(load=3 * Gi, side=2 * Gi), [alone], by_default).entries
+    assert (entry.assessment.declared, entry.victim) == (4 * Gi, "side")
 
 
 @pytest.mark.parametrize(("on_card", "victim", "held"), [(2, "side", None), (1, "", Brake.UNKNOWN_CONTAINER)])

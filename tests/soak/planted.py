@@ -86,7 +86,7 @@ FAULTS: Final = {
         Edit("core/rules.py", "MOST_TERMINATING_S: Final = 600.0", "MOST_TERMINATING_S: Final = 1e9")),
     "a tenant resets a ladder with a label": Fault("law 11", ("fault/3", 200),
         Edit("core/ladder.py", "state.stretches.get(key), _", "state.stretches.get(key) if is_current else None, _")),
-    "a tenant resets a ladder with one byte in an annotation": Fault("law 11", ("fault/23", 1200),
+    "a tenant resets a ladder with one byte in an annotation": Fault("law 11", ("fault/65", 200),
         Edit("core/ladder.py", "before is None or not",
              "before is None or before.threshold_bytes != alone.threshold_bytes or not")),
     "a new label kills at once": Fault("law 5", ("fault/4", 1200),

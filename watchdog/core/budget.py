@@ -189,7 +189,10 @@ def _without(idle: Mapping[str, Amount], account: Account, policy: Policy) -> Bu
     if default.allowed is None or not idle:
         return default
     granted = _granted(idle, {}, account, policy)
-    return default if granted.allowed is not None and granted.allowed <= default.allowed else granted
+    if granted.allowed is None or granted.allowed > default.allowed:
+        return granted
+    # An init container that lingers is no victim for what it declares itself.
+    return replace(default, by_container=granted.by_container, requests_by_container=granted.requests_by_container)
 
 
 def _default(account: Account, policy: Policy) -> Budget:
