@@ -92,7 +92,8 @@ class Daemon(Endpoints):
 
     def log(self) -> list[dict[str, Any]]:
         """What it has logged so far."""
-        lines = self._log.read_text(encoding="utf-8").splitlines()
+        # It may be in the middle of writing the last line.
+        lines = self._log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def events(self, name: str) -> list[dict[str, Any]]:
