@@ -104,7 +104,7 @@ def test_a_list_with_unreadable_pods() -> None:
 
 @pytest.mark.parametrize("levels", [30, *range(950, 1000, 2), 9_900, 9_998])
 def test_a_deeply_nested_pod(levels: int) -> None:
-    """Facts 3: whoever may create pods can nest their managed fields this deep; no other pod is lost by that."""
+    """Facts 3: anyone who may create pods can nest their managed fields this deep; no other pod is lost."""
     store = pod_store("n1")
     text = nested(list_of(nested_pod("x", "1"), pod("y", "2"), kind="PodList", version="3"), levels)
     assert store.fill(read_list(text, "PodList")[0])

@@ -72,7 +72,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 180) -> None:
 
 @contextlib.contextmanager
 def no_threads(name: str, *, after: int = 0) -> Iterator[None]:
-    """The system starts only so many more threads of this name, as where its limit of PIDs is reached."""
+    """The system starts a limited number of further threads of this name, as at a limit of PIDs."""
     start, left = threading.Thread.start, itertools.count(after, -1)
 
     def refuse(thread: threading.Thread) -> None:

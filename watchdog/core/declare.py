@@ -90,7 +90,7 @@ def declare(
 ) -> PodDeclaration:
     """Read what a pod declares in a phase (None: the current one), in the policy's order.
 
-    `per_container`: its containers are compared one by one, so that what several declare together counts for none.
+    `per_container`: its containers are compared one by one, so an amount for several of them together is skipped.
 
     What the scheduler has checked counts, however large. What only the tenant has written is skipped if it is
     impossible; if that can't be determined now, no later declaration is used, since it may be smaller.

@@ -23,7 +23,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def names(pod: Pod, patterns: Iterable[str]) -> bool:
+def has_name(pod: Pod, patterns: Iterable[str]) -> bool:
     """Whether a pod has one of these names, NAME or NAMESPACE/NAME; without a slash, in any namespace."""
     # The `*` of a pattern for names alone would also match a slash, and so any pod of such a namespace.
     return any(fnmatchcase(pod.title if "/" in pattern else pod.name, pattern) for pattern in patterns)
@@ -88,7 +88,7 @@ def _is_own(pod: Pod, own: Place) -> bool:
 def _by_policy(pod: Pod, protect: Protect) -> str | None:
     if matches(pod.namespace, protect.namespaces):
         return f"the policy protects namespace {pod.namespace}"
-    if names(pod, protect.pods):
+    if has_name(pod, protect.pods):
         return "the policy protects pods of this name"
     if pod.priority is not None and pod.priority >= protect.priority_at_least:
         return f"the policy protects priority {protect.priority_at_least} and above"
@@ -138,7 +138,7 @@ def _matches_pod(match: Match, pod: Pod) -> bool:
     """Whether all conditions on the pod's own object match; a pod without a controller is of kind Pod."""
     return (
         (not match.namespaces or matches(pod.namespace, match.namespaces))
-        and (not match.pods or names(pod, match.pods))
+        and (not match.pods or has_name(pod, match.pods))
         and (not match.owner_kinds or matches(pod.workload.kind, match.owner_kinds))
         and has_labels(match.labels, pod.labels) is True
     )

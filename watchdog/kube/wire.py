@@ -41,8 +41,8 @@ _BRACKET: Final = re.compile(
 def decode_json(decoder: msgspec.json.Decoder[Decoded], text: Item) -> Decoded:
     """Decode JSON however deep it is nested; an error of DECODE_ERRORS if it can't be read.
 
-    Whoever may create pods can nest `metadata.managedFields` almost 10,000 levels deep, and the list of all pods of the
-    node contains it: Kubernetes 1.34 stored 9,990 levels, and 9,999 if they came as protobuf. msgspec goes 990 levels
+    Anyone who may create pods can nest `metadata.managedFields` almost 10,000 levels deep, and the list of the node's
+    pods contains it: Kubernetes 1.34 stored 9,990 levels, and 9,999 if they came as protobuf. msgspec goes 990 levels
     deep with Python 3.11, 1,491 with 3.12.1, 9,992 with 3.13.0; only for 3.11 can that be raised.
     """
     try:
