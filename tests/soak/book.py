@@ -228,8 +228,17 @@ class Book:
             ends_s=now.boottime_s + meant.grace_s + here.policy.release_timeout_s,
             life=here.life,
         )
+        self._check_its_victim(self._intended[number], entry)
         self._check_its_turn(self._intended[number])
         self.seen["intended"] += 1
+
+    def _check_its_victim(self, chosen: TrackedAction, entry: PlanEntry) -> None:
+        """Point 21: whether another container is farther above its own declaration in the plan's reading."""
+        reading = self.standing.reading
+        fact = reading.facts.get(chosen.key) if reading is not None else None
+        found = victims(fact) if fact is not None and chosen.step.scope != "pod" else []
+        if found and entry.victim != found[0]:
+            fail(LAW4, f"{chosen.key}: the plan is about {entry.victim!r}, and farthest over is {found[0]!r}")
 
     def _check_its_turn(self, chosen: TrackedAction) -> None:
         """Point 25: whether another account should have had its place under the brakes."""
