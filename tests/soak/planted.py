@@ -142,7 +142,7 @@ FAULTS: Final = {
         Edit("daemon/drain.py", "known = {*self._accepted,", "known = {*self._settled,")),
     "a client that joined is signalled without a drain": Fault("point 36", ("mps/2", 100),
         Edit("daemon/kill.py", "return self.drain.is_clear and self.drain.has_read(", "return True or bool(")),
-    "a client is drained after enforcement was turned off": Fault("point 20", ("mps/55", 200),
+    "a client is drained after enforcement was turned off": Fault("point 20", ("mps/32", 300),
         Edit("daemon/kill.py", "self._phase in (_Phase.DRAINING, _Phase.GRACE)", "self._phase is _Phase.GRACE")),
     "only the container of an MPS client is checked": Fault("point 36", ("shared/3", 500),
         Edit("core/mps.py", "if step.hits_whole_pod:", "if not step.do.takes_scope:")),

@@ -51,15 +51,18 @@ class SignalBook:
             fail(LAW4, f"signal {number}")
 
     def drained(self, task: Task, now: Now) -> None:
-        """A client is about to be drained, which only a begun action may do, and as little as a signal."""
+        """A client is about to be drained, which only a begun action may do, and no more than it may signal.
+
+        Once SIGKILL has been sent, what is left is completed.
+        """
         here = self._standing
         here.tail.append(f"drain of {task.key.pid}/{task.key.start_ticks} of {task.pod}")
         if not task.lives:
             return
-        self._action_on(task)
-        if not here.enforcing:
+        action = self._action_on(task)
+        if not (here.enforcing or action.is_killing):
             fail(WITHDRAWN, f"{task.key} is drained")
-        if here.waits(now):
+        if here.waits(now) and not action.is_killing:
             fail(WRITTEN, f"{task.key} is drained")
         here.seen["client drained"] += 1
 
