@@ -67,11 +67,7 @@ def files() -> Mapping[str, str]:
         ),
         "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT), _ACCOUNT.user, [_SPARED]),
     }
-    # Quoted where nothing follows the name, which may be a number.
-    subject, quoted = f"    name: {_ACCOUNT.name}\n", '    name: {{ include "watchdog.account" . | quote }}\n'
-    pieces = {
-        f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED).replace(subject, quoted) for name, text in texts.items()
-    }
+    pieces = {f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED) for name, text in texts.items()}
     # helm reads no file outside of the chart.
     copied = {Path(name).name: (ROOT / "deploy" / name).read_text(encoding="utf-8") for name in _COPIED}
     return {"policy.toml": POLICY.read_text(encoding="utf-8"), **copied, **pieces}

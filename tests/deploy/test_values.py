@@ -2,14 +2,16 @@
 
 import json
 import subprocess
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
-from tests.deploy.chart import DAEMONSET, daemonset, pod, refused
+from tests.deploy.chart import DAEMONSET, daemonset, objects, of_kind, pod, refused
 from tools import kustomize
+from tools.chart import CHART
 from tools.programs import kubectl_validate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
@@ -154,6 +156,74 @@ def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], named: str, tm
     assert named in refused(_file(values, tmp_path))
 
 
+def _paths(values: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+
+
+@pytest.mark.parametrize("path", [*_paths(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")))], ids=".".join)
+def test_a_default_that_is_removed_is_missed_or_not_needed(path: tuple[str, ...], tmp_path: Path) -> None:
+    """A value set to null is refused by name, or leaves valid objects behind; a peer that is missing opens no port."""
+    removed: Any = None
+    for key in reversed(path):
+        removed = {key: removed}
+    if path[0] != "networkPolicy" or len(path) > 1:
+        removed["networkPolicy"] = {"create": True, **removed.get("networkPolicy", {})}
+    said = ""
+    try:
+        rendered = kustomize.rendered("", _file(removed, tmp_path))
+    except subprocess.CalledProcessError as error:
+        said, rendered = error.stderr, {}
+    if said:
+        assert f"missing property '{path[-1]}'" in said
+        return
+    _demand_valid(rendered.values(), tmp_path)
+    (found,) = (each.content for each in rendered.values() if each.content["kind"] == "NetworkPolicy")
+    assert found["spec"]["ingress"][0]["from"]
+
+
+@pytest.mark.parametrize("namespace", ["123", "1e3", "0x1f", "yes", "null", "true"])
+def test_a_namespace_may_look_like_a_number(namespace: str, tmp_path: Path) -> None:
+    """Every name of a namespace is a valid one: quoted, it stays text in all objects."""
+    values = {"networkPolicy": {"create": True}, "resourceQuota": {"create": True}}
+    policy = 'mode = "enforce"\n[[rule]]\nname = "a"\n[[rule.step]]\nabove = "100%"\ndo = "evict"\n'
+    rendered = kustomize.rendered(policy, f"--namespace={namespace}", _file(values, tmp_path))
+    _demand_valid(rendered.values(), tmp_path)
+    for each in rendered.values():
+        places = [each.content["metadata"], *each.content.get("subjects", [])]
+        assert {place["namespace"] for place in places if "namespace" in place} <= {namespace}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ['  mode = "observe"\nschemes = ["*"]\n', ' # spaces\nmode = "observe"', '\tmode = "observe"\n\n# \u2028 end\n\n'],
+)
+def test_a_policy_arrives_as_it_was_written(policy: str) -> None:
+    """A first line that begins with a space or a tab is valid TOML, and breaks no ConfigMap."""
+    found = of_kind(objects(policy=policy), "ConfigMap")
+    assert [each["data"]["policy.toml"] for each in found] == [policy, policy]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ('[rule]\nname = "a"', "policy: rule must be a list of tables, each written [[rule]]"),
+        ('rule = ["a"]', "policy: rule must be a list of tables, each written [[rule]]"),
+        ("[[rule]]\nstep = 1", "policy: step must be a list of tables, each written [[rule.step]]"),
+        ('[[rule]]\nmatch = ["a"]', "policy: match must be a table"),
+        ("mode = 1", 'policy: mode must be "observe" or "enforce"'),
+        ("events = true", "policy: events must be a table, written [events]"),
+        ("capacity = true", "policy: capacity must be a table, written [capacity]"),
+        ('[protect]\nnamespaces = "a"', "policy: namespaces in [protect] must be a list"),
+    ],
+)
+def test_a_policy_of_another_shape_is_refused_in_words(policy: str, said: str) -> None:
+    """The chart reads the policy for the rights that it needs: a common mistake gives a sentence, not a trace."""
+    assert said in refused(policy=policy)
+
+
 def test_a_policy_that_is_no_toml_is_refused() -> None:
     """It would end the daemon at its start; helm reports it with the line."""
     assert "policy: this is not TOML: toml: line 2" in refused(policy="mode = 'observe'\nx = =\n")
@@ -201,12 +271,9 @@ TAKEN: Final[tuple[dict[str, Any], ...]] = (
 @pytest.mark.parametrize("values", TAKEN, ids=json.dumps)
 def test_what_is_taken_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
     """Every accepted value arrives as it was given, in objects that pass the validation of Kubernetes itself."""
-    objects = kustomize.rendered("", _file(values, tmp_path))
-    manifests = tmp_path / "manifests.yaml"
-    manifests.write_text("---\n".join(each.text for each in objects.values()), encoding="utf-8")
-    done = subprocess.run([kubectl_validate(), manifests], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = (each.content for each in objects.values() if each.content["kind"] == "DaemonSet")
+    rendered = kustomize.rendered("", _file(values, tmp_path))
+    _demand_valid(rendered.values(), tmp_path)
+    (found,) = (each.content for each in rendered.values() if each.content["kind"] == "DaemonSet")
     template = found["spec"]["template"]
     spec = template["spec"]
     name = values.get("driver", {}).get("runtimeClassName")
@@ -227,6 +294,13 @@ def test_no_object_says_a_key_twice(tmp_path: Path) -> None:
     assert text.count("prometheus.io/scrape") == 1
     annotations = yaml.safe_load(text)["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/scrape"] == "false"
+
+
+def _demand_valid(found: Iterable[kustomize.Object], folder: Path) -> None:
+    manifests = folder / "manifests.yaml"
+    manifests.write_text("---\n".join(each.text for each in found), encoding="utf-8")
+    done = subprocess.run([kubectl_validate(), manifests], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _file(values: dict[str, Any], folder: Path) -> str:

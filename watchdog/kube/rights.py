@@ -277,8 +277,8 @@ def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount) 
   name: {name}
 subjects:
   - kind: ServiceAccount
-    namespace: {account.namespace}
-    name: {account.name}
+    namespace: "{account.namespace}"
+    name: "{account.name}"
 """
 
 

@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .Values.prometheus.annotations -}}
 {{- $annotations = dict "prometheus.io/scrape" "true" "prometheus.io/port" "9837" "prometheus.io/path" "/metrics" -}}
 {{- end -}}
-{{ merge (dict) .Values.podAnnotations $annotations | toYaml }}
+{{ merge (dict) (.Values.podAnnotations | default dict) $annotations | toYaml }}
 {{- end }}
 
 {{- define "watchdog.policyText" -}}
@@ -92,10 +92,33 @@ items:
 {{- with $labels }}{{ toYaml . }}{{ end -}}
 {{- end }}
 
+{{- /* Rejects a policy in which something is no table that the chart reads as one; `gpu-watchdog check` finds the rest. */ -}}
+{{- define "watchdog.demandTables" -}}
+{{- $policy := . -}}
+{{- range list "events" "protect" "capacity" -}}
+{{- if not (kindIs "map" (get $policy . | default dict)) }}{{ fail (printf "policy: %s must be a table, written [%s]" . .) }}{{ end -}}
+{{- end -}}
+{{- include "watchdog.demandList" (list $policy "rule" "rule") -}}
+{{- range $policy.rule -}}
+{{- if not (kindIs "map" (.match | default dict)) }}{{ fail "policy: match must be a table" }}{{ end -}}
+{{- include "watchdog.demandList" (list . "step" "rule.step") -}}
+{{- end -}}
+{{- if not (kindIs "slice" (dig "namespaces" list ($policy.protect | default dict))) }}{{ fail "policy: namespaces in [protect] must be a list" }}{{ end -}}
+{{- if not (kindIs "string" ($policy.mode | default "")) }}{{ fail "policy: mode must be \"observe\" or \"enforce\"" }}{{ end -}}
+{{- end }}
+
+{{- define "watchdog.demandList" -}}
+{{- $why := printf "policy: %s must be a list of tables, each written [[%s]]" (index . 1) (index . 2) -}}
+{{- $found := get (first .) (index . 1) | default list -}}
+{{- if not (kindIs "slice" $found) }}{{ fail $why }}{{ end -}}
+{{- range $found }}{{ if not (kindIs "map" .) }}{{ fail $why }}{{ end }}{{ end -}}
+{{- end }}
+
 {{- /* The policy as JSON, for fromJson; rejects text that is not TOML, with the position. */ -}}
 {{- define "watchdog.policy" -}}
 {{- $policy := fromToml (include "watchdog.policyInUse" .) -}}
 {{- with $policy.Error }}{{ fail (printf "policy: this is not TOML: %s" .) }}{{ end -}}
+{{- include "watchdog.demandTables" $policy -}}
 {{- if eq ($policy.mode | default "observe") "enforce" -}}
 {{- if ne .Values.journal.type "hostPath" -}}
 {{- fail "journal.type: an emptyDir is lost with the pod, and the brakes of a policy with mode = \"enforce\" would forget; use hostPath" -}}
