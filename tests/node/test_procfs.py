@@ -4,6 +4,7 @@ import os
 import pwd
 import subprocess
 import time
+import tracemalloc
 from pathlib import Path
 
 import psutil
@@ -76,17 +77,17 @@ def test_printable(raw: bytes | str) -> None:
     assert printable("python3 ./日本語.py") == "python3 ./日本語.py"
 
 
-def test_command_line_and_user_of_a_real_process() -> None:
-    """Command line and user of a process are those that it was started with."""
+def test_first_argument_and_user_of_a_real_process() -> None:
+    """The first argument and the user of a process are those that it was started with."""
     with sleeper() as process:
-        wait_until(lambda: REAL.command_line(process.pid) == ("sleep", "300"))
+        wait_until(lambda: REAL.first_argument(process.pid) == "sleep")
         assert REAL.user(process.pid) == pwd.getpwuid(os.getuid()).pw_name
 
 
 def test_other_root(tmp_path: Path) -> None:
-    """Everything comes from the root that was given, command line and user too."""
+    """Everything comes from the root that was given, the first argument and the user too."""
     fake = FakeProc(tmp_path)
-    fake.add(4194000, cgroup=b"0::/x\ry\n", cmdline=b"/opt/server\0--port\0\x1b[2J\0")
+    fake.add(4194000, cgroup=b"0::/x\ry\n", cmdline=b"/opt/\x1b[2J\0--port\0")
     fake.add(4194000, task=4194001)
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/pid").symlink_to("pid:[4026531836]")
@@ -94,16 +95,30 @@ def test_other_root(tmp_path: Path) -> None:
     procfs = Procfs(tmp_path)
     assert (procfs.pids(), procfs.threads(4194000)) == ([4194000], [4194001])
     assert procfs.cgroup_text(4194000) == b"0::/x\ry\n"
-    assert procfs.command_line(4194000) == ("/opt/server", "--port", "\\x1b[2J")
+    assert procfs.first_argument(4194000) == "/opt/\\x1b[2J"
     assert (procfs.user(4194000), procfs.in_host_pid_namespace()) == (pwd.getpwuid(0).pw_name, True)
     assert psutil.PROCFS_PATH == "/proc"
+
+
+def test_arguments_as_large_as_an_address_space(tmp_path: Path) -> None:
+    """A process that makes its arguments as long as it likes costs neither memory nor time (PR_SET_MM in prctl(2))."""
+    FakeProc(tmp_path).add(5)
+    with (tmp_path / "5/cmdline").open("wb") as file:
+        file.truncate(2**26)
+        file.write(b"x" * 2**16)
+    tracemalloc.start()
+    try:
+        assert Procfs(tmp_path).first_argument(5) == "x" * 4096
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_gone() -> None:
     """A process that is gone is a ProcessLookupError, whatever is asked of it."""
     process = subprocess.Popen(["true"])
     process.wait()
-    for question in (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.command_line, REAL.user):
+    for question in (REAL.stat, REAL.cgroup_text, REAL.threads, REAL.first_argument, REAL.user):
         with pytest.raises(ProcessLookupError):
             question(process.pid)
 

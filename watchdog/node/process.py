@@ -292,18 +292,18 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
 def _is_mps_server(procfs: Procfs, pid: int, comm: bytes) -> bool:
     """Whether it has the name and first argument of NVIDIA's MPS server, which any process can give itself.
 
-    The kernel's truncated name is the same for the control daemon. If the arguments can't be read, it counts as a
+    The kernel's truncated name is the same for the control daemon. If that can't be read, it counts as a
     server.
     """
     if comm != _MPS_SERVER[:_COMM_LENGTH]:
         return False
     try:
-        arguments = procfs.command_line(pid)
+        program = procfs.first_argument(pid)
     except ProcessLookupError:
         return False
     except OSError:
         return True
-    return bool(arguments) and PurePosixPath(arguments[0]).name == _MPS_SERVER.decode()
+    return PurePosixPath(program).name == _MPS_SERVER.decode()
 
 
 def read_held(procfs: Procfs, fd: int, pid: int, before: Process | None, failures: ReadFailures) -> Process:

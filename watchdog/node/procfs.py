@@ -4,14 +4,11 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import psutil
-
-_Result = TypeVar("_Result")
 
 _EFFECTIVE: Final = re.compile(rb"^CapEff:\s*([0-9a-f]{1,16})$", re.MULTILINE)
 _BOUNDING: Final = re.compile(rb"^CapBnd:\s*([0-9a-f]{1,16})$", re.MULTILINE)
@@ -22,6 +19,7 @@ _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/li
 _PF_EXITING: Final = 0x4  # include/linux/sched.h
 _MOST_SEARCHES: Final = 4096
 _LONGEST_ENVIRON: Final = 2**20
+_LONGEST_PATH: Final = 4096  # PATH_MAX, include/uapi/linux/limits.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +120,24 @@ class Procfs:
         """The environment with which a process started, at most 1 MiB of it; needs the right to trace it."""
         return self._read(f"{pid}/environ", most=_LONGEST_ENVIRON)
 
-    def command_line(self, pid: int) -> tuple[str, ...]:
-        """Its arguments in printable form, empty for a zombie; a process can rewrite them."""
-        try:
-            return tuple(printable(argument) for argument in self._from_psutil(pid, psutil.Process.cmdline))
-        except psutil.ZombieProcess:
-            return ()
+    def first_argument(self, pid: int) -> str:
+        """Its first argument in printable form, cut if it is longer than any path; empty for a zombie.
+
+        A process can rewrite its arguments, and make them as long as its address space (PR_SET_MM in prctl(2)).
+        """
+        return printable(self._read(f"{pid}/cmdline", most=_LONGEST_PATH).split(b"\0", 1)[0])
 
     def user(self, pid: int) -> str:
         """The name of its real user, or the number if this machine has no name for it."""
-        return printable(self._from_psutil(pid, psutil.Process.username))
+        before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, self._root
+        try:
+            return printable(psutil.Process(pid).username())
+        except psutil.NoSuchProcess as error:
+            raise ProcessLookupError(errno.ESRCH, str(error)) from error
+        except psutil.AccessDenied as error:
+            raise PermissionError(errno.EACCES, str(error)) from error
+        finally:
+            psutil.PROCFS_PATH = before
 
     def in_host_pid_namespace(self) -> bool:
         """Whether the daemon is in the host's PID namespace, so that NVML's PIDs apply; False if that can't be read."""
@@ -184,25 +190,12 @@ class Procfs:
             raise ProcessLookupError(errno.ESRCH, f"{self._root}/{path}: no such process") from error
         try:
             parts = []
-            while most > 0 and (part := os.read(fd, 65536)):
+            while most > 0 and (part := os.read(fd, min(most, 65536))):
                 parts.append(part)
                 most -= len(part)
             return b"".join(parts)
         finally:
             os.close(fd)
-
-    def _from_psutil(self, pid: int, read: Callable[[psutil.Process], _Result]) -> _Result:
-        before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, self._root
-        try:
-            return read(psutil.Process(pid))
-        except psutil.ZombieProcess:
-            raise
-        except psutil.NoSuchProcess as error:
-            raise ProcessLookupError(errno.ESRCH, str(error)) from error
-        except psutil.AccessDenied as error:
-            raise PermissionError(errno.EACCES, str(error)) from error
-        finally:
-            psutil.PROCFS_PATH = before
 
 
 def _folder(pid: int, tid: int | None) -> str:
