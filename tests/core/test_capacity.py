@@ -64,6 +64,11 @@ PARENT = MigParent(uuid="GPU-0", index=0, name="A100")
         (CARDS, seen(card(0), unseen=frozenset({"GPU-0"})), 79 * GI),  # its processes alone are unknown
         (CARDS, seen(instance(1, 20 * GI), instance(2, 40 * GI), card(1), parents=(PARENT,)), 139 * GI),
         (replace(CARDS, reserve=GI), seen(instance(1, 20 * GI), instance(2, 40 * GI), parents=(PARENT,)), 58 * GI),
+        (
+            replace(CARDS, reserve=GI),  # two compute instances share the memory of their GPU instance
+            seen(instance(1, 20 * GI), replace(instance(1, 20 * GI), uuid="MIG-2", ci=1), parents=(PARENT,)),
+            19 * GI,
+        ),
         (CARDS, seen(card(1), parents=(PARENT,)), 79 * GI),  # cut, and has no instances
         (CARDS, seen(card(1), parents=(PARENT,), gaps=(gap(GapReason.MIG, "GPU-0"),)), None),
         (CARDS, seen(instance(1, 20 * GI), parents=(PARENT,), gaps=(gap(GapReason.MIG, "GPU-0"),)), 20 * GI),

@@ -231,9 +231,14 @@ def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(per: str, wri
 
 
 def test_the_size_of_a_card_is_total_minus_reserved() -> None:
-    """Point 5: what tenants can share of a card is its total without what the driver reserves."""
+    """Point 5: what tenants can share of a card is its total without what the driver reserves.
+
+    Compute instances of one GPU instance share its memory.
+    """
     cards = (gpu(0, 80 * Gi, reserved=Gi),)
     assert only(noted(vram="79.5Gi"), under(NOTE), cards=cards).verdict is Verdict.MISDECLARED
+    shared = tuple(gpu(number, 20 * Gi, parent="GPU-9", gi=1, ci=number) for number in range(2))
+    assert only(noted(vram="21Gi"), under(NOTE), cards=shared).verdict is Verdict.MISDECLARED
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,9 @@ class Unreachable:
     def alive(self) -> bool:
         return self._handle.alive()
 
+    def is_still_accepted(self) -> bool:
+        return self._handle.is_still_accepted()
+
     def signal(self, number: int) -> None:
         if number in self._denied:
             raise PermissionError(13, "Permission denied")
@@ -206,6 +209,64 @@ def test_the_scope_says_whose_processes_are_searched_for(scope: str, names: list
     (entry,) = planned(snapshot([use(5, 4 * Gi)], [process(5, "a/main")]), [both], under).taken
     Scene(Empty()).kills.intend(entry)
     assert asked == [frozenset(container_id(f"a/{name}") for name in names)]
+
+
+@dataclass
+class Crowd(Group):
+    """A container that takes three seconds to search."""
+
+    second: float = 0.0
+
+    def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
+        self.second += 3.0
+        return super().members(pod, containers)
+
+
+@pytest.fixture
+def crowd(group: Group) -> Crowd:
+    """The processes of `group`, slow to find."""
+    return Crowd(group.started)
+
+
+def test_a_crowd_of_processes_does_not_age_the_last_look(crowd: Crowd) -> None:
+    """Point 22: those that took long to find are held since the intention; a tenant that starts many evades nothing."""
+    main, ended = crowd.start(), crowd.start()
+    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
+    entry = due(step(), crowd.key(main), crowd.key(ended))
+    kills.intend(entry)
+    looked_s = crowd.second
+    ended.kill()
+    ended.wait(5)
+    begun = kills.begin(entry, 7, 30.0, lambda _: "too old" if crowd.second > looked_s + 2.0 else None)
+    assert begun is not None
+    assert (begun.result, begun.signalled) == (Result.DONE, (entry.targets[0],))
+    assert main.wait(5) == -signal.SIGTERM
+    kills.interrupt("end of the test", at(crowd.second))
+
+
+def test_what_is_held_for_a_kill_that_does_not_begin_is_released(crowd: Crowd) -> None:
+    """Nothing stays held if the last look chooses another victim, or once the cycle ends."""
+    closed: list[ProcessKey] = []
+
+    class Noted(Unreachable):
+        """A process that notes its release."""
+
+        def close(self) -> None:
+            closed.append(self.key)
+            super().close()
+
+    crowd.held_as = Noted
+    key = crowd.key(crowd.start())
+    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
+    entry = due(step(), key)
+    kills.intend(entry)
+    kills.begin(replace(entry, victim="side"), 7, 30.0, lambda _: None)
+    assert (crowd.searches, closed) == (2, [key])
+    kills.interrupt("end of the test", at(crowd.second))
+    kills.intend(entry)
+    closed.clear()
+    kills.release()
+    assert closed == [key]
 
 
 def test_what_is_started_on_sigterm_has_the_rest_of_the_grace_period(scene: Scene) -> None:
@@ -461,6 +522,9 @@ class Fork:
         self._lives = True
 
     def alive(self) -> bool:
+        return self._lives
+
+    def is_still_accepted(self) -> bool:
         return self._lives
 
     def signal(self, number: int) -> None:

@@ -113,6 +113,14 @@ def test_residual(card: Gpu, uses: list[object], residual: int | None) -> None:
     assert status_document(report)["gpus"][0]["memory"]["residual"] == residual
 
 
+def test_compute_instances_share_their_residual() -> None:
+    """Each compute instance has the memory of its GPU instance, and so the processes of all of them."""
+    one = gpu(used=5 * Gi, reserved=Gi, parent="GPU-9", gi=1, ci=0)
+    rows = [one, replace(one, uuid="GPU-1", ci=1), replace(one, uuid="GPU-2", gi=2)]
+    report = Story(pods=()).see(snapshot([use(5, Gi), use(6, Gi, 1)], [], rows))
+    assert [row["memory"]["residual"] for row in status_document(report)["gpus"]] == [2 * Gi, 2 * Gi, 4 * Gi]
+
+
 @pytest.mark.parametrize(
     ("card", "unseen"), [(gpu(0, listed=False), frozenset()), (gpu(0), frozenset({"GPU-0"}))], ids=["no list", "WSL"]
 )

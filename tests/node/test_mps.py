@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.support import cannot_run, need_root, no_threads, sleepers, wait_until
+from tests.node.support import cannot_run, need_root, no_threads, sleepers, stat_line, wait_until
 from tests.stub.mps import SOCKETS, MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
@@ -501,6 +501,9 @@ def listening(pipe: Path, how: str = "", *before: str, name: str = "control") ->
             os.killpg(process.pid, signal.SIGKILL)
 
 
+EXITING = "4:memory:/\n"  # what a process shows on cgroup v1 once its first thread has ended
+
+
 def place(root: Path, pid: int, cgroup: str = "", bounding: str = "") -> Procfs:
     """A proc file system in which a process has this cgroup text and capability bounding set."""
     folder = root / str(pid)
@@ -509,6 +512,8 @@ def place(root: Path, pid: int, cgroup: str = "", bounding: str = "") -> Procfs:
         (folder / name).write_bytes(Path(f"/proc/{pid}/{name}").read_bytes())
     if cgroup:
         (folder / "cgroup").write_text(cgroup)
+    if cgroup == EXITING:
+        (folder / "stat").write_bytes(stat_line(pid, b"python3", "Z"))
     if bounding:
         status = re.sub("CapBnd:.*", f"CapBnd:\t{bounding}", (folder / "status").read_text())
         (folder / "status").write_text(status)
@@ -521,11 +526,12 @@ def place(root: Path, pid: int, cgroup: str = "", bounding: str = "") -> Procfs:
         ("", (), "", "", ""),
         ("", (), POD, "000001ffffffffff", ""),
         ("", (), POD, "00000000a80425fb", "is in a container that is not privileged"),
+        ("", (), EXITING, "00000000a80425fb", "has ended"),
         ("user", (), "", "", "runs as another user"),
         ("fork", (), "", "", "has ended"),
         ("", ("unshare", "--pid", "--fork", "--kill-child"), "", "", "in a PID namespace of its own"),
     ],
-    ids=["host", "privileged", "tenant", "user", "ended", "namespace"],
+    ids=["host", "privileged", "tenant", "exiting", "user", "ended", "namespace"],
 )
 def test_who_listens(tmp_path: Path, how: str, before: tuple[str, ...], cgroup: str, bounding: str, why: str) -> None:
     """Point 36: a socket that a tenant has put in the place of the daemon's own is not used."""
@@ -714,6 +720,8 @@ def test_limits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         ("0=1G,1=512MB", {"0": 2**30, "1": 2**29}),
         ("GPU-1=2048K", {"GPU-1": 2**21}),
         (" 0 = 100 ", {"0": 100}),
+        (",".join(f"GPU-{number:036}=80G" for number in range(128)), {f"GPU-{n:036}": 80 << 30 for n in range(128)}),
+        (",".join(f"{number}=1" for number in range(140_000)), None),  # of a tenant that wants it to be remembered
         *((text, None) for text in ("0=1.5G", "1G", "", "0=1G,", "=1G", f"0={'9' * 30}G", f"0={'9' * 15}T")),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_process_in_an_unknown_instance_is_a_gap_and_is_not_used(world: NvmlWo
     driver = world.driver(layout_every_s=3600.0)
     for _ in range(2):
         reading = driver.read()
-        assert [use.gpu for use in reading.uses] == ["MIG-m1"]
+        assert ([use.gpu for use in reading.uses], reading.unseen) == (["MIG-m1"], frozenset({"GPU-m"}))
         assert [(gap.reason, gap.gpu) for gap in reading.gaps] == [(GapReason.MIG, "GPU-m")]
         assert MONITOR in str(reading.gaps[0].problem)
     world.forget_calls()
@@ -144,7 +144,7 @@ def test_missing_permission_names_what_to_set(world: NvmlWorld, call: str) -> No
     assert all(MONITOR in str(gap.problem) for gap in reading.gaps)
     assert {gap.reason for gap in reading.gaps} == {GapReason.MEMORY if "Memory" in call else GapReason.MIG}
     assert uses(reading, "GPU-a") == {9: GIB}
-    hidden = {BY_INDEX: set(), COMPUTE: {"MIG-m1", "MIG-m2"}}
+    hidden = {BY_INDEX: {"GPU-m"}, COMPUTE: {"MIG-m1", "MIG-m2"}}
     assert set(reading.unseen) == hidden.get(call, set())
 
 

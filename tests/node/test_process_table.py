@@ -1,6 +1,7 @@
 """The table of listed processes: identity over death, recycling and missing rights."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.node.support import (
     PLACE,
     POD,
     REAL,
+    ROOT,
     UID,
     FakeProc,
     need_root,
@@ -272,4 +274,9 @@ def test_what_leads_a_container(tmp_path: Path) -> None:
         for place, leads in (("0::/system.slice/containerd.service\n", True), (POD, False)):
             proc.add(parent, place, real_stat(parent))
             assert table.leads_container(child.pid) is leads
+        # Its first thread has ended, and on cgroup v1 shows `/`, while another one still runs in the container.
+        proc.add(child.pid, ROOT, re.sub(rb"\) \w", b") Z", real_stat(child.pid)))
+        proc.add(child.pid, POD, task=child.pid + 1)
+        proc.add(parent, "4:memory:/system.slice/containerd.service\n", real_stat(parent))
+        assert table.leads_container(child.pid)
         table.close()

@@ -216,6 +216,10 @@ class Held:
         """Whether it runs; a closed handle holds nothing."""
         return self.task.lives and not self.closed
 
+    def is_still_accepted(self) -> bool:
+        """No process changes its container here."""
+        return self.alive()
+
     def signal(self, number: int) -> None:
         """Send the signal, as pidfd_send_signal does."""
         self.tell(self.task, int(number))

@@ -54,8 +54,8 @@ class Cards:
 
     @property
     def total_size(self) -> int | None:
-        """The sum of all sizes; None unless all of them are known."""
-        sizes = self._sizes(self.gpus)
+        """The sum of the sizes of all memories; None unless all of them are known."""
+        sizes = self._sizes(tuple({gpu.memory: gpu for gpu in self.gpus}.values()))
         return sum(sizes) if sizes else None
 
     @property

@@ -17,11 +17,11 @@ def offered(capacity: Capacity, snapshot: Snapshot) -> int | None:
     up = [gpu for gpu in snapshot.gpus if gpu.up]
     if capacity.amount is not None:
         return capacity.amount // capacity.unit if up else 0
-    sizes = [gpu.size for gpu in up if gpu.size is not None]
-    if len(sizes) < len(up):
+    sizes = {gpu.memory: gpu.size for gpu in up}
+    if None in sizes.values():
         return None
     # Rounded down, so that every unit offered exists.
-    return sum(max(0, size - capacity.reserve) for size in sizes) // capacity.unit
+    return sum(max(0, (size or 0) - capacity.reserve) for size in sizes.values()) // capacity.unit
 
 
 def _is_known(snapshot: Snapshot) -> bool:

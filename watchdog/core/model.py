@@ -119,6 +119,11 @@ class Gpu:
         """The bytes that tenants can use: total minus reserved; None if the total is unknown."""
         return None if self.total is None else self.total - (self.reserved or 0)
 
+    @property
+    def memory(self) -> tuple[str, int | None]:
+        """Equal for all devices that share one memory: the compute instances of one GPU instance."""
+        return (self.uuid, None) if self.parent is None or self.gi is None else (self.parent, self.gi)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigParent:

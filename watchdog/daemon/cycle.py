@@ -138,6 +138,7 @@ class Cycle:
     def intend(self, opened: OpenCycle) -> OpenCycle:
         """Write down what the cycle is about to begin; its `intentions` show when that is on disk."""
         self._resolved_intentions.clear()
+        self._kills.release()
         begins = (
             entry
             for entry in opened.plan.taken
@@ -173,6 +174,7 @@ class Cycle:
                 entries.append(result)
             else:
                 entries.append(self._withhold(entry, result))
+        self._kills.release()
         self._absorb()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
         began, self._began = tuple(self._began), []

@@ -383,11 +383,13 @@ class Kill:
 
     def _close_ended(self) -> bool:
         """Close the handles of ended processes; return whether any is alive."""
-        living = [handle for handle in self._handles.values() if handle.alive()]
+        is_any_alive = False
         for handle in self._handles.values():
-            if handle not in living:
+            if handle.alive():
+                is_any_alive = True
+            else:
                 handle.close()
-        return bool(living)
+        return is_any_alive
 
     def _find_forks(self) -> tuple[dict[ProcessKey, Handle], bool]:
         forks: dict[ProcessKey, Handle] = {}

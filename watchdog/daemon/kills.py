@@ -17,6 +17,8 @@ from watchdog.daemon.kill import HAD_ENDED, ActionRecord, Kill, close_all, withd
 from watchdog.node.process import Handle
 
 _MOST_DESCRIBED: Final = 20
+# A search for processes that takes this long is not repeated between the last look, which must not age, and the signal.
+_LONG_SEARCH_S: Final = 0.5
 
 
 class Processes(Protocol):
@@ -47,6 +49,7 @@ class Kills:
         self._drains = drains or Drains()
         self._clients_of: SeeClients = no_clients
         self._under_way: dict[AccountKey, Kill] = {}
+        self._held: dict[AccountKey, tuple[PlanEntry, list[Handle]]] = {}  # since the intention
         self._begun: list[Outcome] = []
 
     def __len__(self) -> int:
@@ -69,13 +72,17 @@ class Kills:
         """
         if not self._drains.may_begin(entry.account, entry.to_drain, self._clock()):
             return None
+        began_s = self._clock().boottime_s
         try:
             ready = self._pin(entry)
         except PermissionError as error:
             reason = f"{error}; no process was signalled"
             return Outcome(entry=entry, result=Result.FAILED, at=self._clock(), reason=reason)
-        close_all(ready)
         now = self._clock()
+        if now.boottime_s - began_s >= _LONG_SEARCH_S:
+            self._held[entry.account] = entry, ready
+        else:
+            close_all(ready)
         if not ready:
             return Outcome(entry=entry, result=Result.GONE, at=now, reason=HAD_ENDED)
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
@@ -127,6 +134,12 @@ class Kills:
             return ended
         return kill.begun(now) if kill.has_begun else None
 
+    def release(self) -> None:
+        """Release the processes that are held for kills that have not begun."""
+        for _, handles in self._held.values():
+            close_all(handles)
+        self._held.clear()
+
     def _is_at_most(self, limit_s: float) -> bool:
         return self._clock().boottime_s <= limit_s
 
@@ -142,12 +155,24 @@ class Kills:
         chosen = (c for c in pod.containers if whole_pod or c.name == entry.victim)
         return self._processes.members(pod, frozenset[str]().union(*(container.ids for container in chosen)))
 
+    def _take_held(self, entry: PlanEntry) -> list[Handle]:
+        """The processes that have been held since the intention, as far as they still are the victim's."""
+        intended, held = self._held.pop(entry.account, (entry, []))
+        is_same = intended.victim == entry.victim and intended.definition.scope == entry.definition.scope
+        kept = []
+        for handle in held:
+            if is_same and handle.is_still_accepted():
+                kept.append(handle)
+            else:
+                handle.close()
+        return kept
+
     def _pin(self, entry: PlanEntry) -> list[Handle]:
         """Pin the processes to act on by pidfds, and send signal 0 to all of them before anything else.
 
         PermissionError, with none pinned, if any of them can't be signalled.
         """
-        handles, _ = self._members(entry)
+        handles = self._take_held(entry) or self._members(entry)[0]
         is_single = entry.definition.scope == "process"
         ready = []
         for handle in handles:
@@ -225,4 +250,5 @@ class Kills:
         under_way = self._under_way.values()
         outcomes = tuple(kill.stop(Result.INTERRUPTED, reason, now, is_final=False) for kill in under_way)
         self._under_way.clear()
+        self.release()
         return outcomes

@@ -10,6 +10,7 @@ from watchdog.node.procfs import Procfs
 
 _VARIABLE: Final = b"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="
 _LIMIT: Final = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+_LONGEST: Final = 16 * 1024  # 128 devices by UUID need less
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}  # binary: 10G are 10737418240 bytes
 
 
@@ -23,8 +24,11 @@ def parse_limit(text: str) -> int | None:
 def parse_limits(text: str) -> dict[str, int] | None:
     """The limit of each device in a value of `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`; None if it can't be understood.
 
-    Devices are numbers or UUIDs: `0=1G,1=512MB` (MPS, appendix on environment variables).
+    Devices are numbers or UUIDs: `0=1G,1=512MB` (MPS, appendix on environment variables). A value that names more
+    devices than a node has is not read, since it would only use up memory.
     """
+    if len(text) > _LONGEST:
+        return None
     limits: dict[str, int] = {}
     for entry in text.split(","):
         device, _, amount = entry.partition("=")

@@ -189,8 +189,11 @@ def _objection(connection: socket.socket, pid: int, procfs: Procfs) -> str:
 
 def _objection_to(pid: int, procfs: Procfs) -> str:
     try:
-        name = f"({pid} {printable(procfs.stat(pid).comm)})"
         is_host = parse_cgroup(procfs.cgroup_text(pid)).kind is PlaceKind.HOST
+        stat = procfs.stat(pid)
+        if stat.exiting:  # on cgroup v1 such a process shows `/`, as if it belonged to the host
+            return "has ended or can't be read"
+        name = f"({pid} {printable(stat.comm)})"
         is_foreign = not procfs.shares_pid_namespace(pid)
     except OSError:
         return "has ended or can't be read"

@@ -292,6 +292,8 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
     unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
     if card.mig and not card.rows:
         unseen.add(card.uuid)
+    if used is not None and not sample.hidden:
+        unseen = {card.uuid} if card.unlisted else set()  # whatever runs in an instance that is not enumerated
     silent = used is None and all(memory is None for memory in sample.memories.values())
     return CardReading(
         card=card.uuid,
@@ -300,7 +302,7 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
         uses=tuple(use for row in rows for use in _uses(row, used)),
         gaps=tuple(sample.gaps),
-        unseen=frozenset() if sample.lost or (used is not None and not sample.hidden) else frozenset(unseen),
+        unseen=frozenset() if sample.lost else frozenset(unseen),
         silent=silent,
         broken=sample.errors[0] if silent and sample.errors and not sample.lost else None,
     )

@@ -34,6 +34,9 @@ class Handle(Protocol):
     def alive(self) -> bool:
         """Whether it still runs. A zombie with no living thread does not."""
 
+    def is_still_accepted(self) -> bool:
+        """Whether it still runs and is what it was held for, read again."""
+
     def signal(self, number: int) -> None:
         """Send the signal to this process and no other; 0 only tests whether it could be sent."""
 
@@ -44,15 +47,20 @@ class Handle(Protocol):
 class PidfdHandle:
     """A process held by a pidfd, which this owns: no other process can take its place."""
 
-    __slots__ = ("_fd", "key")
+    __slots__ = ("_fd", "_still_same", "key")
 
-    def __init__(self, key: ProcessKey, fd: int) -> None:
+    def __init__(self, key: ProcessKey, fd: int, still_same: Callable[[], bool] = lambda: True) -> None:
         self.key = _signalable(key)
         self._fd = fd
+        self._still_same = still_same
 
     def alive(self) -> bool:
         """Whether it still runs; False once the handle is closed."""
         return self._fd >= 0 and not poll_dead((self._fd,))
+
+    def is_still_accepted(self) -> bool:
+        """Whether it is still what it was held for; what was read counts only if it runs afterwards."""
+        return self._still_same() and self.alive()
 
     def signal(self, number: int) -> None:
         """Send the signal; ProcessLookupError if it has ended (the kernel silently accepts signals for a zombie)."""
@@ -83,6 +91,10 @@ class TicksHandle:
     def alive(self) -> bool:
         """Whether the PID is still that process."""
         return self._still_same is not None and self._still_same()
+
+    def is_still_accepted(self) -> bool:
+        """The same check, of start time and cgroup."""
+        return self.alive()
 
     def signal(self, number: int) -> None:
         """Check, then send the signal; ProcessLookupError if the PID belongs to another process or none."""

@@ -6,10 +6,10 @@ import resource
 import select
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from watchdog.core.model import Gap, GapReason, PlaceKind, Process
-from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.process import (
     NO_DESCRIPTOR,
     Handle,
@@ -45,7 +45,7 @@ def hold(
             failures.add(pid, failure)
         if process.key is None or not accept(process):
             return None
-        return TicksHandle(process.key, lambda: _is_still_accepted(procfs, process, accept))
+        return TicksHandle(process.key, partial(_is_still_accepted, procfs, process, accept))
     fd = open_pidfd(pid)
     try:
         process, failure = read_process(procfs, pid)
@@ -55,7 +55,7 @@ def hold(
             failures.add(pid, failure)
         if process.key is None or not accept(process):
             return None
-        handle, fd = PidfdHandle(process.key, fd), -1
+        handle, fd = PidfdHandle(process.key, fd, partial(_is_still_accepted, procfs, process, accept)), -1
         return handle
     finally:
         if fd >= 0:
@@ -177,10 +177,11 @@ class ProcessTable:
         """
         try:
             parent = self._procfs.stat(pid).parent
-            places = [parse_cgroup(self._procfs.cgroup_text(each)) for each in (pid, parent)]
+            places = [read_process(self._procfs, each)[0].place for each in (pid, parent)]
         except OSError:
             return True
-        return places[0].container != places[1].container
+        is_known = all(place.kind in (PlaceKind.POD, PlaceKind.HOST) for place in places)
+        return not is_known or places[0].container != places[1].container
 
     def describe(self, pid: int) -> str:
         """PID, name and user of a process for logs, as far as they can be read.

@@ -48,13 +48,17 @@ def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
 def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """Used minus reserved minus all processes of each GPU, never clamped: what the driver itself or UVM holds.
 
-    None if any of the three is unknown. It can be negative, since the numbers are read one after the other.
+    Compute instances that share a memory share its processes here. None if any of the three is unknown. It can be
+    negative, since the numbers are read one after the other.
     """
     attribution = report.attribution
     totals = _total_by_gpu(report.snapshot, (*attribution.attributed, *attribution.unattributed))
+    by_memory: defaultdict[tuple[str, int | None], Sum] = defaultdict(Sum)
+    for gpu in report.snapshot.gpus:
+        by_memory[gpu.memory].add(totals[gpu.uuid])
     residual: dict[str, int | None] = {}
     for gpu in report.snapshot.gpus:
-        total = totals[gpu.uuid]
+        total = by_memory[gpu.memory].total
         is_known = gpu.used is not None and gpu.reserved is not None and total is not None
         residual[gpu.uuid] = (gpu.used or 0) - (gpu.reserved or 0) - (total or 0) if is_known else None
     return residual
