@@ -160,7 +160,12 @@ def test_a_threshold_is_never_below_allowed_for_kill_and_evict(threshold: str, d
 
 
 def test_each_pod_that_uses_or_declares_has_one_account() -> None:
-    """Others are not in the report, and two pods with one UID in a broken list do not form the same account twice."""
+    """Others are not in the report, and two pods with one UID in a broken list do not form the same account twice.
+
+    What a finished pod declares is free again, so it has an account only for a process that has outlived it.
+    """
     pods = [pod("a"), pod("b", container(declared="1Gi", of="b")), DECLARES, replace(DECLARES, namespace="other")]
     assert [each.account.uid for each in assessed(snapshot(), pods[:2], policy())] == ["b"]
     assert [each.account.uid for each in assessed(snapshot([use(1, 1)]), pods, policy())] == ["a", "b"]
+    finished = [replace(each, is_finished=True) for each in pods]
+    assert [each.account.uid for each in assessed(snapshot([use(1, 1)]), finished, policy())] == ["a"]

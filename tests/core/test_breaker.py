@@ -135,6 +135,12 @@ def test_protected_owners_are_not_in_the_base() -> None:
     assert town().live(0, crowd(2) + spared, used) == ["p0", "p1"]
 
 
+def test_finished_pods_are_not_in_the_base() -> None:
+    """Point 30: nothing can be due on the finished pods of a node's Jobs, which would dilute the share."""
+    finished = [replace(each, is_finished=True) for each in crowd(20, "f")]
+    assert town().live(0, crowd(3) + finished, {"p2": OK}) == []
+
+
 @pytest.mark.parametrize("ladder", [(), (step("100%", 0, "warn"),), (replace(step(), under_pressure=True),), None])
 def test_owners_that_no_enforcement_can_reach_are_not_in_the_base(ladder: tuple[Step, ...] | None) -> None:
     """Point 30: the base needs a rule that enforces, not under pressure; others would dilute the share."""

@@ -26,7 +26,7 @@ def resident(uid: str, workload: str = "", namespace: str = "ns", **more: object
 
 @dataclass
 class Town:
-    """Cycles over many pods; every pod uses 2Gi, which is over, unless set otherwise."""
+    """Cycles over many pods; every pod that runs uses 2Gi, which is over, unless set otherwise."""
 
     policy: Policy
     ledger: Ledger = field(default_factory=Ledger)
@@ -44,7 +44,7 @@ class Town:
         """One cycle; `used` has what pods use if it is not 2Gi, `on` the number of their card if it is not 0."""
         pods = tuple(pods)
         uses, processes = [], []
-        for number, each in enumerate(pods, 100):
+        for number, each in enumerate((each for each in pods if not each.is_finished), 100):
             uses.append(use(number, (used or {}).get(each.uid, 2 * Gi), (on or {}).get(each.uid, 0)))
             processes.append(process(number, f"{each.uid}/main"))
         seen = snapshot(uses, processes, second=second, **({"gpus": self.gpus} if self.gpus else {}))

@@ -71,6 +71,12 @@ def test_a_minimal_pod() -> None:
     assert read(least) == expected
 
 
+@pytest.mark.parametrize("phase", [None, "", "Pending", "Running", "Succeeded", "Failed", "Unknown"])
+def test_a_finished_pod(phase: str | None) -> None:
+    """A pod whose containers have all ended for good stays in the list, and is known as finished."""
+    assert read({**pod_object(), "status": {"phase": phase}}).is_finished is (phase in ("Succeeded", "Failed"))
+
+
 def _status(**status: object) -> Object:
     return {"status": {"containerStatuses": [{"name": "c", **status}]}}
 

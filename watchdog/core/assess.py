@@ -131,10 +131,11 @@ def assess_pod(
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
 
-    From the snapshot it uses only the time, for terminating pods and rules with hours.
+    What a finished pod declares is free again, and no action can be due on it: it would only count as an owner that is
+    within its limit for the breaker. From the snapshot it uses only the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
-    if not (uses or declaration.amounts or declaration.misdeclared):
+    if not uses and (pod.is_finished or not (declaration.amounts or declaration.misdeclared)):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)

@@ -248,7 +248,8 @@ class Pod:
     """A pod of this node, as far as the watchdog needs it.
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
-    cgroup carries. `deletion_deadline_s` is the Unix time until which a terminating pod may run, and
+    cgroup carries. `is_finished`: its phase says that all containers have ended, for good; a process may still run.
+    `deletion_deadline_s` is the Unix time until which a terminating pod may run, and
     `terminating_since` is when this daemon first saw it terminating; None: at this moment.
     """
 
@@ -262,6 +263,7 @@ class Pod:
     owner: Owner | None = None
     priority: int | None = None
     static: bool = False
+    is_finished: bool = False
     deletion_deadline_s: float | None = None
     terminating_since: Now | None = None
 

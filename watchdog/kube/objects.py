@@ -51,6 +51,7 @@ class _RawContainerStatus(msgspec.Struct, rename="camel", gc=False):
 
 
 class _RawStatus(msgspec.Struct, rename="camel", gc=False):
+    phase: str | None = None
     container_statuses: list[_RawContainerStatus] | None = None
     init_container_statuses: list[_RawContainerStatus] | None = None
     ephemeral_container_statuses: list[_RawContainerStatus] | None = None
@@ -126,6 +127,7 @@ def decode_node(item: Item) -> Node:
 
 
 _CONFIG: Final = "kubernetes.io/config."
+_FINISHED: Final = ("Succeeded", "Failed")
 _CHECK_WRITER: Final = "check what writes the list"
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
@@ -134,7 +136,7 @@ _LONGEST_NAME: Final = 253
 def decode_pod(item: Item, node: str | None = None) -> Pod | None:
     """Decode one pod; with `node`, None if it is bound to another one. An error of DECODE_ERRORS if it can't be read.
 
-    The phase does not matter: processes can outlive it, and a pod that is kept here explains them.
+    A finished pod is kept: processes can outlive its phase, and it explains them.
     """
     raw = decode_json(_POD, item)
     return _pod(raw) if not node or raw.spec.node_name in (None, "", node) else None
@@ -188,6 +190,7 @@ def _pod(raw: _RawPod) -> Pod:
         owner=_owner(metadata),
         priority=spec.priority,
         static=_is_static(annotations),
+        is_finished=status.phase in _FINISHED,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
     )
