@@ -325,9 +325,7 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
 
 
 # Kubernetes' own controllers, and what a pod without a controller is matched as.
-_OWNER_KINDS: Final = (
-    *("CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "ReplicationController", "StatefulSet"),
-)
+_OWNER_KINDS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet")
 _BY_LOWER_CASE: Final = {kind.lower(): kind for kind in _OWNER_KINDS}
 
 
