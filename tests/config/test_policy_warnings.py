@@ -27,6 +27,11 @@ def rule(name: str, match: str) -> str:
     return f'[[rule]]\nname = "{name}"\nmatch = {match}\n'
 
 
+def owned(kinds: str) -> str:
+    """A policy of one rule for pods with owners of these kinds."""
+    return SOURCE + rule("a", f"{{ owner_kinds = [{kinds}] }}")
+
+
 def declaration(key: str, *lines: str) -> str:
     """A declaration that reads this key."""
     return "\n".join(["[[declaration]]", key, *lines, ""])
@@ -83,6 +88,12 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\n'
             'capacity.amount: is advertised in bytes, and declarations of the resource count in "percent"',
         ),
         ('[capacity]\nresource = "nvidia.com/mig-1g.5gb"\n', "capacity.resource: is what NVIDIA's device plugin"),
+        (
+            owned('"Job", "CronJob"'),
+            "rule[0].match.owner_kinds[1]: matches no pod: the controller of a CronJob's pods is",
+        ),
+        (owned('"job"'), 'rule[0].match.owner_kinds[0]: matches no pod: kinds are case-sensitive; write "Job"'),
+        (owned('"ReplicaSet"'), "rule[0].match.owner_kinds[0]: matches no pods of Deployments; for those write"),
         (SOURCE + JOBS, "rule[0].step[0].grace: is 10s, and the rule matches Jobs: a Job counts a pod whose program"),
     ],
 )
@@ -107,6 +118,7 @@ def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> Non
         f'mode = "enforce"\n{KILLING}[brakes]\nnode = "10 per 10m"\n',
         f'mode = "enforce"\n{step(WARNING_STEP)}',
         KILLING,
+        owned('"ReplicaSet", "Deploy*"'),
         SOURCE + rule("a", '{ owner_kinds = ["Job"], namespace_labels = { a = "b" } }') + RULE,
     ],
 )

@@ -81,6 +81,8 @@ SENTENCES = [
      ("held back for another 10m, until 08:10:31 UTC, because so many workloads are over their limits at once that a "
      "wrong policy or reading is more likely than that many real offenders (the breaker opens at 50%); until fewer are "
      "over, one workload is killed or evicted every 10m.")),
+    (held(Brake.BREAKER, observes=True), BOUND,
+     "(the breaker opens at 50%); until fewer are over, one workload would be killed or evicted every 10m."),
     (held(Brake.JOURNAL), BOUND, "because the watchdog can't write its journal, and takes no action without a record."),
     (held(Brake.MAINTENANCE), BOUND, "because the GPUs of this node are under maintenance."),
     (held(Brake.UNKNOWN_CONTAINER), BOUND, "no container in the pod list exceeds its own declaration."),

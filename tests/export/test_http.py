@@ -167,6 +167,12 @@ def test_other_methods_are_refused(site: Site, method: str) -> None:
         (b"GET\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\n\r\n", b"400"),  # without a Host, and with two: RFC 9112 3.2
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\nHost: a b\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\nHost: a, b\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.0\r\nHost: u@a\r\n\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\nHost: [fd00::1]:9837 \r\n\r\n", b"200"),
+        (b"GET /healthz HTTP/1.1\r\nHost:\r\n\r\n", b"200"),
         (b"GET /healthz HTTP/1.0\r\n\r\n", b"200"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) + b"\r\n\r\n", b"400"),
         (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", b"414"),

@@ -215,16 +215,19 @@ def test_each_line_has_its_level(stream: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "says"),
+    ("second", "enforcing", "says"),
     [
-        (60, "no pod is killed or evicted until 08:10:10 UTC, then one workload is killed or evicted every 10m until"),
-        (700, "one workload is killed or evicted every 10m until"),
+        (60, True, "no pod is killed or evicted until 08:10:10 UTC, then one workload is killed or evicted every 10m"),
+        (700, True, "one workload is killed or evicted every 10m"),
+        (700, False, "one workload would be killed or evicted every 10m"),
     ],
 )
-def test_a_breaker_that_was_open_before_is_still_open(stream: io.StringIO, second: int, says: str) -> None:
+def test_a_breaker_that_was_open_before_is_still_open(
+    stream: io.StringIO, second: int, enforcing: bool, says: str
+) -> None:
     """A daemon that finds it open in the journal says since when and until when, and counts nothing for it."""
-    ReportLog().log_report(with_breaker(second, 10))
-    assert lines(stream)[1]["message"].startswith(f"The breaker has been open since 08:00:10 UTC: {says} fewer")
+    ReportLog().log_report(replace(with_breaker(second, 10), enforcing=enforcing))
+    assert lines(stream)[1]["message"].startswith(f"The breaker has been open since 08:00:10 UTC: {says} until fewer")
 
 
 def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:

@@ -167,8 +167,8 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
 @pytest.mark.parametrize(
     ("card", "uses", "told"),
     [
-        (gpu(used=None, reserved=None), [use(1, Gi)], f"unknown of 80Gi 1Gi ns/pod-a {DARK}"),
-        (gpu(0, **DUMB), [use(1, None)], f"unknown of unknown unknown ns/pod-a {DARK}"),
+        (gpu(used=None, reserved=None), [use(1, Gi)], f"Use unknown, 80Gi in total 1Gi ns/pod-a {DARK}"),
+        (gpu(0, **DUMB), [use(1, None)], f"Use unknown, total unknown unknown ns/pod-a {DARK}"),
         (
             gpu(used=5 * Gi), [use(1, None), use(2, 2 * Gi)],
             "5Gi of 80Gi (6%) at least 2Gi ns/pod-a 3Gi in use, owner unknown unknown residual 75Gi free",
@@ -264,6 +264,28 @@ def test_gaps_with_one_remedy_are_together() -> None:
     many = tuple(replace(first, what=f"process {n}", problem=Problem(f"x{n}", "same")) for n in range(50))
     assert "And 46 more like these." in read(quiet(snapshot=trainer_node(4.0, gaps=many))).text("gaps")
     assert read(quiet()).text("gaps") == "Data gaps None."
+
+
+def test_what_the_headline_says_at_length_is_said_once() -> None:
+    """A driver or an API server that can't be read: the rest of the page points at its error and its remedy."""
+    lost, found = Problem("call 0: GPU is lost", "look for Xid"), Problem("call 1 failed", "look for Xid")
+    gaps = [Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=replace(lost, remedy="look for Xid; or reset"))]
+    gaps += [Gap(reason=GapReason.GPU_ERROR, what=f"GPU-{n}", problem=lost, gpu=f"GPU-{n}") for n in range(2)]
+    other = Gap(reason=GapReason.GPU_ERROR, what="driver version", problem=found)
+    cards = tuple(gpu(number, up=False, used=None) for number in range(2))
+    blind = replace(trainer_node(None, gpus=cards, blind=True), gaps=tuple(gaps))
+    page = read(quiet(snapshot=blind))
+    assert page.text("gaps") == "Data gaps NVML: see above GPU 0, GPU 1: see above"
+    assert page.text("gpus").startswith("GPUs 2 Stub, use unknown, 160Gi in total GPU 0 Not responding.")
+    assert read(quiet(snapshot=replace(blind, gpus=()))).text("gpus") == "GPUs Unknown: NVML is not responding."
+    page = read(quiet(snapshot=replace(blind, gaps=(*gaps, other))))
+    assert page.text("gaps").endswith("driver version: call 1 failed What to do: see above.")
+    gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("no right to list", "grant it"))
+    health = structs.replace(WELL, unready=(f"the pod list is old: {gap.problem}",), api=f"pods: {gap.problem}")
+    page = read(quiet(pods=PodList(gaps=(gap,))), health=health)
+    assert page.text("gaps") == "Data gaps pods: see above"
+    assert "Ready the pod list is old: see above " in page.text("health")
+    assert "API server pods: see above " in page.text("health")
 
 
 def test_the_health_says_what_is_wrong() -> None:

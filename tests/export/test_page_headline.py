@@ -122,6 +122,8 @@ def test_an_open_breaker_is_reported_beside_it() -> None:
     )
     assert said(with_breaker(700, 10)).rest.endswith("at once: one workload at a time is killed or evicted.")
     assert said(with_breaker(70, 10)).level is Level.WATCH
+    observed = replace(with_breaker(70, 10), enforcing=False)
+    assert "at once: no pod would be killed or evicted until 08:10:10 UTC, then" in said(observed).rest
 
 
 def test_a_pod_that_is_named_already_is_not_named_twice() -> None:

@@ -296,6 +296,7 @@ def _warn_of_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:
 
 
 def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]:
+    yield from _warn_of_kinds(rule.match.owner_kinds, (*at, "match", "owner_kinds"))
     yield from _warn_of_small(rule.default, *at, "default")
     steps = [((*at, "step", number), step) for number, step in enumerate(rule.steps)]
     for place, step in steps:
@@ -321,6 +322,23 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
     if rule.mode == "enforce" and policy.mode == "observe":
         what = "is enforce, but the policy observes, so the rule only observes too"
         yield Mistake((*at, "mode"), what)
+
+
+# Kubernetes' own controllers, and what a pod without a controller is matched as.
+_OWNER_KINDS: Final = ("CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet")
+_BY_LOWER_CASE: Final = {kind.lower(): kind for kind in _OWNER_KINDS}
+
+
+def _warn_of_kinds(kinds: Sequence[str], at: Location) -> Iterator[Mistake]:
+    """Find kinds that are the owners of no pods, or of fewer than expected (watchdog/kube/objects.py)."""
+    for index, kind in enumerate(kinds):
+        known = _BY_LOWER_CASE.get(kind.lower(), kind)
+        if known == "CronJob":
+            yield Mistake((*at, index), 'matches no pod: the controller of a CronJob\'s pods is a Job; write "Job"')
+        elif kind != known:
+            yield Mistake((*at, index), f'matches no pod: kinds are case-sensitive; write "{known}"')
+        elif kind == "ReplicaSet" and not any(fnmatchcase("Deployment", other) for other in kinds):
+            yield Mistake((*at, index), 'matches no pods of Deployments; for those write "Deployment"')
 
 
 def _warn_of_small(amount: int | None, *at: str | int, named: str = "") -> Iterator[Mistake]:

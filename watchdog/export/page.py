@@ -18,7 +18,7 @@ from watchdog.core.assessment import Reason
 from watchdog.core.rules import MODE
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import account_bar, amount, cards
-from watchdog.export.page_headline import STOPPED, PageInput, headline
+from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
 from watchdog.export.page_pods import Row, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL
 from watchdog.report.figures import Sum
@@ -94,7 +94,7 @@ POLICY: Final = (
 def page(seen: PageInput) -> tuple[str, int]:
     """The page as of now, also before the first cycle; and after how many seconds to reload it."""
     head, status = headline(seen), seen.status
-    gaps = list(_remedies(seen, status)) if status is not None else []
+    gaps = list(_remedies(seen, status, head)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
     most_over, most_gaps = (None, None) if seen.query.shows_all else (_MOST_OVER, _MOST_REMEDIES)
     urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
@@ -116,7 +116,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         has_more_gaps=len(gaps[:most_gaps]) < len(gaps),
         unattributed=list(_unattributed(seen, status)) if status is not None else [],
         pods=pod_table(seen),
-        health=list(_health(seen)),
+        health=[(title, head.shortened(value), is_good) for title, value, is_good in _health(seen)],
         unlisted=unlisted(seen.unlisted),
     )
     return html, refresh_s
@@ -219,15 +219,24 @@ def _recent(action: RecentStatus, seen: PageInput, number: int) -> Row:
     }
 
 
-def _remedies(seen: PageInput, status: Status) -> Iterator[Row]:
-    """Data gaps by remedy: the name and the reason of the first few, and how many more there are."""
-    by_remedy: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+def _remedies(seen: PageInput, status: Status, head: Headline) -> Iterator[Row]:
+    """Data gaps by remedy and reason: the names of the first few, and how many more there are.
+
+    What the headline says already is not repeated.
+    """
+    by_remedy: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for gap in status.gaps:
         label = seen.labels.get(gap.gpu or "")
         what = gap.what.replace(gap.gpu, label) if gap.gpu and label else gap.what
-        by_remedy[gap.remedy or ""].append((what, gap.why))
-    for remedy, gaps in by_remedy.items():
-        yield {"gaps": gaps[:_MOST_OF_A_KIND], "more": max(len(gaps) - _MOST_OF_A_KIND, 0), "remedy": remedy}
+        by_remedy[gap.remedy or ""][gap.why].append(what)
+    for remedy, by_reason in by_remedy.items():
+        shown = [(names[:_MOST_OF_A_KIND], why) for why, names in by_reason.items()][:_MOST_OF_A_KIND]
+        pointer = "" if all(head.says(why) for why in by_reason) else SEE_ABOVE
+        yield {
+            "gaps": [(names, SEE_ABOVE if head.says(why) else why) for names, why in shown],
+            "more": sum(map(len, by_reason.values())) - sum(len(names) for names, _ in shown),
+            "remedy": pointer if head.says(remedy) else remedy,
+        }
 
 
 def _unattributed(seen: PageInput, status: Status) -> Iterator[Row]:

@@ -13,8 +13,9 @@ from watchdog.core.units import format_bytes
 from watchdog.report.figures import Sum
 from watchdog.report.sentences.node import gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
-from watchdog.report.text import count, inert
+from watchdog.report.text import capital, count, inert
 
+_UNKNOWN: Final = "unknown"
 _FILLINGS: Final = 4  # distinguishable
 _FEW_CARDS: Final = 2  # fit beside other sections
 _SOME_CARDS: Final = 4
@@ -63,7 +64,7 @@ class Part:
 class Card:
     """A GPU: its name, or the problem with it, and its memory as a bar and as text.
 
-    `model` is empty if all GPUs of the node have the same one.
+    `model` is empty if all GPUs of the node have the same one. `whole` follows `used` without a blank.
     """
 
     label: str
@@ -71,8 +72,7 @@ class Card:
     model: str
     is_up: bool
     used: str
-    total: str
-    share: str
+    whole: str
     bar: Bar | None
     legend: tuple[Part, ...]
 
@@ -132,19 +132,27 @@ def _named(pods: Sequence[Part], fillings: int, cards: int) -> int:
 
 def _total(gpus: Sequence[GpuStatus], model: str) -> str:
     """All GPUs in a line: `8 NVIDIA H100 80GB HBM3, 210Gi of 640Gi in use (32%)`."""
-    if len(gpus) == 1:
+    if len(gpus) <= 1:
         return inert(model, _LONGEST_MODEL)
     used, total = Sum(), Sum()
     for gpu in gpus:
         used.add(gpu.memory.used)
         total.add(gpu.memory.total)
-    share = f" ({_share(used.total, total.total)})" if used.total is not None and total.total else ""
-    amounts = f"{amount(used.total, used.at_least)} of {amount(total.total, total.at_least)} in use{share}"
-    return f"{len(gpus)} {inert(model, _LONGEST_MODEL) or 'GPUs'}, {amounts}"
+    amounts = amount(used.total, used.at_least), amount(total.total, total.at_least)
+    in_use = "".join(_use(*amounts, f" in use{_share(used.total, total.total)}"))
+    return f"{len(gpus)} {inert(model, _LONGEST_MODEL) or 'GPUs'}, {in_use}"
+
+
+def _use(used: str, total: str, rest: str) -> tuple[str, str]:
+    """How much of a memory is in use: (`5Gi`, ` of 80Gi` and the rest), (`use unknown`, `, 80Gi in total`)."""
+    if _UNKNOWN not in (used, total):
+        return used, f" of {total}{rest}"
+    whole = "total unknown" if total == _UNKNOWN else f"{total} in total"
+    return "use unknown" if used == _UNKNOWN else f"{used} in use", f", {whole}"
 
 
 def _share(part: int | None, whole: int | None) -> str:
-    return f"{100 * part // whole}%" if whole and part is not None else ""
+    return f" ({100 * part // whole}%)" if whole and part is not None else ""
 
 
 def account_bar(account: AccountStatus) -> Bar | None:
@@ -162,7 +170,7 @@ def amount(used: int | None, least: int = 0) -> str:
     """Bytes: `at least 4Gi` if a part is unknown, `unknown` if nothing is known."""
     if used is not None:
         return format_bytes(used)
-    return f"at least {format_bytes(least)}" if least else "unknown"
+    return f"at least {format_bytes(least)}" if least else _UNKNOWN
 
 
 def _pods(status: Status, uses: Mapping[str, Sum], most_named: int) -> list[Part]:
@@ -195,14 +203,14 @@ def _card(gpu: GpuStatus, pods: Sequence[Part], least_unattributed: int, *, most
     # The numbers are read one after the other, and may add up to more than the total.
     whole = max(memory.total, sum(least for _, least in drawn)) if memory.total else 0
     free = memory.total - memory.used if memory.total is not None and memory.used is not None else None
+    used, of_whole = _use(amount(memory.used), amount(memory.total), _share(memory.used, memory.total))
     return Card(
         label=gpu_label(gpu),
         uuid=gpu.uuid,
         model=gpu.model if has_model else "",
         is_up=gpu.up,
-        used=amount(memory.used),
-        total=amount(memory.total),
-        share=_share(memory.used, memory.total),
+        used=capital(used),
+        whole=of_whole,
         bar=_bar(drawn, whole),
         legend=(
             *pods[:most_named],

@@ -21,6 +21,7 @@ _CHECK_DRIVER: Final = (
     "check the driver on the node: nvidia-smi, and the kernel log for NVRM and Xid. If both are fine, delete the "
     "watchdog's pod: restarting it is safe"
 )
+SEE_ABOVE: Final = "see above"
 _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watchdog's log"
 
 
@@ -120,6 +121,14 @@ class Headline:
     state: str
     rest: str = ""
     remedy: str = ""
+
+    def says(self, text: str) -> bool:
+        """Whether a text is part of it."""
+        return bool(text) and (text in self.rest or text in self.remedy)
+
+    def shortened(self, text: str) -> str:
+        """A text elsewhere on the page, which refers to the remedy if it repeats it."""
+        return text.replace(self.remedy, SEE_ABOVE) if self.remedy else text
 
 
 def headline(seen: PageInput) -> Headline:

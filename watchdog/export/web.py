@@ -6,6 +6,7 @@ Here there are two formats, so two renderings per cycle serve all clients.
 """
 
 import gzip
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -132,6 +133,8 @@ def _packed(
 _unpacked: Final = lru_cache(maxsize=2)(gzip.decompress)
 
 
+# RFC 3986 3.2.2: a name, which may be empty, or an IPv6 address in brackets; then a port.
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?")
 _HEADERS: Final = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close"))
 
 
@@ -152,8 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         # RFC 9112 3.2; Python's parser does not check it.
-        if self.request_version == "HTTP/1.1" and len(self.headers.get_all("Host", [])) != 1:
-            self.send_error(HTTPStatus.BAD_REQUEST, "HTTP/1.1 needs exactly one Host header")
+        hosts = self.headers.get_all("Host", [] if self.request_version == "HTTP/1.1" else [""])
+        if len(hosts) != 1 or not _HOST.fullmatch(hosts[0].strip(" \t")):
+            self.send_error(HTTPStatus.BAD_REQUEST, "exactly one valid Host header is needed")
             return False
         if self.command in ("GET", "HEAD"):
             return True

@@ -123,17 +123,23 @@ def _steps(
 
 
 def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, elapsed_s: float = 0.0) -> str:
-    """A step of the plan in a few words: `kill in 7s`, `kill held: owner, 3m`, `would evict in 3s`."""
-    noun, when = entry.do.verb.noun, due_short(entry, elapsed_s)
+    """A step of the plan in a few words: `kill in 7s`, `kill held: owner, 3m`, `would evict in 3s`.
+
+    Whether it is held comes before the time, since a narrow column cuts the end.
+    """
+    noun, when, would = entry.do.verb.noun, due_short(entry, elapsed_s), not is_enforced(account, status)
+    what = f"would {entry.do.verb.base}" if would else noun
     if _is_postponed(entry, status):
-        return f"{noun} postponed"
-    if entry.pending is not None:
+        state = "postponed"
+    elif entry.pending is not None:
         return _pending_short(entry.pending, noun, elapsed_s)
-    if entry.withheld_by is not None:
-        # What is not due yet is not held back yet.
-        is_due = entry.due_in_s <= elapsed_s
-        return f"{noun} held: {brake_short(entry, elapsed_s)}" if is_due else f"{noun} {when}, then held"
-    return f"{noun} {when}" if is_enforced(account, status) else f"would {entry.do.verb.base} {when}"
+    elif entry.withheld_by is None:
+        return f"{what} {when}"
+    elif entry.due_in_s > elapsed_s:
+        return f"{what} (held) {when}"
+    else:
+        state = f"held: {brake_short(entry, elapsed_s)}"
+    return f"{what} ({state})" if would else f"{what} {state}"
 
 
 def due_short(entry: PlanStatus, elapsed_s: float = 0.0) -> str:

@@ -96,7 +96,7 @@ def _by_count(entry: PlanEntry, brake: Brake, bounds: Brakes, *, observing: bool
         return _window(bounds.namespace, f"{namespace} reached", f" in {namespace}", observing=observing)
     if brake is Brake.NODE:
         return _window(bounds.node, "this node reached", "", observing=observing)
-    return _breaker(bounds.breaker) if bounds.breaker is not None else _CROWDED
+    return _breaker(bounds.breaker, observing=observing) if bounds.breaker is not None else _CROWDED
 
 
 def held_for(entry: PlanEntry, wall_s: float) -> str:
@@ -168,9 +168,9 @@ def _waits(backoff: Backoff) -> str:
     )
 
 
-def _breaker(breaker: Breaker) -> str:
+def _breaker(breaker: Breaker, *, observing: bool) -> str:
     share, hold = format_percent(breaker.offenders), format_duration(breaker.hold_s)
-    then = f"until fewer are over, one workload is killed or evicted every {hold}"
+    then = f"until fewer are over, one workload {acted_on(observing=observing)} every {hold}"
     return f"{_CROWDED} (the breaker opens at {share}); {then}"
 
 
@@ -179,6 +179,11 @@ def _owner(entry: PlanEntry) -> str:
     if pod.owner is None:
         return "this pod"
     return f"pods of {inert(pod.owner.kind)} {inert(pod.owner.name)}"
+
+
+def acted_on(*, observing: bool) -> str:
+    """The predicate of a pod on which action is taken, or would be."""
+    return "would be killed or evicted" if observing else "is killed or evicted"
 
 
 # In short; watchdog.daemon.enforcement has the remedies.

@@ -11,7 +11,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes
 from watchdog.core.units import format_duration, format_percent
-from watchdog.report.sentences.brakes import until
+from watchdog.report.sentences.brakes import acted_on, until
 from watchdog.report.status import BreakerStatus, GapStatus, GpuStatus, Moment, Status
 from watchdog.report.text import clock_time, count, inert
 
@@ -164,9 +164,10 @@ def breaker_open(status: Status, now_s: float) -> str:
     if not breaker.open:
         return ""
     state = f"has been open since {clock_time(breaker.since, now_s)}" if breaker.since is not None else "is open"
-    then = "one workload at a time is killed or evicted"
+    acts = acted_on(observing=not status.enforcing)
+    then = f"one workload at a time {acts}"
     if breaker.until is not None:
-        then = f"no pod is killed or evicted until {clock_time(breaker.until, now_s)}, then one workload at a time"
+        then = f"no pod {acts} until {clock_time(breaker.until, now_s)}, then one workload at a time"
     return f"The breaker {state}, because so many workloads were over their limits at once: {then}."
 
 
@@ -187,12 +188,12 @@ def breaker_note(report: CycleReport) -> str:
         return "The breaker has closed: it no longer holds back kills and evictions."
     if breaker is None:
         return "The breaker is open."
-    hold = format_duration(breaker.hold_s)
+    hold, acts = format_duration(breaker.hold_s), acted_on(observing=not report.enforcing)
     if opened.at_s < now.boottime_s:  # found open in the journal: this daemon has not counted anything yet
         status = breaker_status(report)
-        then = f"one workload is killed or evicted every {hold} until fewer are over"
+        then = f"one workload {acts} every {hold} until fewer are over"
         if status.until:
-            then = f"no pod is killed or evicted until {clock_time(status.until, now.wall_s)}, then {then}"
+            then = f"no pod {acts} until {clock_time(status.until, now.wall_s)}, then {then}"
         since = clock_time(status.since or now.wall_s, now.wall_s)
         return f"The breaker has been open since {since}: {then}. Check `gpu-watchdog scan` and recent changes."
     crowd = report.plan.breaker_owners
@@ -201,7 +202,7 @@ def breaker_note(report: CycleReport) -> str:
         many = f": {len(crowd.due)} of {len(crowd.known)} workloads were due at once"
     limit = f"{format_percent(breaker.offenders)} of at least {breaker.of_at_least}"
     return (
-        f"The breaker is open{many} (it opens at {limit}). No pod is killed or evicted for {hold}, "
+        f"The breaker is open{many} (it opens at {limit}). No pod {acts} for {hold}, "
         f"then one workload every {hold} until fewer are over. A wrong policy or reading is more likely than that many "
         "real offenders: check `gpu-watchdog scan` and recent changes."
     )
