@@ -19,7 +19,7 @@ from watchdog.node.nvml_calls import REMEDIES
 
 TEMPLATE: Final = ROOT / "docs" / "templates" / "doctor.md"
 REFERENCE: Final = ROOT / "docs" / "doctor.md"
-MARKS: Final = {"ok": "ok", "warning": "warning", "missing": "lacks"}
+STATES: Final = ("ok", "warning", "missing")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Case:
 
 def cases(check: Check) -> list[Case]:
     """Every result in the code of a check and of the functions that it calls, those that are ok first."""
-    return sorted(dict.fromkeys(_Reader(check.judge, {}).cases()), key=lambda case: list(MARKS).index(case.state))
+    return sorted(dict.fromkeys(_Reader(check.judge, {}).cases()), key=lambda case: STATES.index(case.state))
 
 
 class _Reader:
@@ -63,7 +63,7 @@ class _Reader:
             argument = self._known.get(call.func.id)
             name = argument.id if isinstance(argument, ast.Name) else call.func.id
             called = self._globals.get(name)
-            if name in MARKS:
+            if name in STATES:
                 yield Case(name, *map(self._text, call.args))
             elif inspect.isfunction(called) and called.__module__ == self._globals["__name__"]:
                 arguments = dict(zip(inspect.signature(called).parameters, call.args, strict=False))
@@ -107,10 +107,10 @@ def _checks() -> Iterator[str]:
         yield ""
         problems = [case for case in cases(check) if case.state != "ok"]
         if problems:
-            yield "| mark | what | remedy |"
+            yield "| status | what | remedy |"
             yield "|---|---|---|"
         for case in problems:
-            yield f"| {MARKS[case.state]} | {_cell(case.what)} | {_cell(case.remedy)} |"
+            yield f"| {case.state} | {_cell(case.what)} | {_cell(case.remedy)} |"
         if problems:
             yield ""
 

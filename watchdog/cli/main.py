@@ -295,7 +295,7 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
 @node_options
 @journal_option
 @listen_option
-@click.option("--all", "shows_all", is_flag=True, help="On a terminal, also show checks that are ok.")
+@click.option("--all", "shows_all", is_flag=True, help="Also show checks that are ok.")
 @json_option
 def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     """Check what this node and this account lack for observing and for enforcing, with remedies.
