@@ -15,8 +15,8 @@ from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.client import inside
 from watchdog.cli.main import main
 from watchdog.cli.rows import ASCII, BLOCKS, Choice
-from watchdog.cli.top import status_text
-from watchdog.report.status import GapStatus
+from watchdog.cli.status_text import status_text
+from watchdog.report.status import GapStatus, Status
 
 
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -77,11 +77,30 @@ def test_choices_hold_for_it() -> None:
     assert (nowhere.returncode, "'7' is no GPU of this node; it has: 0, 1" in nowhere.stderr) == (2, True)
 
 
+FREE = status(quiet())
+NONE_SHOWN = {
+    "filter": (FREE, Choice(text="zzz"), "No pod matches the filter 'zzz'."),
+    "GPU": (node(account("a")), Choice(gpu="1"), "No pod uses GPU 1."),
+    "over": (FREE, Choice(over=True, gpu="1"), "No pod uses GPU 1 and is over its limit."),
+    "empty node": (node(), Choice(text="zzz"), "No pod on this node uses or declares GPU memory."),
+    "no pod list": (node(pods_synced_at=None), Choice(), "Unknown: there is no pod list."),
+    "no driver": (node(gaps=(GapStatus(what="NVML"),)), Choice(), "Unknown: NVML is not responding."),
+}
+
+
+@pytest.mark.parametrize(("seen", "choice", "sentence"), NONE_SHOWN.values(), ids=NONE_SHOWN.keys())
+def test_without_a_pod_a_sentence_is_printed(seen: Status, choice: Choice, sentence: str) -> None:
+    """An empty result names its filter, and unknown pods are never reported as no pods."""
+    told = status_text(seen, choice, BLOCKS).split("\n\n")
+    assert sentence in [part.strip() for part in told]
+    assert not any(part.startswith("POD ") for part in told)
+
+
 def test_what_is_wrong_comes_first() -> None:
     """Problems stand whole at the top, each on a line that begins with an exclamation mark."""
     gaps = (GapStatus(what="GPU-0", why="first " * 100), GapStatus(what="GPU-1", why="second"))
     told = status_text(node(gaps=gaps), Choice(), BLOCKS).splitlines()
-    assert told[1:3] == ["! Unknown: GPU-0: " + "first " * 100, "! Unknown: GPU-1: second"]
+    assert told[1:3] == ["! Unknown: GPU 0: " + "first " * 100, "! Unknown: GPU 1: second"]
 
 
 @pytest.mark.parametrize("how", ["--once", "--json"])

@@ -23,7 +23,7 @@ from watchdog.cli.rows import (
     timers_run,
     unattributed_row,
 )
-from watchdog.cli.top import status_text
+from watchdog.cli.status_text import status_text
 from watchdog.core.policy import Do
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics

@@ -23,11 +23,12 @@ from watchdog.cli.rows import (
     timers_run,
     unattributed_row,
 )
-from watchdog.cli.top import status_text
+from watchdog.cli.status_text import status_text
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
 from watchdog.core.policy import Do
-from watchdog.report.status import Moment, StatusError, decode
+from watchdog.report.sentences.node import gap_subject
+from watchdog.report.status import GapStatus, GpuStatus, Moment, StatusError, decode
 
 
 def test_unattributed_memory_has_its_row_and_its_column() -> None:
@@ -64,7 +65,23 @@ def test_gaps_of_one_reason_are_one_problem() -> None:
     )
     report = quiet()
     found = status(replace(report, snapshot=replace(report.snapshot, gaps=gaps)))
-    assert problems(found) == ("Unknown: GPU-0, and 15 more: it fell off the bus",)
+    assert problems(found) == ("Unknown: GPU 0, and 15 more: it fell off the bus",)
+
+
+@pytest.mark.parametrize(
+    ("what", "card", "named"),
+    [
+        ("GPU-a processes", GpuStatus(uuid="GPU-a", index=3), "GPU 3 processes"),
+        ("MIG-b", GpuStatus(uuid="MIG-b", index=3, gi=1, parent="GPU-a"), "GPU 3, instance 1"),
+        ("GPU-a MIG mode", GpuStatus(uuid="MIG-b", index=3, gi=1, parent="GPU-a"), "GPU 3 MIG mode"),
+        ("GPU-a processes", GpuStatus(uuid="GPU-a", index=None), "GPU-a processes"),
+        ("GPU-ab", GpuStatus(uuid="GPU-a", index=3), "GPU-ab"),
+        ("labels of node n1", GpuStatus(uuid="GPU-a", index=3), "labels of node n1"),
+    ],
+)
+def test_a_gap_names_its_card_by_number(what: str, card: GpuStatus, named: str) -> None:
+    """A card that cannot be read has the number that every table has, and its UUID only if the number is unknown."""
+    assert gap_subject(GapStatus(what=what), [card]) == named
 
 
 def test_each_problem_has_its_remedy() -> None:

@@ -240,7 +240,7 @@ def test_nothing_to_show() -> None:
     """An empty table says why it is empty."""
     assert "No pod on this node uses or declares GPU memory." in text(frame(node(unattributed=())))
     none = Selection(choice=Choice(text="missing"))
-    assert "No match among 1 account; Esc shows all." in text(frame(status(), selection=none))
+    assert "No pod matches the filter 'missing'; Esc shows all." in text(frame(status(), selection=none))
 
 
 def test_numbers_are_never_cut() -> None:

@@ -13,6 +13,7 @@ from watchdog.report.progress import brake_short, due_short, planned_short, step
 from watchdog.report.sentences.following import is_enforced
 from watchdog.report.sentences.node import (
     breaker_open,
+    gap_subject,
     hung,
     pods_stale,
     unanswered,
@@ -305,6 +306,32 @@ def chosen(status: Status, choice: Choice) -> tuple[TopRow, ...]:
     return (*(reversed(ordered) if choice.backwards else ordered), *missing, *rest)
 
 
+def none_chosen(status: Status, choice: Choice) -> str:
+    """Why no account is shown, without a full stop."""
+    if choice.gpu and not any(is_gpu(gpu, choice.gpu) for gpu in status.gpus):
+        return f"This node has no GPU {choice.gpu}"
+    if not status.accounts:
+        return accounts_unknown(status) or "No pod on this node uses or declares GPU memory"
+    reasons = (
+        f"uses GPU {choice.gpu}" if choice.gpu else "",
+        "is over its limit" if choice.over else "",
+        f"matches the filter {choice.text!r}" if choice.text else "",
+    )
+    return f"No pod {' and '.join(filter(None, reasons))}"
+
+
+def accounts_unknown(status: Status) -> str:
+    """Why nothing is known about any account, as opposed to there being none; empty if they are known."""
+    if status.blind is not None:
+        return f"Unknown: {blind_because(status)}"
+    return "Unknown: there is no pod list" if status.pods_synced_at is None else ""
+
+
+def blind_because(status: Status) -> str:
+    """Why nothing is known about any GPU."""
+    return "NVML is not responding" if status.maintenance is None else "NVML is closed during maintenance"
+
+
 def labels_of(status: Status) -> Mapping[str, str]:
     """The short name of each GPU by its UUID."""
     return {gpu.uuid: gpu.number for gpu in status.gpus}
@@ -432,7 +459,7 @@ def _problems(status: Status) -> Iterator[str]:
     yield unlisted([gpu for gpu in status.gpus if gpu.up and not gpu.listed])
     gaps: defaultdict[str, list[str]] = defaultdict(list)
     for gap in without_unanswered(status).gaps:
-        gaps[gap.text].append(gap.what)
+        gaps[gap.text].append(gap_subject(gap, status.gpus))
     for reason, things in gaps.items():
         more = f", and {len(things) - 1} more" if len(things) > 1 else ""
         yield f"Unknown: {things[0]}{more}: {reason}"

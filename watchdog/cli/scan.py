@@ -10,8 +10,19 @@ import click
 
 from watchdog import clock
 from watchdog.cli.check import is_absent
-from watchdog.cli.rows import ASCII, VERDICTS, amount, labels_of
-from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, text, wrapped
+from watchdog.cli.rows import (
+    ASCII,
+    Choice,
+    Signs,
+    accounts_unknown,
+    blind_because,
+    chosen,
+    labels_of,
+    none_chosen,
+    prepare,
+)
+from watchdog.cli.status_text import account_table, gpu_table, plain_table, process_table
+from watchdog.cli.tables import UNCUT, Cell, output_width, printed, text, wrapped
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess
@@ -31,11 +42,11 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
-from watchdog.report.status import AccountStatus, GpuStatus, Status, encode
+from watchdog.report.sentences.node import gap_subject
+from watchdog.report.status import AccountStatus, Status, encode
 from watchdog.report.status_build import status_of
 from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339
 
-WIDTH: Final = 100  # of the output if it is not a terminal
 _PATIENCE_S: Final = 30.0
 
 
@@ -51,8 +62,8 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     if as_json:
         click.echo(json.dumps(encode(status), indent=1))
     else:
-        width, colour = output_width(WIDTH), has_colour(sys.stdout)
-        click.echo(scan_text(status, policy.source, colour=colour, width=width), nl=False)
+        signs, colour, width = prepare(sys.stdout), has_colour(sys.stdout), output_width()
+        click.echo(scan_text(status, policy.source, signs=signs, colour=colour, width=width), nl=False)
     # Under maintenance NVML was not queried, and the output says so: that is a complete answer.
     if status.blind is None or status.maintenance is not None:
         return 0
@@ -114,19 +125,13 @@ def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:
     return KnownDrains(drainable=frozenset(key for pid, key in listed.items() if pid in named))
 
 
-def _blind(status: Status) -> str:
-    """Why nothing is known about any GPU."""
-    return "NVML is not responding" if status.maintenance is None else "NVML is closed during maintenance"
-
-
 def _unknown_because(status: Status) -> Sequence[Cell]:
-    """Why nothing is known about any account, as opposed to there being none; empty if they are known."""
-    if status.blind is not None:
-        return [f"Unknown: {_blind(status)}."]
-    if status.pods_synced_at is None:
-        cause = "see Data gaps for the reason" if _has_pod_gap(status) else "give --kubeconfig FILE or --pods FILE"
-        return [f"Unknown: there is no pod list; {cause}."]
-    return []
+    """Why nothing is known about any account, and what to do about it; empty if they are known."""
+    why = accounts_unknown(status)
+    if not why or status.blind is not None:
+        return [f"{why}."] if why else []
+    cause = "see Data gaps for the reason" if _has_pod_gap(status) else "give --kubeconfig FILE or --pods FILE"
+    return [f"{why}; {cause}."]
 
 
 def _has_pod_gap(status: Status) -> bool:
@@ -134,7 +139,6 @@ def _has_pod_gap(status: Status) -> bool:
     return any(gap.reason == GapReason.PODS for gap in status.gaps)
 
 
-# At most 40 characters each: with a PID, a name and the bytes before it a line then fits 80 columns.
 _REASONS: Mapping[str, str] = {
     Reason.HOST: "a process of the host",
     Reason.GONE: "ended, but its memory is still listed",
@@ -145,112 +149,37 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-_WIDE_BAR, _SHORT_BAR = 20, 10
+_UNATTRIBUTED: Final = ("PID", "GPU", "USED", "NAME", "WHY")
+_STYLES: Final[Mapping[str, str]] = {
+    "lost": "red",
+    Verdict.OVER: "red",
+    Verdict.WITHIN: "green",
+    Verdict.MISDECLARED: "yellow",
+    Verdict.UNKNOWN: "yellow",
+}
 
 
-def _gpu_lines(status: Status, width: int) -> Sequence[Cell]:
-    gpus = status.gpus
-    if not gpus:
-        return [f"Unknown: {_blind(status)}." if status.blind is not None else "None found."]
-    columns = (
-        Column(title="GPU"),
-        Column(title="NAME", least=8, is_name=True),
-        Column(title="UUID", rank=1),
-        Column(title="USED OF TOTAL"),
-        Column(title="RESERVED", right=True),
-        Column(title="RESIDUAL", right=True),
-    )
-    for is_short, cells in ((False, _WIDE_BAR), (True, _WIDE_BAR), (True, _SHORT_BAR)):
-        rows = [_gpu(gpu, cells, is_short=is_short) for gpu in gpus]
-        if fits(columns, rows, width):
-            return table(columns, rows, width)
-    without = tuple(column for column in columns if column.title != "UUID")
-    return table(without, [(*row[:2], *row[3:]) for row in rows], width)
+def _gpu_lines(status: Status, signs: Signs) -> Sequence[Cell]:
+    if not status.gpus:
+        return [f"Unknown: {blind_because(status)}." if status.blind is not None else "None found."]
+    return gpu_table(status, signs, _STYLES)
 
 
-def _gpu(gpu: GpuStatus, cells: int, *, is_short: bool) -> Row:
-    memory = gpu.memory
-    used = f"{bar(memory.used, memory.total, cells)} {byte_cell(memory.used)} of {byte_cell(memory.total)}"
-    # The first group tells the cards of a node apart: GPU-5d0f6a3e of GPU-5d0f6a3e-1b7c-...
-    uuid = "-".join(gpu.uuid.split("-")[:2]) if is_short else gpu.uuid
-    state = used if gpu.up else text("not responding", "red")
-    return gpu.number, gpu.model, uuid, state, byte_cell(memory.reserved), byte_cell(memory.residual)
-
-
-def bar(part: int | None, whole: int | None, width: int = _WIDE_BAR) -> str:
-    """A bar filled by the share that `part` is of `whole`; question marks if either is unknown."""
-    if part is None or not whole:
-        return f"[{'?' * width}]"
-    filled = min(max(round(width * part / whole), 1 if part > 0 else 0), width)
-    return f"[{'#' * filled}{'.' * (width - filled)}]"
-
-
-def _unattributed_lines(status: Status, width: int) -> Sequence[Cell]:
-    columns = (
-        Column(title="PID", right=True),
-        Column(title="NAME", least=8, is_name=True),
-        Column(title="GPU"),
-        Column(title="USED", right=True),
-        Column(title="WHY"),
-    )
+def _unattributed_lines(status: Status) -> Sequence[Cell]:
     labels = labels_of(status)
-    rows = [
-        (str(use.pid), use.name or "-", labels.get(use.gpu, use.gpu), byte_cell(use.used), _why(use.reason, status))
-        for use in status.unattributed
-    ]
-    return table(columns, rows, width) if rows else []
+    return plain_table(
+        _UNATTRIBUTED,
+        (
+            (str(use.pid), labels.get(use.gpu, use.gpu), byte_cell(use.used), use.name, _why(use.reason, status))
+            for use in status.unattributed
+        ),
+    )
 
 
 def _why(reason: str, status: Status) -> str:
     if reason == Reason.UNKNOWN_POD and status.pods_synced_at is None:
         return "of a pod (pod list unreadable)" if _has_pod_gap(status) else "of a pod (no pod list: give --pods)"
     return _REASONS.get(reason, reason)
-
-
-_STYLES: Mapping[str, str] = {
-    Verdict.OVER: "red",
-    Verdict.WITHIN: "green",
-    Verdict.MISDECLARED: "yellow",
-    Verdict.UNKNOWN: "yellow",
-}
-_ACCOUNTS = (
-    Column(title="POD", least=20, leads=True),
-    Column(title="CONTAINER", least=8, is_name=True),
-    Column(title="GPU"),
-    Column(title="USED", right=True),
-    Column(title="DECLARED", right=True),
-    Column(title="ALLOWED", right=True),
-    Column(title="VERDICT"),
-    Column(title="RULE", least=8, rank=1, is_name=True),
-)
-
-
-def _account_lines(status: Status, width: int) -> Sequence[Cell]:
-    """The accounts, those over their limit first."""
-    if because := _unknown_because(status):
-        return because
-    if not status.accounts:
-        return ["No pod on this node uses or declares GPU memory."]
-    accounts = sorted(status.accounts, key=lambda account: (VERDICTS.index(account.verdict), account.title))
-    labels = labels_of(status)
-    return table(_ACCOUNTS, (row for account in accounts for row in _account(account, labels)), width)
-
-
-def _account(account: AccountStatus, labels: Mapping[str, str]) -> Iterator[Row | str]:
-    yield (
-        account.title,
-        "all" if account.container is None else account.container or "unknown",
-        "all" if account.gpu is None else labels.get(account.gpu, account.gpu),
-        amount(account.used, account.used_at_least, ASCII),
-        "-" if account.declared is None else byte_cell(account.declared),
-        "-" if account.allowed is None else byte_cell(account.allowed),
-        text(account.verdict, _STYLES.get(account.verdict, "")),
-        account.rule or "none",
-    )
-    for use in account.processes:
-        who, where = f"  {use.pid} {use.name}", labels.get(use.gpu, use.gpu)
-        yield who, use.container or "unknown", where, byte_cell(use.used), "", "", "", ""
-    yield from (inert(remark, 600) for remark in _remarks(account))
 
 
 def _remarks(account: AccountStatus) -> Iterator[str]:
@@ -274,23 +203,25 @@ def _remarks(account: AccountStatus) -> Iterator[str]:
 
 
 _FROM_NOW = "Counted from now, without a daemon's timers and brakes; for those use `gpu-watchdog explain NS/POD`."
-_NARROWEST = 60  # below that no table can be read, and lines are left to wrap
 
 
-def scan_text(status: Status, policy: str, *, colour: bool = False, width: int = WIDTH) -> str:
-    """A status as tables and sentences in lines of at most `width` cells (60 at least), ending with a line break.
+def scan_text(status: Status, policy: str, *, signs: Signs = ASCII, colour: bool = False, width: int = UNCUT) -> str:
+    """A status as tables and sentences, ending with a line break; only sentences are wrapped to `width`.
 
-    `policy` names the policy's file. If lines are short, what `scan --json` also has is left out first: the GPU's UUID,
-    the name of the rule.
+    `policy` names the policy's file.
     """
-    width = max(width, _NARROWEST)
-    gaps = [f"{gap.what}: {inert(gap.text, 600)}" for gap in status.gaps]
+    rows = [row for row in chosen(status, Choice(sort="verdict")) if not row.is_unattributed]
+    because = _unknown_because(status)
+    notes = [f"{row.title}: {inert(remark, 600)}" for row in rows for remark in _remarks(row.account)]
+    gaps = [f"{gap_subject(gap, status.gpus)}: {inert(gap.text, 600)}" for gap in status.gaps]
     sections: tuple[tuple[str, Sequence[Cell]], ...] = (
-        ("GPUs", _gpu_lines(status, width)),
-        ("Accounts", _account_lines(status, width)),
-        ("Unattributed processes", _unattributed_lines(status, width)),
+        ("GPUs", _gpu_lines(status, signs)),
+        ("Pods", because or account_table(rows, signs, _STYLES) or [f"{none_chosen(status, Choice())}."]),
+        ("Processes", process_table(rows, status)),
+        ("Unattributed processes", _unattributed_lines(status)),
+        ("Notes", [line for note in notes for line in wrapped(note, width, "- ", "  ")]),
         ("Data gaps", [line for gap in gaps for line in wrapped(gap, width, "- ", "  ")]),
-        ("What would happen next", _plan(status, width)),
+        ("What would happen next", _plan(status, because, width)),
     )
     lines: list[Cell] = [*_head(status, policy, width)]
     for title, body in sections:
@@ -309,8 +240,8 @@ def _head(status: Status, policy: str, width: int) -> Sequence[Cell]:
     return wrapped(words, width)
 
 
-def _plan(status: Status, width: int) -> Sequence[Cell]:
-    if because := _unknown_because(status):
+def _plan(status: Status, because: Sequence[Cell], width: int) -> Sequence[Cell]:
+    if because:
         return because
     unknown = _unknown(status)
     if status.plan:

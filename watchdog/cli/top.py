@@ -7,37 +7,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 import click
 
 from watchdog.cli.client import QueryError, help_lines, query_json, query_status
-from watchdog.cli.rows import (
-    Choice,
-    Signs,
-    TopRow,
-    action_cells,
-    amount,
-    chosen,
-    daemon_health,
-    enforcement,
-    gpu_rows,
-    is_gpu,
-    labels_of,
-    prepare,
-    problems,
-    timers_run,
-)
-from watchdog.cli.tables import Column, printed, table
+from watchdog.cli.rows import Choice, TopRow, chosen, is_gpu, prepare, timers_run
+from watchdog.cli.status_text import status_text
 from watchdog.cli.terminal import Terminal, size_of
 from watchdog.cli.top_keys import Selection, keys_of, pressed
 from watchdog.cli.top_view import ScreenFrame, draw
 from watchdog.clock import Bell, Waiter
 from watchdog.core.units import format_duration
-from watchdog.report.status import ProcessStatus, RecentStatus, Status
-from watchdog.report.text import byte_cell, capital, date_time, inert, span
+from watchdog.report.status import Status
+from watchdog.report.text import capital, span
 
 
 def is_live() -> bool:
@@ -68,74 +52,6 @@ def print_top(url: str, choice: Choice, *, as_json: bool) -> None:
 def _unreached(error: QueryError, *arguments: str) -> str:
     """Why a daemon could not be queried by a command with these arguments, and what to do about it; in lines."""
     return "\n  ".join([str(error), *help_lines(error, *arguments, terminal=arguments == ("top",))])
-
-
-# Cells that may contain spaces come last.
-_GPUS: Final = ("GPU", "STATE", "USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "UUID", "NAME")
-_ACCOUNTS: Final = ("POD", "CONTAINER", "GPU", "USED", "DECLARED", "ALLOWED", "PERCENT", "VERDICT", "RULE", "NEXT")
-_PROCESSES: Final = ("PID", "POD", "CONTAINER", "GPU", "USED", "NAME")
-_ACTIONS: Final = ("TIME", "ACTION", "RESULT", "POD", "USED", "ALLOWED", "RULE", "WHY")
-_RIGHT: Final = ("USED", "TOTAL", "RESERVED", "RESIDUAL", "UNATTRIBUTED", "DECLARED", "ALLOWED", "PERCENT", "PID")
-
-
-def status_text(status: Status, choice: Choice, signs: Signs) -> str:
-    """A whole status as text: tables with a line of titles each, separated by blank lines."""
-    rows, labels = chosen(status, choice), labels_of(status)
-    tables = (
-        (_GPUS, list(_gpus(status, signs))),
-        (_ACCOUNTS, [_account(row, signs) for row in rows if not row.is_unattributed]),
-        (_PROCESSES, [_process(row, use, labels.get(use.gpu)) for row in rows for use in row.account.processes]),
-        (_ACTIONS, [_action(recent, status.at, signs) for recent in status.recent]),
-    )
-    state = ", ".join(filter(None, (enforcement(status), daemon_health(status))))
-    lines = [inert(f"node {status.node}, {date_time(status.at)}, mode {status.mode or 'unknown'}, {state}", 1000)]
-    lines += [f"! {problem}" for problem in problems(status)]
-    for titles, body in tables:
-        if body:
-            # No column shrinks: a script must find each name whole, on its line and in its column.
-            columns = [Column(title=title, right=title in _RIGHT) for title in titles]
-            lines += ["", *map(str, table(columns, [[cell or "-" for cell in row] for row in body]))]
-    return printed(lines)
-
-
-def _gpus(status: Status, signs: Signs) -> Iterator[tuple[str, ...]]:
-    for row in gpu_rows(status):
-        gpu, memory = row.gpu, row.gpu.memory
-        yield (
-            gpu.number,
-            "up" if gpu.up else "lost",
-            *map(byte_cell, (memory.used, memory.total, memory.reserved, memory.residual)),
-            amount(row.unattributed.total, row.unattributed.at_least, signs),
-            gpu.uuid,
-            gpu.model,
-        )
-
-
-def _account(row: TopRow, signs: Signs) -> tuple[str, ...]:
-    account = row.account
-    return (
-        account.title,
-        row.container.replace(" ", "_"),
-        row.gpus,
-        row.used(signs),
-        row.declared,
-        row.allowed,
-        row.percent(signs),
-        account.verdict,
-        account.rule or "",
-        row.next_full(),
-    )
-
-
-def _process(row: TopRow, use: ProcessStatus, label: str | None) -> tuple[str, ...]:
-    pod = "" if row.is_unattributed else row.account.title
-    return str(use.pid), pod, use.container or "", label or use.gpu, byte_cell(use.used), use.name
-
-
-def _action(recent: RecentStatus, at: float, signs: Signs) -> tuple[str, ...]:
-    time_, do, _, title, *rest = action_cells(recent, at, signs)
-    when = "" if recent.at is None else time_.replace(" ", "T")
-    return when, do, recent.result or "in_progress", title.replace(" ", ""), *rest
 
 
 _ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

@@ -19,8 +19,8 @@ from watchdog.cli.rows import (
     daemon_health,
     enforcement,
     gpu_rows,
-    is_gpu,
     labels_of,
+    none_chosen,
     problems,
     summed,
     unattributed_row,
@@ -205,7 +205,7 @@ def account_lines(frame: ScreenFrame, room: int) -> list[Text]:
     shown = range(first, min(first + space, len(rows)))
     title = _accounts_title(shown, frame)
     if not rows:
-        return [title, text(_nothing(frame), DIM)][:room]
+        return [title, text(_none(frame), DIM)][:room]
     cells = [_account(row, frame, is_selected=number == place) for number, row in enumerate(rows)]
     columns = _ACCOUNTS if frame.width < _WIDE else _WIDE_ACCOUNTS
     return [title, *table(columns, cells, frame.width, gap=1, shown=shown, fills=True)][: max(room, 1)]
@@ -226,13 +226,12 @@ def _accounts_title(shown: range, frame: ScreenFrame) -> Text:
     return cut(line, frame.width)
 
 
-def _nothing(frame: ScreenFrame) -> str:
-    status, choice = frame.status, frame.selection.choice
-    if status is not None and choice.gpu and not any(is_gpu(gpu, choice.gpu) for gpu in status.gpus):
-        return f"This node has no GPU {choice.gpu}; Esc shows all."
-    if status is not None and status.accounts and (choice.text or choice.gpu or choice.over):
-        return f"No match among {count(len(status.accounts), 'account')}; Esc shows all."
-    return "No pod on this node uses or declares GPU memory."
+def _none(frame: ScreenFrame) -> str:
+    """Why there are no rows, and how to show all if they are filtered."""
+    choice = frame.selection.choice
+    is_filtered = choice.text or choice.gpu or choice.over
+    why = none_chosen(frame.status, choice) if frame.status is not None else ""
+    return f"{why}; Esc shows all." if is_filtered else f"{why}."
 
 
 def _account(row: TopRow, frame: ScreenFrame, *, is_selected: bool) -> tuple[Cell, ...]:

@@ -26,7 +26,7 @@ from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
-from watchdog.report.sentences.node import unlisted
+from watchdog.report.sentences.node import gap_subject, unlisted
 from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
 from watchdog.report.text import count, inert, span
 
@@ -94,7 +94,7 @@ POLICY: Final = (
 def page(seen: PageInput) -> tuple[str, int]:
     """The page as of now, also before the first cycle; and after how many seconds to reload it."""
     head, status = headline(seen), seen.status
-    gaps = list(_remedies(seen, status, head)) if status is not None else []
+    gaps = list(_remedies(status, head)) if status is not None else []
     refresh_s = _CALM_REFRESH_S if head.level is Level.GOOD else _REFRESH_S
     most_over, most_gaps = (None, None) if seen.query.shows_all else (_MOST_OVER, _MOST_REMEDIES)
     urgent = [_urgent(progress, seen, number) for number, progress in enumerate(seen.urgent[:most_over])]
@@ -219,16 +219,14 @@ def _recent(action: RecentStatus, seen: PageInput, number: int) -> Row:
     }
 
 
-def _remedies(seen: PageInput, status: Status, head: Headline) -> Iterator[Row]:
+def _remedies(status: Status, head: Headline) -> Iterator[Row]:
     """Data gaps by remedy and reason: the names of the first few, and how many more there are.
 
     What the headline says already is not repeated.
     """
     by_remedy: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for gap in status.gaps:
-        label = seen.labels.get(gap.gpu or "")
-        what = gap.what.replace(gap.gpu, label) if gap.gpu and label else gap.what
-        by_remedy[gap.remedy or ""][gap.why].append(what)
+        by_remedy[gap.remedy or ""][gap.why].append(gap_subject(gap, status.gpus))
     for remedy, by_reason in by_remedy.items():
         shown = [(names[:_MOST_OF_A_KIND], why) for why, names in by_reason.items()][:_MOST_OF_A_KIND]
         pointer = "" if all(head.says(why) for why in by_reason) else SEE_ABOVE

@@ -38,6 +38,15 @@ def gpu_labels(gpus: Sequence[GpuStatus]) -> str:
     return f"{', '.join(names)} and {last}" if names else last
 
 
+def gap_subject(gap: GapStatus, gpus: Sequence[GpuStatus]) -> str:
+    """What is unknown, with the number of its card for the UUID where that is known: `GPU 0 processes`."""
+    subject, *rest = gap.what.split(" ", 1)
+    for gpu in gpus:
+        if gpu.index is not None and subject in (gpu.uuid, gpu.parent):
+            return " ".join([gpu_label(gpu) if subject == gpu.uuid else f"GPU {gpu.index}", *rest])
+    return gap.what
+
+
 def hung(status: Status, now_s: float) -> str:
     """That the daemon answers while no cycle completes, so its data is old."""
     if status.hangs_since is None:
