@@ -13,20 +13,12 @@ TWO = (
     Column(title="A", least=8, is_name=True),
     Column(title="B", least=8, is_name=True),
 )
-LEADING = (
-    Column(title="A", least=20, leads=True),
-    Column(title="B", least=8, is_name=True),
-    Column(title="N", right=True),
-)
 names = st.text(min_size=1, max_size=300)
 
 
 def test_a_table() -> None:
-    """Titles above their columns, numbers to the right, nothing at the ends of lines, remarks across all columns."""
-    rows = [("12", "alice", "x"), "a remark that is longer than any column", ("7", "b", "")]
-    assert printed(table(TWO, rows)) == (
-        " N  A      B\n12  alice  x\n  a remark that is longer than any column\n 7  b\n"
-    )
+    """Titles above their columns, numbers to the right, nothing at the ends of lines."""
+    assert printed(table(TWO, [("12", "alice", "x"), ("7", "b", "")])) == " N  A      B\n12  alice  x\n 7  b\n"
 
 
 def test_without_a_width_nothing_is_cut() -> None:
@@ -43,16 +35,6 @@ def test_the_widest_flexible_column_gives_way_first() -> None:
     assert line.plain.startswith("123456  aa")
     assert "a..a" in line.plain
     assert line.plain.endswith("b" * 20)
-
-
-def test_a_name_too_long_for_its_column_gets_a_line_of_its_own() -> None:
-    """The first column is whom the row is about: its cell is not cut, and the others keep their room."""
-    lines = [line.plain for line in table(LEADING, [("a" * 90, "b" * 20, "123456")], 100)]
-    assert lines[1] == "a" * 90
-    assert lines[2].split() == ["b" * 20, "123456"]
-    lines = [line.plain for line in table(LEADING, [("a" * 60, "b" * 70, "123456")], 100)]
-    assert lines[1:] == ["a" * 60, f"   {'b' * 70}  123456"]
-    assert table(LEADING, [("a" * 120, "b", "1")], 100)[1].plain == "a" * 49 + ".." + "a" * 49
 
 
 def test_columns_go_by_their_rank_before_anything_has_less_than_its_least() -> None:
@@ -87,10 +69,9 @@ def test_what_is_cut_at_its_end_has_a_mark() -> None:
 @given(names, names, st.integers(min_value=24, max_value=120))
 def test_every_line_fits_and_is_inert(first: str, second: str, width: int) -> None:
     """Whatever names there are, a line has the width that was asked for at most, and no control code."""
-    for columns in (TWO, LEADING):
-        cells = ("1", first, second) if columns is TWO else (first, second, "1")
-        lines = table(columns, [cells, cells], width)
-        assert all(cell_len(line.plain) <= width and line.plain.isprintable() for line in lines)
+    cells = ("1", first, second)
+    lines = table(TWO, [cells, cells], width)
+    assert all(cell_len(line.plain) <= width and line.plain.isprintable() for line in lines)
     lines = wrapped(f"{first} {second}", width, "- ", "  ")
     assert all(cell_len(line.plain) <= width and line.plain.isprintable() for line in lines)
 

@@ -208,12 +208,15 @@ def call(path: Path, *arguments: str, text: str = POLICY) -> tuple[int, str]:
 
 
 def test_the_command_for_people(path: Path) -> None:
-    """Each workload has what it used, the reason, and a line that can be copied."""
+    """Each workload is a row with what it used and a suggestion that can be copied; the reason is in a list below."""
     recently(path, (100, using(6.1, tenant(declared="4Gi", owner=owner("Deployment", "w" * 150)))))
     code, text = call(path)
     assert code == 0
-    assert f"ns/Deployment {'w' * 150}  main" in text, "a pipe gets whole names"
-    assert "declare veriff.com/gpu-memory: 6912Mi, which allows 6.8Gi\n" in text
+    head, row = (line.split() for line in text.splitlines()[:2])
+    assert (head[-1], row[1:3]) == ("SUGGESTED", ["w" * 150, "main"])
+    assert row[-2:] == ["veriff.com/gpu-memory:", "6912Mi"]
+    assert f"- ns/Deployment {'w' * 150} [main]: declares too little" in text
+    assert "; 6912Mi allows 6.8Gi\n" in text
     assert "1 workload, 1 suggestion." in text
 
 

@@ -10,7 +10,6 @@ from typing import Final, TextIO
 import click
 
 from watchdog.cli.policy_text import render_policy, render_schemes
-from watchdog.cli.tables import UNCUT
 from watchdog.config.document import declaration_documents, policy_document
 from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy, refusal
 from watchdog.config.scheme import Scheme, all_schemes
@@ -78,7 +77,7 @@ def print_check(file: Path, *, as_json: bool) -> int:
         for problem in problems:
             click.echo(fitted(str(problem), sys.stderr), err=True)
     else:
-        click.echo(fitted(render_policy(policy, _width(sys.stdout) or UNCUT), sys.stdout))
+        click.echo(fitted(render_policy(policy), sys.stdout))
         for warning in policy.warnings:
             click.echo(fitted(f"{source_name(file)}: warning: {warning}", sys.stderr), err=True)
     return 0 if policy is not None else 1

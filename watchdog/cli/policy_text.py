@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import assert_never
 
-from watchdog.cli.tables import UNCUT, Column, Row, table
+from watchdog.cli.tables import Column, table
 from watchdog.config.document import read_declaration
 from watchdog.config.fields import format_window
 from watchdog.config.scheme import Scheme
@@ -27,11 +27,12 @@ from watchdog.core.units import format_duration, format_percent, format_quantity
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
 _SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
 _DECLARATIONS = (
-    Column(title="KEY", least=16, leads=True),
+    Column(title="KEY"),
     Column(title="KIND"),
     Column(title="UNIT", right=True),
-    Column(title="PER", rank=1),
-    Column(title="SCHEME", least=8, rank=2, is_name=True),
+    Column(title="PER"),
+    Column(title="SCHEME"),
+    Column(title="CONDITIONS"),
 )
 _STEPS = (Column(title="ABOVE"), Column(title="FOR"), Column(title="DO"))
 # Neither a mistake nor a warning, but the owner of a killed pod will look for someone to ask.
@@ -40,9 +41,9 @@ _NO_CONTACT = (
 )
 
 
-def render_policy(policy: Policy, width: int = UNCUT) -> str:
-    """A policy as lines of text, its tables in `width`; what a policy file can set is written as in one."""
-    return "\n".join(_lines(policy, width))
+def render_policy(policy: Policy) -> str:
+    """A policy as lines of text; what a policy file can set is written as in one."""
+    return "\n".join(_lines(policy))
 
 
 def render_schemes(schemes: Iterable[Scheme]) -> str:
@@ -57,7 +58,7 @@ def render_schemes(schemes: Iterable[Scheme]) -> str:
     return "\n".join(lines)
 
 
-def _lines(policy: Policy, width: int) -> Iterator[str]:
+def _lines(policy: Policy) -> Iterator[str]:
     yield f"Policy {policy.source} (sha256 {policy.sha256})"
     yield f"Mode {policy.mode}: {_MODES[policy.mode]}"
     yield (
@@ -67,8 +68,7 @@ def _lines(policy: Policy, width: int) -> Iterator[str]:
     yield ""
     yield "Declarations (the first that a container has applies):" if policy.declarations else "No declarations."
     if policy.declarations:
-        rows = (row for declaration in policy.declarations for row in _declaration_rows(declaration))
-        yield from (f"  {line}" for line in table(_DECLARATIONS, rows, width - 2))
+        yield from (f"  {line}" for line in table(_DECLARATIONS, map(_declaration_row, policy.declarations)))
     yield f"Allowance: {_allowance(policy.allowance)}"
     yield ""
     yield "Rules (the first that matches a pod applies):" if policy.rules else "No rules: every pod is left alone."
@@ -85,12 +85,16 @@ def _declaration(declaration: Declaration) -> str:
     return ", ".join([first, *_conditions(declaration)])
 
 
-def _declaration_rows(declaration: Declaration) -> Iterator[Row | str]:
-    """A declaration as a row of a table, and what its columns do not show."""
-    names = declaration.per, declaration.scheme or "-"
-    yield declaration.key, declaration.kind, _unit(declaration), *names
-    if conditions := _conditions(declaration):
-        yield ", ".join(conditions)
+def _declaration_row(declaration: Declaration) -> tuple[str, ...]:
+    conditions = ", ".join(_conditions(declaration)) or "-"
+    return (
+        declaration.key,
+        declaration.kind,
+        _unit(declaration),
+        declaration.per,
+        declaration.scheme or "-",
+        conditions,
+    )
 
 
 def _unit(declaration: Declaration) -> str:

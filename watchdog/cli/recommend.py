@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 from watchdog import clock
 from watchdog.cli.check import is_absent, load_or_exit
 from watchdog.cli.client import without_journal
-from watchdog.cli.tables import Column, Row, output_width, printed, table
+from watchdog.cli.tables import Column, notes, output_width, printed, table
 from watchdog.config.load import built_in_policy
 from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
@@ -94,43 +93,55 @@ def _hours(seconds: float) -> float:
 
 
 _COLUMNS = (
-    Column(title="WORKLOAD", least=20, leads=True),
-    Column(title="CONTAINER", least=8, is_name=True),
-    Column(title="PODS", right=True, rank=1),
+    Column(title="WORKLOAD"),
+    Column(title="CONTAINER"),
+    Column(title="PODS", right=True),
     Column(title="SEEN FOR", right=True),
     Column(title="P50", right=True),
     Column(title="P99", right=True),
     Column(title="PEAK", right=True),
     Column(title="DECLARED", right=True),
+    Column(title="SUGGESTED"),
 )
 
 
 def recommendation_text(known: list[Known], *, colour: bool = False, width: int) -> str:
-    """The workloads as a table, and the number of suggestions, ending with a line break."""
-    rows = (line for workload, usage, advice in known for line in _rows(workload, usage, advice))
+    """The workloads as a table, the reasons as a list, and the number of suggestions, ending with a line break."""
+    rows = [_row(*entry) for entry in known]
+    reasons = notes((_reason(*entry) for entry in known), width)
     suggestions = sum(advice.suggestion is not None for _, _, advice in known)
     total = f"{count(len(known), 'workload')}, {count(suggestions, 'suggestion')}."
-    return printed([*table(_COLUMNS, rows, width), "", total], colour=colour)
+    return printed([*table(_COLUMNS, rows), "", *reasons, "", total], colour=colour)
 
 
-def _rows(workload: Workload, usage: Usage, advice: Advice) -> Iterator[Row | str]:
-    yield (
-        f"{workload.namespace}/{workload.kind} {workload.name}",
+def _title(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.kind} {workload.name}"
+
+
+def _row(workload: Workload, usage: Usage, advice: Advice) -> tuple[str, ...]:
+    suggestion = advice.suggestion
+    return (
+        _title(workload),
         "all" if workload.container is None else workload.container,
         str(len(usage.pods)),
         span(usage.seen_s),
         *(_percentile(usage, percent) for percent in (50, 99)),
         _peak(usage),
         "nothing" if usage.last.declared_by is None else byte_cell(usage.last.declared),
+        "-" if suggestion is None else f"{suggestion.key}: {suggestion.value}",
     )
+
+
+def _reason(workload: Workload, usage: Usage, advice: Advice) -> str:
+    """Why a workload should declare something else, and what the suggestion allows."""
+    who = _title(workload) if workload.container is None else f"{_title(workload)} [{workload.container}]"
     where = f"; at most {byte_cell(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
-    yield f"{advice.reason}{where}"
-    suggestion = advice.suggestion
+    suggestion, allows = advice.suggestion, ""
     if suggestion is not None:
         on_each = " on each GPU" if suggestion.per_gpu else ""
         allowance = " with the allowance" if suggestion.has_allowance else ""
-        allows = f"which allows {format_bytes(suggestion.allows)}{allowance}"
-        yield f"declare {suggestion.key}: {suggestion.value}{on_each}, {allows}"
+        allows = f"; {suggestion.value}{on_each} allows {format_bytes(suggestion.allows)}{allowance}"
+    return f"{who}: {advice.reason}{where}{allows}"
 
 
 def _percentile(usage: Usage, percent: float) -> str:

@@ -13,7 +13,7 @@ import click
 from watchdog import clock
 from watchdog.cli.check import load_or_exit
 from watchdog.cli.client import without_journal
-from watchdog.cli.tables import Cell, Column, Row, fits, output_width, printed, table, wrapped
+from watchdog.cli.tables import Cell, Column, notes, output_width, printed, table, wrapped
 from watchdog.core.policy import Do, Policy
 from watchdog.journal.errors import JournalError
 from watchdog.journal.playback import recorded_cycles
@@ -147,32 +147,28 @@ def _last_brake(finding: ReplayedAction) -> str:
     return "" if brake is None else brake.value
 
 
-_AMOUNTS: Final = (Column(title="USED", right=True), Column(title="ALLOWED", right=True))
-_WIDE: Final = (Column(title="DUE"), Column(title="POD"), Column(title="WOULD"), Column(title="RULE"), *_AMOUNTS)
-_NARROW: Final = (Column(title="POD", least=20, leads=True), Column(title="DUE"), *_AMOUNTS)
+_COLUMNS: Final = (
+    Column(title="DUE"),
+    Column(title="POD"),
+    Column(title="WOULD"),
+    Column(title="RULE"),
+    Column(title="USED", right=True),
+    Column(title="ALLOWED", right=True),
+)
 
 
 def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> str:
     """A replay for people, ending with a line break."""
     lines: list[Cell] = []
     if report.actions:
-        is_wide = fits(_WIDE, [_wide(action) for action in report.actions], width)
-        rows = (line for action in report.actions for line in _rows(action, report.policy, is_wide=is_wide))
-        lines += [*table(_WIDE if is_wide else _NARROW, rows, width), ""]
+        lines += [*table(_COLUMNS, map(_row, report.actions)), ""]
+    if remarks := notes((each for action in report.actions for each in _remarks(action, report.policy)), width):
+        lines += [*remarks, ""]
     lines += [line for sentence in _sentences(report) for line in wrapped(sentence, width)]
     return printed(lines, colour=colour)
 
 
-def _rows(finding: ReplayedAction, policy: Policy, *, is_wide: bool) -> Iterator[Row | str]:
-    """An action as a row; in a narrow table, what would be done and by which rule is below it."""
-    due, pod, verb, rule, *amounts = row = _wide(finding)
-    yield row if is_wide else (pod, due, *amounts)
-    if not is_wide:
-        yield f"{verb}, rule {rule}"
-    yield from _remarks(finding, policy)
-
-
-def _wide(finding: ReplayedAction) -> tuple[str, ...]:
+def _row(finding: ReplayedAction) -> tuple[str, ...]:
     entry, assessment = finding.entry, finding.entry.assessment
     return (
         _second(finding.due.wall_s),
@@ -185,17 +181,18 @@ def _wide(finding: ReplayedAction) -> tuple[str, ...]:
 
 
 def _remarks(finding: ReplayedAction, policy: Policy) -> Iterator[str]:
+    pod = finding.entry.assessment.pod.title
     for held in finding.withheld:
         until = "" if held.releases_s is None else f", until {_second(held.releases_s)}"
-        yield f"held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
+        yield f"{pod}: held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
     if finding.withheld and finding.at is not None:
-        yield f"released at {_second(finding.at.wall_s)}"
+        yield f"{pod}: released at {_second(finding.at.wall_s)}"
     elif finding.withheld and finding.goes_on:
-        yield "still held when the replay ended; the incident was not over"
+        yield f"{pod}: still held when the replay ended; the incident was not over"
     elif finding.withheld:
-        yield "held until the incident ended"
+        yield f"{pod}: held until the incident ended"
     if finding.entry.assessment.observes:
-        yield "only recorded: the rule was in observe mode at that time"
+        yield f"{pod}: only recorded: the rule was in observe mode at that time"
 
 
 def _sentences(report: ReplayReport) -> Iterator[str]:

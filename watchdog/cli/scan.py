@@ -22,7 +22,7 @@ from watchdog.cli.rows import (
     prepare,
 )
 from watchdog.cli.status_text import account_table, gpu_table, plain_table, process_table
-from watchdog.cli.tables import UNCUT, Cell, output_width, printed, text, wrapped
+from watchdog.cli.tables import UNCUT, Cell, notes, output_width, printed, text, wrapped
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess
@@ -212,15 +212,15 @@ def scan_text(status: Status, policy: str, *, signs: Signs = ASCII, colour: bool
     """
     rows = [row for row in chosen(status, Choice(sort="verdict")) if not row.is_unattributed]
     because = _unknown_because(status)
-    notes = [f"{row.title}: {inert(remark, 600)}" for row in rows for remark in _remarks(row.account)]
+    remarks = [f"{row.title}: {inert(remark, 600)}" for row in rows for remark in _remarks(row.account)]
     gaps = [f"{gap_subject(gap, status.gpus)}: {inert(gap.text, 600)}" for gap in status.gaps]
     sections: tuple[tuple[str, Sequence[Cell]], ...] = (
         ("GPUs", _gpu_lines(status, signs)),
         ("Pods", because or account_table(rows, signs, _STYLES) or [f"{none_chosen(status, Choice())}."]),
         ("Processes", process_table(rows, status)),
         ("Unattributed processes", _unattributed_lines(status)),
-        ("Notes", [line for note in notes for line in wrapped(note, width, "- ", "  ")]),
-        ("Data gaps", [line for gap in gaps for line in wrapped(gap, width, "- ", "  ")]),
+        ("Notes", notes(remarks, width)),
+        ("Data gaps", notes(gaps, width)),
         ("What would happen next", _plan(status, because, width)),
     )
     lines: list[Cell] = [*_head(status, policy, width)]
@@ -245,7 +245,7 @@ def _plan(status: Status, because: Sequence[Cell], width: int) -> Sequence[Cell]
         return because
     unknown = _unknown(status)
     if status.plan:
-        steps = [line for entry in what_follows(status.plan) for line in wrapped(entry.sentence, width, "- ", "  ")]
+        steps = notes((entry.sentence for entry in what_follows(status.plan)), width)
         return [*steps, *wrapped(_FROM_NOW + unknown, width)]
     undecided = sum(account.verdict == Verdict.UNKNOWN and account.rule is not None for account in status.accounts)
     also = f" Unknown for {count(undecided, 'account')}." if undecided else ""

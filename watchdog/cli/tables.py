@@ -1,4 +1,4 @@
-"""Tables of the command line: a row is one line, and columns shrink or are dropped until it fits."""
+"""Tables of the command line: a row is one line; in the live view columns shrink or are dropped until it fits."""
 
 import io
 import shutil
@@ -25,8 +25,7 @@ class Column:
     """A column of a table. Widths are in cells of the terminal.
 
     `least` is the width that it may shrink to (0: it does not shrink), `rank` the order in which columns are dropped,
-    the highest first (0: never). A cell that is too long is cut at its end, or in its middle if it `is_name`. In a
-    first column that `leads` it moves to its own line instead, since it is the subject of the row.
+    the highest first (0: never). A cell that is too long is cut at its end, or in its middle if it `is_name`.
     """
 
     title: str
@@ -34,7 +33,6 @@ class Column:
     least: int = 0
     rank: int = 0
     is_name: bool = False
-    leads: bool = False
 
 
 Cell = str | Text
@@ -62,38 +60,32 @@ def wrapped(words: str, width: int, first: str = "", later: str = "") -> list[Te
     return [text(f"{later if number else first}{line.plain.rstrip()}") for number, line in enumerate(lines)]
 
 
-def fits(columns: Sequence[Column], rows: Iterable[Row], width: int) -> bool:
-    """Whether these rows fit into `width` with every column and nothing cut."""
-    return _excess(_natural(columns, list(rows)), width, _GAP) <= 0
-
-
 def table(
     columns: Sequence[Column],
-    rows: Iterable[Row | str],
+    rows: Iterable[Row],
     width: int = UNCUT,
     *,
     gap: int = _GAP,
     shown: range | None = None,
     fills: bool = False,
 ) -> list[Text]:
-    """The titles and the rows as lines of `width`; a row that is a string is a remark across all columns.
+    """The titles and the rows as lines of at most `width`.
 
     `shown`: only these rows, in columns laid out for all of them, so that nothing moves while scrolling. `fills`: the
     first column of names gets the width that is left.
     """
     every = list(rows)
-    widths = _widths(columns, [row for row in every if not isinstance(row, str)], width, gap)
+    widths = _widths(columns, every, width, gap)
     if fills:
         widths[next(i for i in widths if columns[i].is_name)] += max(-_excess(widths, width, gap), 0)
-    lines = [_line([text(column.title, "bold") for column in columns], columns, widths, gap)]
-    for row in every if shown is None else every[shown.start : shown.stop]:
-        if isinstance(row, str):
-            lines += wrapped(row, width, "  ", "    ")
-            continue
-        if columns[0].leads and _size(row[0]) > widths[0]:
-            lines.append(_shortened(_text(row[0]), width))
-        lines.append(_line(row, columns, widths, gap))
-    return lines
+    titles = [text(column.title, "bold") for column in columns]
+    some = every if shown is None else every[shown.start : shown.stop]
+    return [_line(row, columns, widths, gap) for row in (titles, *some)]
+
+
+def notes(remarks: Iterable[str], width: int) -> list[Text]:
+    """Sentences below a table as a list, each wrapped to `width`."""
+    return [line for remark in remarks for line in wrapped(remark, width, "- ", "  ")]
 
 
 def printed(lines: Iterable[Cell], *, colour: bool = False) -> str:
@@ -158,20 +150,12 @@ def _widths(columns: Sequence[Column], rows: Sequence[Row], width: int, gap: int
         flexible = [i for i in widths if columns[i].least and widths[i] > _floor(columns[i])]
         if not flexible:
             break
-        # A leading column loses nothing, so it shrinks first.
-        widths[max(flexible, key=lambda i: _spare(columns[i], widths[i]))] -= 1
-    if columns[0].leads:
-        remaining = (size for row in rows if (size := _size(row[0])) <= widths[0])
-        widths[0] = max(cell_len(columns[0].title), *remaining, 0)
+        widths[max(flexible, key=lambda i: widths[i] - columns[i].least)] -= 1
     return widths
 
 
 def _floor(column: Column) -> int:
     return max(min(column.least, _NARROWEST), cell_len(column.title))
-
-
-def _spare(column: Column, width: int) -> tuple[bool, int]:
-    return column.leads and width > column.least, width - column.least
 
 
 def _line(cells: Row, columns: Sequence[Column], widths: Mapping[int, int], gap: int) -> Text:
@@ -190,8 +174,6 @@ def _fitted(cell: Cell, column: Column, width: int) -> Text:
     whole = _text(cell).copy()
     if whole.cell_len <= width:
         return whole
-    if column.leads:
-        return Text()
     return _shortened(whole, width) if column.is_name else cut(whole, width)
 
 
@@ -201,6 +183,6 @@ def _shortened(name: Text, width: int) -> Text:
     return text(set_cell_size(shorten(name.plain, width), width).rstrip(), name.spans[0].style if name.spans else "")
 
 
-def output_width(otherwise: int = UNCUT) -> int:
-    """The width of standard output if it is a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else otherwise
+def output_width() -> int:
+    """The width that sentences have on standard output; a pipe has whole ones."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
