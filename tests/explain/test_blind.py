@@ -49,7 +49,7 @@ def blind(site: Site, *snapshots: Snapshot) -> None:
 CASES = [
     (no_driver, "NVML has not responded since 08:00:05 UTC", NO_DRIVER),
     (lost, "GPU 0 (GPU-0) has not responded since 08:00:05 UTC", LOST),
-    (unlisted, "The list of processes on GPU-0 is incomplete, since 08:00:05 UTC", HANGS),
+    (unlisted, "The list of processes on GPU 0 is incomplete, since 08:00:05 UTC", HANGS),
 ]
 
 

@@ -155,7 +155,7 @@ def _incomplete_lists(status: Status) -> Iterator[str]:
             gap = next((gap for gap in status.gaps if gap.what.startswith(gpu.uuid)), GapStatus())
             lasting = f", since {clock_time(gap.since, status.at)}" if gap.since is not None else ""
             why = inert(gap.text or "the driver does not list them", _LONGEST).rstrip(".")
-            yield f"The list of processes on {inert(gpu.uuid)} is incomplete{lasting}: {why}."
+            yield f"The list of processes on {gpu_label(gpu)} is incomplete{lasting}: {why}."
 
 
 def pods_stale(status: Status, now_s: float) -> str:
