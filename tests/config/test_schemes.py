@@ -113,13 +113,13 @@ def test_check_names_the_scheme_of_each_table() -> None:
     said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
     at = said.index("Declarations (the first that a container has applies):") + 1
     titles, *rows = (line.split() for line in said[at : at + 5])
-    assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME"]
+    assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME", "CONDITIONS"]
     of_schemes = [
         ("nvidia.com/gpumem", "hami"),
         ("nvidia.com/gpumem-percentage", "hami"),
         ("aliyun.com/gpu-mem", "aliyun"),
     ]
-    assert [(row[0], row[-1]) for row in rows] == [("veriff.com/gpu-memory", "-"), *of_schemes]
+    assert [(row[0], row[4]) for row in rows] == [("veriff.com/gpu-memory", "-"), *of_schemes]
     found = json.loads(CliRunner().invoke(main, ["check", "-", "--json"], input=text).stdout)
     declarations = [(each["resource"], each["scheme"]) for each in found["declarations"]]
     assert declarations == [("veriff.com/gpu-memory", None), *of_schemes]
