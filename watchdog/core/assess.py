@@ -131,8 +131,8 @@ def assess_pod(
 ) -> tuple[Assessment, ...]:
     """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
 
-    What a finished pod declares is free again, and no action can be due on it: it would only count as an owner that is
-    within its limit for the breaker. From the snapshot it uses only the time, for terminating pods and rules with hours.
+    What a finished pod declares is free again. No action can be due on it, so it would only count for the breaker as an
+    owner within its limit. From the snapshot it uses only the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
     if not uses and (pod.is_finished or not (declaration.amounts or declaration.misdeclared)):
