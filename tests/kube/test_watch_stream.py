@@ -191,6 +191,24 @@ def test_a_watch_that_hangs(tmp_path: Path, pace: RequestPace, watches: list[byt
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.parametrize("ends", [b"", error(500), b"<html>\n"])
+def test_watches_that_fail_at_the_same_event_are_followed_by_a_list(tmp_path: Path, ends: bytes) -> None:
+    """The server would send the same again for as long as it knows the event, and the pods would grow old."""
+    asked: list[bool] = []
+
+    def answer(connection: socket.socket) -> None:
+        asked.append(b"watch=true" in connection.recv(65536))
+        connection.sendall(CLOSES + (ends if asked[-1] else LISTED))
+        connection.close()
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(tmp_path / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        watcher = PodInformer(Api(config), "n1", Bell())._begin()  # its thread is this one
+        for _ in range(4):
+            watcher.run_once()
+    assert asked == [False, True, True, False]
+
+
 def test_what_came_before_a_broken_line_is_shown(tmp_path: Path) -> None:
     """The watch goes on after it, so no later one would bring the pod again; accepting a watch vouches for nothing."""
     bodies = [LISTED, b"", line("ADDED", pod("y", "2")) + b"<html>\n"]

@@ -175,18 +175,20 @@ class Watcher(Generic[Value]):
         reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
         why: Problem | None = None
-        silent = False
+        silent = unreadable = False
         try:
             self._take_all(stream, request, reader)
         except EndedByServerError as error:
             return self._reflector.refused(error.response, what, clock.now().boottime_s - opened_s)
         except BrokenStreamError as error:
-            why = Problem(f"{what}: {error}", _REMEDY)
+            why, unreadable = Problem(f"{what}: {error}", _REMEDY), True
         except ApiUnreachableError as error:
             why, silent = error.problem, isinstance(error, ApiSilentError)
         now = clock.now()
         lasted_s = now.boottime_s - opened_s
-        outcome = self._reflector.ended(request, lasted_s, why, bookmarked=reader.bookmarked, silent=silent)
+        outcome = self._reflector.ended(
+            request, lasted_s, why, bookmarked=reader.bookmarked, silent=silent, unreadable=unreadable
+        )
         if outcome.in_time:
             self._on_update(None, now)
         return outcome
