@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.kube.test_events import Away
+from tests.kube.test_events import Away, no_thread
 from tests.node.support import wait_until
 from tests.worlds import gpu, policy, snapshot
 from watchdog.core.model import Node
@@ -155,14 +155,28 @@ def test_a_recreated_object_does_not_wait() -> None:
     assert pace.not_before_s == 0.0
 
 
+CYCLE = Node(name="n", uid="u"), replace(snapshot(), gpus=(gpu(),)), policy(capacity=Capacity(resource="a.b/c"))
+
+
+def test_a_change_waits_for_a_thread_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of threads no cycle fails; the next one tries again."""
+    api = Away()
+    keeper = CapacityKeeper(api)
+    with monkeypatch.context() as at_limit:
+        at_limit.setattr(threading.Thread, "start", no_thread)
+        keeper.keep(*CYCLE)
+    keeper.keep(*CYCLE)
+    wait_until(lambda: api.calls > 0, 5)
+    keeper.stop()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_has_ended_is_started_again() -> None:
     """A defect costs one attempt to advertise; the next cycle makes another one."""
     before, api = set(threading.enumerate()), Away(has_defect=True)
     keeper = CapacityKeeper(api)
-    cycle = Node(name="n", uid="u"), replace(snapshot(), gpus=(gpu(),)), policy(capacity=Capacity(resource="a.b/c"))
-    keeper.keep(*cycle)
+    keeper.keep(*CYCLE)
     wait_until(lambda: api.calls == 1 and set(threading.enumerate()) <= before)
-    keeper.keep(*cycle)
+    keeper.keep(*CYCLE)
     wait_until(lambda: api.calls > 1, 5)
     keeper.stop()

@@ -253,6 +253,11 @@ class Away(Api):
         raise ApiUnreachableError(Problem("away"))
 
 
+def no_thread(_: threading.Thread) -> None:
+    """Fail as `Thread.start` does at a limit of the container or the node."""
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_has_ended_is_started_again() -> None:
     """A defect costs the Event that it was met with, and none of those after it."""
@@ -285,3 +290,16 @@ def test_events_are_kept_for_an_hour(tmp_path: Path) -> None:
             print(passed_s, events.counts()["dropped"])
     """
     assert run_python(code, *suspension.prefix) == "0 0\n3500 0\n3601 1\n"
+
+
+def test_events_wait_for_a_thread_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of threads no cycle fails and no Event is lost: the next offer, even of none, tries again."""
+    api = Away()
+    events = EventWriter(api, "n1")
+    with monkeypatch.context() as at_limit:
+        at_limit.setattr(threading.Thread, "start", no_thread)
+        events.offer((pod_event(), pod_event(1)))
+    assert len(events._waiting) == 2
+    events.offer(())
+    wait_until(lambda: api.calls > 0, 5)
+    events.stop(0)

@@ -38,11 +38,12 @@ def end(
     why: Problem | None = None,
     bookmarked: bool = True,
     silent: bool = False,
+    unreadable: bool = False,
 ) -> tuple[NextRequest, RequestOutcome]:
     """Request a watch and let it end, after its full length by default."""
     ask = found.next_request()
     lasted_s = ask.length_s if lasted_s is None else lasted_s
-    return ask, found.ended(ask, lasted_s, why, bookmarked=bookmarked, silent=silent)
+    return ask, found.ended(ask, lasted_s, why, bookmarked=bookmarked, silent=silent, unreadable=unreadable)
 
 
 EXPIRED = answer(410, "Expired")
@@ -81,19 +82,44 @@ def test_a_watch_is_resumed_from_the_last_version(why: Problem | None) -> None:
     assert (found.next_request().watch, found.next_request().query["resourceVersion"]) == (True, "8")
 
 
-def test_watches_that_end_before_anything_has_come_are_followed_by_a_list() -> None:
-    """The API server ends every watch at an event that it can't write, as of a pod nested deeply; a list goes on."""
+def end_at_once(found: Reflector, how: str) -> None:
+    """Let a watch fail before anything has come; the next request has a pause."""
+    if how == "error":
+        outcome = found.refused(answer(500), WHAT, 0.0)
+    else:
+        why = None if how == "closed" else Problem("it broke")
+        outcome = end(found, 0, why=why, bookmarked=False, unreadable=how == "unreadable")[1]
+    assert outcome.problem is not None
+
+
+@pytest.mark.parametrize("how", ["closed", "error", "unreadable"])
+def test_watches_that_fail_at_the_same_event_are_followed_by_a_list(how: str) -> None:
+    """A server that can't send an event ends each watch there, in one of three ways; a list goes on, once per pause."""
     found = watching()
-    assert [end(found, 0, bookmarked=False)[0].watch for _ in range(2)] == [True, True]
-    assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "5"})
-    found.listed("6")
+    asks = []
+    for _ in range(5):
+        asks.append(found.next_request().watch)
+        end_at_once(found, how)
+        if not found.next_request().watch:
+            assert found.next_request() == NextRequest(watch=False, query={**SELECTOR, "resourceVersion": "5"})
+            asks.append(False)
+            found.listed("5")
+    assert asks == [True, True, False, True, False, True, False, True, False]
     for version in "789":  # each of these watches brings an event
         assert found.next_request().watch
         found.advance(version)
-        end(found, 0, bookmarked=False)
+        end_at_once(found, how)
     end(found)
-    end(found, 0, bookmarked=False)
+    end_at_once(found, how)
     assert found.next_request().watch
+
+
+def test_watches_that_are_cut_never_lead_to_a_list() -> None:
+    """A broken network may cut every watch on every node: lists in return would overload the API server."""
+    found = watching()
+    for _ in range(9):
+        end_at_once(found, "cut")
+        assert found.next_request().watch
 
 
 def test_410_lists_once_from_the_last_version() -> None:

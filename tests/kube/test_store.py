@@ -13,7 +13,7 @@ from tests.kube.watch_lines import bookmark, error, line, pod, unreadable
 from watchdog.core.model import Pod
 from watchdog.kube.informers import gather_pods, pod_store
 from watchdog.kube.reflector import Reflector
-from watchdog.kube.store import BrokenStreamError, Store, read_event, read_list
+from watchdog.kube.store import ROOM, BrokenStreamError, ListReader, Store, read_event
 from watchdog.kube.watch import EndedByServerError, StreamReader
 
 Step = tuple[str, str, str]  # type, name, UID
@@ -35,7 +35,7 @@ def store_of(*items: dict[str, Any]) -> Store[Pod]:
 
 def fill(store: Store[Pod], *items: dict[str, Any]) -> bool:
     """Fill it with a list of these; whether anything changed."""
-    return store.fill(read_list(list_of(*items, kind="PodList", version="3"), "PodList")[0])
+    return store.fill(ListReader([list_of(*items, kind="PodList", version="3")], "PodList"))
 
 
 def take(store: Store[Pod], kind: str, item: dict[str, Any]) -> bool:
@@ -102,12 +102,37 @@ def test_a_list_with_unreadable_pods() -> None:
     assert gaps(store) == []
 
 
+def test_a_list_that_breaks_off_replaces_nothing() -> None:
+    """What came of it may lack any pod; those known before stay."""
+    store = store_of(pod("x", "1"))
+    text = list_of(pod("y", "2"), pod("z", "3"), kind="PodList", version="3")
+    for part in (text[:-1], text.replace(b'"3"', b'"0"'), text.replace(b'"containers"', b"containers")):
+        with pytest.raises(ValueError, match=r"list|resourceVersion"):
+            store.fill(ListReader([part], "PodList"))
+        assert (pods(store), gaps(store)) == ({"x": "1"}, [])
+
+
+def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
+    """Only quotas limit the pods that name this node: it does not grow with them, and small ones still count."""
+
+    def fat(number: int, text: str = "") -> dict[str, Any]:
+        return pod(f"fat-{number}", f"f{number}", metadata={"labels": {"x": text + "x" * (ROOM // 8)}})
+
+    store = store_of(pod("x", "1"), *(fat(number) for number in range(20)), pod("y", "2"))
+    assert (len(pods(store)), len(gaps(store))) == (2 + 7, 13)
+    assert {"x", "y"} < pods(store).keys()
+    fill(store, pod("x", "1"), *(fat(number) for number in range(5)))
+    assert take(store, "MODIFIED", fat(0, "\N{GRINNING FACE}"))  # a text with it takes four bytes per character
+    assert gaps(store) == ["pod a/fat-0"]
+    assert "one of the largest" in str(gather_pods(store)[1][0].problem)
+
+
 @pytest.mark.parametrize("levels", [30, *range(950, 1000, 2), 9_900, 9_998])
 def test_a_deeply_nested_pod(levels: int) -> None:
     """Facts 3: anyone who may create pods can nest their managed fields this deep; no other pod is lost."""
     store = pod_store("n1")
     text = nested(list_of(nested_pod("x", "1"), pod("y", "2"), kind="PodList", version="3"), levels)
-    assert store.fill(read_list(text, "PodList")[0])
+    assert store.fill(ListReader([text], "PodList"))
     assert gather_pods(store)[0][0] == gather_pods(store_of(nested_pod("x", "1")))[0][0]
     assert not store.take(read_event(nested(line("MODIFIED", nested_pod("x", "1")), levels)))
     assert store.take(read_event(nested(line("ADDED", nested_pod("z", "3")), levels)))

@@ -3,7 +3,10 @@
 import json
 import socket
 import time
+import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,11 +26,12 @@ from watchdog.kube.store import (
     EventKind,
     Identity,
     LineSplitter,
+    ListReader,
     read_event,
     read_identity,
-    read_list,
     read_status,
 )
+from watchdog.kube.wire import ListSplitter
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda text: b"\n" not in text and text.strip())), st.data())
@@ -115,12 +119,37 @@ def test_the_title_of_a_hardly_readable_object() -> None:
     assert read_identity(b"no JSON") == Identity()
 
 
+def listed(text: bytes, cuts: Sequence[int] = ()) -> tuple[list[object], str]:
+    """The items of a list of pods and its version, however the network cuts it."""
+    reader = ListReader((text[start:end] for start, end in pairwise([0, *cuts, len(text)])), "PodList")
+    return [json.loads(bytes(item)) for item in reader], reader.version
+
+
+BODY = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}}
+
+
 def test_a_list() -> None:
     """A list gives its items as they were written, and the version to watch from."""
-    body = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}, "items": [{"x": 1}, 2]}
-    items, version = read_list(json.dumps(body).encode(), "PodList")
-    assert ([bytes(item) for item in items], version) == ([b'{"x": 1}', b"2"], "12")
-    assert read_list(json.dumps({**body, "items": None}).encode(), "PodList") == ((), "12")
+    assert listed(json.dumps({**BODY, "items": [{"x": 1}, 2, {}, []]}).encode()) == ([{"x": 1}, {}, [], 2], "12")
+    assert listed(json.dumps({**BODY, "items": None}).encode()) == ([], "12")
+
+
+ODD_TEXT = st.text(st.sampled_from('"\\[]{},:x\u00e9\n'), max_size=6)
+ODD_JSON = st.recursive(
+    ODD_TEXT | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT | st.just("items"), inner, max_size=3),
+)
+
+
+@given(st.lists(st.dictionaries(ODD_TEXT | st.just("items"), ODD_JSON, max_size=3)), st.booleans(), st.data())
+def test_a_list_however_it_is_split(items: list[object], first: bool, data: st.DataObject) -> None:
+    """Law: wherever the network splits it, and whatever is in them, each object of a list comes out as it is."""
+    ordered = {"items": items, **BODY} if first else {**BODY, "items": items}
+    text = json.dumps(ordered, indent=data.draw(st.none() | st.just(1)), ensure_ascii=False).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
+    assert listed(text, cuts) == listed(text, range(1, len(text))) == (items, "12")
+    with pytest.raises(ValueError, match="not a list"):
+        listed(text[: data.draw(st.integers(0, len(text) - 1))])
 
 
 @pytest.mark.parametrize(
@@ -137,9 +166,17 @@ def test_invalid_lists(changes: dict[str, object], why: str) -> None:
     """Any other response with 200 is rejected with a message; so is a list that can't be watched from."""
     body = {"kind": "PodList", "metadata": {"resourceVersion": "12"}, "items": [], **changes}
     with pytest.raises(ValueError, match=why):
-        read_list(json.dumps(body).encode(), "PodList")
-    with pytest.raises(ValueError, match="not a list"):
-        read_list(b"<html>", "PodList")
+        listed(json.dumps(body).encode())
+    for text in (b"<html>", json.dumps(body).encode().replace(b"[]", b"[{]}"), b"]" * 9 + b"[" * 9):
+        with pytest.raises(ValueError, match="not a list"):
+            listed(text)
+
+
+def test_an_item_that_is_too_long() -> None:
+    """An object without an end is rejected before more than the limit is held, and so is what is around the objects."""
+    for text in (b'{"items":[{"x":"' + b"x" * 1000, b"x" * 1000):
+        with pytest.raises(ValueError, match="longer"):
+            list(ListSplitter(longest=100).feed(text))
 
 
 LISTED = list_of(pod("x", "1"), kind="PodList", version="3")
@@ -173,6 +210,33 @@ def test_a_watch_that_goes_on_after_its_end(tmp_path: Path, ended_s: int, *, in_
     assert (watch.in_time, watch.problem is None) == (in_time, in_time)
 
 
+def test_a_long_list_takes_the_memory_of_one_pod(tmp_path: Path) -> None:
+    """Tenants decide how long the list is: held as a whole, it would have the daemon OOM-killed again and again."""
+    filler = b"\\u003c" * 2**18
+    fat = json.dumps(pod("x", "1", spec={"containers": [{"name": "c", "args": ["FILLER"]}]})).encode()
+    fat = fat.replace(b"FILLER", filler)
+
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        before, after = LISTED.split(b"[{", 1)
+        connection.sendall(CLOSES + before + b"[")
+        for _ in range(40):
+            connection.sendall(fat)
+            connection.sendall(b",")
+        connection.sendall(b"{" + after)
+        connection.close()
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(tmp_path / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        informer = PodInformer(Api(config), "n1", Bell())
+        tracemalloc.start()
+        outcome = informer._begin().run_once()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert (outcome.problem, [each.name for each in informer.view.objects]) == (None, ["x"])
+    assert peak < 5 * len(fat)
+
+
 SHORT = replace(USUAL, first_bookmark_s=(0.2, 0.2), short_length_s=(-14.0, -14.0))  # 15 s late is in 1 s
 
 
@@ -189,6 +253,24 @@ def test_a_watch_that_hangs(tmp_path: Path, pace: RequestPace, watches: list[byt
     began = time.monotonic()
     assert [watch.problem is not None for watch in outcomes(tmp_path, watches, pace)] == are_failures
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("ends", [b"", error(500), b"<html>\n"])
+def test_watches_that_fail_at_the_same_event_are_followed_by_a_list(tmp_path: Path, ends: bytes) -> None:
+    """The server would send the same again for as long as it knows the event, and the pods would grow old."""
+    asked: list[bool] = []
+
+    def answer(connection: socket.socket) -> None:
+        asked.append(b"watch=true" in connection.recv(65536))
+        connection.sendall(CLOSES + (ends if asked[-1] else LISTED))
+        connection.close()
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(tmp_path / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        watcher = PodInformer(Api(config), "n1", Bell())._begin()  # its thread is this one
+        for _ in range(4):
+            watcher.run_once()
+    assert asked == [False, True, True, False]
 
 
 def test_what_came_before_a_broken_line_is_shown(tmp_path: Path) -> None:

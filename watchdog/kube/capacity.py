@@ -1,5 +1,6 @@
 """A node's advertised capacity: the patch, when it may be made again, and the thread that keeps it in place."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -222,8 +223,10 @@ class CapacityKeeper:
                 self._problems.add("contest", contest, now_s)
             self._wanted = change
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="api-capacity", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="api-capacity", daemon=True)
+                with contextlib.suppress(RuntimeError):  # no thread can be started now: the next cycle tries again
+                    thread.start()
+                    self._thread = thread
             self._condition.notify()
 
     def take_messages(self) -> tuple[LogMessage, ...]:

@@ -4,7 +4,6 @@ The `kubernetes` package provides configuration, credentials and transport.
 """
 
 import contextlib
-import io
 import random
 import threading
 import time
@@ -110,8 +109,8 @@ def _decode(body: bytes) -> _FailureStatus:
 _CHUNK: Final = 65536
 # The API server itself gives up on any request but a watch after 60 s (--request-timeout of kube-apiserver).
 _LONGEST_READ_S: Final = 75.0
-# No list of one node's pods comes close: 250 pods of the largest size that etcd accepts are smaller.
-_LARGEST_RESPONSE: Final = 512 * 2**20
+# For all but lists of pods and namespaces, which are not read whole: one pod has up to 9 MiB of JSON.
+_LARGEST_RESPONSE: Final = 64 * 2**20
 
 
 class ResponseStream:
@@ -145,21 +144,25 @@ class ResponseStream:
                 return
             yield chunk
 
-    def read(self) -> ApiResponse:
-        """The complete response. ApiUnreachableError as for `chunks`, and if it takes too long or is too large."""
+    def body(self) -> Iterator[bytes]:
+        """What arrives until the end, as `chunks`; ApiUnreachableError if that takes too long."""
         deadline_s = time.monotonic() + _LONGEST_READ_S
-        body = io.BytesIO()
         for chunk in self.chunks():
-            body.write(chunk)
+            yield chunk
             if time.monotonic() > deadline_s:
                 raise self._unreadable(
                     f"took more than {_LONGEST_READ_S:.0f} s",
                     "check the network between this node and the API server, and whether the API server is overloaded",
                 )
-            if body.tell() > _LARGEST_RESPONSE:
+
+    def read(self) -> ApiResponse:
+        """The complete response. ApiUnreachableError as for `body`, and if it is too large."""
+        body = bytearray()
+        for chunk in self.body():
+            body += chunk
+            if len(body) > _LARGEST_RESPONSE:
                 raise self._unreadable(f"exceeds {_LARGEST_RESPONSE // 2**20} MiB", "check that it is an API server")
-        # Without a copy: the list of a node full of pods of the largest size takes 160 MB.
-        return ApiResponse(self.status, body.getvalue(), dict(self.headers))
+        return ApiResponse(self.status, bytes(body), dict(self.headers))
 
     def _unreadable(self, why: str, remedy: str) -> ApiUnreachableError:
         return ApiUnreachableError(Problem(f"{self._url}: its answer {why}", remedy))

@@ -1,5 +1,6 @@
 """Events on pods, written on their own thread: nothing in the daemon waits for one."""
 
+import contextlib
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterable, Mapping
@@ -169,9 +170,11 @@ class EventWriter:
                     continue
                 self._waiting.append(_QueuedEvent(pod_event=pod_event, offered_s=now_s))
                 self._ready.notify()
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="api-events", daemon=True)
-                self._thread.start()
+        if self._waiting and not self._stopped.is_set() and (self._thread is None or not self._thread.is_alive()):
+            thread = threading.Thread(target=self._run, name="api-events", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no thread can be started now: the next call tries again
+                thread.start()
+                self._thread = thread
 
     def stop(self, timeout_s: float) -> None:
         """Write what can be written within `timeout_s`, and end; a request still in progress then is abandoned."""

@@ -164,13 +164,25 @@ class Reflector:
         if (_is_expired(response) or _is_too_new(response)) and self._list_from not in (None, "", "0"):
             self._list_from = ""
             return self._once(504, failed)
+        if lasted_s is not None:
+            self._detect_stuck(is_stuck=not failed.is_stable)
         # The credentials are read again with the next request: a rotated token is not a failure.
         return self._once(401, failed) if response.status == 401 else failed
 
     def ended(
-        self, request: NextRequest, lasted_s: float, why: Problem | None, *, bookmarked: bool, silent: bool
+        self,
+        request: NextRequest,
+        lasted_s: float,
+        why: Problem | None,
+        *,
+        bookmarked: bool,
+        silent: bool = False,
+        unreadable: bool = False,
     ) -> RequestOutcome:
-        """A watch has ended: after how long, why (None: the server ended it), and whether it brought a bookmark."""
+        """A watch has ended after `lasted_s`; `why` is None if the server ended it. `bookmarked`: it had a bookmark.
+
+        `silent`: nothing came any more; `unreadable`: what came can't be interpreted.
+        """
         if why is None and lasted_s >= request.length_s - _EARLY_S:
             self._quiet = not bookmarked
             self._stuck_at = ""
@@ -180,17 +192,24 @@ class Reflector:
         if silent and not bookmarked and request.silence_s < request.length_s:
             self._quiet = True
             return RequestOutcome(accepted=True, is_stable=is_stable)
-        # A server that can't write an event ends each watch there, without a word. Kubernetes 1.34 does so for a pod
-        # with managed fields nested 9,998 levels deep, which it stores if it comes as protobuf, and lists.
-        ended_at = self.version if why is None and not is_stable else ""
-        if ended_at and ended_at == self._stuck_at:
-            self._list_from = ended_at
-        self._stuck_at = ended_at
+        self._detect_stuck(is_stuck=(why is None or unreadable) and not is_stable)
         early = Problem(
             f"the watch was ended early, after {lasted_s:.0f} s",
             "the API server may be restarting: if it stays so, check any proxy in front of it",
         )
         return RequestOutcome(problem=why or early, accepted=True, is_stable=is_stable)
+
+    def _detect_stuck(self, *, is_stuck: bool) -> None:
+        """List again after two watches in a row that the same event may have ended.
+
+        A server that can't write an event ends each watch there, without a word. Kubernetes 1.34 does so for a pod with
+        managed fields nested 9,998 levels deep, which it stores if it comes as protobuf, and lists. Others end it with
+        an error (as for an event of etcd without its former value), or write what can't be read.
+        """
+        stuck_at = self.version if is_stuck else ""
+        if stuck_at and stuck_at == self._stuck_at:
+            self._list_from = stuck_at
+        self._stuck_at = stuck_at
 
     def _confirm_stable(self, lasted_s: float) -> bool:
         if lasted_s < self._pace.stable_after_s:

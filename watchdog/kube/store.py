@@ -1,6 +1,6 @@
 """The objects of one kind, filled by a LIST and updated by a WATCH; each object is decoded on its own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
@@ -8,10 +8,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from watchdog.kube.client import ApiResponse
-from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, Item, decode_json
-
-# etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
-LONGEST_LINE: Final = 16 * 2**20
+from watchdog.kube.wire import DECODE_ERRORS, DOCUMENT_DECODER, LONGEST_OBJECT, Item, ListSplitter, decode_json
 
 
 class BrokenStreamError(ValueError):
@@ -55,7 +52,7 @@ class WatchEvent:
 class LineSplitter:
     """Splits a stream into lines, buffering no more than the longest line allowed."""
 
-    def __init__(self, longest: int = LONGEST_LINE) -> None:
+    def __init__(self, longest: int = LONGEST_OBJECT) -> None:
         self._longest = longest
         self._rest = bytearray()
 
@@ -101,6 +98,7 @@ class _RawCode(msgspec.Struct, gc=False):
 _CODE: Final = msgspec.json.Decoder(_RawCode)
 _EVENT: Final = msgspec.json.Decoder(_RawEvent)
 _OBJECT: Final = msgspec.json.Decoder(_RawWithIdentity)
+_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 def read_event(line: bytes) -> WatchEvent:
@@ -138,18 +136,32 @@ def read_status(item: Item) -> ApiResponse:
     return ApiResponse(code if code >= 400 else 500, bytes(item), {})
 
 
-def read_list(body: bytes, kind: str) -> tuple[Sequence[msgspec.Raw], str]:
-    """The items of a list of this kind, and its resourceVersion, to watch from. ValueError if it is no such list."""
-    try:
-        document = decode_json(DOCUMENT_DECODER, body)
-    except DECODE_ERRORS as error:
-        raise ValueError(f"the response is not a list: {error}") from error
-    if document.kind != kind:
-        raise ValueError(f"the response is not a {kind}, but {document.kind or 'nameless'!r}")
-    version = _version(document.metadata.resource_version)
-    if not version:
-        raise ValueError(f"the {kind} has no resourceVersion to watch from")
-    return document.items or (), version
+class ListReader:
+    """The items of a list of this kind, read while it arrives; ValueError if it is no such list.
+
+    `version` is its resourceVersion, to watch from, once all items have been read.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], kind: str) -> None:
+        self._chunks = chunks
+        self._kind = kind
+        self.version = ""
+
+    def __iter__(self) -> Iterator[msgspec.Raw]:
+        splitter = ListSplitter()
+        try:
+            for chunk in self._chunks:
+                for item in splitter.feed(chunk):
+                    yield decode_json(_RAW, item)
+            document = decode_json(DOCUMENT_DECODER, splitter.rest)
+        except DECODE_ERRORS as error:
+            raise ValueError(f"the response is not a list: {error}") from error
+        if document.kind != self._kind:
+            raise ValueError(f"the response is not a {self._kind}, but {document.kind or 'nameless'!r}")
+        self.version = _version(document.metadata.resource_version)
+        if not self.version:
+            raise ValueError(f"the {self._kind} has no resourceVersion to watch from")
+        yield from (item for item in document.items or () if bytes(item) not in (b"{}", b"[]"))
 
 
 def _version(text: object) -> str:
@@ -173,10 +185,29 @@ class Unread:
     why: str
 
 
+# A pod as it is kept takes 3 kB; a tenant can make it take 9 MB, and only quotas limit how many pods name a node.
+ROOM: Final = 32 * 2**20
+_NO_ROOM: Final = f"it is one of the largest, and all of them take more than {ROOM // 2**20} MiB of memory"
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredObject(Generic[Value]):
+    """`size` is about how many bytes the content takes in memory, rather more than less."""
+
     uid: str
     content: Value | Unread
+    size: int = 0
+
+    @classmethod
+    def of(cls, uid: str, content: Value | Unread, before: "_StoredObject[Value] | None") -> "_StoredObject[Value]":
+        """What is kept of an object; what was kept before, if it is equal."""
+        size = 0
+        if not isinstance(content, Unread):
+            text = msgspec.json.encode(content)
+            # A string with what refers to it takes 80 bytes, and one rare character makes all of it four times as long.
+            size = len(text) * (1 if text.isascii() else 4) + 40 * text.count(b'"')
+        made = cls(uid, content, size)
+        return before if before == made and before is not None else made
 
 
 class Store(Generic[Value]):
@@ -194,19 +225,24 @@ class Store(Generic[Value]):
         self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
 
-    def fill(self, items: Sequence[Item]) -> bool:
-        """Replace all objects with these; return whether anything has changed."""
-        before, nameless_before = self._entries, self._nameless
-        self._entries, nameless = {}, []
+    def fill(self, items: Iterable[Item]) -> bool:
+        """Replace all objects with these, once all have come; return whether anything has changed."""
+        before = self._entries, self._nameless
+        entries: dict[_Key, _StoredObject[Value]] = {}
+        nameless = []
+        size = 0
         for item in items:
             identity = read_identity(item)
             key, content = self._name(identity), self._read(item, identity.title)
             if key is not None and content is not None:
-                self._put(key, _StoredObject(identity.uid, content), before.get(key))
+                entries[key] = _StoredObject.of(identity.uid, content, self._entries.get(key))
+                size += entries[key].size
+                if size > ROOM:
+                    size = _make_room(entries)
             elif isinstance(content, Unread):
                 nameless.append(content)
-        self._nameless = tuple(nameless)
-        return (self._entries, self._nameless) != (before, nameless_before)
+        self._entries, self._nameless = entries, tuple(nameless)
+        return (self._entries, self._nameless) != before
 
     def take(self, event: WatchEvent) -> bool:
         """Apply an event; return whether anything has changed. BrokenStreamError if it does not name its object."""
@@ -220,7 +256,9 @@ class Store(Generic[Value]):
         title = Identity(namespace=key[0], name=key[1]).title
         content = None if event.kind is EventKind.DELETED else self._read(event.item, title)
         if content is not None:
-            return self._put(key, _StoredObject(uid, content), before) is not before
+            self._entries[key] = after = _StoredObject.of(uid, content, before)
+            _make_room(self._entries)
+            return after is not before
         if before is None or (before.uid and uid and before.uid != uid):
             return False
         del self._entries[key]
@@ -248,6 +286,13 @@ class Store(Generic[Value]):
         except DECODE_ERRORS as error:
             return Unread(title=title, why=str(error))
 
-    def _put(self, key: _Key, entry: _StoredObject[Value], before: _StoredObject[Value] | None) -> _StoredObject[Value]:
-        self._entries[key] = before if before is not None and before == entry else entry
-        return self._entries[key]
+
+def _make_room(entries: dict[_Key, _StoredObject[Value]]) -> int:
+    """Give up the largest objects until there is room for the others; returns the size of those."""
+    size = sum(entry.size for entry in entries.values())
+    while size > ROOM:
+        key = max(entries, key=lambda key: entries[key].size)
+        size -= entries[key].size
+        title = Identity(namespace=key[0], name=key[1]).title
+        entries[key] = _StoredObject(entries[key].uid, Unread(title=title, why=_NO_ROOM))
+    return size

@@ -13,7 +13,7 @@ from watchdog.core.model import Gap, GapReason, Now
 from watchdog.kube.client import Api, ApiResponse, RequestBackoff, ResponseStream
 from watchdog.kube.failure import ApiError, ApiSilentError, ApiUnreachableError
 from watchdog.kube.reflector import USUAL, NextRequest, Outage, Reflector, RequestOutcome, RequestPace
-from watchdog.kube.store import BrokenStreamError, EventKind, LineSplitter, Store, read_event, read_list, read_status
+from watchdog.kube.store import BrokenStreamError, EventKind, LineSplitter, ListReader, Store, read_event, read_status
 
 Value = TypeVar("Value")
 Objects = TypeVar("Objects")
@@ -155,15 +155,15 @@ class Watcher(Generic[Value]):
 
     def _list(self, stream: ResponseStream, requested: Now) -> RequestOutcome:
         what = f"listing the {self._resource.noun}"
-        response = stream.read()
-        if not response.is_good:
-            return self._reflector.refused(response, what)
+        if stream.status != 200:
+            return self._reflector.refused(stream.read(), what)
+        listed = ListReader(stream.body(), self._resource.list_kind)
         try:
-            items, version = read_list(response.body, self._resource.list_kind)
+            has_changed = self._store.fill(listed)
         except ValueError as error:
             return RequestOutcome(problem=Problem(f"{what}: {error}", _REMEDY))
-        self._on_update(self._store if self._store.fill(items) else None, requested)
-        return self._reflector.listed(version)
+        self._on_update(self._store if has_changed else None, requested)
+        return self._reflector.listed(listed.version)
 
     def _watch(self, stream: ResponseStream, request: NextRequest) -> RequestOutcome:
         what = f"watching the {self._resource.noun}"
@@ -175,18 +175,20 @@ class Watcher(Generic[Value]):
         reader = StreamReader(self._store, self._reflector)
         opened_s = clock.now().boottime_s
         why: Problem | None = None
-        silent = False
+        silent = unreadable = False
         try:
             self._take_all(stream, request, reader)
         except EndedByServerError as error:
             return self._reflector.refused(error.response, what, clock.now().boottime_s - opened_s)
         except BrokenStreamError as error:
-            why = Problem(f"{what}: {error}", _REMEDY)
+            why, unreadable = Problem(f"{what}: {error}", _REMEDY), True
         except ApiUnreachableError as error:
             why, silent = error.problem, isinstance(error, ApiSilentError)
         now = clock.now()
         lasted_s = now.boottime_s - opened_s
-        outcome = self._reflector.ended(request, lasted_s, why, bookmarked=reader.bookmarked, silent=silent)
+        outcome = self._reflector.ended(
+            request, lasted_s, why, bookmarked=reader.bookmarked, silent=silent, unreadable=unreadable
+        )
         if outcome.in_time:
             self._on_update(None, now)
         return outcome

@@ -1,7 +1,7 @@
 """The JSON of the API and of `kubectl get -o json`: lists are split, so that each object is decoded on its own."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -31,11 +31,11 @@ _ANYTHING: Final = msgspec.json.Decoder()
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # What is read of any object is nested less than half as deep.
 _DEEPEST: Final = 50
-_NO_BRACKET: Final = rb'[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_IN_STRING: Final = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_NO_BRACKET: Final = rb'(?:[^"\[\]{}]++|"%b")*+' % _IN_STRING
 # The next bracket; pairs without others in between, the most common ones, are passed over at once.
-_BRACKET: Final = re.compile(
-    rb"(?:%(no)b|\{(?:%(no)b)*+\}|\[(?:%(no)b)*+\])*+([\[\]{}])" % {b"no": _NO_BRACKET}, re.DOTALL
-)
+_NO_PAIR: Final = rb"%(no)b(?:(?:\{%(no)b\}|\[%(no)b\])%(no)b)*+" % {b"no": _NO_BRACKET}
+_BRACKET: Final = re.compile(_NO_PAIR + rb"([\[\]{}])", re.DOTALL)
 
 
 def decode_json(decoder: msgspec.json.Decoder[Decoded], text: Item) -> Decoded:
@@ -65,6 +65,91 @@ def _without_depths(text: bytes) -> bytes:
                 start = found.start(1)
             depth -= 1
     return b"".join((*kept, text[start:]))
+
+
+# etcd accepts 1.5 MiB per object (--max-request-bytes), which JSON can make six times as long (each byte as \u00XX).
+LONGEST_OBJECT: Final = 16 * 2**20
+# Before the next mark: a bracket, the quote of a string that the text does not end, or the end of the text.
+_MARK: Final = rb'([\[\]{}"]|\Z)'
+_NEXT: Final = re.compile(_NO_BRACKET + _MARK, re.DOTALL)
+_NEXT_IN_ITEM: Final = re.compile(_NO_PAIR + _MARK, re.DOTALL)
+_REST_OF_STRING: Final = re.compile(_IN_STRING, re.DOTALL)
+_ITEMS: Final = re.compile(rb'[{,]\s*"items"\s*:\s*\[\Z')
+_OPENING, _CLOSING = frozenset((b"[", b"{")), frozenset((b"]", b"}"))
+
+
+class ListSplitter:
+    """Splits the JSON of a list into its items while it arrives, and holds one of them at a time.
+
+    Nothing limits the size of a list: 30 pods of one tenant, which need never run, can make it 250 MiB.
+    """
+
+    def __init__(self, longest: int = LONGEST_OBJECT) -> None:
+        self._longest = longest
+        self._item: bytearray | None = None
+        self._rest = bytearray()
+        self._escape = b""
+        self._depth = 0
+        self._in_items = self._in_string = False
+
+    @property
+    def rest(self) -> bytes:
+        """What has come of the list, with `{}` or `[]` for each item that has been split off."""
+        return bytes(self._rest)
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Each object or array in `items` that this chunk completes; ValueError if one is too long."""
+        chunk, self._escape = self._escape + chunk, b""
+        start = at = 0
+        while at < len(chunk):
+            if self._in_string:
+                at = self._skip_string(chunk, at)
+                continue
+            before, at = self._depth, self._skip_deep(chunk, at)
+            change = before, self._depth
+            if change == (1, 2):
+                self._keep(chunk[start:at])
+                start, self._in_items = at, _ITEMS.search(self._rest) is not None
+            elif change == (2, 3) and self._in_items:
+                self._keep(chunk[start:at])
+                start, self._item = at - 1, bytearray()
+            elif change == (3, 2) and self._item is not None:
+                self._keep(chunk[start:at])
+                yield bytes(self._item)
+                start, self._item = at - 1, None
+        self._keep(chunk[start : len(chunk) - len(self._escape)])
+
+    def _skip_string(self, chunk: bytes, at: int) -> int:
+        """Where the string ends, or the chunk."""
+        at = next(_REST_OF_STRING.finditer(chunk, at)).end()
+        if at == len(chunk):
+            return at
+        self._in_string = chunk[at : at + 1] != b'"'
+        self._escape = b"\\" if self._in_string else b""  # the next chunk has the character that it escapes
+        return at + 1
+
+    def _skip_deep(self, chunk: bytes, at: int) -> int:
+        """Where the next bracket ends that may begin or end an item; or the chunk, or the quote of its last string."""
+        depth = self._depth
+        for found in (_NEXT_IN_ITEM if depth > 2 else _NEXT).finditer(chunk, at):
+            mark = found[1]
+            if mark in _OPENING:
+                depth += 1
+            elif mark in _CLOSING:
+                depth -= 1
+            else:
+                self._in_string = mark != b""
+                break
+            if depth < 4:
+                break
+        self._depth = depth
+        return found.end()
+
+    def _keep(self, part: bytes) -> None:
+        kept = self._rest if self._item is None else self._item
+        kept += part
+        if len(kept) > self._longest:
+            raise ValueError(f"an object is longer than {self._longest // 2**20} MiB")
 
 
 def split_items(text: bytes, kind: str) -> Sequence[Item]:
