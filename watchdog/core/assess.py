@@ -1,19 +1,22 @@
 """Assessment: how each account compares with what it is allowed, and which cards are short of memory."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from typing import Final
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
-from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget
+from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget, undetermined
 from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
-from watchdog.core.model import Gap, Gpu, Node, PlaceKind, Pod, Snapshot
+from watchdog.core.model import ContainerKind, Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import observes, protection, rule_of
 
+_MOST_READ: Final = 4096  # containers of one pod, over all of its phases: some 50 ms
 Rank = tuple[bool, int, int, str, str, str]
 
 
@@ -140,11 +143,12 @@ def assess_pod(
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     to_drain = terms.mps.to_drain(pod, uses)
+    budget_of = _budgets(pod, uses, terms, coverage.cards, inputs)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
         account = _account(key, rule or _NO_RULE, coverage, uses)
         own = account.uses
-        granted = _budget(pod, declaration, account, inputs)
+        granted = budget_of(account)
         # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
         lags = key.container is None and any(_lags(use, inputs) for use in own)
         used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, inputs))
@@ -152,7 +156,7 @@ def assess_pod(
         is_clear = known
         if account.hidden and used_at_least <= (granted.allowed or 0):
             # Within only if that also holds when only the contexts that were seen count.
-            seen = _budget(pod, declaration, replace(account, hidden=False), inputs)
+            seen = budget_of(replace(account, hidden=False))
             is_clear = known and used_at_least <= (seen.allowed or 0)
         assessments.append(
             Assessment(
@@ -187,15 +191,20 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
     return not use.container and (use.uid, use.unlisted) not in inputs.overdue
 
 
-def _budget(pod: Pod, declaration: PodDeclaration, account: Account, inputs: Inputs) -> Budget:
-    """The budget of an account in the current phase, or the largest of all phases if the list is behind."""
-    if not account.is_behind:
-        return budget(active_containers(pod), declaration, account, inputs.policy)
-    policy, cards, per_container = inputs.policy, account.cards, _splits(account.rule)
+def _budgets(pod: Pod, uses: Uses, terms: PodTerms, cards: Cards, inputs: Inputs) -> Callable[[Account], Budget]:
+    """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
+    policy, declaration = inputs.policy, terms.declaration
+    if all(use.container for use in uses):
+        return partial(budget, active_containers(pod), declaration, policy=policy)
+    # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
+    number = 1 + sum(container.kind is ContainerKind.INIT for container in pod.containers)
+    if number * len(pod.containers) > _MOST_READ:
+        return partial(undetermined, declaration)
+    is_split = terms.rule is not None and _splits(terms.rule)
     declared = [
-        (phase, declare(pod, policy, inputs.node, cards, phase, per_container=per_container)) for phase in phases(pod)
+        (phase, declare(pod, policy, inputs.node, cards, phase, per_container=is_split)) for phase in phases(pod)
     ]
-    return largest_budget(declared, account, policy)
+    return partial(largest_budget, declared, policy=policy)
 
 
 def _splits(rule: Rule) -> bool:

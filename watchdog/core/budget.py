@@ -64,8 +64,10 @@ class Account:
 
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     """Whether a container (None: the pod) declares an amount per GPU; a default is a total."""
-    is_own = (amount for name, amount in declaration.amounts.items() if container is None or name in ("", container))
-    return any(amount.per == "gpu" for amount in is_own)
+    if container is None:
+        return "gpu" in declaration.kinds
+    own = (declaration.amounts.get(name) for name in ("", container))
+    return any(amount is not None and amount.per == "gpu" for amount in own)
 
 
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
@@ -85,6 +87,13 @@ def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Acco
     return replace(largest, requested=requested, allowed_by_request=_by_request(by_request))
 
 
+def undetermined(declaration: PodDeclaration, account: Account) -> Budget:
+    """The budget of an account of a pod with too many phases to find the largest one."""
+    if account.container == "":
+        return Budget()
+    return Budget(declared_by=_sources(declaration.amounts.values()) or "default")
+
+
 def _by_request(granted: Budget) -> int:
     return (granted.allowed if granted.allowed_by_request is None else granted.allowed_by_request) or 0
 
@@ -93,20 +102,24 @@ def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: 
     """The budget of one account of a pod in a phase."""
     if account.container == "":
         return Budget()  # processes of containers that are not listed yet: measured, never acted on
-    active = [container.name for container in phase]
+    one = account.container
+    names = [container.name for container in phase] if one is None else [one]
     # A total and an amount per GPU cannot be added.
-    if {"total", "gpu"} <= {amount.per for amount in declaration.amounts.values()}:
+    if {"total", "gpu"} <= declaration.kinds:
         return Budget(misdeclared=True)
-    is_split = "" in declaration.amounts and account.container is not None and active != [account.container]
-    amounts = {} if is_split else _amounts_of(active, declaration, account)
-    asked = {*(active if account.container is None else [account.container]), *([] if amounts else [""])}
+    is_alone = one is None or [container.name for container in phase[:2]] == names
+    is_split = "" in declaration.amounts and not is_alone
+    amounts = {} if is_split else _amounts_of(names, declaration)
+    asked = {*names, *([] if amounts else [""])}
     has_tried = not amounts and account.rule.default is None
     if declaration.invalid & asked or (has_tried and (is_split or declaration.misdeclared & asked)):
         return Budget(misdeclared=True)
     if not amounts:
-        return _without(declaration.amounts if account.container is None else {}, account, policy)
+        return _without(declaration.amounts if one is None else {}, account, policy)
+    if one is not None:
+        return _granted(amounts, {}, account, policy)
     others = {name: amount for name, amount in declaration.amounts.items() if name not in amounts}
-    return _granted(amounts, {} if account.container is not None else others, account, policy)
+    return _granted(amounts, others, account, policy)
 
 
 def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:
@@ -173,10 +186,9 @@ def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
     return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
 
 
-def _amounts_of(active: list[str], declaration: PodDeclaration, account: Account) -> dict[str, Amount]:
-    """The amounts that count for an account, by container; "" is that of the whole pod."""
-    names = ["", *(active if account.container is None else [account.container])]
-    return {name: declaration.amounts[name] for name in names if name in declaration.amounts}
+def _amounts_of(names: Iterable[str], declaration: PodDeclaration) -> dict[str, Amount]:
+    """The amounts of these containers; "" is that of the whole pod."""
+    return {name: declaration.amounts[name] for name in ("", *names) if name in declaration.amounts}
 
 
 def _without(idle: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:

@@ -31,27 +31,31 @@ from watchdog.core.rules import has_labels
 from watchdog.core.units import LARGEST, brief, parse_number
 
 
-def phases(pod: Pod) -> tuple[tuple[Container, ...], ...]:
+def phases(pod: Pod) -> Iterator[tuple[Container, ...]]:
     """The containers whose declarations count together, by phase: one per plain init container, then the main one.
 
     While a plain init container runs, it and the sidecars before it count; in the main phase, the main containers and
     the sidecars (kubernetes/pkg/api/v1/resource adds them up the same way, but takes the maximum over time).
     """
     before: list[Container] = []
-    init: list[tuple[Container, ...]] = []
     for container in pod.containers:
         if container.kind is ContainerKind.SIDECAR:
             before.append(container)
         elif container.kind is ContainerKind.INIT:
-            init.append((*before, container))
-    main = tuple(c for c in pod.containers if c.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
-    return (*init, main)
+            yield (*before, container)
+    yield _main_phase(pod)
+
+
+def _main_phase(pod: Pod) -> tuple[Container, ...]:
+    return tuple(each for each in pod.containers if each.kind in (ContainerKind.MAIN, ContainerKind.SIDECAR))
 
 
 def active_containers(pod: Pod) -> tuple[Container, ...]:
     """The containers whose declarations count now, according to the pod list."""
-    *init, main = phases(pod)
-    return next((phase for phase in init if phase[-1].running), main)
+    for place, container in enumerate(pod.containers):
+        if container.kind is ContainerKind.INIT and container.running:
+            return (*(each for each in pod.containers[:place] if each.kind is ContainerKind.SIDECAR), container)
+    return _main_phase(pod)
 
 
 CONTAINER: Final = "{container}"
@@ -70,10 +74,11 @@ class PodDeclaration:
     """What a pod declares, by container, or under "" for the whole pod alone, and what is wrong with it.
 
     `misdeclared` are the containers (or "" for the pod) that declare, but without any valid declaration; `invalid` are
-    those of them for which the rule's default does not apply either.
+    those of them for which the rule's default does not apply either. `kinds` are the values of `per` among the amounts.
     """
 
     amounts: Mapping[str, Amount]
+    kinds: frozenset[str] = frozenset()
     remarks: tuple[Misdeclaration, ...] = ()
     misdeclared: frozenset[str] = frozenset()
     invalid: frozenset[str] = frozenset()
@@ -137,8 +142,10 @@ class _Reader:
                 by_container[container.name] = first
         by_container = self._of_one_kind(by_container)
         of_pod = self._first_of_pod(min((order for order, _ in by_container.values()), default=self._last))
+        amounts = self._with_limits({"": of_pod} if of_pod is not None else by_container)
         return PodDeclaration(
-            amounts=self._with_limits({"": of_pod} if of_pod is not None else by_container),
+            amounts=amounts,
+            kinds=frozenset(amount.per for amount in amounts.values()),
             remarks=tuple(dict.fromkeys(self.remarks)),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
