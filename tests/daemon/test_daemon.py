@@ -90,6 +90,16 @@ def test_other_pods_are_a_reason_to_read_soon(daemon: Daemon, pods: Path) -> Non
     assert reads_in_s(daemon, now) == 1
 
 
+def test_sighup_loads_the_policy_once(daemon: Daemon) -> None:
+    """Point 20: SIGHUP loads it at once, and nothing loads it again after that; every load is a new policy."""
+    loaded = [daemon._policy]
+    daemon._want_reload()
+    for _ in range(2):
+        daemon._beat(clock.now())
+        loaded.append(daemon._policy)
+    assert [each is loaded[1] for each in loaded] == [False, True, True]
+
+
 @pytest.mark.parametrize(("stale", "in_s"), [(False, FOR_S), (True, INTERVAL_S)], ids=["fresh", "stale"])
 def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, in_s: float) -> None:
     """Design, pace: the loop is there when a step's `for` is over; by a stale list no timer runs."""

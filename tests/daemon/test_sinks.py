@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.worlds import at, policy
+from tests.export.build import Story
+from tests.node.support import wait_until
+from tests.worlds import at, policy, snapshot
 from watchdog.config.load import PolicyError, PolicyProblem
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason
 from watchdog.daemon.sinks import Sinks
 from watchdog.export.log import configure
 from watchdog.journal.read import history
@@ -64,3 +68,17 @@ def test_without_a_journal_nothing_can_be_written_down(made: tuple[Sinks, Sinks]
     (tmp_path / "journal.db").mkdir()
     made[0].keeper.maintain(at(0))
     assert (made[0].has_lock, made[0].has_journal, made[0].keeper.is_writable) == (True, False, False)
+
+
+def test_a_cycle_is_in_the_journal(made: tuple[Sinks, Sinks], tmp_path: Path) -> None:
+    """What was new in a cycle can be read afterwards, as soon as the journal is open."""
+
+    def is_open() -> bool:
+        made[0].keeper.maintain(at(0))
+        return made[0].has_journal
+
+    wait_until(is_open)
+    gap = Gap(reason=GapReason.MEMORY, what="GPU-0 memory", problem=Problem("call 1 failed"))
+    made[0].publish(Story(pods=()).see(snapshot(gaps=(gap,))), is_stale=False)
+    made[0].stop((), at(2))
+    assert [row.event for row in history(tmp_path / "journal.db", None, 0.0)].count("gap_began") == 1
