@@ -120,7 +120,7 @@ FAULTS: Final = {
     "a container that the pod list does not have yet counts at once": Fault("law 4", ("fault/6", 100),
         Edit("core/assess.py", "return not use.container and (", "return False and (")),
     "the phase is taken from an old pod list": Fault("law 4", ("fault/14", 1700),
-        Edit("core/assess.py", "    if not account.is_behind:\n", "    if True:\n")),
+        Edit("core/assess.py", "    if all(use.container for use in uses):\n", "    if True:\n")),
     "a process that has given enough back is killed": Fault("point 22", ("process/1", 1700),
         Edit("daemon/kills.py", "used_now <= kill.entry.threshold_bytes", "used_now < 0")),
     "unknown bytes are lost": Fault("law 1", ("fault/0", 100),
