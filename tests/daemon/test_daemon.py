@@ -100,6 +100,15 @@ def test_sighup_loads_the_policy_once(daemon: Daemon) -> None:
     assert [each is loaded[1] for each in loaded] == [False, True, True]
 
 
+def test_a_disk_that_can_be_written_again_is_a_reason_to_read_soon(daemon: Daemon) -> None:
+    """Promise 3: a kill that waits for the journal alone waits no longer once the disk has room again."""
+    daemon._beat(clock.now())
+    daemon._is_writable = False
+    now = clock.now()
+    daemon._beat(now)
+    assert reads_in_s(daemon, now) == 1
+
+
 @pytest.mark.parametrize(("stale", "in_s"), [(False, FOR_S), (True, INTERVAL_S)], ids=["fresh", "stale"])
 def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, in_s: float) -> None:
     """Design, pace: the loop is there when a step's `for` is over; by a stale list no timer runs."""

@@ -9,6 +9,7 @@ from tests.worlds import Gi, at, container, pod, policy, process, rule, step
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.plan import Result
+from watchdog.core.policy import Do
 
 
 @pytest.mark.parametrize(("grace_s", "given"), [(0.0, 1), (0.3, 1), (10.0, 10), (10.001, 11)])
@@ -21,6 +22,32 @@ def test_the_intention_comes_first_and_the_try_has_the_uid_and_the_grace(grace_s
     assert (attempt.number, attempt.grace_s, attempt.is_unsure) == (1, given, False)
     assert len(world.cycle.ledger.brakes.begun[()]) == 1
     assert (world.began, world.ended) == ([], [])
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("declared", [None, "1Gi"])
+def test_a_pod_that_uses_nothing_any_more_is_not_evicted(declared: str | None, *, is_finished: bool) -> None:
+    """Point 27: no use is a use of 0, also of a pod that declares nothing, or has finished since."""
+    tenant = pod("a", container(declared=declared))
+    world = begun(World(policy=policy(rule(EVICT_AT_ONCE, default=Gi)), pods=(tenant,)))
+    world.answer(EvictionAnswer.BLOCKED, "budget", 5.0)
+    world.used, world.pods = {}, (replace(tenant, is_finished=is_finished),)
+    world.look(1)
+    assert world.results() == ["blocked", "gone"]
+
+
+def test_a_kill_counts_anew_after_a_pod_has_used_nothing() -> None:
+    """Point 15: a reading without use ends a stretch also while an eviction of the pod is being tried."""
+    ladder = policy(rule(replace(EVICT_AT_ONCE, for_s=2.0), step("100%", 20, "kill"), default=Gi))
+    world = World(policy=ladder, pods=(pod("a"),))
+    began = []
+    for second in range(40):
+        world.used = {} if 10 <= second < 15 else {5: 4 * Gi}
+        finish = world.look(second)
+        if second == 2:
+            world.answer(EvictionAnswer.BLOCKED, "budget", 500.0)
+        began += [second for entry in finish.plan.entries if entry.do is Do.KILL and entry.due_in_s <= 0]
+    assert began[0] == 15 + 20
 
 
 def test_without_the_journal_nothing_is_tried() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests.daemon.eviction_rig import World
 from tests.daemon.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
 from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assessment import Assessment
@@ -228,6 +229,22 @@ def crowd(group: Group) -> Crowd:
     return Crowd(group.started)
 
 
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_a_process_that_has_given_its_memory_back_is_spared(group: Group, *, is_declared: bool) -> None:
+    """Point 22: SIGTERM was enough once the pod uses nothing, whether it declares anything or not."""
+    main = group.start(STUBBORN)
+    tenant = pod("a", container(declared="1Gi" if is_declared else None))
+    under = policy(rule(step(scope="process", grace_s=10.0), default=Gi))
+    world = World(policy=under, pods=(tenant,), group=group)
+    world.used, world.processes = {main.pid: 4 * Gi}, (process(main.pid, "a/main", key=group.key(main)),)
+    world.look(0)
+    world.used = {}
+    for second in (1, 2, 4, 11):
+        world.look(second)
+        world.wake(second)
+    assert (world.results(), main.poll()) == (["gone"], None)
+
+
 def test_a_crowd_of_processes_does_not_age_the_last_look(crowd: Crowd) -> None:
     """Point 22: those that took long to find are held since the intention; a tenant that starts many evades nothing."""
     main, ended = crowd.start(), crowd.start()
@@ -242,6 +259,34 @@ def test_a_crowd_of_processes_does_not_age_the_last_look(crowd: Crowd) -> None:
     assert (begun.result, begun.signalled) == (Result.DONE, (entry.targets[0],))
     assert main.wait(5) == -signal.SIGTERM
     kills.interrupt("end of the test", at(crowd.second))
+
+
+def test_the_largest_process_may_be_another_one_by_the_last_look(crowd: Crowd) -> None:
+    """Point 22: with scope `process` all of the container are held, so that two that take turns evade nothing."""
+    largest, other = crowd.start(), crowd.start()
+    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
+    entry = due(step(scope="process"), crowd.key(largest))
+    kills.intend(entry)
+    begun = kills.begin(replace(entry, targets=(crowd.key(other),)), 7, 30.0, lambda _: None)
+    assert begun is not None
+    assert (begun.result, begun.signalled, crowd.searches) == (Result.DONE, (crowd.key(other),), 1)
+    assert other.wait(5) == -signal.SIGTERM
+    kills.interrupt("end of the test", at(crowd.second))
+
+
+def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
+    """Point 23: a search that finds nobody, and may have missed some, is a failure, after which the kill backs off."""
+    process_ = scene.group.start()
+    entry = due(step(), scene.group.key(process_))
+    process_.kill()
+    process_.wait(5)
+    for sees_all, result in ((True, Result.GONE), (False, Result.FAILED)):
+        scene.group.sees_all = sees_all
+        intended = scene.kills.intend(entry)
+        assert isinstance(intended, Outcome)
+        begun = scene.kills.begin(entry, 7, 30.0, lambda _: None)
+        assert begun is not None
+        assert (intended.result, begun.reason == intended.reason) == (result, True)
 
 
 def test_what_is_held_for_a_kill_that_does_not_begin_is_released(crowd: Crowd) -> None:

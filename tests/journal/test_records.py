@@ -22,11 +22,12 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.read import history
 
 
-def test_an_action_from_the_intention_to_the_release(journal: Journal, path: Path) -> None:
-    """Every stage of a kill is there, with all that explains it."""
+@pytest.mark.parametrize("result", [Result.DONE, Result.FAILED])
+def test_an_action_from_the_intention_to_the_release(journal: Journal, path: Path, result: Result) -> None:
+    """Every stage of a kill is there, with all that explains it; one that has failed may wait for its memory too."""
     action = begin(journal)
     journal.signalled(action, at(41), "SIGKILL", KEYS[:1])
-    journal.end(action, Result.DONE, "", at(41.5))
+    journal.end(action, result, "", at(41.5))
     journal.released(action, at(42), 11.0, "")
     rows = history(path, "a/trainer", at(0).wall_s)
     assert [row.event for row in rows] == ["intended", "signalled", "signalled", "kill_ended", "released"]

@@ -132,20 +132,21 @@ class PodTerms:
 def assess_pod(
     pod: Pod, uses: Uses, terms: PodTerms, snapshot: Snapshot, coverage: Coverage, inputs: Inputs
 ) -> tuple[Assessment, ...]:
-    """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any.
+    """Assess the accounts of one pod; none if it neither uses GPU memory nor declares any, and no action is about it.
 
     What a finished pod declares is free again. No action can be due on it, so it would only count for the breaker as an
     owner within its limit. From the snapshot it uses only the time, for terminating pods and rules with hours.
     """
     rule, declaration = terms.rule, terms.declaration
-    if not uses and (pod.is_finished or not (declaration.amounts or declaration.misdeclared)):
+    acting = [key for key in inputs.acting if key.uid == pod.uid]
+    if not (uses or acting) and (pod.is_finished or not (declaration.amounts or declaration.misdeclared)):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     to_drain = terms.mps.to_drain(pod, uses)
     budget_of = _budgets(pod, uses, terms, coverage.cards, inputs)
     assessments: list[Assessment] = []
-    for key in _accounts(pod, uses, declaration, rule or _NO_RULE):
+    for key in _accounts(pod, uses, declaration, rule or _NO_RULE, acting):
         account = _account(key, rule or _NO_RULE, coverage, uses)
         own = account.uses
         granted = budget_of(account)
@@ -211,7 +212,10 @@ def _splits(rule: Rule) -> bool:
     return rule.account == "container"
 
 
-def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> list[AccountKey]:
+def _accounts(
+    pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule, acting: Iterable[AccountKey]
+) -> Iterable[AccountKey]:
+    """The keys of a pod's accounts; one that is acted on, and uses nothing any more, uses 0 bytes for certain."""
     names: set[str | None] = {None}
     if rule.account == "container":
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
@@ -222,7 +226,11 @@ def _accounts(pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule) -> 
         if is_per_gpu(declaration, container):
             gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
-    return keys
+    for key in acting:
+        is_of_rule = (key.container is not None) == _splits(rule)
+        if is_of_rule and (key.gpu is not None) == is_per_gpu(declaration, key.container):
+            keys.append(key)
+    return dict.fromkeys(keys)
 
 
 def _account(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Account:

@@ -75,7 +75,8 @@ class Cycle:
         """Turn a reading into a plan. `asked` is when the reading was requested: it is no older than that."""
         snapshot = self._scanner.snapshot(reading, asked)
         overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
-        inputs = replace(inputs, overdue=overdue, hidden=hidden)
+        acting = frozenset(account for account, state in self.ledger.accounts.items() if state.has_action)
+        inputs = replace(inputs, overdue=overdue, hidden=hidden, acting=acting)
         attribution = attribute(snapshot, inputs.pods.pods)
         assessments = assess(attribution, snapshot, inputs)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)

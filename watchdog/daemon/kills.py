@@ -19,6 +19,7 @@ from watchdog.node.process import Handle
 _MOST_DESCRIBED: Final = 20
 # A search for processes that takes this long is not repeated between the last look, which must not age, and the signal.
 _LONG_SEARCH_S: Final = 0.5
+_NOT_ALL: Final = "its processes could not all be read or held: see the data gaps"
 
 
 class Processes(Protocol):
@@ -73,16 +74,20 @@ class Kills:
         if not self._drains.may_begin(entry.account, entry.to_drain, self._clock()):
             return None
         began_s = self._clock().boottime_s
+        handles, are_all = self._members(entry)
         try:
-            ready = self._pin(entry)
+            ready = self._reachable(entry, handles)
         except PermissionError as error:
+            close_all(handles)
             reason = f"{error}; no process was signalled"
             return Outcome(entry=entry, result=Result.FAILED, at=self._clock(), reason=reason)
         now = self._clock()
         if now.boottime_s - began_s >= _LONG_SEARCH_S:
-            self._held[entry.account] = entry, ready
+            self._held[entry.account] = entry, handles
         else:
-            close_all(ready)
+            close_all(handles)
+        if not ready and not are_all:
+            return Outcome(entry=entry, result=Result.FAILED, at=now, reason=_NOT_ALL)
         if not ready:
             return Outcome(entry=entry, result=Result.GONE, at=now, reason=HAD_ENDED)
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
@@ -102,18 +107,26 @@ class Kills:
         the signal (`done` means: begun), or the result if it could not begin. None: an MPS control daemon is about to
         be asked, and the kill begins when that is done, which `take_begun` gives, or is withdrawn.
         """
+        handles, are_all = self._take_held(entry), True
+        if not handles:
+            handles, are_all = self._members(entry)
         try:
-            ready = self._pin(entry)
+            ready = self._reachable(entry, handles)
         except PermissionError as error:
+            close_all(handles)
             now, reason = self._clock(), f"{error}; no process was signalled"
             self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
+        kept = {handle.key for handle in ready}
+        close_all(handle for handle in handles if handle.key not in kept)
         victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         seen = self._clients_of(entry)
         why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
         if seen.has_others_beside and any(self._processes.leads_container(handle.key.pid) for handle in ready):
             why = "its end would end its container, in which another process is or may be an MPS client or server"
-        why = (why or objection(entry)) if ready else HAD_ENDED
+        if not ready:
+            why = HAD_ENDED if are_all else _NOT_ALL
+        why = why or objection(entry)
         if why is not None:
             close_all(ready)
             self._drains.leave(entry.account)
@@ -167,28 +180,25 @@ class Kills:
                 handle.close()
         return kept
 
-    def _pin(self, entry: PlanEntry) -> list[Handle]:
-        """Pin the processes to act on by pidfds, and send signal 0 to all of them before anything else.
+    @staticmethod
+    def _reachable(entry: PlanEntry, handles: Iterable[Handle]) -> list[Handle]:
+        """The processes to act on that have not ended; signal 0 is sent to all of them before anything else.
 
-        PermissionError, with none pinned, if any of them can't be signalled.
+        PermissionError if any of them can't be signalled.
         """
-        handles = self._take_held(entry) or self._members(entry)[0]
         is_single = entry.definition.scope == "process"
         ready = []
         for handle in handles:
             if is_single and handle.key not in entry.targets:
-                handle.close()
                 continue
             try:
                 handle.signal(0)
             except ProcessLookupError:
-                handle.close()
+                continue
             except PermissionError as error:
-                close_all(handles)
                 denied = f"no permission to signal process {handle.key.pid}; CAP_KILL is required"
                 raise PermissionError(denied) from error
-            else:
-                ready.append(handle)
+            ready.append(handle)
         return ready
 
     def escalate(self, entry: PlanEntry, now: Now) -> None:

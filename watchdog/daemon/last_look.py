@@ -121,7 +121,8 @@ def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, 
     def reassess(inputs: Inputs) -> Mapping[AccountKey, Assessment]:
         attribution = attribute(snapshot, inputs.pods.pods)
         pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
-        given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=opened.inputs.overdue)
+        known = opened.inputs
+        given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=known.overdue, acting=known.acting)
         return {assessment.account: assessment for assessment in assess(attribution, snapshot, given)}
 
     return reassess

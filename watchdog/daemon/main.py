@@ -80,6 +80,7 @@ class Daemon:
         self._file_events = FileEvents(files)
         self._last_beat_s = -math.inf
         self._reload_wanted = False
+        self._is_writable = True
         self._failures = 0
         self._reexecutes = False
         self._exit_code: int | None = None
@@ -159,6 +160,9 @@ class Daemon:
         if self._pending is None:  # a drain would wait for the answer, and the last look age
             self._drains.refresh(now)
         restored = self._keeper.maintain(now)
+        if self._keeper.is_writable != self._is_writable:  # a kill may be waiting for the disk
+            self._is_writable = self._keeper.is_writable
+            self._sampler.bring_forward(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)

@@ -186,7 +186,7 @@ class Journal:
         columns: Row = {"result": result.value, "reason": reason or None}
         self._put(action, event, now, ended_sentence(context, result, reason), columns, (update, values), *more)
         if result in _FINAL:
-            self._finish(action)
+            self.kept.remove(action)  # its memory may still be waited for, and that row has its columns too
 
     def released(self, action: int, now: Now, release_s: float | None, reason: str) -> None:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
@@ -194,7 +194,8 @@ class Journal:
         values = {"at": now.wall_s, "release_s": release_s, "action_id": action}
         sentence = released_sentence(self._context(action), release_s, reason)
         self._put(action, ChangeKind.RELEASED.value, now, sentence, {"reason": reason or None}, (update, values))
-        self._finish(action)
+        self.kept.remove(action)
+        self._contexts.pop(action, None)
 
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed. If that can't be written now, it is written later."""
@@ -324,7 +325,3 @@ class Journal:
         self._contexts[action] = context
         while len(self._contexts) > _MOST_CONTEXTS:
             del self._contexts[next(iter(self._contexts))]
-
-    def _finish(self, action: int) -> None:
-        self.kept.remove(action)
-        self._contexts.pop(action, None)
