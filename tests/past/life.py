@@ -34,6 +34,7 @@ class State:
     node: Node = NODE
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     dark: Mapping[str, object] = field(default_factory=dict)
+    overdue: frozenset[tuple[str, str]] = frozenset()
     synced_s: float | None = None  # the pod list was true then; None: it is true now
 
     def seen(self, now: Now) -> Snapshot:
@@ -74,6 +75,7 @@ class Life:
             node=state.node,
             pods=pods,
             namespaces=state.namespaces,
+            overdue=state.overdue,
             pods_stale=is_stale(pods, self.under, now),
         )
         made = opened(seen, inputs, self.ledger)

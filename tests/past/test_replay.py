@@ -13,14 +13,14 @@ from tests.past import runs
 from tests.past.histories import History, histories, policies
 from tests.past.life import Life, State, actions_of, holding, replayed, tenant
 from tests.past.runs import HIGH, KILL, LOW, P, cycles, recently
-from tests.worlds import Gi, Mi, at, gpu, owner, policy, rule, step
+from tests.worlds import NODE, Gi, Mi, at, container, container_id, gpu, owner, pod, policy, rule, step
 from watchdog.cli.client import inside
 from watchdog.cli.replay import ReplayReport, replay_text
 from watchdog.cli.tables import UNCUT
 from watchdog.core.brakes import Brake
 from watchdog.core.hours import Hours
-from watchdog.core.model import Now, Owner
-from watchdog.core.policy import Brakes, Policy, Window
+from watchdog.core.model import MigParent, Now, Owner
+from watchdog.core.policy import Brakes, Declaration, Policy, Window
 from watchdog.past.replay import ReplayedAction
 
 
@@ -162,6 +162,29 @@ def test_what_is_unknown_for_a_moment_is_the_same_incident(path: Path) -> None:
     Life(path, P).run(cycles((30, both), (33, dark), (100, both)))
     braked = replace(P, brakes=Brakes(owner=Window(count=1, per_s=60.0)))
     assert [(len(each.withheld), each.at is not None) for each in found(path, braked)] == [(0, True), (1, True)]
+
+
+@pytest.mark.parametrize("is_overdue", [True, False])
+def test_a_container_that_the_list_should_have_counts_as_it_did(path: Path, *, is_overdue: bool) -> None:
+    """Point 13: what counts only once the list should have it is recorded with that."""
+    under = policy(rule(step("100%", 5, "evict")))
+    late = frozenset({("a", container_id("a/new"))}) if is_overdue else frozenset()
+    used = {("a/main", 0): 7 * Gi, ("a/new", 0): 5 * Gi}
+    state = State(used=used, pods=(pod("a", container("main", "8Gi")),), overdue=late)
+    life = Life(path, under).run(cycles((20, state)))
+    assert (len(life.actions), actions_of(replayed(path, under))) == (is_overdue, life.actions)
+
+
+def test_a_card_in_mig_mode_is_there_in_the_past_too(path: Path) -> None:
+    """Point 6: without it one of the cards that the node's labels count would seem to be hidden."""
+    share = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares=2)
+    under = policy(rule(step("100%", 5)), declarations=(share,))
+    node = replace(NODE, labels={"nvidia.com/gpu.count": "2"})
+    cut = {"parents": (MigParent(uuid="GPU-9", index=1, name="Stub"),)}
+    tenant = pod("a", container("main", resources={"nvidia.com/gpu.shared": "1"}))
+    state = State(used={("a/main", 0): 60 * Gi}, pods=(tenant,), gpus=(gpu(0),), node=node, dark=cut)
+    life = Life(path, under).run(cycles((20, state)))
+    assert (len(life.actions), actions_of(replayed(path, under))) == (1, life.actions)
 
 
 def test_a_stale_pod_list_ends_no_incident(path: Path) -> None:

@@ -10,6 +10,7 @@ from watchdog.core.assessment import (
     AccountKey,
     Assessment,
     Attribution,
+    ContainerKey,
     Inputs,
     KnownDrains,
     MpsHazard,
@@ -169,7 +170,8 @@ class CycleReport:
 
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
-    the known namespaces, `drains` what was known of MPS clients, `pinned` their limits. `maintenance` is why the driver
+    the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
+    of MPS clients, `pinned` their limits. `maintenance` is why the driver
     is released or about to be; None if it is not. `duration_s` is the duration of the cycle, `scan_s` that of reading
     the node.
     """
@@ -188,6 +190,7 @@ class CycleReport:
     began: tuple[Outcome, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    overdue: frozenset[ContainerKey] = frozenset()
     drains: KnownDrains = NO_DRAINS
     pinned: tuple[PinnedLimit, ...] = ()
     maintenance: str | None = None

@@ -65,6 +65,7 @@ def report_of(
         began=closed.began,
         outcomes=closed.outcomes,
         namespaces=inputs.namespaces,
+        overdue=inputs.overdue,
         drains=inputs.drains,
         pinned=inputs.pinned,
         maintenance=maintenance,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.core.assessment import AttributedUse
-from watchdog.core.model import UNREADABLE, Gpu, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.model import UNREADABLE, Gpu, MigParent, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import reading
 from watchdog.journal.recording import LIVE, NEVER, Frame, Hidden, unpack
@@ -57,6 +57,7 @@ class RecordedNode:
             blind=self.hidden.blind,
             unseen=frozenset(self.hidden.unseen),
             missing=frozenset(self.hidden.missing),
+            parents=tuple(MigParent(uuid=uuid, index=0, name="") for uuid in self.hidden.parents),
         )
 
     def stale_at_s(self, stale_after_s: float) -> float:
@@ -86,6 +87,7 @@ class RecordedNode:
                 mps=process.mps,
                 mps_server=process.mps_server,
                 serves_others=process.serves_others,
+                unlisted=process.unlisted,
             )
             self._uid_by_number[process.number] = process.uid
             self._put(process.number, use)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from watchdog.core.assess import short_cards
-from watchdog.core.assessment import AccountKey, AttributedUse
+from watchdog.core.assessment import AccountKey, AttributedUse, ContainerKey
 from watchdog.core.ladder import step_readings
 from watchdog.core.model import Gpu, Node, PlaceKind, Pod
 from watchdog.core.mps import Mps
@@ -32,12 +32,14 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     mps: bool | None = False
     mps_server: bool = False
     serves_others: bool = False
+    unlisted: str = ""
 
 
 class Hidden(msgspec.Struct, array_like=True, frozen=True):
     """What makes readings inconclusive: NVML is silent, a process of unknown pod, GPUs never listed or read.
 
-    Also the MPS servers and clients, which prevent ending processes.
+    Also the MPS servers and clients, which prevent ending processes, the containers (pod, ID) that should have been in
+    the pod list by then, and the UUIDs of the cards in MIG mode.
     """
 
     blind: bool = False
@@ -45,6 +47,8 @@ class Hidden(msgspec.Struct, array_like=True, frozen=True):
     unseen: tuple[str, ...] = ()
     mps: Mps = msgspec.field(default_factory=Mps)
     missing: tuple[str, ...] = ()
+    overdue: tuple[ContainerKey, ...] = ()
+    parents: tuple[str, ...] = ()
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
@@ -95,7 +99,7 @@ def unpack(body: bytes) -> tuple[Frame, ...]:
 MOVED: Final = 64 * 2**20  # less than the memory of one context, which the allowance covers anyway
 
 # All fields of a RecordedProcess except its number.
-_Place = tuple[int, int, str, str, str, str, bool | None, bool, bool]
+_Place = tuple[int, int, str, str, str, str, bool | None, bool, bool, str]
 
 
 @dataclass(slots=True)
@@ -145,7 +149,7 @@ class RecordedProcesses:
 
 def _place(use: AttributedUse) -> _Place:
     who = use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu, use.name
-    return (*who, use.mps, use.mps_server, use.serves_others)
+    return (*who, use.mps, use.mps_server, use.serves_others, use.unlisted)
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:
@@ -295,6 +299,8 @@ def _hidden(report: CycleReport) -> Hidden:
         unseen=tuple(sorted(snapshot.unseen)),
         mps=Mps.of(snapshot, report.attribution, report.drains),
         missing=tuple(sorted(snapshot.missing)),
+        overdue=tuple(sorted(report.overdue)),
+        parents=tuple(parent.uuid for parent in snapshot.parents),
     )
 
 

@@ -125,7 +125,8 @@ class NodeAssessor:
             self._common = common
             self._terms.clear()
             self._assessed.clear()
-        inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces)
+        overdue = frozenset(node.hidden.overdue)
+        inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces, overdue=overdue)
         coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         for pod in missing:
