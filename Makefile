@@ -132,7 +132,7 @@ docs-site: $(VENV)/.docs ## build the site of the docs, with search: build/site/
 	@rm -rf build/site
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/doctrees . build/site
 
-pictures: setup-dev tools ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
+pictures: setup-dev tools programs ## take the pictures of the docs again: page, terminal, dashboard; needs root, Chromium, Prometheus
 	$(BIN)/python -m tests.pictures.page docs/pictures
 	$(BIN)/python -m tests.pictures.top docs/pictures
 	$(BIN)/python -m tests.pictures.dashboard docs/pictures

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.cli.crowd import CARDS, PODS, SimTenant
 from tests.cli.crowd import crowd as node
+from tests.cluster.rig_pods import RigPods
 from tests.rig import Daemon
 from tests.rig.command import daemon
 from tests.stub import GIB
@@ -23,12 +24,12 @@ _MORE: Final = '\n[protect]\nnamespaces = ["robotics"]\n[brakes]\nnode = "10 per
 
 
 @contextmanager
-def crowd(root: Path, *, cards: int = CARDS, pods: int = PODS) -> Iterator[Daemon]:
-    """The full node with its daemon, after two cycles."""
+def crowd(root: Path, *, cards: int = CARDS, pods: int = PODS, api: RigPods | None = None) -> Iterator[Daemon]:
+    """The full node with its daemon, after two cycles; the pods come from a file, or from the API."""
     # It only observes: a proc that is not the daemon's own is good for nothing else.
     policy = write_policy(root, *_STEPS, mode="observe", more=_MORE).read_text(encoding="utf-8")
     with (
-        node(root, _tenants(pods, cards), cards, policy=policy) as made,
+        node(root, _tenants(pods, cards), cards, policy=policy, api=api) as made,
         daemon(root, made.stub_file, *made.arguments) as running,
     ):
         running.wait_passes(2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from tests.cluster.rig_pods import RigPods
 from tests.rig import Daemon, Node, Tenant, node
 from tests.rig.command import daemon
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
@@ -25,7 +26,8 @@ _PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact =
 class Town:
     """The tenants of the node, on this many cards of 80 GiB, and the daemon that watches them."""
 
-    def __init__(self, world: Node, cards: int = 2) -> None:
+    def __init__(self, world: Node, cards: int = 2, api: RigPods | None = None) -> None:
+        self._api = api
         self.world, other, size = world, cards - 1, 80 // cards
         world.stub = replace(
             world.stub,
@@ -47,6 +49,8 @@ class Town:
 
     def _tenant(self, namespace: str, name: str, declared: str | None, used: int, card: int = 0) -> Tenant:
         pod = self.world.pod(name, ("main", declared), namespace=namespace)
+        if self._api is not None:
+            self._api.add(pod)
         tenant = self.world.start(pod, used=used if card == 0 else 0)
         if card:
             cards = list(self.world.stub.gpus)
@@ -62,13 +66,13 @@ class Town:
 
 
 @contextmanager
-def town(root: Path, cards: int = 2) -> Iterator[tuple[Town, Daemon]]:
-    """The node with its daemon, after two cycles."""
+def town(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[tuple[Town, Daemon]]:
+    """The node with its daemon, after two cycles; the pods come from a file, or from the API."""
     with node(root) as world:
-        made = Town(world, cards)
+        made = Town(world, cards, api)
         policy = write_policy(root, *_STEPS, more=_PROTECT)
-        options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
-        with daemon(root, world.stub_file, *options) as running:
+        pods = api.options(policy) if api is not None else ("--pods", world.pods_file)
+        with daemon(root, world.stub_file, "--policy", policy, *pods, "--journal", world.journal) as running:
             running.wait_passes(2)
             yield made, running
 
@@ -81,9 +85,9 @@ def quiet(root: Path) -> Iterator[Daemon]:
 
 
 @contextmanager
-def over(root: Path, cards: int = 2) -> Iterator[Daemon]:
+def over(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[Daemon]:
     """A notebook uses more than it may, and its kill is minutes away."""
-    with town(root, cards) as (made, running):
+    with town(root, cards, api) as (made, running):
         made.world.use(made.notebook, 11 * GIB)
         running.wait(lambda d: any(entry["do"] == "kill" for entry in d.status()["plan"]), _LONGEST_S)
         running.wait_passes(2)

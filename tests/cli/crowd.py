@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.node import sleepers
+from tests.cluster.rig_pods import RigPods
 from tests.kube.objects import list_of
 from tests.rig.node import Container, Pod
 from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
@@ -62,9 +63,10 @@ class SimTenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """A node described by the files in a folder."""
+    """A node described by the files in a folder; `pods` are the options of `run` that say where its pods are."""
 
     root: Path
+    pods: tuple[str | Path, ...]
 
     @property
     def stub_file(self) -> Path:
@@ -74,8 +76,8 @@ class Crowd:
     @property
     def arguments(self) -> tuple[str | Path, ...]:
         """The options of `run` for it."""
-        own = ("--policy", self.root / "policy.toml", "--procfs", self.root / "proc", "--pods", self.root / "pods.json")
-        return (*own, "--journal", self.root / "journal.db")
+        own = ("--policy", self.root / "policy.toml", "--procfs", self.root / "proc")
+        return (*own, *self.pods, "--journal", self.root / "journal.db")
 
 
 def many() -> Iterator[SimTenant]:
@@ -98,22 +100,31 @@ def many() -> Iterator[SimTenant]:
 
 @contextmanager
 def crowd(
-    root: Path, tenants: Iterable[SimTenant] = (), cards: int = CARDS, *, policy: str = POLICY
+    root: Path,
+    tenants: Iterable[SimTenant] = (),
+    cards: int = CARDS,
+    *,
+    policy: str = POLICY,
+    api: RigPods | None = None,
 ) -> Iterator[Crowd]:
-    """A node with these tenants, or with many, whose processes are ended at the end."""
+    """A node with these tenants, or with many; their processes are ended at the end. `api` gets its pods, if given."""
     listed = tuple(tenants) or tuple(many())
-    made = Crowd(root=root)
+    pods = [_pod(number, tenant) if tenant.name else None for number, tenant in enumerate(listed)]
     with sleepers(len(listed)) as pids:
         (root / "policy.toml").write_text(policy, encoding="utf-8")
+        if api is not None:
+            for each in filter(None, pods):
+                api.add(each)
+        source = api.options(root / "policy.toml") if api is not None else ("--pods", root / "pods.json")
+        made = Crowd(root=root, pods=source)
         for name in ("self", "stat", "sys"):
             _link(root / "proc" / name, Path("/proc") / name)
-        for number, (tenant, pid) in enumerate(zip(listed, pids, strict=True)):
-            path = f"/kubepods/burstable/pod{_uid(number)}/{number:064x}" if tenant.name else "/user.slice"
+        for pod, pid in zip(pods, pids, strict=True):
+            path = f"/{pod.cgroup(pod.containers[0])}" if pod is not None else "/user.slice"
             for name in ("stat", "status", "comm", "cmdline", "task"):
                 _link(root / "proc" / str(pid) / name, Path("/proc") / str(pid) / name)
             (root / "proc" / str(pid) / "cgroup").write_text(f"12:pids:{path}\n11:memory:{path}\n0::{path}\n", "ascii")
-        pods = (_pod(number, tenant).to_json() for number, tenant in enumerate(listed) if tenant.name)
-        (root / "pods.json").write_bytes(list_of(*pods))
+        (root / "pods.json").write_bytes(list_of(*(pod.to_json() for pod in pods if pod is not None)))
         _stub(listed, pids, cards).write(made.stub_file)
         yield made
 
@@ -137,13 +148,9 @@ def _stub(tenants: Sequence[SimTenant], pids: Sequence[int], cards: int) -> Stub
     return Stub(gpus=tuple(made))
 
 
-def _uid(number: int) -> str:
-    return f"{number:08x}-1111-4222-8333-444444444444"
-
-
 def _pod(number: int, tenant: SimTenant) -> Pod:
     main = Container("main", f"{number:064x}", tenant.declared)
-    return Pod(tenant.name, tenant.namespace, _uid(number), [main])
+    return Pod(tenant.name, tenant.namespace, f"{number:08x}-1111-4222-8333-444444444444", [main])
 
 
 def _link(at: Path, to: Path) -> None:

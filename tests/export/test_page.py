@@ -90,14 +90,14 @@ def _off(*reasons: str) -> dict[str, Any]:
     ("more", "api", "file", "told"),
     [
         ({}, "ok", "", ("Stop enforcement here .* From anywhere: kubectl annotate node n1 gpu-memory-watchdog/mode="
-                        "observe --overwrite In the watchdog's pod, or on .*: gpu-watchdog stop")),
+                        "observe --overwrite Or in the watchdog's pod .*: kubectl -n .* POD -- gpu-watchdog stop")),
         ({}, None, "/x y/stop", "((?!kubectl).)* pod, or on .*: gpu-watchdog stop --stop-file '/x y/stop'"),
         ({"policy": policy(mode="observe"), "enforcing": False}, "ok", "", "Stop .* The policy only observes.* stop"),
         (_off("lock"), "ok", "", "Stop enforcement here .* gpu-watchdog stop"),
         (_off("node_annotation"), "ok", "", ("Enforcement is stopped here To resume it: The node's annotation turns it "
                                              "off. kubectl annotate node n1 gpu-memory-watchdog/mode-")),
         (_off("lock", "stop_file"), "ok", "/var/lib/gpu-watchdog/stop", ("Enforcement is stopped here .* The file "
-         "/var/lib/gpu-watchdog/stop turns it off. In the watchdog's pod, or on .*: gpu-watchdog resume")),
+         "/var/lib/gpu-watchdog/stop turns it off. In the watchdog's pod .*: kubectl .* -- gpu-watchdog resume")),
         (_off("stop_file", "node_annotation"), "ok", "", ".*mode- .* gpu-watchdog resume"),
     ],
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Pictures of the status page: `python -m tests.pictures.page FOLDER`, as root on a machine with cgroups and Chromium.
 
 It writes page-NODE-THEME.png: the whole page of a node of one card and four pods and of one of eight cards and a
-hundred pods, from the real daemon over the stub of NVML, on a screen with a phone beside it, light and dark; and
-pods-NODE-THEME.png: its pods, those of the larger node by a filter.
+hundred pods, from the real daemon over the stub of NVML and a real API server, whose program is built if need be, on a
+screen with a phone beside it, light and dark; and pods-NODE-THEME.png: its pods, those of the larger node by a filter.
 """
 
 import base64
@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -20,19 +19,21 @@ from playwright.sync_api import Browser, Page
 from tests.browser.browsing import Theme, chromium, visit
 from tests.browser.crowd import crowd
 from tests.browser.states import over
+from tests.cluster.rig_pods import RigPods, rig_pods
 from tests.rig import Daemon
 
 _THEMES: Final[Mapping[Theme, str]] = {"light": "#fff", "dark": "#0f1215"}  # with the page's own background
-_NODES: Final[Mapping[str, Callable[[Path], AbstractContextManager[Daemon]]]] = {
-    "small": partial(over, cards=1),
-    "full": partial(crowd, cards=8, pods=100),
+_NODES: Final[Mapping[str, Callable[[Path, RigPods], AbstractContextManager[Daemon]]]] = {
+    "small": lambda root, api: over(root, cards=1, api=api),
+    "full": lambda root, api: crowd(root, cards=8, pods=100, api=api),
 }
 _SCREEN: Final = (1280, 820)
 _PHONE: Final = (390, 820)
 _FILTERS: Final = {"small": "", "full": "?pod=nlp"}
 # The daemon of a picture keeps its journal in a folder of its own, which would be named in the command.
-_USUAL_STOP: Final = """() => document.querySelectorAll('pre code').forEach(
-  e => { e.textContent = e.textContent.replace(/ --stop-file .*/, ''); })"""
+_USUAL_STOP: Final = """() => document.querySelectorAll('pre span').forEach(e => {
+  if (e.textContent === '--stop-file') { e.nextElementSibling.remove(); e.remove(); }
+})"""
 # Where a picture of the whole page is cut: that of a phone before the part that begins nearest to its middle.
 _CUTS: Final = """() => {
   const height = document.documentElement.scrollHeight;
@@ -46,7 +47,11 @@ def draw(folder: Path) -> Iterator[Path]:
     """Draw the pictures of the documents into a folder; their paths, as they are done."""
     with chromium() as browser:
         for name, node in _NODES.items():
-            with tempfile.TemporaryDirectory() as root, node(Path(root)) as running:
+            with (
+                tempfile.TemporaryDirectory() as root,
+                rig_pods(Path(root) / "cluster") as api,
+                node(Path(root), api) as running,
+            ):
                 url = f"http://127.0.0.1:{running.port}/"
                 for theme in _THEMES:
                     yield _beside(browser, url, theme, _whole, folder / f"page-{name}-{theme}.png")

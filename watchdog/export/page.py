@@ -20,7 +20,7 @@ from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
 from watchdog.export.page_pods import Row, place, pod_table
-from watchdog.options import DEFAULT_JOURNAL
+from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
 from watchdog.report.figures import Sum
 from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
@@ -159,21 +159,21 @@ def _said_once(rows: Iterable[Row]) -> Iterator[Row]:
         said.update(sentence for detail in sentences for sentence in detail)
 
 
-_WHERE_IT_RUNS: Final = "In the watchdog's pod, or on a node that has the command"
-
-
 def _stop(status: Status) -> Row:
     """How to stop enforcement on this node, or by what it is stopped and how to resume it: each with its command."""
     node, path = shlex.quote(inert(status.node)), status.health.stop_file if status.health is not None else None
     is_usual = path in (None, str(DEFAULT_JOURNAL.with_name("stop")))
     option = "" if is_usual else f" --stop-file {shlex.quote(inert(path or ''))}"
+    uses_api = status.health is None or status.health.api is not None
+    exec_ = f"kubectl -n {DEFAULT_NAMESPACE} exec POD -- " if uses_api else ""
+    where = f"the watchdog's pod{' (-n: its namespace)' if uses_api else ', or on a node that has the command'}:"
     stopped_by = [reason for reason in STOPPED if reason in status.suspended]
     if stopped_by:
         resume = {
             "node_annotation": ("The node's annotation turns it off.", f"kubectl annotate node {node} {MODE}-"),
             "stop_file": (
-                f"The file {inert(path or 'stop')} turns it off. {_WHERE_IT_RUNS}:",
-                f"gpu-watchdog resume{option}",
+                f"The file {inert(path or 'stop')} turns it off. In {where}",
+                f"{exec_}gpu-watchdog resume{option}",
             ),
         }
         commands = [resume[reason] for reason in stopped_by]
@@ -183,7 +183,6 @@ def _stop(status: Status) -> Row:
             "lead": "To resume it:",
             "commands": commands,
         }
-    uses_api = status.health is None or status.health.api is not None
     by_api = [("From anywhere:", f"kubectl annotate node {node} {MODE}=observe --overwrite")] if uses_api else []
     lead = (
         "This stops all kills and evictions here until you resume. Measuring continues."
@@ -192,7 +191,7 @@ def _stop(status: Status) -> Row:
     )
     commands = [
         *by_api,
-        (f"{_WHERE_IT_RUNS}:", f"gpu-watchdog stop{option}"),
+        (f"{'Or in' if uses_api else 'In'} {where}", f"{exec_}gpu-watchdog stop{option}"),
     ]
     return {"title": "Stop enforcement here", "link": "Stop enforcement", "lead": lead, "commands": commands}
 
@@ -295,4 +294,4 @@ def _inputs(seen: PageInput, status: Status) -> Iterator[tuple[str, str, bool]]:
 
 
 def _short_span(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else span(seconds)
+    return f"{max(seconds * 1000, 1):.0f} ms" if seconds < 1 else span(seconds)
