@@ -11,7 +11,7 @@ from tests.worlds import Gi, at, container, opened, pod, rule, snapshot, step, u
 from tests.worlds import inputs as given
 from tests.worlds import policy as policy_of
 from watchdog.core.assess import hidden_pods
-from watchdog.core.assessment import Inputs, KnownDrains
+from watchdog.core.assessment import AccountKey, Inputs, KnownDrains
 from watchdog.core.errors import Problem
 from watchdog.core.ladder import Comparison, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger
@@ -161,7 +161,11 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "drains": KnownDrains(servers=frozenset({CLIENT})),
         "pinned": (PinnedLimit(key=CLIENT, gpu="GPU-0"),),
     }
-    ignored: dict[str, Any] = {"overdue": frozenset({("uid", "id")}), "hidden": frozenset({"uid"})}
+    ignored: dict[str, Any] = {
+        "overdue": frozenset({("uid", "id")}),
+        "hidden": frozenset({"uid"}),
+        "acting": frozenset({AccountKey(uid="uid")}),
+    }
     assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()
     same = {name for name, value in (others | ignored).items() if are_same(base, replace(base, **{name: value}))}
     assert same == ignored.keys()

@@ -102,7 +102,7 @@ FAULTS: Final = {
     "memory counts as free while it is listed": Fault("point 24", ("fault/0", 900),
         Edit("daemon/kill.py", "if not any(still_listed(key) for key in self._handles):", "if True:")),
     "the others are signalled although one is out of reach": Fault("point 23", ("fault/5", 500),
-        Edit("daemon/kills.py", "close_all(handles)\n                denied", "continue\n                denied")),
+        Edit("daemon/kills.py", "                denied = ", "                continue\n                denied = ")),
     "an intention is not committed": Fault("point 31", ("fault/0", 600),
         Edit("journal/journal.py", "self._file.transaction(write)\n        self.kept.add",
              'self._file.use(lambda c: (c.execute("SAVEPOINT a"), write(c)))\n        self.kept.add')),
