@@ -5,7 +5,22 @@ from dataclasses import replace
 import pytest
 
 from tests.core.declaring import HAMI, NOTE, TENCENT, accounts, asking, noted, only, under
-from tests.worlds import MEMORY, NODE, VERIFF, Gi, Mi, assessed, container, gpu, pod, process, snapshot, use
+from tests.worlds import (
+    MEMORY,
+    NODE,
+    VERIFF,
+    Gi,
+    Mi,
+    assessed,
+    container,
+    gpu,
+    pod,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import Allowance, Declaration, Policy
@@ -228,6 +243,19 @@ def test_an_annotation_that_cannot_be_true_is_skipped_and_reported(per: str, wri
         assert only(noted(vram=written), under(table, default=Gi), 0, 1, cards=cards).declared_by == "default"
         both = pod("a", container(resources={MEMORY: "1Gi"}), annotations={"vram": written})
         assert only(both, under(table, VERIFF), 0, 1, cards=cards).declared == Gi
+
+
+def test_thousands_of_declarations_in_one_pod_stay_few_in_what_is_reported() -> None:
+    """Law 10: what a tenant writes without end makes neither remarks, nor sources, nor accounts without end."""
+    names = ["main", *(f"c{each}" for each in range(2_000))]
+    wrong = pod("a", *map(container, names), annotations={f"{name}.vram": "900Pi" for name in names})
+    (alone,) = accounts(wrong, under(BY_CONTAINER), Gi)
+    assert (alone.verdict, len(alone.misdeclarations)) == (Verdict.MISDECLARED, 32)
+    valid = replace(wrong, annotations={f"{name}.vram": "1" for name in names})
+    (alone,) = accounts(valid, under(BY_CONTAINER), Gi)
+    assert (alone.verdict, alone.declared, len(alone.declared_by or "")) == (Verdict.OVER, 2_001, 600)
+    each = accounts(valid, replace(under(BY_CONTAINER), rules=(rule(step(), account="container"),)), Gi)
+    assert (len(each), each[-1].account.container) == (101, "main")
 
 
 def test_the_size_of_a_card_is_total_minus_reserved() -> None:

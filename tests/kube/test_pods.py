@@ -3,12 +3,14 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, nested, nested_pod, pod_object
 from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
+from watchdog.core.units import parse_number
 from watchdog.kube.objects import parse_pods
 
 
@@ -69,6 +71,30 @@ def test_a_minimal_pod() -> None:
     assert read(least) == expected
     least["status"] = None
     assert read(least) == expected
+
+
+def test_what_a_tenant_writes_without_end_is_bounded() -> None:
+    """A pod takes less than 1 MiB whatever it has; what is cut is no amount any more, and what is asked for is kept."""
+    texts = {f"k{number}": "1" for number in range(5_000)}
+    made = read(
+        pod_object(
+            metadata={"annotations": {"a": "é" + '"' * 260_000, "b": "1" * 5_000, **texts}, "labels": texts},
+            spec={
+                "containers": [{"name": f"c{number}", "resources": {"limits": {}}} for number in range(9_000)]
+                + [{"name": "late"}],
+                "initContainers": [
+                    {"name": "i", "resources": {"limits": {**{f"r/{n}": "0" for n in range(9_000)}, "veriff/gpu": "1"}}}
+                ],
+            },
+        )
+    )
+    assert len(msgspec.json.encode(made)) < 2**18
+    assert (len(made.containers), len(made.labels), len(made.annotations)) == (500, 200, 200)
+    assert made.containers[0].resources == {"veriff/gpu": "1"}
+    few = read(pod_object(metadata={"annotations": {"b": "1" * 5_000}}))
+    assert few.annotations["b"] == "1" * 297 + "..."
+    with pytest.raises(ValueError, match=r"1{50,}"):
+        parse_number(few.annotations["b"])
 
 
 @pytest.mark.parametrize("phase", [None, "", "Pending", "Running", "Succeeded", "Failed", "Unknown"])

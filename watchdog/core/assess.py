@@ -16,6 +16,7 @@ from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import observes, protection, rule_of
 
+_MOST_IDLE: Final = 100  # accounts of one pod that only declare: no action can be due on them
 _MOST_READ: Final = 4096  # containers of one pod, over all of its phases: some 50 ms
 Rank = tuple[bool, int, int, str, str, str]
 
@@ -218,8 +219,9 @@ def _accounts(
     """The keys of a pod's accounts; one that is acted on, and uses nothing any more, uses 0 bytes for certain."""
     names: set[str | None] = {None}
     if rule.account == "container":
+        used = {use.container for use in uses}
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
-        names = {*(use.container for use in uses), *declaring} or {None}
+        names = {*used, *sorted(declaring - used)[:_MOST_IDLE]} or {None}
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}

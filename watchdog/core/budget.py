@@ -3,15 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import AttributedUse
 from watchdog.core.declare import PodDeclaration
 from watchdog.core.model import Container
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
-from watchdog.core.units import LARGEST
+from watchdog.core.units import LARGEST, brief
 
 Phase = tuple[Container, ...]
+_LONGEST_SOURCE: Final = 600  # each container may declare by a key of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,8 @@ def undetermined(declaration: PodDeclaration, account: Account) -> Budget:
     """The budget of an account of a pod with too many phases to find the largest one."""
     if account.container == "":
         return Budget()
-    return Budget(declared_by=_sources(declaration.amounts.values()) or "default")
+    names = declaration.amounts if account.container is None else ("", account.container)
+    return Budget(declared_by=_sources(_amounts_of(names, declaration).values()) or "default")
 
 
 def _by_request(granted: Budget) -> int:
@@ -235,4 +238,4 @@ def _allowed(amounts: Mapping[str, Amount], known: Mapping[str, int], account: A
 
 
 def _sources(amounts: Iterable[Amount]) -> str:
-    return ", ".join(sorted({amount.source for amount in amounts}))
+    return brief(", ".join(sorted({amount.source for amount in amounts})), _LONGEST_SOURCE)

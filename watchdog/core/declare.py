@@ -24,7 +24,7 @@ from watchdog.core.amount import (
     require_possible,
     shares_of,
 )
-from watchdog.core.assessment import Misdeclaration
+from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
 from watchdog.core.rules import has_labels
@@ -112,7 +112,8 @@ class _Reader:
     cards: Cards
     phase: tuple[Container, ...]
     is_split: bool
-    remarks: list[Misdeclaration] = field(default_factory=list)
+    remarks: dict[Misdeclaration, None] = field(default_factory=dict)
+    skipped: int = 0
     misdeclared: set[str] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
     declarations: tuple[tuple[int, Declaration], ...] = ()
@@ -146,7 +147,7 @@ class _Reader:
         return PodDeclaration(
             amounts=amounts,
             kinds=frozenset(amount.per for amount in amounts.values()),
-            remarks=tuple(dict.fromkeys(self.remarks)),
+            remarks=tuple(self.remarks),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
         )
@@ -232,7 +233,7 @@ class _Reader:
     def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
         if not (container.resources or any(CONTAINER in declaration.key for _, declaration in self.declarations)):
             return None
-        tried = self._skipped
+        tried = self.skipped
         whole = self._whole(container)
         unread = self._unread(container)
         for order, declaration in self.declarations:
@@ -255,12 +256,12 @@ class _Reader:
         if whole is not None:
             self.invalid.discard(container.name)
             return self._last, whole
-        if self._skipped > tried:
+        if self.skipped > tried:
             self.misdeclared.add(container.name)
         return None
 
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
-        tried = self._skipped
+        tried = self.skipped
         for order, declaration in self.declarations:
             is_off = any(self._whole_by_other(container, declaration) for container in self.pod.containers)
             if order >= before or declaration.kind == "resource" or CONTAINER in declaration.key or is_off:
@@ -272,13 +273,9 @@ class _Reader:
                 counts = [_count(container.resources, "") or 0 for container in self.phase]
                 annotated = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
                 return order, replace(amount, count=sum(counts) or next(filter(None, annotated), None))
-        if self._skipped > tried:
+        if self.skipped > tried:
             self.misdeclared.add("")
         return None
-
-    @property
-    def _skipped(self) -> int:
-        return sum(not remark.counts for remark in self.remarks)
 
     def _is_for_node(self, declaration: Declaration) -> bool | None:
         """Whether a declaration applies to this node; None if that depends on unknown labels."""
@@ -376,7 +373,9 @@ class _Reader:
     def _remark(self, keys: Iterable[str], container: str, why: str, *, counts: bool = False) -> None:
         where = f"container {container}" if container else "the pod"
         source = f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}"
-        self.remarks.append(Misdeclaration(source=source, why=why, counts=counts))
+        self.skipped += not counts
+        if len(self.remarks) < MOST_MISDECLARED:
+            self.remarks[Misdeclaration(source=source, why=why, counts=counts)] = None
 
     def _is_whole(self, key: str) -> bool:
         return (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)

@@ -4,6 +4,7 @@ Only the fields that are read are declared; unknown fields are ignored, known on
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -11,6 +12,7 @@ import msgspec
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
+from watchdog.core.units import brief
 from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
 
@@ -171,6 +173,22 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
     return tuple(by_uid.values()), tuple(gaps)
 
 
+# The API server allows 256 KiB of annotations, and whatever else etcd takes in 1.5 MiB. A tenant must gain nothing by
+# that: neither the memory of the daemon, nor the room for another pod.
+_MOST_CONTAINERS: Final = 500
+_MOST_RESOURCES: Final = 1000  # of all containers of a pod
+_MOST_LABELS: Final = 200  # and as many annotations
+_LONGEST_VALUE: Final = 300  # no amount or switch is longer
+
+
+def _bounded(texts: Mapping[str, str]) -> dict[str, str]:
+    """Labels or annotations: the shortest ones if there are too many, and no value at its full length if it is long."""
+    kept = {key: brief(value, _LONGEST_VALUE) for key, value in texts.items()}
+    if len(kept) <= _MOST_LABELS:
+        return kept
+    return {key: kept[key] for key in sorted(kept, key=lambda key: (len(key) + len(kept[key]), key))[:_MOST_LABELS]}
+
+
 def _pod(raw: _RawPod) -> Pod:
     metadata, spec, status = raw.metadata, raw.spec, raw.status or _RawStatus()
     annotations = metadata.annotations or {}
@@ -179,14 +197,16 @@ def _pod(raw: _RawPod) -> Pod:
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        containers=(
-            *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
-            *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
-            *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
+        containers=_with_bounded_resources(
+            (
+                *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
+                *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
+                *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
+            )[:_MOST_CONTAINERS]
         ),
         config_hash=annotations.get(f"{_CONFIG}hash") or annotations.get(f"{_CONFIG}mirror"),
-        labels=metadata.labels or {},
-        annotations=annotations,
+        labels=_bounded(metadata.labels or {}),
+        annotations=_bounded(annotations),
         owner=_owner(metadata),
         priority=spec.priority,
         static=_is_static(annotations),
@@ -254,6 +274,19 @@ def _containers(
             )
         )
     return containers
+
+
+def _with_bounded_resources(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """The containers, without what they request beyond a number of resources; requests for none are left out first."""
+    if sum(len(container.resources) for container in containers) <= _MOST_RESOURCES:
+        return containers
+    kept = []
+    left = _MOST_RESOURCES
+    for container in containers:
+        asked = [(name, quantity) for name, quantity in container.resources.items() if quantity != "0"][:left]
+        kept.append(replace(container, resources=dict(asked)))
+        left -= len(asked)
+    return tuple(kept)
 
 
 def _ids(status: _RawContainerStatus | None) -> frozenset[str]:

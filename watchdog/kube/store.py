@@ -218,9 +218,19 @@ class Store(Generic[Value]):
     change.
     """
 
-    def __init__(self, decode: Callable[[Item], Value | None], *, namespaced: bool) -> None:
-        """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read."""
+    def __init__(
+        self,
+        decode: Callable[[Item], Value | None],
+        *,
+        namespaced: bool,
+        may_go: Callable[[Value], bool] = lambda _: True,
+    ) -> None:
+        """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read.
+
+        What `may_go` is given up first where there is no room for all.
+        """
         self._decode: Final = decode
+        self._may_go: Final = may_go
         self._namespaced: Final = namespaced
         self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
@@ -238,7 +248,7 @@ class Store(Generic[Value]):
                 entries[key] = _StoredObject.of(identity.uid, content, self._entries.get(key))
                 size += entries[key].size
                 if size > ROOM:
-                    size = _make_room(entries)
+                    size = self._make_room(entries)
             elif isinstance(content, Unread):
                 nameless.append(content)
         self._entries, self._nameless = entries, tuple(nameless)
@@ -257,7 +267,7 @@ class Store(Generic[Value]):
         content = None if event.kind is EventKind.DELETED else self._read(event.item, title)
         if content is not None:
             self._entries[key] = after = _StoredObject.of(uid, content, before)
-            _make_room(self._entries)
+            self._make_room(self._entries)
             return after is not before
         if before is None or (before.uid and uid and before.uid != uid):
             return False
@@ -275,6 +285,24 @@ class Store(Generic[Value]):
         yield from (entry.content for entry in self._entries.values() if isinstance(entry.content, Unread))
         yield from self._nameless
 
+    def _make_room(self, entries: dict[_Key, _StoredObject[Value]]) -> int:
+        """Give up the largest objects until there is room for the others; returns the size of those."""
+        size = sum(entry.size for entry in entries.values())
+        if size <= ROOM:
+            return size
+
+        def order(key: _Key) -> tuple[bool, int]:
+            content = entries[key].content
+            return isinstance(content, Unread) or not self._may_go(content), -entries[key].size
+
+        for key in sorted(entries, key=order):
+            if size <= ROOM:
+                break
+            size -= entries[key].size
+            title = Identity(namespace=key[0], name=key[1]).title
+            entries[key] = _StoredObject(entries[key].uid, Unread(title=title, why=_NO_ROOM))
+        return size
+
     def _name(self, identity: Identity) -> _Key | None:
         if not identity.name or (self._namespaced and not identity.namespace):
             return None
@@ -285,14 +313,3 @@ class Store(Generic[Value]):
             return self._decode(item)
         except DECODE_ERRORS as error:
             return Unread(title=title, why=str(error))
-
-
-def _make_room(entries: dict[_Key, _StoredObject[Value]]) -> int:
-    """Give up the largest objects until there is room for the others; returns the size of those."""
-    size = sum(entry.size for entry in entries.values())
-    while size > ROOM:
-        key = max(entries, key=lambda key: entries[key].size)
-        size -= entries[key].size
-        title = Identity(namespace=key[0], name=key[1]).title
-        entries[key] = _StoredObject(entries[key].uid, Unread(title=title, why=_NO_ROOM))
-    return size
