@@ -26,6 +26,7 @@ _OTHERS: Final = (
     *("driver.hostPath=/opt/driver", "driver.library=/opt/driver/libnvidia-ml.so.1"),
     *(f"fullnameOverride={'a' * 62}-b", f"nameOverride={'a' * 70}", "existingConfigMap.name=mine"),
     *("gpuOperator.client=true", "imagePullSecrets[0].name=registry", f"serviceAccount.name={'a' * 70}"),
+    "prometheus.rules.create=true,prometheus.rules.runbooks=https://wiki.test/runbooks/",
 )
 _ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # What others define, as far as the name goes: their own schemas are not to be had here. The fields of a PodMonitor are
