@@ -14,6 +14,7 @@ from tests.worlds import (
     assessed,
     container,
     gpu,
+    inputs,
     pod,
     policy,
     process,
@@ -22,7 +23,8 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.assessment import Verdict
+from watchdog.core.assess import assess
+from watchdog.core.assessment import AccountKey, Attribution, Verdict
 from watchdog.core.model import UNREADABLE, ContainerKind, Gpu, Snapshot
 from watchdog.core.policy import Allowance, Declaration, Do
 
@@ -169,3 +171,14 @@ def test_each_pod_that_uses_or_declares_has_one_account() -> None:
     assert [each.account.uid for each in assessed(snapshot([use(1, 1)]), pods, policy())] == ["a", "b"]
     finished = [replace(each, is_finished=True) for each in pods]
     assert [each.account.uid for each in assessed(snapshot([use(1, 1)]), finished, policy())] == ["a"]
+
+
+def test_an_account_that_is_acted_on_and_uses_nothing_uses_0_bytes() -> None:
+    """Points 10 and 15: what is not seen, where everything is seen, is 0, once for each account."""
+    tenants = {"a": pod("a"), "b": pod("b", container(declared="1Gi", of="b"))}
+    per_gpu = policy(declarations=(replace(VERIFF, per="gpu"),))
+    for uid, gpu_uuid, under in (("a", None, policy()), ("b", None, policy()), ("b", "GPU-0", per_gpu)):
+        key = AccountKey(uid=uid, gpu=gpu_uuid)
+        given = replace(inputs(under, [tenants[uid]]), acting=frozenset({key}))
+        (account,) = assess(Attribution(), snapshot(), given)
+        assert (account.account, account.used) == (key, 0)

@@ -274,6 +274,19 @@ def test_the_largest_process_may_be_another_one_by_the_last_look(crowd: Crowd) -
     kills.interrupt("end of the test", at(crowd.second))
 
 
+def test_a_process_that_started_since_is_found_again(crowd: Crowd) -> None:
+    """Point 22: the largest process by the last look may be none of those that are held."""
+    held = crowd.start()
+    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
+    entry = due(step(scope="process"), crowd.key(held))
+    kills.intend(entry)
+    later = crowd.start()
+    begun = kills.begin(replace(entry, targets=(crowd.key(later),)), 7, 30.0, lambda _: None)
+    assert begun is not None
+    assert (begun.result, begun.signalled) == (Result.DONE, (crowd.key(later),))
+    kills.interrupt("end of the test", at(crowd.second))
+
+
 def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
     """Point 23: a search that finds nobody, and may have missed some, is a failure, after which the kill backs off."""
     process_ = scene.group.start()

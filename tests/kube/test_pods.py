@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, nested, nested_pod, pod_object
+from tests.worlds import Gi, assessed, policy, process, snapshot, use
+from watchdog.core.assessment import Verdict
 from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
 from watchdog.core.units import parse_number
 from watchdog.kube.objects import parse_pods
@@ -80,8 +82,7 @@ def test_what_a_tenant_writes_without_end_is_bounded() -> None:
         pod_object(
             metadata={"annotations": {"a": "é" + '"' * 260_000, "b": "1" * 5_000, **texts}, "labels": texts},
             spec={
-                "containers": [{"name": f"c{number}", "resources": {"limits": {}}} for number in range(9_000)]
-                + [{"name": "late"}],
+                "containers": [*({"name": f"c{number}"} for number in range(9_000)), {"name": "main"}],
                 "initContainers": [
                     {"name": "i", "resources": {"limits": {**{f"r/{n}": "0" for n in range(9_000)}, "veriff/gpu": "1"}}}
                 ],
@@ -89,12 +90,33 @@ def test_what_a_tenant_writes_without_end_is_bounded() -> None:
         )
     )
     assert len(msgspec.json.encode(made)) < 2**18
-    assert (len(made.containers), len(made.labels), len(made.annotations)) == (500, 200, 200)
-    assert made.containers[0].resources == {"veriff/gpu": "1"}
+    assert (len(made.containers), len(made.labels), len(made.annotations)) == (501, 200, 200)
+    assert (made.containers[0].resources, made.containers[-1].name) == ({"veriff/gpu": "1"}, "main")
+    assert not made.is_cut
     few = read(pod_object(metadata={"annotations": {"b": "1" * 5_000}}))
     assert few.annotations["b"] == "1" * 297 + "..."
     with pytest.raises(ValueError, match=r"1{50,}"):
         parse_number(few.annotations["b"])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"name": "main", "resources": {"limits": {f"r/{n}": "1" for n in range(101)}}}]},
+        {"containers": [{"name": f"c{n}", "resources": {"limits": {"r/x": "1"}}} for n in range(600)]},
+    ],
+    ids=["resources", "containers"],
+)
+def test_a_pod_that_is_not_read_as_a_whole_is_a_gap(spec: Object) -> None:
+    """Law 3: what it may use is unknown, and that is said: a declaration that is left out is not taken for none."""
+    (found,), (gap,) = parse_pods(list_of(pod_object(spec=spec)))
+    assert (found.is_cut, gap.what, "so what it may use is unknown" in gap.problem.cause) == (
+        True,
+        "pod a/trainer",
+        True,
+    )
+    (account,) = assessed(snapshot([use(5, Gi)], [process(5, f"{UID}/main")]), [found], policy())
+    assert (account.verdict, account.used) == (Verdict.UNKNOWN, None)
 
 
 @pytest.mark.parametrize("phase", [None, "", "Pending", "Running", "Succeeded", "Failed", "Unknown"])

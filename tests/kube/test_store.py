@@ -118,9 +118,10 @@ def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
     Those that never ran go first, or a tenant could push its own running pod, the largest one, out of the account.
     """
 
-    def fat(number: int, text: str = "", *, runs: bool = False) -> dict[str, Any]:
-        name = text + "x" * (ROOM // 8 + runs)
-        status = {"containerStatuses": [{"name": name, "containerID": f"containerd://{number}"}]} if runs else {}
+    def fat(number: int, text: str = "", *, phase: str = "Pending") -> dict[str, Any]:
+        name = text + "x" * (ROOM // 8 + (phase == "Running"))
+        statuses = [{"name": name, "containerID": f"containerd://{number}"}] if phase != "Pending" else []
+        status = {"phase": phase, "containerStatuses": statuses}
         return pod(
             f"fat-{number}", f"f{number}", spec={"containers": [{"name": name}], "initContainers": []}, status=status
         )
@@ -128,8 +129,9 @@ def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
     store = store_of(pod("x", "1"), *(fat(number) for number in range(20)), pod("y", "2"))
     assert (len(pods(store)), len(gaps(store))) == (2 + 7, 13)
     assert {"x", "y"} < pods(store).keys()
-    store = store_of(fat(99, runs=True), *(fat(number) for number in range(20)))
-    assert "fat-99" in pods(store)
+    for phase in ("Pending", "Succeeded"):
+        store = store_of(fat(99, phase="Running"), *(fat(number, phase=phase) for number in range(20)))
+        assert "fat-99" in pods(store)
     fill(store, pod("x", "1"), *(fat(number) for number in range(5)))
     assert take(store, "MODIFIED", fat(0, "\N{GRINNING FACE}"))  # a text with it takes four bytes per character
     assert gaps(store) == ["pod a/fat-0"]

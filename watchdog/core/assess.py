@@ -196,6 +196,8 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
 def _budgets(pod: Pod, uses: Uses, terms: PodTerms, cards: Cards, inputs: Inputs) -> Callable[[Account], Budget]:
     """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
     policy, declaration = inputs.policy, terms.declaration
+    if pod.is_cut:
+        return partial(undetermined, declaration)
     if all(use.container for use in uses):
         return partial(budget, active_containers(pod), declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
@@ -231,6 +233,8 @@ def _accounts(
     for key in acting:
         is_of_rule = (key.container is not None) == _splits(rule)
         if is_of_rule and (key.gpu is not None) == is_per_gpu(declaration, key.container):
+            # What is declared for each GPU has an account without one only if none is used.
+            keys = [each for each in keys if (each.container, each.gpu) != (key.container, None)]
             keys.append(key)
     return dict.fromkeys(keys)
 

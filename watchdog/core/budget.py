@@ -90,7 +90,7 @@ def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Acco
 
 
 def undetermined(declaration: PodDeclaration, account: Account) -> Budget:
-    """The budget of an account of a pod with too many phases to find the largest one."""
+    """The budget of an account of a pod of which not all was read, or with too many phases to find the largest one."""
     if account.container == "":
         return Budget()
     names = declaration.amounts if account.container is None else ("", account.container)

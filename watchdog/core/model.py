@@ -249,8 +249,9 @@ class Pod:
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
     cgroup carries. `is_finished`: its phase says that all containers have ended, for good; a process may still run.
-    `deletion_deadline_s` is the Unix time until which a terminating pod may run, and
-    `terminating_since` is when this daemon first saw it terminating; None: at this moment.
+    `is_cut`: it has so many containers or resources that not all were read. `deletion_deadline_s` is the Unix time
+    until which a terminating pod may run, and `terminating_since` is when this daemon first saw it terminating; None:
+    at this moment.
     """
 
     namespace: str
@@ -264,6 +265,7 @@ class Pod:
     priority: int | None = None
     static: bool = False
     is_finished: bool = False
+    is_cut: bool = False
     deletion_deadline_s: float | None = None
     terminating_since: Now | None = None
 

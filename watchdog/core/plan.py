@@ -255,8 +255,9 @@ class OpenCycle:
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
 
     def with_inputs(self, inputs: Inputs) -> "OpenCycle":
-        """The cycle with the inputs of a later moment, except for the containers that were overdue when it was read."""
-        return replace(self, inputs=replace(inputs, overdue=self.inputs.overdue))
+        """The cycle with the inputs of a later moment, except for what its reading and the ledger gave."""
+        own = self.inputs
+        return replace(self, inputs=replace(inputs, overdue=own.overdue, hidden=own.hidden, acting=own.acting))
 
     @property
     def is_written(self) -> bool:

@@ -108,10 +108,12 @@ class Kills:
         be asked, and the kill begins when that is done, which `take_begun` gives, or is withdrawn.
         """
         handles, are_all = self._take_held(entry), True
-        if not handles:
-            handles, are_all = self._members(entry)
         try:
             ready = self._reachable(entry, handles)
+            if not ready:  # none was held, or others have taken their place
+                close_all(handles)
+                handles, are_all = self._members(entry)
+                ready = self._reachable(entry, handles)
         except PermissionError as error:
             close_all(handles)
             now, reason = self._clock(), f"{error}; no process was signalled"

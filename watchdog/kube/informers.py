@@ -120,12 +120,12 @@ def pods_of(node: str, pace: RequestPace = USUAL) -> Resource[Pod, tuple[Pod, ..
 
 def pod_store(node: str) -> Store[Pod]:
     """An empty store for the pods of a node."""
-    return Store(lambda item: decode_pod(item, node), namespaced=True, may_go=_never_ran)
+    return Store(lambda item: decode_pod(item, node), namespaced=True, may_go=_runs_nothing)
 
 
-def _never_ran(pod: Pod) -> bool:
-    """Whether no container of a pod has started, so that no process can be its own."""
-    return not any(container.ids for container in pod.containers)
+def _runs_nothing(pod: Pod) -> bool:
+    """Whether no container of a pod has started, or all have ended, so that hardly any process can be its own."""
+    return pod.is_finished or not any(container.ids for container in pod.containers)
 
 
 def gather_pods(store: Store[Pod]) -> tuple[tuple[Pod, ...], _Gaps]:

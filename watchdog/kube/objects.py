@@ -129,6 +129,10 @@ def decode_node(item: Item) -> Node:
 
 
 _CONFIG: Final = "kubernetes.io/config."
+_CUT: Final = Problem(
+    "it has more containers or resources than are read, so what it may use is unknown",
+    "ask its owner to split it: at most 500 containers that have not run, and 100 resources in each, are read",
+)
 _FINISHED: Final = ("Succeeded", "Failed")
 _CHECK_WRITER: Final = "check what writes the list"
 _TEMPLATE_HASH: Final = "pod-template-hash"
@@ -162,10 +166,12 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
 
 
 def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
-    """The first pod of each UID, and a gap for each that has the UID of another one."""
+    """The first pod of each UID, and a gap for each that has the UID of another one or was not read as a whole."""
     by_uid: dict[str, Pod] = {}
     gaps = []
     for pod in pods:
+        if pod.is_cut:
+            gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=_CUT))
         first = by_uid.setdefault(pod.uid, pod)
         if first is not pod:
             cause = f"it has the UID {pod.uid} of {first.title}, which comes before it, so it is left out"
@@ -175,8 +181,8 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
 
 # The API server allows 256 KiB of annotations, and whatever else etcd takes in 1.5 MiB. A tenant must gain nothing by
 # that: neither the memory of the daemon, nor the room for another pod.
-_MOST_CONTAINERS: Final = 500
-_MOST_RESOURCES: Final = 1000  # of all containers of a pod
+_MOST_CONTAINERS: Final = 500  # that have never run
+_MOST_RESOURCES: Final = 100  # of one container
 _MOST_LABELS: Final = 200  # and as many annotations
 _LONGEST_VALUE: Final = 300  # no amount or switch is longer
 
@@ -193,17 +199,18 @@ def _pod(raw: _RawPod) -> Pod:
     metadata, spec, status = raw.metadata, raw.spec, raw.status or _RawStatus()
     annotations = metadata.annotations or {}
     deadline = metadata.deletion_timestamp
+    containers, is_cut = _bounded_containers(
+        (
+            *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
+            *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
+            *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
+        )
+    )
     return Pod(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        containers=_with_bounded_resources(
-            (
-                *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
-                *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
-                *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
-            )[:_MOST_CONTAINERS]
-        ),
+        containers=containers,
         config_hash=annotations.get(f"{_CONFIG}hash") or annotations.get(f"{_CONFIG}mirror"),
         labels=_bounded(metadata.labels or {}),
         annotations=_bounded(annotations),
@@ -211,6 +218,7 @@ def _pod(raw: _RawPod) -> Pod:
         priority=spec.priority,
         static=_is_static(annotations),
         is_finished=status.phase in _FINISHED,
+        is_cut=is_cut,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
     )
@@ -276,17 +284,26 @@ def _containers(
     return containers
 
 
-def _with_bounded_resources(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    """The containers, without what they request beyond a number of resources; requests for none are left out first."""
-    if sum(len(container.resources) for container in containers) <= _MOST_RESOURCES:
-        return containers
-    kept = []
-    left = _MOST_RESOURCES
+def _bounded_containers(containers: Iterable[Container]) -> tuple[tuple[Container, ...], bool]:
+    """The containers that have run, and a number of others; and whether any that asks for something is left out.
+
+    Requests for none are left out first, then what is not an extended resource.
+    """
+    kept: list[Container] = []
+    others = 0
+    is_cut = False
     for container in containers:
-        asked = [(name, quantity) for name, quantity in container.resources.items() if quantity != "0"][:left]
-        kept.append(replace(container, resources=dict(asked)))
-        left -= len(asked)
-    return tuple(kept)
+        asked = container.resources
+        if len(asked) > _MOST_RESOURCES:
+            asked = {name: quantity for name, quantity in asked.items() if quantity != "0" and "/" in name}
+            is_cut = is_cut or len(asked) > _MOST_RESOURCES
+            asked = dict(list(asked.items())[:_MOST_RESOURCES])
+        others += not container.ids
+        if container.ids or others <= _MOST_CONTAINERS:
+            kept.append(replace(container, resources=asked) if asked is not container.resources else container)
+        else:
+            is_cut = is_cut or bool(asked)
+    return tuple(kept), is_cut
 
 
 def _ids(status: _RawContainerStatus | None) -> frozenset[str]:
