@@ -1,10 +1,12 @@
 """Bytes of a LIST and a WATCH, split into lines and parsed."""
 
+import contextlib
 import json
+import re
 import socket
 import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.kube import faulty
 from tests.kube.objects import list_of
 from tests.kube.watch_lines import bookmark, error, line, pod
 from watchdog.clock import Bell
+from watchdog.kube import wire
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer
 from watchdog.kube.reflector import USUAL, RequestOutcome, RequestPace
@@ -134,6 +137,15 @@ def test_a_list() -> None:
     assert listed(json.dumps({**BODY, "items": None}).encode()) == ([], "12")
 
 
+@contextlib.contextmanager
+def older_python() -> Iterator[None]:
+    """The patterns for Python before 3.11.5, such as Debian 12's."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_NEXT", "_NEXT_IN_ITEM", "_REST_OF_STRING"):
+            patch.setattr(wire, name, re.compile(wire.older(getattr(wire, name).pattern), re.DOTALL))
+        yield
+
+
 ODD_TEXT = st.text(st.sampled_from('"\\[]{},:x\u00e9\n'), max_size=6)
 ODD_JSON = st.recursive(
     ODD_TEXT | st.none() | st.integers(),
@@ -147,9 +159,12 @@ def test_a_list_however_it_is_split(items: list[object], first: bool, data: st.D
     ordered = {"items": items, **BODY} if first else {**BODY, "items": items}
     text = json.dumps(ordered, indent=data.draw(st.none() | st.just(1)), ensure_ascii=False).encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=20)))
-    assert listed(text, cuts) == listed(text, range(1, len(text))) == (items, "12")
-    with pytest.raises(ValueError, match="not a list"):
-        listed(text[: data.draw(st.integers(0, len(text) - 1))])
+    half = text[: data.draw(st.integers(0, len(text) - 1))]
+    for python in (contextlib.nullcontext(), older_python()):
+        with python:
+            assert listed(text, cuts) == listed(text, range(1, len(text))) == (items, "12")
+            with pytest.raises(ValueError, match="not a list"):
+                listed(half)
 
 
 @pytest.mark.parametrize(

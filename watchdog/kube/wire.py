@@ -1,6 +1,7 @@
 """The JSON of the API and of `kubectl get -o json`: lists are split, so that each object is decoded on its own."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -31,11 +32,24 @@ _ANYTHING: Final = msgspec.json.Decoder()
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # What is read of any object is nested less than half as deep.
 _DEEPEST: Final = 50
+
+
+def older(pattern: bytes) -> bytes:
+    """The pattern without possessive quantifiers, which match wrongly before Python 3.11.5 (python/cpython#106052)."""
+    return pattern.replace(b"*+", b"*").replace(b"++", b"")
+
+
 _IN_STRING: Final = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _NO_BRACKET: Final = rb'(?:[^"\[\]{}]++|"%b")*+' % _IN_STRING
 # The next bracket; pairs without others in between, the most common ones, are passed over at once.
 _NO_PAIR: Final = rb"%(no)b(?:(?:\{%(no)b\}|\[%(no)b\])%(no)b)*+" % {b"no": _NO_BRACKET}
-_BRACKET: Final = re.compile(_NO_PAIR + rb"([\[\]{}])", re.DOTALL)
+
+
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern if sys.version_info >= (3, 11, 5) else older(pattern), re.DOTALL)
+
+
+_BRACKET: Final = _compiled(_NO_PAIR + rb"([\[\]{}])")
 
 
 def decode_json(decoder: msgspec.json.Decoder[Decoded], text: Item) -> Decoded:
@@ -71,9 +85,9 @@ def _without_depths(text: bytes) -> bytes:
 LONGEST_OBJECT: Final = 16 * 2**20
 # Before the next mark: a bracket, the quote of a string that the text does not end, or the end of the text.
 _MARK: Final = rb'([\[\]{}"]|\Z)'
-_NEXT: Final = re.compile(_NO_BRACKET + _MARK, re.DOTALL)
-_NEXT_IN_ITEM: Final = re.compile(_NO_PAIR + _MARK, re.DOTALL)
-_REST_OF_STRING: Final = re.compile(_IN_STRING, re.DOTALL)
+_NEXT: Final = _compiled(_NO_BRACKET + _MARK)
+_NEXT_IN_ITEM: Final = _compiled(_NO_PAIR + _MARK)
+_REST_OF_STRING: Final = _compiled(_IN_STRING)
 _ITEMS: Final = re.compile(rb'[{,]\s*"items"\s*:\s*\[\Z')
 _OPENING, _CLOSING = frozenset((b"[", b"{")), frozenset((b"]", b"}"))
 
