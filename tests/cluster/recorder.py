@@ -58,7 +58,8 @@ class Recorder:
 
     def _run(self) -> None:
         while not self._stopped.wait(0.05) and not self._lost:
-            with suppress(OSError, http.client.HTTPException):
+            # ValueError: a shutdown takes TLS from the socket, so the last line may be ciphertext.
+            with suppress(OSError, http.client.HTTPException, ValueError):
                 self._follow()
 
     def _follow(self) -> None:
