@@ -220,10 +220,9 @@ class Inputs:
     `own` is where the daemon itself runs; `namespaces` has the labels of every known namespace. `overdue` are the
     containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
     them may use more than the reading shows (None: it shows everything). `acting` are the accounts with an action in
-    progress or pending. `enforcing`: actions are carried out;
-    `policy_unsettled`: no action begins for the moment, because the policy may be about to change; due steps stay due.
-    `drains` are the MPS clients that can be drained or have been, `pinned` the limits of MPS clients, which are only
-    reported.
+    progress or pending. `enforcing`: actions are carried out; `policy_unsettled`: no action begins for the moment,
+    because the policy may be about to change; due steps stay due. `drains` are the MPS clients that can be drained or
+    have been, `pinned` the limits of MPS clients, which are only reported.
     """
 
     policy: Policy

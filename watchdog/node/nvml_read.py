@@ -289,11 +289,12 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
     if used is not None:
         for row in card.rows:
             row.known = {pid: listed.mps for pid, listed in used[row.uuid].items()}
-    unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
-    if card.mig and not card.rows:
-        unseen.add(card.uuid)
-    if used is not None and not sample.hidden:
-        unseen = {card.uuid} if card.unlisted else set()  # whatever runs in an instance that is not enumerated
+    unseen: set[str] = set()
+    if not sample.lost and (used is None or sample.hidden):
+        unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
+        unseen |= {card.uuid} if card.mig and not card.rows else set()
+    elif not sample.lost and card.unlisted:
+        unseen = {card.uuid}  # whatever runs in an instance that is not enumerated
     silent = used is None and all(memory is None for memory in sample.memories.values())
     return CardReading(
         card=card.uuid,
@@ -302,7 +303,7 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
         gpus=tuple(_gpu(card, row, sample, listed=used is not None) for row in rows),
         uses=tuple(use for row in rows for use in _uses(row, used)),
         gaps=tuple(sample.gaps),
-        unseen=frozenset() if sample.lost else frozenset(unseen),
+        unseen=frozenset(unseen),
         silent=silent,
         broken=sample.errors[0] if silent and sample.errors and not sample.lost else None,
     )

@@ -304,8 +304,8 @@ def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> t
 def _is_mps_server(procfs: Procfs, pid: int, comm: bytes) -> bool:
     """Whether it has the name and first argument of NVIDIA's MPS server, which any process can give itself.
 
-    The kernel's truncated name is the same for the control daemon. If that can't be read, it counts as a
-    server.
+    The kernel's truncated name is the same for the control daemon. If the argument can't be read, it counts as
+    a server.
     """
     if comm != _MPS_SERVER[:_COMM_LENGTH]:
         return False
