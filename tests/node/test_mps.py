@@ -151,7 +151,7 @@ def test_a_drain_takes_the_clients_work(rig: Rig) -> None:
         f"terminate_client {SERVER} {key.pid}" for key in sorted(rig.keys)
     ]
     assert (rig.bell.silence(), rig.daemon.most_at_once) == (True, 1)
-    assert rig.control.drainable == ()  # until the daemon lists them again, as clients once more
+    assert rig.control.drainable == ()  # until they make contexts again
 
 
 def _answer(answer: str) -> Callable[[Rig], None]:
@@ -264,19 +264,62 @@ def test_a_client_that_needs_no_drain(rig: Rig) -> None:
     assert rig.drain(second) == [(Drained.DONE, "it is no longer an MPS client")]
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_again"),
+    [(None, True), ("Unknown command\n", False), ("[0] 00:00.0, NVIDIA H100\n{pid}\n", False), ("", False)],
+)
+def test_a_drained_client_is_asked_for_again_only_with_new_contexts(
+    rig: Rig, answer: str | None, is_again: bool
+) -> None:
+    """It stays listed; unless its contexts are known to be new, a second request would stop its neighbours' work."""
+    client = rig.keys[0]
+    rig.query()
+    if answer is not None:
+        rig.daemon.answers["get_device_client_list"] = answer.format(pid=client.pid)
+    for made in ([2, 3], [2, 4]):
+        (drained,) = (each for each in rig.control.drainable if each.key == client)
+        assert rig.drain(drained) == [(Drained.DONE, "")]
+        rig.query()
+        assert client.pid in rig.daemon.servers[SERVER]
+        assert client not in {each.key for each in rig.control.drainable}
+        ((refused, why),) = rig.drain(drained)
+        assert (refused, "asked for before" in why) == (Drained.REFUSED, True)
+        rig.daemon.contexts[client.pid] = made
+        rig.query()
+        assert (client in {each.key for each in rig.control.drainable}) is is_again
+        if not is_again:
+            break
+    assert rig.daemon.stalled == []
+
+
+def test_a_stopped_client(rig: Rig) -> None:
+    """Draining it would stop its neighbours' work: it can't be drained until it continues."""
+    rig.query()
+    client = rig.control.drainable[0]
+    os.kill(client.key.pid, signal.SIGSTOP)
+    ((refused, why),) = rig.drain(client)
+    assert (refused, "it is stopped" in why) == (Drained.REFUSED, True)
+    for number, can in ((0, False), (signal.SIGCONT, True)):
+        os.kill(client.key.pid, number)
+        wait_until(lambda can=can: (Procfs().stat(client.key.pid).state != "T") is can)  # type: ignore[misc]
+        rig.query()
+        assert (client in rig.control.drainable) is can
+    assert rig.daemon.stalled == []
+
+
 @pytest.mark.parametrize("silent", ["get_server_list", "get_client_list"])
 @pytest.mark.parametrize("answer", ["", "Server not responding\n"])
 def test_an_empty_list_is_no_proof(rig: Rig, silent: str, answer: str) -> None:
     """A client that is in no list may still be one, unless its server lists others or has ended."""
     with sleepers(1) as (server,):
-        rig.daemon.servers = {server.pid: [rig.keys[0].pid]}
+        rig.daemon.servers = {server.pid: [key.pid for key in rig.keys]}
         rig.query()
-        (client,) = rig.control.drainable
+        first, second = rig.control.drainable
         rig.daemon.answers = {"terminate_client": answer, silent: ""}
-        assert [drained for drained, _ in rig.drain(client)] == [Drained.UNKNOWN]
+        assert [drained for drained, _ in rig.drain(first)] == [Drained.UNKNOWN]
         server.kill()
         server.wait()
-        assert rig.drain(client) == [(Drained.DONE, "its MPS server had ended by then")]
+        assert rig.drain(second) == [(Drained.DONE, "its MPS server had ended by then")]
 
 
 @impatient

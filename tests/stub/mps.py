@@ -1,9 +1,15 @@
-"""An MPS control daemon for tests, and the program that talks to it (`mps_control.c`)."""
+"""An MPS control daemon for tests, and the program that talks to it (`mps_control.c`).
+
+It answers as the one of driver 580.159 did on an H100: one command at a time; a drained client stays in its lists until
+its process ends; draining it again, unless it has made another context, or draining a stopped one, is answered only
+once that process has ended or goes on, and nothing else is answered until then.
+"""
 
 import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +32,17 @@ def build_control(folder: Path) -> Path:
 class MpsDaemon:
     """What a daemon knows and how it answers.
 
-    `servers` has the clients of each server, `limits` what `get_device_pinned_mem_limit` answers by device. `answers`
-    are answers that replace the usual ones, by the first word of the command. `is_silent`: commands are taken and never
-    answered. `commands` are all that came, `most_at_once` how many came at the same time.
+    `servers` has the clients of each server, `contexts` the numbers of a client's contexts, [1] unless given, and
+    `destroyed` those that draining has destroyed. `limits` is what `get_device_pinned_mem_limit` answers by device.
+    `answers` are answers that replace the usual ones, by the first word of the command. `is_silent`: commands are taken
+    and never answered. `commands` are all that came, `most_at_once` how many came at the same time; `stalled` are the
+    clients that a command had to wait for.
     """
 
     servers: dict[int, list[int]] = field(default_factory=dict)
+    contexts: dict[int, list[int]] = field(default_factory=dict)
+    destroyed: dict[int, set[int]] = field(default_factory=dict)
+    stalled: list[int] = field(default_factory=list)
     limits: dict[str, str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     is_silent: bool = False
@@ -40,6 +51,8 @@ class MpsDaemon:
     most_at_once: int = 0
     _at_once: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
     _held: list[socket.socket] = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -56,6 +69,7 @@ class MpsDaemon:
                 threading.Thread(target=self._serve, args=(listener,), daemon=True).start()
             yield self
         finally:
+            self._is_closed = True
             for name, listener in listeners.items():
                 with contextlib.suppress(OSError):
                     listener.shutdown(socket.SHUT_RDWR)
@@ -94,14 +108,50 @@ class MpsDaemon:
     def answer(self, command: list[str]) -> str:
         if command[0] in self.answers:
             return self.answers[command[0]]
+        with self._turn:
+            return self._answer(command)
+
+    def _answer(self, command: list[str]) -> str:  # noqa: PLR0911 - one for each command
         match command:
             case ["get_server_list"]:
                 return "".join(f"{server}\n" for server in self.servers)
+            case ["get_client_list" | "terminate_client" | "get_device_client_list", server, *_] if (
+                int(server) not in self.servers
+            ):
+                return f"Server {server} not found\n"
             case ["get_client_list", server]:
-                return "".join(f"{client}\n" for client in self.servers.get(int(server), []))
-            case ["terminate_client", server, client] if int(client) in self.servers.get(int(server), []):
-                self.servers[int(server)].remove(int(client))
-                return "0\n"
-            case ["get_device_pinned_mem_limit", _, device] if device in self.limits:
-                return f"{self.limits[device]}\n"
-        return "Invalid command or argument\n"
+                return "".join(f"{client}\n" for client in self._clients(server))
+            case ["get_device_client_list", server]:
+                listed = (f"{pid}.{number}\n" for pid in self._clients(server) for number in self._contexts(pid))
+                return f"[0] 00:00.0, NVIDIA H100 80GB HBM3\n{''.join(listed)}"
+            case ["terminate_client", server, client] if int(client) in self._clients(server):
+                return self._terminate(int(client))
+            case ["terminate_client", _, client]:
+                return f"Invalid process {client}!\n1\n"
+            case ["get_device_pinned_mem_limit", _, device]:
+                return f"{self.limits[device]}\n" if device in self.limits else ""
+        return f'Unknown command "{command[0]}"\n'
+
+    def _clients(self, server: str) -> list[int]:
+        return [pid for pid in self.servers[int(server)] if _state(pid) not in ("", "Z")]
+
+    def _contexts(self, pid: int) -> list[int]:
+        return self.contexts.get(pid, [1])
+
+    def _terminate(self, pid: int) -> str:
+        numbers = set(self._contexts(pid))
+        if numbers <= self.destroyed.get(pid, set()) or _state(pid) == "T":
+            self.stalled.append(pid)
+            is_stopped = _state(pid) == "T"
+            while not self._is_closed and _state(pid) not in ("", "Z") and (not is_stopped or _state(pid) == "T"):
+                time.sleep(0.01)
+        self.destroyed[pid] = numbers
+        return "0\n"
+
+
+def _state(pid: int) -> str:
+    """The state letter of a process; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

@@ -195,23 +195,54 @@ def test_enforcement_turned_off_between_drain_and_signal(bench: Bench) -> None:
     assert [each.terms for each in bench.all] == [[], [], [], []]
 
 
-def test_killed_between_drain_and_signal(bench: Bench) -> None:
-    """Points 31 and 36: the next daemon neither drains nor signals because of it, and its brakes remember it."""
+@pytest.mark.parametrize("how", ["in between", "after a failure"])
+def test_no_later_daemon_drains_a_client_again(bench: Bench, how: str) -> None:
+    """Points 31 and 36: the next daemon neither drains nor signals because of it: the neighbours would stand still."""
     stop = threading.Event()
-    bench.control.then = lambda _: stop.wait(10)
-    bench.control.refuses = {each.pid for each in bench.clients}  # so that they can still be drained afterwards
-    policy = bench.policy(more='\n[brakes]\nowner = "1 per 1h"\n')
-    with drainable(bench, policy) as running:
+    if how == "in between":
+        bench.control.then = lambda _: stop.wait(10)
+    else:
+        bench.control.refuses = {max(each.pid for each in bench.clients)}
+    with drainable(bench, bench.policy()) as running:
         bench.grow()
         running.wait(lambda _: bench.control.drained)
+        if how == "after a failure":
+            running.wait(lambda d: ended(d, "failed"))
         running.stop(signal.SIGKILL)
     stop.set()
+    asked = len(bench.control.drained)
     bench.control.then = lambda _: None
-    with run(bench.world, policy) as running:
-        running.wait(lambda d: d.metric("withheld_total", brake="owner") == 1)
+    with run(bench.world, bench.policy()) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(3)
-    assert len(bench.control.drained) == 1
+        assert "can't be drained" in held(running)["held_because"]
+    assert (len(bench.control.drained), bench.control.stalled) == (asked, [])
     assert [each.terms for each in bench.all] == [[], [], [], []]
+
+
+def test_a_client_that_ignores_sigterm_is_not_drained_twice(bench: Bench) -> None:
+    """A drained client stays listed; a second request would stop its neighbours' work until it ends."""
+    stubborn = bench.world.start(bench.world.pods[0], used=64 * MIB, behaviour="stubborn", lists=CLIENT)
+    next(iter(bench.control.servers.values())).append(stubborn.pid)
+    bench.world.write()
+    with drainable(bench, bench.policy()) as running:
+        bench.grow()
+        running.wait(ended)
+    assert sorted(bench.control.drained) == sorted(each.pid for each in (stubborn, *bench.clients))
+    assert bench.control.stalled == []
+    assert [each.ended_by for each in (stubborn, *bench.clients)] == [signal.SIGKILL, *[signal.SIGTERM] * 2]
+
+
+def test_a_stopped_client_is_not_drained(bench: Bench) -> None:
+    """Its server would wait for it, and the neighbours' work with it; once it continues, it is drained."""
+    os.kill(bench.clients[1].pid, signal.SIGSTOP)
+    with drainable(bench, bench.policy()) as running:
+        bench.grow()
+        running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
+        os.kill(bench.clients[1].pid, signal.SIGCONT)
+        running.wait(ended)
+    assert bench.control.stalled == []
+    assert bench.neighbour.is_alive
 
 
 def test_a_client_that_joins_during_the_drain_is_drained_too(bench: Bench) -> None:

@@ -166,6 +166,7 @@ class Daemon:
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
+            self._mps.asked.presume(restored.drained)
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)

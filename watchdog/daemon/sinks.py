@@ -9,7 +9,7 @@ from watchdog import __version__, clock
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
-from watchdog.core.model import GapReason, Now
+from watchdog.core.model import GapReason, Now, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
@@ -82,9 +82,13 @@ _OPEN_WITHIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember."""
+    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember.
+
+    `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
+    """
 
     unfinished: tuple[UnfinishedAction, ...]
+    drained: frozenset[ProcessKey]
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
 
@@ -101,7 +105,13 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     for action in unfinished:
         if action.result is None:
             journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    return Restored(unfinished=unfinished, brakes=journal.brakes(now), recent=journal.last_actions(now))
+    drained = journal.drained(now) if known is None else frozenset()
+    return Restored(
+        unfinished=unfinished,
+        drained=drained.union(*(action.targets for action in unfinished)),
+        brakes=journal.brakes(now),
+        recent=journal.last_actions(now),
+    )
 
 
 class JournalKeeper:

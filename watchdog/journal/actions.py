@@ -18,6 +18,7 @@ from watchdog.core.brakes import (
     owner_of,
 )
 from watchdog.core.model import Now, ProcessKey
+from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.journal.errors import RowError
 from watchdog.journal.rows import storable_text
@@ -45,6 +46,13 @@ class BegunRow(NamedTuple):
 _ACTION_COLUMNS: Final = "id, uid, container, gpu, step, victim, targets, boot_id, boottime_s, wall_s, result"
 _INSERT_ACTION: Final = f"INSERT OR IGNORE INTO action ({_ACTION_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_UNFINISHED: Final = f"SELECT {_ACTION_COLUMNS} FROM action WHERE {UNFINISHED} ORDER BY id"
+
+
+_SELECT_DRAINED: Final = (
+    f"SELECT detail FROM occurrence WHERE event = 'signalled' AND boot_id = :boot_id AND detail LIKE '{DRAIN} %' "
+    "ORDER BY id DESC LIMIT :most"
+)
+_MOST_DRAINED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +114,16 @@ def read_unfinished(connection: sqlite3.Connection) -> list[UnfinishedAction]:
         return [UnfinishedAction.from_row(row) for row in connection.execute(_SELECT_UNFINISHED)]
     except (ValueError, TypeError) as error:
         raise RowError(f"an action in it can't be read: {error}") from error
+
+
+def read_drained(connection: sqlite3.Connection, boot_id: str) -> frozenset[ProcessKey]:
+    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error."""
+    details = connection.execute(_SELECT_DRAINED, {"boot_id": boot_id, "most": _MOST_DRAINED})
+    try:
+        pairs = [pair for (detail,) in details for pair in json.loads(detail.removeprefix(DRAIN))]
+        return frozenset(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in pairs)
+    except (ValueError, TypeError) as error:
+        raise RowError(f"a request to drain a client in it can't be read: {error}") from error
 
 
 def delete_begun(connection: sqlite3.Connection, actions: Collection[int]) -> None:

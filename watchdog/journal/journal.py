@@ -17,6 +17,7 @@ from watchdog.journal.actions import (
     UnfinishedAction,
     delete_begun,
     encode,
+    read_drained,
     read_unfinished,
     write_breaker,
 )
@@ -76,10 +77,10 @@ _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WI
 class Journal:
     """The journal of one node, made by `open`.
 
-    Only `open`, `intend`, `presume`, `unfinished` and `last_actions` raise (JournalError). What the other methods can't
-    write is kept in memory, up to a limit, and written once the disk can be written again. `recent` has the recent
-    actions. `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever been written
-    to it when it was opened.
+    Only `open`, `intend`, `presume`, `unfinished`, `drained` and `last_actions` raise (JournalError). What the other
+    methods can't write is kept in memory, up to a limit, and written once the disk can be written again. `recent` has
+    the recent actions. `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever
+    been written to it when it was opened.
     """
 
     def __init__(
@@ -252,6 +253,10 @@ class Journal:
         The caller closes each one: with `end` if it has no result, and with `released`.
         """
         return self._file.use(self._read_unfinished)
+
+    def drained(self, now: Now) -> frozenset[ProcessKey]:
+        """The processes that an MPS server was asked to drain in this boot; JournalError."""
+        return self._file.use(lambda connection: read_drained(connection, now.boot_id))
 
     def last_actions(self, now: Now) -> tuple[LastAction, ...]:
         """The actions on pods in the last 15 minutes, oldest first; JournalError."""

@@ -12,15 +12,10 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PinnedLimit, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.policy import Draining
-from watchdog.node.mps_control import (
-    ControlDaemon,
-    InvalidAnswerError,
-    NotSentError,
-    find_program,
-    shortened,
-)
+from watchdog.node.mps_control import ControlDaemon, find_program
+from watchdog.node.mps_drain import AskedClients, DrainRequests
 from watchdog.node.mps_limits import limits_of, own_limits
-from watchdog.node.mps_pipes import MpsError, NoPipeError, SilentError, check_pipe, find_pipes, no_daemon
+from watchdog.node.mps_pipes import MpsError, NoPipeError, check_pipe, find_pipes, no_daemon
 from watchdog.node.procfs import Procfs
 
 # The lists are queried again when the clients change, but not more often than this, and now and then in any case.
@@ -45,8 +40,9 @@ class _Answers:
 class _Pipe:
     """The control daemon of one pipe, with its queue; one call at a time."""
 
-    def __init__(self, daemon: ControlDaemon) -> None:
+    def __init__(self, daemon: ControlDaemon, requests: DrainRequests) -> None:
         self.daemon = daemon
+        self.requests = requests
         self.answers = _Answers()
         self.jobs: deque[Callable[[], None]] = deque()
         self.is_busy = False
@@ -82,6 +78,7 @@ class MpsControl:
         self._pipes: dict[str, _Pipe] = {}
         self._gaps: tuple[Gap, ...] = ()
         self._own_limits: dict[ProcessKey, Mapping[str, int] | None] = {}
+        self.asked = AskedClients(procfs)
         self._results: deque[DrainResult] = deque()
         self._is_closed = False
 
@@ -234,7 +231,7 @@ class MpsControl:
                         daemon = ControlDaemon(
                             program, path, settings.timeout_s, self._trusted_uid, procfs=self._procfs
                         )
-                        self._pipes[path] = _Pipe(daemon)
+                        self._pipes[path] = _Pipe(daemon, DrainRequests(daemon, self._procfs, self.asked))
                 due = [pipe for path, pipe in self._pipes.items() if path in pipes and self._begin_query(pipe, now)]
             if has_changed:
                 self._bell.ring()
@@ -282,14 +279,15 @@ class MpsControl:
         answers = _Answers(servers=before.servers, problem=failed)
         try:
             with self._lock:
-                listed = {key.pid: (key, used) for key, used in self._clients.items()}
+                used = self._clients
+            listed = {key.pid: key for key in used}
             named = pipe.daemon.servers()
-            servers = {pid: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
+            servers = {listed[pid]: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
             clients = tuple(
-                DrainableClient(key=listed[pid][0], server_pid=server, pipe=pipe.daemon.pipe)
-                for pid, server in sorted(servers.items())
+                DrainableClient(key=key, server_pid=servers[key], pipe=pipe.daemon.pipe)
+                for key in pipe.requests.permitted(servers)
             )
-            wanted = {(server, gpu) for pid, server in servers.items() for gpu in listed[pid][1]}
+            wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
             answers = _Answers(servers=keys, clients=clients, limits=self._server_limits(pipe, wanted, now, gpus))
         except MpsError as error:
@@ -330,7 +328,7 @@ class MpsControl:
         failed: DrainResult | None = None
         try:
             while rest and failed is None:
-                result = self._drain_one(pipe, ticket, rest[0], may_send)
+                result = pipe.requests.drain(ticket, rest[0], pipe.answers.servers, may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
                 if failed is None:
@@ -343,31 +341,6 @@ class MpsControl:
             results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
             self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
-    def _drain_one(
-        self, pipe: _Pipe, ticket: int, client: DrainableClient, may_send: Callable[[], bool]
-    ) -> DrainResult:
-        drained, reason = Drained.DONE, "it had ended by then"
-        is_sent = False
-
-        def send() -> bool:
-            nonlocal is_sent
-            is_sent = self._is_alive(client.key) and may_send()
-            return is_sent
-
-        try:
-            if self._is_alive(client.key):
-                drained, reason = self._terminate(pipe, client, send)
-        except NotSentError as error:
-            if self._is_alive(client.key):
-                drained, reason = Drained.REFUSED, error.problem.cause
-        except OSError as error:
-            drained, reason = Drained.REFUSED, f"its identity could not be checked: {error.strerror or error}"
-        except (SilentError, InvalidAnswerError) as error:
-            drained, reason = Drained.UNKNOWN if is_sent else Drained.REFUSED, error.problem.cause
-        except MpsError as error:
-            drained, reason = Drained.REFUSED, error.problem.cause
-        return DrainResult(ticket=ticket, key=client.key, drained=drained, reason=reason)
-
     def _drop(self, pipe: _Pipe, key: ProcessKey) -> None:
         """Drop a client that has been drained, and query the daemon soon: its process may become a client again."""
         with self._lock:
@@ -375,37 +348,11 @@ class MpsControl:
             pipe.answers = replace(pipe.answers, clients=clients)
             self._asked = frozenset()
 
-    def _terminate(self, pipe: _Pipe, client: DrainableClient, may_send: Callable[[], bool]) -> tuple[Drained, str]:
-        """Drain a client; if the daemon does not agree, see whether it is gone."""
-        answer = pipe.daemon.terminate(client.server_pid, client.key.pid, may_send)
-        if answer == "0":
-            return Drained.DONE, ""
-        clients = pipe.daemon.clients()
-        server = clients.get(client.key.pid)
-        reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
-        if server is None:
-            if client.server_pid in clients.values():
-                return Drained.DONE, "it is no longer an MPS client"
-            if any(key.pid == client.server_pid and not self._is_alive(key) for key in pipe.answers.servers):
-                return Drained.DONE, "its MPS server had ended by then"
-            # An empty list proves nothing: a daemon that is in trouble may answer nothing.
-            return Drained.UNKNOWN, f"{reason}, and lists no client of server {client.server_pid}"
-        if server != client.server_pid:
-            return Drained.REFUSED, f"it has become a client of another server, {server}"
-        return Drained.REFUSED if answer else Drained.UNKNOWN, reason
-
     def _key_of(self, pid: int) -> ProcessKey | None:
         try:
             return ProcessKey(pid=pid, start_ticks=self._procfs.stat(pid).start_ticks)
         except OSError:
             return None
-
-    def _is_alive(self, key: ProcessKey) -> bool:
-        try:
-            stat = self._procfs.stat(key.pid)
-        except ProcessLookupError:
-            return False
-        return stat.start_ticks == key.start_ticks and not stat.exiting
 
     def _finish(self, results: Iterable[DrainResult]) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ answers to commands of version 2 is not documented, so anything that is no answe
 """
 
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -56,6 +57,7 @@ _REAP_WITHIN_S: Final = 1.0
 _TICK_S: Final = 0.05  # longer than any kernel's tick, of 1 to 10 ms
 _NO_DAEMON: Final = "Cannot find MPS control daemon"  # what the program prints if it reaches none
 _PROTOCOL: Final = "look into its control.log; a daemon that was started with protocol 3 (MPS v3) can't be used"
+_CONTEXT: Final = re.compile(r"(?P<pid>[0-9]{1,7})(?:\.(?P<number>[0-9]{1,10}))?", re.ASCII)
 _LARGEST_PID: Final = 2**22  # PID_MAX_LIMIT, include/linux/threads.h
 
 
@@ -169,6 +171,18 @@ class ControlDaemon:
                 if server in self.servers():  # a server that has just ended has no list
                     raise
         return found
+
+    def contexts(self, server_pid: int) -> Mapping[int, frozenset[str]]:
+        """The numbers of the contexts of each client of a server, "" where a daemon gives none; MpsError.
+
+        A line for each GPU is followed by one for each context on it: `645.1`, the client's PID and a number that
+        driver 580 never gives a process again.
+        """
+        found: dict[int, set[str]] = {}
+        lines = self.ask(f"get_device_client_list {server_pid}").splitlines()
+        for match in filter(None, map(_CONTEXT.fullmatch, lines)):
+            found.setdefault(int(match["pid"]), set()).add(match["number"] or "")
+        return {pid: frozenset(numbers) for pid, numbers in found.items()}
 
     def terminate(self, server_pid: int, client_pid: int, may_send: Callable[[], bool] = lambda: True) -> str:
         """Drain a client; the daemon's answer, `0` if it agreed. NotSentError if `may_send`, called last, says no."""
