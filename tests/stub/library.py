@@ -20,7 +20,7 @@ _MACROS: Final[dict[Variant, tuple[str, ...]]] = {
     "current": (),
     "entry32": ("ENTRY32", "NO_DETAIL"),
     "misprobed": ("ENTRY32",),
-    "r525": ("NO_CONF", "NO_DETAIL"),
+    "r525": ("NO_CONF", "NO_DETAIL", "WITH_RESERVED"),
     "r470": ("NO_CONF", "NO_DETAIL", "NO_MEMORY_V2", "NO_LISTS_V3"),
     "ancient": ("NO_CONF", "NO_DETAIL", "NO_MEMORY_V2", "NO_LISTS_V3", "NO_LISTS_V2", "NO_MPS", "NO_MIG"),
 }

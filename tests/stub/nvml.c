@@ -27,6 +27,7 @@
  *   NO_MEMORY_V2   no nvmlDeviceGetMemoryInfo_v2  NO_MPS        no MPS list    NO_MIG   no MIG functions
  *   NO_CONF        no nvmlDeviceGetConfComputeMemSizeInfo
  *   NO_DETAIL      no nvmlDeviceGetRunningProcessDetailList
+ *   WITH_RESERVED  what _v2 counts as used includes what is reserved, as drivers up to 525 document it
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -740,7 +741,11 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *into) {
     into->total = memory.total;
     into->reserved = memory.reserved;
     into->free = memory.total - memory.used;
+#ifdef WITH_RESERVED
     into->used = memory.used;
+#else
+    into->used = memory.used > memory.reserved ? memory.used - memory.reserved : 0;
+#endif
     return finish(OK);
 }
 #endif
