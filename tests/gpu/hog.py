@@ -2,13 +2,16 @@
 
 Prints `free TOTAL FREE` in bytes, as CUDA counts, after each allocation. With `--work` it also keeps the GPU busy with
 kernels that fill its memory, and prints `done COUNT` after each batch of them. If a batch fails, it prints `error CODE`
-and waits for its end.
+and waits for its end, or with `--again` for a line, at which it resets the GPU and begins again. `--deaf`: it ignores
+SIGTERM. `--fork`: it has a child that never uses the GPU, but has its file descriptors.
 """
 
 import ctypes
+import os
 import select
 import signal
 import sys
+import time
 from typing import Any, Final
 
 _KERNELS: Final = 64  # queued at a time, so that there is always work outstanding
@@ -49,17 +52,39 @@ class CudaError(Exception):
 
 def main() -> None:
     """Allocate, say so, and wait for the next line, idle or at work."""
-    cuda = ctypes.CDLL("libcuda.so.1")
-    device, context = ctypes.c_int(), ctypes.c_void_p()
+    cuda, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    if "--deaf" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _check(cuda.cuInit(0))
     _check(cuda.cuDeviceGet(ctypes.byref(device), 0))
-    # The primary context is what every CUDA program has; its 300 to 500 MiB are what the allowance is for.
+    while (error := _use(cuda, device)) is not None:
+        _say(f"error {error}")
+        if "--again" not in sys.argv:
+            signal.pause()
+        sys.stdin.readline()
+        cuda.cuDevicePrimaryCtxReset_v2(device)
+
+
+def _use(cuda: Any, device: ctypes.c_int) -> CudaError | None:
+    try:
+        _allocate(cuda, device)
+    except CudaError as error:
+        return error
+    return None
+
+
+def _allocate(cuda: Any, device: ctypes.c_int) -> None:
+    context = ctypes.c_void_p()
+    # The primary context is what every CUDA program has; its 300 to 520 MiB are what the allowance is for.
     _check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     _check(cuda.cuCtxSetCurrent(context))
-    amount, works = int(sys.argv[1]), "--work" in sys.argv
-    fill = _kernel(cuda) if works else None
+    amount = int(sys.argv[1])
+    fill = _kernel(cuda) if "--work" in sys.argv else None
     buffers: list[tuple[ctypes.c_uint64, int]] = []
     count = 0
+    if "--fork" in sys.argv and os.fork() == 0:
+        time.sleep(300)
+        os._exit(0)
     while True:
         if amount:
             pointer = ctypes.c_uint64()
@@ -70,11 +95,7 @@ def main() -> None:
         _say(f"free {total.value} {free.value}")
         while fill is not None and not select.select([sys.stdin], [], [], 0)[0]:
             count += 1
-            try:
-                _work(cuda, fill, buffers)
-            except CudaError as error:
-                _say(f"error {error}")
-                signal.pause()
+            _work(cuda, fill, buffers)
             _say(f"done {count}")
         line = sys.stdin.readline()
         if not line:

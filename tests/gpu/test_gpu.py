@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -84,7 +85,11 @@ class Card:
         return ["--policy", f"{self.root}/policy.toml", "--pods", f"{self.root}/pods.json", "--node", "n1"]
 
     def close(self) -> None:
-        """End what was started."""
+        """End what was started, and the children that are left."""
+        for folder in self.cgroups.made:
+            for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
         for process in self.started:
             process.kill()
             process.communicate()
@@ -137,21 +142,51 @@ def grow(hog: subprocess.Popen[str], amount: int) -> None:
     hog.stdin.flush()
 
 
-def _scan(card: Card) -> Any:
+def scan(card: Card) -> Any:
+    """What `scan` reports."""
     done = subprocess.run([COMMAND, "scan", "--json", *card.options], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def test_attribution_is_within_the_allowance(card: Card) -> None:
-    """What NVML counts for a process is what it allocated and its context, no more than the allowance."""
+    """What NVML counts for a process is what it allocated and its context, no more than the allowance.
+
+    What is used beyond that and what the driver reserves is little.
+    """
     allocated = {"a": GIB, "b": 3 * GIB}
     for name, amount in allocated.items():
         card.hog(name, "4Gi", amount)
-    got = _scan(card)
+    got = scan(card)
     contexts = {account["pod"]: account["used"] - allocated[account["pod"]] for account in got["accounts"]}
     sys.stdout.write(f"contexts, bytes: {contexts}\nmemory: {got['gpus'][0]['memory']}\n")
     assert contexts.keys() == allocated.keys()
     assert all(0 < context < ALLOWANCE for context in contexts.values())
+    assert 0 <= got["gpus"][0]["memory"]["residual"] < 64 * MIB
+
+
+def test_an_idle_card(card: Card) -> None:
+    """The driver does not count what it reserves as used; the watchdog does, so that nothing of it is left over."""
+    card.write()
+    memory = scan(card)["gpus"][0]["memory"]
+    sys.stdout.write(f"idle: {memory}\n")
+    assert 0 <= memory["residual"] < 64 * MIB
+    assert memory["used"] >= memory["reserved"] > 0
+
+
+def test_a_child_that_has_the_descriptors_keeps_the_memory(card: Card) -> None:
+    """The driver lists it under the PID of the process that has ended; who kills the container ends the child too."""
+    hog = card.hog("hog", "1Gi", 512 * MIB, "--fork")
+    os.kill(hog.pid, signal.SIGKILL)
+    hog.wait()
+    time.sleep(1)
+    (left,) = scan(card)["unattributed"]
+    assert (left["pid"], left["reason"]) == (hog.pid, "gone")
+    other = card.hog("other", "1Gi", 512 * MIB, "--fork")
+    with enforcing(card) as running:
+        running.wait_passes(1)
+        grow(other, 8 * GIB)
+        running.wait(lambda _: other.poll() is not None)
+        running.wait(lambda d: d.metric("release_seconds_count") == 1)
 
 
 def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
@@ -174,4 +209,4 @@ def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
 def test_the_listing_of_a_real_driver_is_read_without_a_gap(card: Card) -> None:
     """On a healthy GPU there is nothing that could not be learned."""
     card.hog("a", "2Gi", GIB)
-    assert _scan(card)["gaps"] == []
+    assert scan(card)["gaps"] == []

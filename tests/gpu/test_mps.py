@@ -3,19 +3,21 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psutil
 import pytest
 
-from tests.gpu.test_gpu import POLICY, Card, card, enforcing, grow
-from tests.node.support import need_root
+from tests.gpu.test_gpu import POLICY, Card, card, enforcing, grow, scan
+from tests.node.support import need_root, wait_until
 from tests.stub import GIB, MIB
 from watchdog.core.policy import Draining
 from watchdog.node.mps_control import ControlDaemon, find_program
@@ -26,6 +28,7 @@ from watchdog.node.procfs import Procfs
 pytestmark = pytest.mark.gpu
 __all__ = ["card"]
 MPS_CLIENT_TERMINATED: Final = 810  # CUDA_ERROR_MPS_CLIENT_TERMINATED
+MOST_PAUSE_S: Final = 2.0  # a batch takes 20 ms on an H100; a client that waits for a drain waits until it has ended
 
 
 @contextmanager
@@ -72,11 +75,16 @@ def pipe() -> Iterator[Path]:
 
 
 class Progress:
-    """The batches of kernels that a client has finished, and the error that ended its work, as it reports them."""
+    """The batches of kernels that a client has finished, and the error that ended its work, as it reports them.
+
+    `pause_s` is the longest time between two batches.
+    """
 
     def __init__(self, client: subprocess.Popen[str]) -> None:
         self.done = 0
         self.error = ""
+        self.pause_s = 0.0
+        self._last_s = time.monotonic()
         threading.Thread(target=self._read, args=(client,), daemon=True).start()
 
     def _read(self, client: subprocess.Popen[str]) -> None:
@@ -84,7 +92,8 @@ class Progress:
         for line in client.stdout:
             what, _, value = line.strip().partition(" ")
             if what == "done":
-                self.done = int(value)
+                now_s = time.monotonic()
+                self.done, self.pause_s, self._last_s = int(value), max(self.pause_s, now_s - self._last_s), now_s
             elif what == "error":
                 self.error = value
 
@@ -105,12 +114,24 @@ def test_a_real_control_daemon_is_trusted(how: str) -> None:
         assert ControlDaemon(find_program(Draining().control), str(pipe), 5.0).clients() == {}
 
 
-def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, pipe: Path) -> None:
-    """The neighbour's kernels run before, during and after the kill, and the server takes a new client afterwards."""
-    client = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
+@dataclass
+class Clients:
+    """Two pods with a working client each, of one server, and what they report."""
+
+    card: Card
+    control: ControlDaemon
+    variables: dict[str, str]
+    calm: subprocess.Popen[str]
+    hog: subprocess.Popen[str]
+    progress: tuple[Progress, Progress]  # of the two
+
+
+def clients(card: Card, pipe: Path, *more: str) -> Clients:
+    """Start them; `more` are arguments of the hog."""
+    variables = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
     card.policy = f'{POLICY}\n[mps]\npipe = ["{pipe}"]\n'
-    calm = card.hog("calm", "2Gi", 512 * MIB, "--work", **client)
-    hog = card.hog("hog", "1Gi", 256 * MIB, "--work", **client)
+    calm = card.hog("calm", "2Gi", 512 * MIB, "--work", **variables)
+    hog = card.hog("hog", "1Gi", 256 * MIB, "--work", *more, **variables)
     driver = NvmlDriver()
     listed = {use.pid for use in driver.read().uses if use.mps}
     driver.close()
@@ -119,8 +140,15 @@ def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, p
     progress = Progress(calm), Progress(hog)
     for each in progress:
         wait_for(each, 3)
-    asked = ControlDaemon(find_program(Draining().control), str(pipe), 5.0)
-    assert {calm.pid, hog.pid} <= asked.clients().keys()
+    control = ControlDaemon(find_program(Draining().control), str(pipe), 5.0)
+    assert {calm.pid, hog.pid} <= control.clients().keys()
+    return Clients(card, control, variables, calm, hog, progress)
+
+
+def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, pipe: Path) -> None:
+    """The neighbour's kernels run before, during and after the kill, and the server takes a new client afterwards."""
+    made = clients(card, pipe)
+    calm, hog, progress = made.calm, made.hog, made.progress
     with enforcing(card) as running:
         running.wait_passes(2)
         grow(hog, 4 * GIB)
@@ -131,7 +159,77 @@ def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, p
     # It has learned from CUDA that its contexts were destroyed, and then got SIGTERM.
     assert (progress[1].error, hog.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGTERM)
     assert (calm.poll(), progress[0].error) == (None, "")
-    assert hog.pid not in asked.clients()
-    later = card.hog("later", "1Gi", 256 * MIB, "--work", **client)
+    assert hog.pid not in made.control.clients()
+    later = card.hog("later", "1Gi", 256 * MIB, "--work", **made.variables)
     wait_for(Progress(later), 3)
     wait_for(progress[0], 10)
+    assert progress[0].pause_s < MOST_PAUSE_S
+
+
+def test_a_drained_client_that_ignores_sigterm_is_not_drained_again(card: Card, pipe: Path) -> None:
+    """A second request would stop the kernels of all clients of the server until the first one has ended."""
+    made = clients(card, pipe, "--deaf")
+    card.policy = card.policy.replace('grace = "1s"', 'grace = "6s"')
+    card.write()
+    with enforcing(card) as running:
+        running.wait_passes(2)
+        grow(made.hog, 4 * GIB)
+        running.wait(lambda _: made.progress[1].error)
+        assert made.hog.pid in made.control.clients()  # as long as it lives
+        running.wait(lambda _: made.hog.poll() is not None)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    assert (made.progress[1].error, made.hog.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGKILL)
+    wait_for(made.progress[0], 10)
+    assert (made.calm.poll(), made.progress[0].error) == (None, "")
+    assert made.progress[0].pause_s < MOST_PAUSE_S
+
+
+def test_a_stopped_client_is_left_alone_until_it_continues(card: Card, pipe: Path) -> None:
+    """A request to drain it would stop the kernels of all clients of the server until it continues."""
+    made = clients(card, pipe)
+    grow(made.hog, 4 * GIB)
+    wait_for(made.progress[1], 3)
+    made.hog.send_signal(signal.SIGSTOP)
+    with enforcing(card) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
+        running.wait_passes(5)
+        wait_for(made.progress[0], 10)
+        assert made.progress[0].pause_s < MOST_PAUSE_S
+        made.hog.send_signal(signal.SIGCONT)
+        running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
+    assert made.progress[1].error == str(MPS_CLIENT_TERMINATED)
+    assert (made.calm.poll(), made.progress[0].error) == (None, "")
+
+
+def test_a_drained_client_that_begins_again(card: Card, pipe: Path) -> None:
+    """Point 36: it stays listed; once it has reset the GPU it is a client again, known by its contexts' numbers."""
+    made = clients(card, pipe, "--again")
+    ((server, others),) = {made.control.clients()[made.hog.pid]: made.control.clients().keys()}.items()
+    assert {made.calm.pid, made.hog.pid} == set(others)
+    first = made.control.contexts(server)
+    assert made.control.terminate(server, made.hog.pid) == "0"
+    wait_until(lambda: made.progress[1].error == str(MPS_CLIENT_TERMINATED), 60)
+    assert (made.control.contexts(server), made.hog.pid in made.control.clients()) == (first, True)
+    done = made.progress[1].done
+    grow(made.hog, 0)  # any line: it begins again
+    wait_until(lambda: made.progress[1].done not in (0, done), 60)
+    again = made.control.contexts(server)
+    sys.stdout.write(f"contexts: {first}, then {again}\n")
+    assert len(again[made.hog.pid]) == 1
+    assert not again[made.hog.pid] & first[made.hog.pid]
+    assert again[made.calm.pid] == first[made.calm.pid]
+    assert made.control.terminate(server, made.hog.pid) == "0"
+
+
+def test_the_limit_of_a_client(card: Card, pipe: Path) -> None:
+    """What the server lets its clients pin is read as CUDA applies it, the context included."""
+    control = ControlDaemon(find_program(Draining().control), str(pipe), 5.0)
+    assert control.ask("set_default_device_pinned_mem_limit 0 4G") == ""
+    made = clients(card, pipe)
+    server = made.control.clients()[made.calm.pid]
+    (gpu,) = (each["uuid"] for each in scan(card)["gpus"])
+    assert [made.control.limit(server, device) for device in (gpu, "0")] == [4 * GIB] * 2
+    grow(made.calm, 2 * GIB)
+    wait_for(made.progress[0], 3)
+    grow(made.calm, 2 * GIB)
+    wait_until(lambda: made.progress[0].error == "2", 60)  # CUDA_ERROR_OUT_OF_MEMORY
