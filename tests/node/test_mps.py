@@ -304,6 +304,7 @@ def test_a_stopped_client(rig: Rig) -> None:
         wait_until(lambda can=can: (Procfs().stat(client.key.pid).state != "T") is can)  # type: ignore[misc]
         rig.query()
         assert (client in rig.control.drainable) is can
+        assert [gap.what for gap in rig.control.gaps] == ([] if can else [f"MPS client {client.key.pid}"])
     assert rig.daemon.stalled == []
 
 

@@ -197,7 +197,7 @@ def test_enforcement_turned_off_between_drain_and_signal(bench: Bench) -> None:
 
 @pytest.mark.parametrize("how", ["in between", "after a failure"])
 def test_no_later_daemon_drains_a_client_again(bench: Bench, how: str) -> None:
-    """Points 31 and 36: the next daemon neither drains nor signals because of it: the neighbours would stand still."""
+    """Points 31 and 36: the next daemon neither drains nor signals because of it: the neighbours would stall."""
     stop = threading.Event()
     if how == "in between":
         bench.control.then = lambda _: stop.wait(10)
@@ -216,6 +216,7 @@ def test_no_later_daemon_drains_a_client_again(bench: Bench, how: str) -> None:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(3)
         assert "can't be drained" in held(running)["held_because"]
+        assert any("asked for before" in gap["why"] for gap in running.status()["gaps"])
     assert (len(bench.control.drained), bench.control.stalled) == (asked, [])
     assert [each.terms for each in bench.all] == [[], [], [], []]
 

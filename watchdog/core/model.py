@@ -97,8 +97,8 @@ class Process:
 class Gpu:
     """A schedulable device: a card without MIG, or a MIG instance (`parent`, `gi`, `ci`, `profile` are set).
 
-    `used` includes `reserved`, as `nvmlDeviceGetMemoryInfo_v2` counts. `listed` says whether its processes are
-    known in this snapshot. `up` is False when it stopped answering.
+    `used` includes `reserved`: what is not free. `listed` says whether its processes are known in this snapshot. `up`
+    is False when it stopped answering.
     """
 
     uuid: str

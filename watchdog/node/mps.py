@@ -29,11 +29,15 @@ _LIMITS_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU."""
+    """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU.
+
+    `gaps` are the clients that must not be drained, and why.
+    """
 
     servers: frozenset[ProcessKey] = frozenset()
     clients: tuple[DrainableClient, ...] = ()
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
     problem: Problem | None = None
 
 
@@ -122,10 +126,11 @@ class MpsControl:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """Why a daemon can't be used."""
+        """Why a daemon can't be used, and which clients it must not be asked to drain."""
         with self._lock:
             problems = ((path, pipe.answers.problem) for path, pipe in self._pipes.items())
-            return (*self._gaps, *(_gap(path, problem) for path, problem in problems if problem is not None))
+            clients = (gap for pipe in self._pipes.values() for gap in pipe.answers.gaps)
+            return (*self._gaps, *(_gap(path, problem) for path, problem in problems if problem is not None), *clients)
 
     @property
     def limits(self) -> tuple[PinnedLimit, ...]:
@@ -283,13 +288,19 @@ class MpsControl:
             listed = {key.pid: key for key in used}
             named = pipe.daemon.servers()
             servers = {listed[pid]: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
+            judged = pipe.requests.judge(servers)
             clients = tuple(
                 DrainableClient(key=key, server_pid=servers[key], pipe=pipe.daemon.pipe)
-                for key in pipe.requests.permitted(servers)
+                for key, problem in judged.items()
+                if problem is None
+            )
+            gaps = tuple(
+                _gap(f"MPS client {key.pid}", problem) for key, problem in judged.items() if problem is not None
             )
             wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
-            answers = _Answers(servers=keys, clients=clients, limits=self._server_limits(pipe, wanted, now, gpus))
+            limits = self._server_limits(pipe, wanted, now, gpus)
+            answers = _Answers(servers=keys, clients=clients, limits=limits, gaps=gaps)
         except MpsError as error:
             answers = _Answers(servers=before.servers, problem=error.problem)
         finally:

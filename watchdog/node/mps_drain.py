@@ -3,7 +3,7 @@
 Measured on an H100 with driver 580.159 (`tests/gpu`): a drained client stays in the daemon's lists until its process
 ends, and if it resets the GPU, it makes new contexts, with new numbers, and works on. A second request for a client
 without new contexts is answered only when its process ends, and one for a stopped client when it continues. Until then
-the kernels of all clients of the server stand still, new clients wait, and the daemon answers nothing else.
+the kernels of all clients of the server stall, new clients wait, and the daemon answers nothing else.
 """
 
 import threading
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, NotSentError, shortened
@@ -18,8 +19,8 @@ from watchdog.node.mps_pipes import MpsError, SilentError
 from watchdog.node.procfs import Procfs, Stat
 
 _STOPPED: Final = "Tt"  # by a signal or by a debugger (proc_pid_stat(5))
-_IS_STOPPED: Final = "it is stopped, and the other clients of its server would stand still until it continues"
-_WAS_ASKED: Final = "it was asked for before, and the other clients of its server would stand still until it ends"
+_IS_STOPPED: Final = "it is stopped, and the other clients of its server would stall until it continues"
+_WAS_ASKED: Final = "it was asked for before, and the other clients of its server would stall until it ends"
 
 
 class AskedClients:
@@ -57,10 +58,23 @@ class DrainRequests:
         self._procfs = procfs
         self._asked = asked
 
-    def permitted(self, servers: Mapping[ProcessKey, int]) -> tuple[ProcessKey, ...]:
-        """Those of these clients, listed with their servers, that a request may be sent for; MpsError."""
-        had = self._without_new_contexts(servers)
-        return tuple(key for key in sorted(servers) if key not in had and not self._may_be_stopped(key))
+    def judge(self, servers: Mapping[ProcessKey, int]) -> dict[ProcessKey, Problem | None]:
+        """What is wrong with each of these clients, listed with their servers, except for drained ones; MpsError.
+
+        With None a request may be sent for it.
+        """
+        had, asked = self._without_new_contexts(servers), self._asked.among(servers)
+        found: dict[ProcessKey, Problem | None] = {}
+        for key in sorted(servers):
+            if self._may_be_stopped(key):
+                remedy = f"continue it (kill -CONT {key.pid}) or end it"
+                found[key] = Problem(f"MPS client {key.pid} can't be drained: {_IS_STOPPED}", remedy)
+            elif key not in had:
+                found[key] = None
+            elif asked[key] is None:
+                remedy = f"end it by hand (kill {key.pid}), or wait until it ends"
+                found[key] = Problem(f"MPS client {key.pid} can't be drained: {_WAS_ASKED}", remedy)
+        return found
 
     def _without_new_contexts(self, servers: Mapping[ProcessKey, int]) -> set[ProcessKey]:
         """Those of these clients that were asked for and are not known to have made a context since then."""
