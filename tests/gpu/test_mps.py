@@ -184,6 +184,23 @@ def test_a_drained_client_that_ignores_sigterm_is_not_drained_again(card: Card, 
     assert made.progress[0].pause_s < MOST_PAUSE_S
 
 
+def test_a_daemon_that_starts_after_a_drain_does_not_repeat_it(card: Card, pipe: Path) -> None:
+    """Points 31 and 36: it learns from the journal who was asked for, and withholds what it can't drain."""
+    made = clients(card, pipe, "--deaf")
+    card.policy = card.policy.replace('grace = "1s"', 'grace = "60s"')
+    card.write()
+    with enforcing(card) as running:
+        grow(made.hog, 4 * GIB)
+        running.wait(lambda _: made.progress[1].error)
+        running.process.kill()
+    with enforcing(card) as running:
+        running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
+        running.wait_passes(5)
+    wait_for(made.progress[0], 10)
+    assert (made.hog.poll(), made.calm.poll(), made.progress[0].error) == (None, None, "")
+    assert made.progress[0].pause_s < MOST_PAUSE_S
+
+
 def test_a_stopped_client_is_left_alone_until_it_continues(card: Card, pipe: Path) -> None:
     """A request to drain it would stop the kernels of all clients of the server until it continues."""
     made = clients(card, pipe)
