@@ -102,7 +102,7 @@ def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int,
 def test_eight_cards_and_a_hundred_pods_fit_on_three_screens(browser: Browser, tmp_path: Path) -> None:
     """Someone who was paged scrolls twice: the cards, who is over, how to stop it, every namespace, the watchdog."""
     with crowd(tmp_path, cards=8, pods=100) as running:
-        for size, screens in (((1280, 800), 3), ((390, 844), 4.4)):
+        for size, screens in (((1280, 800), 2.5), ((390, 844), 3)):
             with visit(browser, page_of(running), size) as seen:
                 check_fits(seen)
                 assert seen.violations() == []

@@ -59,6 +59,11 @@ class Part:
         """The bytes as text."""
         return amount(self.used, self.least)
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether it needs no attention."""
+        return not self.note and self.css not in ("unattributed", "unknown")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
