@@ -18,8 +18,11 @@ import pynvml
 
 from bench.running import POLICY, ROOT
 from bench.table import HEAD, Row
+from tests.gpu.test_gpu import POLICY as CARD_POLICY
+from tests.gpu.test_gpu import Card, enforcing, grow
 from tests.node.support import ENDS_WITH_US
 from tests.rig.command import COMMAND, Daemon
+from tests.stub import GIB, MIB
 
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 _SECTION: Final = re.compile(r"(?<=<!-- written by `make gpu` -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
@@ -62,6 +65,31 @@ def gpu(root: Path, window_s: float = 8.0) -> Iterator[Row]:
             unit="",
         )
     pynvml.nvmlShutdown()
+    yield Row(
+        what="allocation to death, with `[pulse]`",
+        where=where,
+        ours=list(_deaths(root / "pulse", "[pulse]")),
+        beside="without it",
+        theirs=list(_deaths(root / "usual", "")),
+        unit="ms",
+    )
+
+
+def _deaths(root: Path, more: str) -> Iterator[float]:
+    """The time from when a process is to allocate 8 GiB beyond its limit until it has been killed, in each repeat."""
+    for number in range(_REPEATS):
+        folder = root / str(number)
+        folder.mkdir(parents=True)
+        with contextlib.closing(Card(folder)) as card:
+            card.policy = CARD_POLICY.replace('grace = "1s"', 'grace = "0s"') + more
+            hog = card.hog("hog", "1Gi", 512 * MIB)
+            with enforcing(card) as running:
+                running.wait_passes(2)
+                time.sleep(number / _REPEATS)  # so that the repeats are spread over the interval
+                began_s = time.monotonic()
+                grow(hog, 8 * GIB)
+                hog.wait()
+                yield (time.monotonic() - began_s) * 1000
 
 
 def _list(kind: str, card: object) -> Callable[[], object]:
