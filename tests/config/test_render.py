@@ -24,7 +24,7 @@ from watchdog.core.units import format_bytes, parse_quantity
 
 WHOLE: Final = Path(__file__).with_name("whole.toml")
 SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
-AMOUNTS = st.integers(0, 2**60)
+AMOUNTS = st.just(0) | st.integers(2**20, 2**60)  # a threshold of fewer bytes is refused
 SHARES = st.integers(0, 999_999 * 10**6).map(lambda number: Fraction(number, 10**8))  # in millionths of a percent
 
 

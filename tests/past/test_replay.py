@@ -308,7 +308,7 @@ def test_an_action_is_one_row_at_any_width(path: Path, width: int) -> None:
     counts = {"begun": 0, "would_act": 0, "withheld": 0}
     story = ReplayReport(since_s=0.0, policy=P, replayed=replayed(path, P), journal_counts=counts)
     lines = replay_text(story, width=width).splitlines()
-    assert lines[0].split() == ["DUE", "POD", "WOULD", "RULE", "USED", "ALLOWED"]
+    assert lines[0].split() == ["DUE", "(UTC)", "POD", "WOULD", "RULE", "USED", "ALLOWED"]
     cells = (named.title, "kill 1 process of container main", '"all": above 110% for 10s')
     assert all(cell in lines[1] for cell in cells)
     assert lines[2] == ""

@@ -200,7 +200,7 @@ def explain_pod(pod: str, url: str | None, journal: Path, now_s: float, *, from_
     status: Status | None = None
     rows: list[HistoryRow] = []
     hints: tuple[str, ...] = ()
-    no_journal, why_not = "", "no daemon was asked (--journal); --url asks one"
+    no_journal, why_not = "", "no daemon was asked, because of --journal (--url asks one)"
     if url is not None:
         try:
             status = query_status(url)

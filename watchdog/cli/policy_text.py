@@ -112,7 +112,8 @@ def _conditions(declaration: Declaration) -> list[str]:
     if declaration.limit_annotation:
         parts.append(f"limit in annotation {declaration.limit_annotation}")
     if declaration.allowance is not None:
-        parts.append(f"own allowance {_allowance(declaration.allowance)}")
+        own = _allowance(declaration.allowance)
+        parts.append("no allowance" if declaration.allowance == NO_ALLOWANCE else f"own allowance {own}")
     return parts
 
 

@@ -148,7 +148,7 @@ def _last_brake(finding: ReplayedAction) -> str:
 
 
 _COLUMNS: Final = (
-    Column(title="DUE"),
+    Column(title="DUE (UTC)"),
     Column(title="POD"),
     Column(title="WOULD"),
     Column(title="RULE"),
@@ -209,6 +209,8 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
     warned = f"; {count(totals['warnings'], 'warning')}"
     what = f"{' and '.join(done) or 'no kill'} {where}" if report.actions else "no kill and no eviction"
     yield f"Under this policy: {what}{rest}{warned}."
+    if not report.actions:
+        yield from _why_none(report)
     if report.policy.mode == "observe":
         yield "Its mode is observe: all of this would have been recorded, and no action taken."
     yield (
@@ -217,6 +219,17 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
     )
     if report.actions:
         yield "Each row is the first action of an incident. Later effects are not simulated."
+
+
+def _why_none(report: ReplayReport) -> Iterator[str]:
+    """What may explain that nothing would have been done, other than that all pods kept to their limits."""
+    pods, seen_s = report.replayed.pods, report.replayed.seen_s
+    if pods and not report.replayed.limited:
+        yield f"It gives no limit to any of the {count(len(pods), 'pod')}: they declare nothing that it reads."
+    steps = [step for rule in report.policy.rules for step in rule.steps if step.do.enforces]
+    shortest_s = min((step.for_s for step in steps), default=0.0)
+    if shortest_s > seen_s:
+        yield f"Its first kill or eviction is due after {span(shortest_s)}, longer than what was replayed."
 
 
 def _second(wall_s: float) -> str:

@@ -303,7 +303,6 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
         if 0 < step.for_s < policy.interval_s:
             shorter = f"{format_duration(step.for_s)} is shorter than interval, {format_duration(policy.interval_s)}"
             yield Mistake((*place, "for"), shorter)
-        yield from _warn_of_small(step.above.plus or step.above.amount, *place, "above", named=f"{step.above} ")
     has_limits = any(declaration.limit_annotation for declaration in policy.declarations)
     for place, step in steps:
         if not step.do.enforces or step.unwarned:
@@ -341,9 +340,9 @@ def _warn_of_kinds(kinds: Sequence[str], at: Location) -> Iterator[Mistake]:
             yield Mistake((*at, index), 'matches no pods of Deployments; for those write "Deployment"')
 
 
-def _warn_of_small(amount: int | None, *at: str | int, named: str = "") -> Iterator[Mistake]:
+def _warn_of_small(amount: int | None, *at: str | int) -> Iterator[Mistake]:
     if amount and amount < _SMALL:
-        yield Mistake(at, f'{named}is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"')
+        yield Mistake(at, f'is {amount} bytes; for mebibytes write "{format_quantity(amount)}Mi"')
 
 
 def _is_for_all(match: Match) -> bool:

@@ -375,10 +375,18 @@ def parse_threshold(text: str) -> Threshold:
         if text.endswith("%"):
             return Threshold(share=parse_percent(text))
         if text.startswith("+") and text[1:2] not in ("+", "-"):
-            return Threshold(plus=parse_amount(text[1:]))
-        return Threshold(amount=parse_amount(text))
+            return Threshold(plus=_large(text, text[1:]))
+        return Threshold(amount=_large(text, text))
     except ValueError as error:
         raise FieldError(f'{error}; a threshold is "110%" of allowed, "+512Mi" above allowed, or "20Gi"') from None
+
+
+def _large(text: str, written: str) -> int:
+    """The amount in a threshold, unless it is one of bytes that was meant as a percentage or as mebibytes."""
+    amount = parse_amount(written)
+    if 0 < amount < 2**20:
+        raise FieldError(f"{quote(text)} is {amount} bytes")
+    return amount
 
 
 def format_window(window: Window) -> str:

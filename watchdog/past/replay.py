@@ -155,13 +155,16 @@ class NodeAssessor:
 class Replayed:
     """The result of a replay: its findings and the number of decisions.
 
-    `seen_s` is how long the node was recorded, `blind_s` for how much of that no reading succeeded.
+    `seen_s` is how long the node was recorded, `blind_s` for how much of that no reading succeeded. `pods` are those
+    with an account, by UID, `limited` those of them that had a limit at some time.
     """
 
     findings: tuple[ReplayedAction, ...]
     seen_s: float
     blind_s: float
     cycles: int
+    pods: frozenset[str]
+    limited: frozenset[str]
 
 
 class Replay:
@@ -181,6 +184,8 @@ class Replay:
         self._busy = False
         self._seen_s = self._blind_s = 0.0
         self._cycles = 0
+        self._pods: set[str] = set()
+        self._limited: set[str] = set()
 
     def run(self, cycles: Iterable[RecordedCycle]) -> Replayed:
         """Replay these cycles."""
@@ -199,7 +204,14 @@ class Replay:
                 0 < self._next_s - at.boottime_s <= 2 * JUST_AFTER_S
             ):  # it was due: both moments of the wait were rounded
                 self._same(self._next_s)
-        return Replayed(findings=self._incidents.all(), seen_s=self._seen_s, blind_s=self._blind_s, cycles=self._cycles)
+        return Replayed(
+            findings=self._incidents.all(),
+            seen_s=self._seen_s,
+            blind_s=self._blind_s,
+            cycles=self._cycles,
+            pods=frozenset(self._pods),
+            limited=frozenset(self._limited),
+        )
 
     def _count(self, cycle: RecordedCycle, at: Now) -> None:
         passed_s = at.boottime_s - self._last.boottime_s
@@ -234,6 +246,8 @@ class Replay:
         stale_s = self._axis.stale_s(node, policy)
         stale = at.boottime_s > stale_s
         assessments = self._assessor.assess(node, at)
+        self._pods.update(each.account.uid for each in assessments)
+        self._limited.update(each.account.uid for each in assessments if each.allowed is not None)
         hidden = hidden_pods(node.snapshot(at), node.pods.values())
         inputs = Inputs(policy=policy, node=node.node, pods_stale=stale, hidden=hidden)
         plan = decide(assessments, self._ledger, at, inputs)
