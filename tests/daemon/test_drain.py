@@ -357,6 +357,9 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, tmp_path: Path)
     lock, journal = NodeLock(path), Journal.open(path, JournalLimits(), "n1")
     assert lock.acquire()
     found = restore(journal, lock, at(1), None)
+    assert found.drained == {key for action in found.unfinished for key in action.targets}
+    assert {key.pid for key in found.drained} >= {5, 6}
+    assert restore(journal, lock, at(2), None).drained == {key for key in found.drained if key.pid in (5, 6)}
     world = Shared(Direct(journal))
     world.policy = replace(world.policy, brakes=Brakes(owner=Window(count=1, per_s=3600.0)))
     world.cycle.take_over(found.unfinished, at(31).boottime_s, found.brakes)

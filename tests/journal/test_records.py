@@ -174,6 +174,19 @@ def test_the_thread_that_opened_it(journal: Journal) -> None:
         pool.submit(journal.intend, entry(), KEYS, at(1)).result()
 
 
+def test_who_was_asked_to_be_drained(journal: Journal, path: Path) -> None:
+    """The processes of this boot, however their action ended; a row that can't be read costs no other."""
+    action = begin(journal)
+    assert journal.drained(at(40)) == frozenset()
+    for key in KEYS:
+        journal.signalled(action, at(32), "DRAIN", [key])
+    journal.end(action, Result.FAILED, "", at(33))
+    assert journal.drained(at(40)) == set(KEYS)
+    assert journal.drained(replace(at(40), boot_id="the next boot")) == frozenset()
+    sql(path, f"UPDATE occurrence SET detail = 'DRAIN [[' WHERE detail LIKE 'DRAIN [[{KEYS[0].pid},%'")
+    assert journal.drained(at(40)) == {KEYS[1]}
+
+
 def test_old_rows_go_and_unfinished_actions_stay(path: Path) -> None:
     """What is older than `max_age` is deleted; an unfinished action never is, nor the intention that explains it."""
     journal = Journal.open(path, JournalLimits(max_age_s=60), "n1")

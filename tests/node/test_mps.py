@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.support import cannot_run, need_root, no_threads, sleepers, stat_line, wait_until
+from tests.node.support import DEAD_LEADER, cannot_run, need_root, no_threads, python, sleepers, stat_line, wait_until
 from tests.stub.mps import SOCKETS, MpsDaemon, build_control
 from watchdog.clock import Bell
 from watchdog.core.model import Now, ProcessKey
@@ -170,7 +170,12 @@ REFUSED: dict[str, tuple[Callable[[Rig], object], Drained, str]] = {
     "0 and more": (_answer("0\n0\n"), Drained.REFUSED, "answered '0 0'"),
     "too much": (_answer("0" * 100_000), Drained.UNKNOWN, "more than 65536 bytes"),
     "another server's": (_move, Drained.REFUSED, f"client of another server, {OTHER_SERVER}"),
-    "silent": (lambda rig: setattr(rig.daemon, "is_silent", True), Drained.UNKNOWN, "did not answer terminate_client"),
+    "silent": (
+        lambda rig: setattr(rig.daemon, "silences", "terminate_client"),
+        Drained.UNKNOWN,
+        "did not answer terminate_client",
+    ),
+    "silent all along": (lambda rig: setattr(rig.daemon, "is_silent", True), Drained.REFUSED, "did not answer get_dev"),
     "gone": (lambda rig: (rig.pipe / "control").unlink(), Drained.REFUSED, "no MPS control daemon listens"),
     "no longer trusted": (lambda rig: rig.pipe.chmod(0o777), Drained.REFUSED, "is writable by other users"),
     "dead": (lambda rig: _bury(rig.pipe), Drained.REFUSED, "was not reached: Connection refused"),
@@ -186,7 +191,7 @@ def _bury(pipe: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rig", "case"),
-    [(IMPATIENT_S if case == "silent" else 30.0, case) for case in REFUSED],
+    [(IMPATIENT_S if "silent" in case else 30.0, case) for case in REFUSED],
     indirect=["rig"],
     ids=REFUSED,
 )
@@ -292,6 +297,65 @@ def test_a_drained_client_is_asked_for_again_only_with_new_contexts(
     assert rig.daemon.stalled == []
 
 
+@pytest.mark.parametrize("rig", [IMPATIENT_S], indirect=True)
+@pytest.mark.parametrize("how", ["no answer", "an earlier daemon"])
+def test_a_client_that_may_have_been_asked_for(rig: Rig, how: str) -> None:
+    """It is neither drained nor asked for again, and named with what to do, until it is known to have new contexts."""
+    client = rig.keys[0]
+    rig.query()
+    if how == "no answer":
+        (known,) = (each for each in rig.control.drainable if each.key == client)
+        rig.daemon.silences = "terminate_client"
+        assert [drained for drained, _ in rig.drain(known)] == [Drained.UNKNOWN]
+        rig.daemon.silences = ""
+    else:
+        rig.control.asked.presume([client])
+    asked = [line for line in rig.daemon.commands if line.startswith("term")]
+    rig.query()
+    assert client not in {each.key for each in rig.control.drainable}
+    (gap,) = rig.control.gaps
+    assert (gap.what, gap.problem.remedy) == (
+        f"MPS client {client.pid}", f"end it by hand (kill {client.pid}), or wait until it ends",
+    )  # fmt: skip
+    rig.daemon.contexts[client.pid] = [1, 2]
+    rig.query()
+    assert client in {each.key for each in rig.control.drainable}
+    assert rig.control.gaps == ()
+    assert [line for line in rig.daemon.commands if line.startswith("term")] == asked
+
+
+def test_a_context_that_is_made_during_the_drain(rig: Rig) -> None:
+    """Whether it was ended too is not known, so the client is neither drained nor asked for again."""
+    rig.query()
+    client = rig.control.drainable[0]
+    rig.daemon.afterwards = lambda pid: rig.daemon.contexts.update({pid: [1, 2]})
+    assert rig.drain(client) == [(Drained.UNKNOWN, "it has made another context at the same moment")]
+    rig.query()
+    assert client not in rig.control.drainable
+
+
+def test_a_drained_client_is_watched_closely(rig: Rig) -> None:
+    """It may become a client again at any moment, and must not be signalled then."""
+    rig.query()
+    (drained, _), _ = rig.drain()
+    assert drained is Drained.DONE
+    rig.query(after_s=2)
+    asked = len(rig.daemon.commands)
+    rig.query(after_s=2)
+    assert len(rig.daemon.commands) > asked
+
+
+def test_a_client_whose_first_thread_has_ended(rig: Rig) -> None:
+    """It still runs, so it must be drained before any signal."""
+    with python(DEAD_LEADER) as process:
+        client = key_of(process.pid)
+        wait_until(lambda: Procfs().stat(client.pid).exiting)
+        rig.daemon.servers[SERVER].append(client.pid)
+        rig.query(client)
+        rig.drain(rig.control.drainable[0])
+        assert f"terminate_client {SERVER} {client.pid}" in rig.daemon.commands
+
+
 def test_a_stopped_client(rig: Rig) -> None:
     """Draining it would stop its neighbours' work: it can't be drained until it continues."""
     rig.query()
@@ -330,7 +394,7 @@ def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
     rig.daemon.servers = {SERVER: [rig.keys[0].pid]}
     with other.listen(tmp_path / "mps" / "nvidia.com" / "gpu.shared" / "pipe"):
         rig.query()
-        rig.daemon.is_silent = True
+        rig.daemon.silences = "terminate_client"
         rig.control.drain(1, rig.control.drainable)
         results: dict[ProcessKey, Drained] = {}
         while len(results) < 2:

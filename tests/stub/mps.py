@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -35,8 +35,9 @@ class MpsDaemon:
     `servers` has the clients of each server, `contexts` the numbers of a client's contexts, [1] unless given, and
     `destroyed` those that draining has destroyed. `limits` is what `get_device_pinned_mem_limit` answers by device.
     `answers` are answers that replace the usual ones, by the first word of the command. `is_silent`: commands are taken
-    and never answered. `commands` are all that came, `most_at_once` how many came at the same time; `stalled` are the
-    clients that a command had to wait for.
+    and never answered, or those of `silences`. `commands` are all that came, `most_at_once` how many came at the same
+    time; `stalled` are the clients that a command had to wait for. `afterwards` is called with each
+    client that was drained.
     """
 
     servers: dict[int, list[int]] = field(default_factory=dict)
@@ -46,6 +47,8 @@ class MpsDaemon:
     limits: dict[str, str] = field(default_factory=dict)
     answers: dict[str, str] = field(default_factory=dict)
     is_silent: bool = False
+    silences: str = ""
+    afterwards: Callable[[int], object] = lambda _: None
     delay: threading.Event | None = None
     commands: list[str] = field(default_factory=list)
     most_at_once: int = 0
@@ -94,10 +97,11 @@ class MpsDaemon:
                 self.commands.append(line.strip())
                 if self.delay is not None:
                     self.delay.wait()
-                answer = b"" if self.is_silent else self.answer(line.split()).encode()
+                is_silent = self.is_silent or line.split()[0] == self.silences
+                answer = b"" if is_silent else self.answer(line.split()).encode()
                 with self._lock:
                     self._at_once -= 1
-                if self.is_silent:
+                if is_silent:
                     self._held.append(connection)
                     break
                 for start in range(0, len(answer), _PACKET):
@@ -133,25 +137,31 @@ class MpsDaemon:
         return f'Unknown command "{command[0]}"\n'
 
     def _clients(self, server: str) -> list[int]:
-        return [pid for pid in self.servers[int(server)] if _state(pid) not in ("", "Z")]
+        return [pid for pid in self.servers[int(server)] if _lives(pid)]
 
     def _contexts(self, pid: int) -> list[int]:
         return self.contexts.get(pid, [1])
 
     def _terminate(self, pid: int) -> str:
         numbers = set(self._contexts(pid))
-        if numbers <= self.destroyed.get(pid, set()) or _state(pid) == "T":
+        if numbers <= self.destroyed.get(pid, set()) or _state(Path(f"/proc/{pid}/stat")) == "T":
             self.stalled.append(pid)
-            is_stopped = _state(pid) == "T"
-            while not self._is_closed and _state(pid) not in ("", "Z") and (not is_stopped or _state(pid) == "T"):
+            is_stopped = _state(Path(f"/proc/{pid}/stat")) == "T"
+            while not self._is_closed and _lives(pid) and (not is_stopped or _state(Path(f"/proc/{pid}/stat")) == "T"):
                 time.sleep(0.01)
         self.destroyed[pid] = numbers
+        self.afterwards(pid)
         return "0\n"
 
 
-def _state(pid: int) -> str:
-    """The state letter of a process; empty if there is none."""
+def _lives(pid: int) -> bool:
+    """Whether a thread of a process has not ended."""
+    return any(_state(path) not in ("", "Z") for path in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _state(path: Path) -> str:
+    """The state letter in a `stat` file; empty if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return path.read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
         return ""

@@ -16,9 +16,9 @@ from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 
 # A request that has no answer by then, or a reading that does not come, ends the action: within this time, or within
-# this many timeouts of the control program if that is longer. One request takes up to three calls of it, after another.
+# this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
 _GIVE_UP_AFTER_S: Final = 60.0
-_GIVE_UP_AFTER_TIMEOUTS: Final = 5
+_GIVE_UP_AFTER_TIMEOUTS: Final = 7
 # An action in line for a control daemon keeps its place until it has asked, or has not come back for this long.
 _IN_LINE_S: Final = 5.0
 # An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.

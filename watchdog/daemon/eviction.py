@@ -165,7 +165,8 @@ class Eviction:
         if self._given_up is not None and not self._drain.is_asking:
             return self._end(*self._given_up, now)
         if why is not None and not self.has_drained:
-            self._drain.cancel()
+            self._cancel_drain(now)
+        if why is not None and not self.has_drained:
             self._drain = None
             return self._rehearse_later(why, now)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
@@ -302,15 +303,21 @@ class Eviction:
 
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
         """End it without success: its memory is not waited for."""
+        self._cancel_drain(now)
         self._record.end(self._number, result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
             self._record.released(self._number, now, None, known)
         return self._finish(result, reason, now)
 
-    def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
+    def _cancel_drain(self, now: Now) -> None:
+        """Send no further request; one that was sent since the last step is recorded."""
         if self._drain is not None:
             self._drain.cancel()
+            self._drain.note_sent(now)
+
+    def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
+        self._cancel_drain(now)
         self.is_over, self.pending, self._drain = True, None, None
         return self._outcome(result, reason, now)
 

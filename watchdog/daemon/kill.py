@@ -297,6 +297,7 @@ class Kill:
         """
         if self._can_withdraw(now):
             return self._withdraw(reason, now)
+        self._cancel_drain(now)
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
             self._record.end(self._number, result, reason, now)
@@ -306,9 +307,14 @@ class Kill:
 
     def _can_withdraw(self, now: Now) -> bool:
         """Whether nothing was sent; then nothing is sent any more."""
-        if not self.has_begun and self.drain.cancel():
-            self.drain.note_sent(now)
+        if not self.has_begun:
+            self._cancel_drain(now)
         return not self.has_begun
+
+    def _cancel_drain(self, now: Now) -> None:
+        """Send no further request; one that was sent since the last step is recorded."""
+        self.drain.cancel()
+        self.drain.note_sent(now)
 
     def _withdraw(self, reason: str, now: Now) -> Outcome:
         self._record.withdraw(self._number, reason, now)
@@ -350,7 +356,7 @@ class Kill:
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING
-        self.drain.cancel()
+        self._cancel_drain(now)
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
         self._record.end(self._number, self._result, self._reason, now)
         self.next_wake_s = float("inf")

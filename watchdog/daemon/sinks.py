@@ -105,10 +105,11 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     for action in unfinished:
         if action.result is None:
             journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    drained = journal.drained(now) if known is None else frozenset()
+    # The journal has every request of an action whose result it has.
+    lost = (action.targets for action in unfinished if action.result is None and action.began.boot_id == now.boot_id)
     return Restored(
         unfinished=unfinished,
-        drained=drained.union(*(action.targets for action in unfinished)),
+        drained=journal.drained(now).union(*lost),
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
     )

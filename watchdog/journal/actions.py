@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
@@ -117,13 +118,12 @@ def read_unfinished(connection: sqlite3.Connection) -> list[UnfinishedAction]:
 
 
 def read_drained(connection: sqlite3.Connection, boot_id: str) -> frozenset[ProcessKey]:
-    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error."""
-    details = connection.execute(_SELECT_DRAINED, {"boot_id": boot_id, "most": _MOST_DRAINED})
-    try:
-        pairs = [pair for (detail,) in details for pair in json.loads(detail.removeprefix(DRAIN))]
-        return frozenset(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in pairs)
-    except (ValueError, TypeError) as error:
-        raise RowError(f"a request to drain a client in it can't be read: {error}") from error
+    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error. Skips damaged rows."""
+    found: set[ProcessKey] = set()
+    for (detail,) in connection.execute(_SELECT_DRAINED, {"boot_id": boot_id, "most": _MOST_DRAINED}):
+        with suppress(ValueError, TypeError):
+            found.update(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in json.loads(detail[len(DRAIN) :]))
+    return frozenset(found)
 
 
 def delete_begun(connection: sqlite3.Connection, actions: Collection[int]) -> None:

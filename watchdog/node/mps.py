@@ -31,10 +31,12 @@ _LIMITS_EVERY_S: Final = 300.0
 class _Answers:
     """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU.
 
-    `gaps` are the clients that must not be drained, and why.
+    `listed` are all clients, with the PIDs of their servers; `clients` those that can be drained, `gaps` why others
+    must not be.
     """
 
     servers: frozenset[ProcessKey] = frozenset()
+    listed: Mapping[ProcessKey, int] = field(default_factory=dict)
     clients: tuple[DrainableClient, ...] = ()
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
@@ -104,7 +106,11 @@ class MpsControl:
                 self._forget()
                 return
             since_s = None if self._asked_s is None else now.boottime_s - self._asked_s
-            is_due = since_s is None or since_s >= (_LATEST_S if self._asked == by_key.keys() else _SOONEST_S)
+            # A drained client may become a client again at any time.
+            are_same = self._asked == by_key.keys() and not any(
+                client.is_drained for client in self.asked.among(by_key).values()
+            )
+            is_due = since_s is None or since_s >= (_LATEST_S if are_same else _SOONEST_S)
             settings = self._settings
             if self._is_searching or not is_due or not self._start(lambda: self._search(settings, now, gpus)):
                 return
@@ -115,7 +121,7 @@ class MpsControl:
         """The listed clients that one trusted daemon named when it was last queried; of two, one may be wrong."""
         with self._lock:
             clients = [client for pipe in self._pipes.values() for client in pipe.answers.clients]
-            times = Counter(client.key for client in clients)
+            times = Counter(key for pipe in self._pipes.values() for key in pipe.answers.listed)
             return tuple(client for client in clients if client.key in self._clients and times[client.key] == 1)
 
     @property
@@ -137,9 +143,9 @@ class MpsControl:
         """The limit of pinned memory of each listed client, for each GPU that it uses."""
         with self._lock:
             servers = {
-                client.key: (client.server_pid, pipe.answers.limits)
+                key: (server, pipe.answers.limits)
                 for pipe in self._pipes.values()
-                for client in pipe.answers.clients
+                for key, server in pipe.answers.listed.items()
             }
             return tuple(
                 limit
@@ -300,7 +306,7 @@ class MpsControl:
             wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
             limits = self._server_limits(pipe, wanted, now, gpus)
-            answers = _Answers(servers=keys, clients=clients, limits=limits, gaps=gaps)
+            answers = _Answers(servers=keys, listed=servers, clients=clients, limits=limits, gaps=gaps)
         except MpsError as error:
             answers = _Answers(servers=before.servers, problem=error.problem)
         finally:
@@ -342,8 +348,7 @@ class MpsControl:
                 result = pipe.requests.drain(ticket, rest[0], pipe.answers.servers, may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
-                if failed is None:
-                    self._drop(pipe, result.key)
+                self._note(pipe, result)
                 self._finish([result])
         finally:  # there must always be a result, or the action would be awaited forever
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
@@ -352,11 +357,12 @@ class MpsControl:
             results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
             self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
-    def _drop(self, pipe: _Pipe, key: ProcessKey) -> None:
-        """Drop a client that has been drained, and query the daemon soon: its process may become a client again."""
+    def _note(self, pipe: _Pipe, result: DrainResult) -> None:
+        """Drop a client that has been drained, and query the daemon soon: what can be drained has changed."""
         with self._lock:
-            clients = tuple(client for client in pipe.answers.clients if client.key != key)
-            pipe.answers = replace(pipe.answers, clients=clients)
+            if result.drained is Drained.DONE:
+                clients = tuple(client for client in pipe.answers.clients if client.key != result.key)
+                pipe.answers = replace(pipe.answers, clients=clients)
             self._asked = frozenset()
 
     def _key_of(self, pid: int) -> ProcessKey | None:

@@ -7,47 +7,79 @@ the kernels of all clients of the server stall, new clients wait, and the daemon
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
-from watchdog.node.mps_control import ControlDaemon, InvalidAnswerError, NotSentError, shortened
-from watchdog.node.mps_pipes import MpsError, SilentError
+from watchdog.node.mps_control import ControlDaemon, NotSentError, shortened
+from watchdog.node.mps_pipes import MpsError
 from watchdog.node.procfs import Procfs, Stat
 
 _STOPPED: Final = "Tt"  # by a signal or by a debugger (proc_pid_stat(5))
+_MOST_THREADS: Final = 1000  # that are looked at; a client has some ten
 _IS_STOPPED: Final = "it is stopped, and the other clients of its server would stall until it continues"
 _WAS_ASKED: Final = "it was asked for before, and the other clients of its server would stall until it ends"
 
 
-class AskedClients:
-    """The clients that a request was sent for, and the contexts that it ended, by number; None if that is not known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedClient:
+    """A client that a request was sent for: whether it is known to be drained, and its contexts then, by number.
 
-    It outlives the daemons' answers: policies change, lists are incomplete for a moment, but a process stays drained.
+    `contexts` are those of its server `server_pid`; None if they are not known.
+    """
+
+    server_pid: int = 0
+    contexts: frozenset[str] | None = None
+    is_drained: bool = False
+
+    def has_others(self, server_pid: int, contexts: frozenset[str] | None) -> bool:
+        """Whether it is known to have made contexts since then, so that it is a client again."""
+        if self.contexts is None or contexts is None:
+            return False
+        return server_pid != self.server_pid or not contexts <= self.contexts
+
+
+class AskedClients:
+    """The clients that a request was sent for, by any daemon of this boot.
+
+    It outlives the control daemons' answers: policies change, lists are incomplete for a moment, but a process stays
+    drained.
     """
 
     def __init__(self, procfs: Procfs) -> None:
         self._procfs = procfs
         self._lock = threading.Lock()
-        self._contexts: dict[ProcessKey, frozenset[str] | None] = {}
+        self._clients: dict[ProcessKey, AskedClient] = {}
 
     def presume(self, keys: Iterable[ProcessKey]) -> None:
         """Note that an earlier daemon may have sent a request for these."""
-        self.note(dict.fromkeys(keys))
-
-    def note(self, contexts: Mapping[ProcessKey, frozenset[str] | None]) -> None:
-        """Note these clients, and forget those that have ended."""
         with self._lock:
-            noted = {**self._contexts, **contexts}
-            self._contexts = {key: ended for key, ended in noted.items() if _may_live(self._procfs, key)}
+            self._clients = {**dict.fromkeys(keys, AskedClient()), **self._clients}
 
-    def among(self, keys: Iterable[ProcessKey]) -> dict[ProcessKey, frozenset[str] | None]:
-        """Those of these processes that were asked for, with their contexts."""
+    def note(self, key: ProcessKey, client: AskedClient) -> None:
+        """Note a client, and forget those that have ended."""
         with self._lock:
-            return {key: self._contexts[key] for key in keys if key in self._contexts}
+            self._clients = {old: known for old, known in self._clients.items() if self._may_live(old)} | {key: client}
+
+    def forget(self, key: ProcessKey) -> None:
+        """Forget a client that was not drained."""
+        with self._lock:
+            self._clients.pop(key, None)
+
+    def among(self, keys: Iterable[ProcessKey]) -> dict[ProcessKey, AskedClient]:
+        """Those of these processes that were asked for."""
+        with self._lock:
+            return {key: self._clients[key] for key in keys if key in self._clients}
+
+    def _may_live(self, key: ProcessKey) -> bool:
+        try:
+            return _stat(self._procfs, key) is not None
+        except OSError:
+            return True
 
 
 class DrainRequests:
@@ -63,49 +95,28 @@ class DrainRequests:
 
         With None a request may be sent for it.
         """
-        had, asked = self._without_new_contexts(servers), self._asked.among(servers)
+        asked = self._asked.among(servers)
+        contexts = {server: self._daemon.contexts(server) for server in sorted({servers[key] for key in asked})}
         found: dict[ProcessKey, Problem | None] = {}
-        for key in sorted(servers):
-            if self._may_be_stopped(key):
-                remedy = f"continue it (kill -CONT {key.pid}) or end it"
-                found[key] = Problem(f"MPS client {key.pid} can't be drained: {_IS_STOPPED}", remedy)
-            elif key not in had:
-                found[key] = None
-            elif asked[key] is None:
-                remedy = f"end it by hand (kill {key.pid}), or wait until it ends"
-                found[key] = Problem(f"MPS client {key.pid} can't be drained: {_WAS_ASKED}", remedy)
+        for key, server in sorted(servers.items()):
+            if (client := asked.get(key)) is not None:
+                current = contexts[server].get(key.pid)
+                if client.contexts is None and current is not None:  # what it makes from now on is new
+                    client = replace(client, server_pid=server, contexts=current)
+                    self._asked.note(key, client)
+                if not client.has_others(server, current):
+                    if not client.is_drained:
+                        found[key] = _problem(
+                            key, _WAS_ASKED, f"end it by hand (kill {key.pid}), or wait until it ends"
+                        )
+                    continue
+            is_stopped = self._may_be_stopped(key)
+            remedy = f"continue it (kill -CONT {key.pid}) or end it"
+            found[key] = _problem(key, _IS_STOPPED, remedy) if is_stopped else None
         return found
 
-    def _without_new_contexts(self, servers: Mapping[ProcessKey, int]) -> set[ProcessKey]:
-        """Those of these clients that were asked for and are not known to have made a context since then."""
-        asked = self._asked.among(servers)
-        again = {servers[key] for key, ended in asked.items() if ended is not None}
-        contexts = {server: self._contexts(server) for server in sorted(again)}
-        return {
-            key
-            for key, ended in asked.items()
-            if ended is None or contexts[servers[key]].get(key.pid, frozenset()) <= ended
-        }
-
-    def _may_be_stopped(self, key: ProcessKey) -> bool:
-        try:
-            return self._is_stopped(key)
-        except OSError:
-            return True
-
-    def _contexts(self, server_pid: int) -> Mapping[int, frozenset[str]]:
-        """The contexts of each client; none from a daemon that does not know the question."""
-        try:
-            return self._daemon.contexts(server_pid)
-        except InvalidAnswerError:
-            return {}
-
     def drain(
-        self,
-        ticket: int,
-        client: DrainableClient,
-        servers: Collection[ProcessKey],
-        may_send: Callable[[], bool],
+        self, ticket: int, client: DrainableClient, servers: Collection[ProcessKey], may_send: Callable[[], bool]
     ) -> DrainResult:
         """Drain a client; `servers` are the daemon's. `may_send` is called right before the request is sent."""
         key = client.key
@@ -114,7 +125,9 @@ class DrainRequests:
 
         def send() -> bool:
             nonlocal is_sent
-            is_sent = self._is_alive(key) and not self._is_stopped(key) and may_send()
+            is_sent = self._is_alive(key) and not self._may_be_stopped(key) and may_send()
+            if is_sent:  # whatever comes of it
+                self._asked.note(key, AskedClient(server_pid=client.server_pid))
             return is_sent
 
         try:
@@ -123,37 +136,37 @@ class DrainRequests:
                 result = replace(result, drained=drained, reason=reason)
         except NotSentError as error:
             if self._is_alive(key):
-                result = replace(result, drained=Drained.REFUSED, reason=error.problem.cause)
-        except OSError as error:
-            why = f"its identity could not be checked: {error.strerror or error}"
-            result = replace(result, drained=Drained.REFUSED, reason=why)
-        except (SilentError, InvalidAnswerError) as error:
-            drained = Drained.UNKNOWN if is_sent else Drained.REFUSED
-            result = replace(result, drained=drained, reason=error.problem.cause)
-        except MpsError as error:
-            result = replace(result, drained=Drained.REFUSED, reason=error.problem.cause)
-        if is_sent and result.drained is not Drained.REFUSED:
-            is_known = result.drained is Drained.DONE
-            self._asked.note({key: self._ended_contexts(client) if is_known else None})
+                reason = _IS_STOPPED if self._may_be_stopped(key) else error.problem.cause
+                result = replace(result, drained=Drained.REFUSED, reason=reason)
+        except (MpsError, OSError) as error:
+            cause = error.problem.cause if isinstance(error, MpsError) else f"a call failed: {error.strerror or error}"
+            result = replace(result, drained=Drained.UNKNOWN if is_sent else Drained.REFUSED, reason=cause)
         return result
-
-    def _ended_contexts(self, client: DrainableClient) -> frozenset[str] | None:
-        """The contexts of a client that has just been drained: it needs longer than this call to make another."""
-        try:
-            return self._daemon.contexts(client.server_pid).get(client.key.pid, frozenset())
-        except MpsError:
-            return None
 
     def _try(
         self, client: DrainableClient, servers: Iterable[ProcessKey], may_send: Callable[[], bool]
     ) -> tuple[Drained, str]:
         """Drain a living client, unless that would do harm."""
-        if self._is_stopped(client.key):
+        key, server_pid = client.key, client.server_pid
+        if self._may_be_stopped(key):
             return Drained.REFUSED, _IS_STOPPED
-        if self._without_new_contexts({client.key: client.server_pid}):
+        if self.judge({key: server_pid}).get(key, _DRAINED) is not None:
             return Drained.REFUSED, _WAS_ASKED
-        answer = self._daemon.terminate(client.server_pid, client.key.pid, may_send)
-        return (Drained.DONE, "") if answer == "0" else self._without_agreement(client, servers, answer)
+        before = self._daemon.contexts(server_pid).get(key.pid)
+        answer = self._daemon.terminate(server_pid, key.pid, may_send)
+        if answer != "0":
+            return self._without_agreement(client, servers, answer)
+        drained = AskedClient(server_pid=server_pid, contexts=before, is_drained=True)
+        if drained.has_others(server_pid, self._contexts(client)):
+            return Drained.UNKNOWN, "it has made another context at the same moment"
+        self._asked.note(key, drained)
+        return Drained.DONE, ""
+
+    def _contexts(self, client: DrainableClient) -> frozenset[str] | None:
+        try:
+            return self._daemon.contexts(client.server_pid).get(client.key.pid)
+        except (MpsError, OSError):
+            return None
 
     def _without_agreement(
         self, client: DrainableClient, servers: Iterable[ProcessKey], answer: str
@@ -162,24 +175,43 @@ class DrainRequests:
         clients = self._daemon.clients()
         server = clients.get(client.key.pid)
         reason = f"the control daemon of {client.pipe} answered {shortened(answer)}"
-        if server is None:
-            if client.server_pid in clients.values():
-                return Drained.DONE, "it is no longer an MPS client"
-            if any(key.pid == client.server_pid and not self._is_alive(key) for key in servers):
-                return Drained.DONE, "its MPS server had ended by then"
-            # An empty list proves nothing: a daemon that is in trouble may answer nothing.
+        has_ended = any(key.pid == client.server_pid and not self._is_alive(key) for key in servers)
+        if server is None and (client.server_pid in clients.values() or has_ended):
+            gone = AskedClient(server_pid=client.server_pid, contexts=frozenset(), is_drained=True)
+            self._asked.note(client.key, gone)
+            return Drained.DONE, "its MPS server had ended by then" if has_ended else "it is no longer an MPS client"
+        if server is None:  # an empty list proves nothing: a daemon that is in trouble may answer nothing
             return Drained.UNKNOWN, f"{reason}, and lists no client of server {client.server_pid}"
+        if not answer:
+            return Drained.UNKNOWN, reason
+        self._asked.forget(client.key)
         if server != client.server_pid:
             return Drained.REFUSED, f"it has become a client of another server, {server}"
-        return Drained.REFUSED if answer else Drained.UNKNOWN, reason
+        return Drained.REFUSED, reason
 
     def _is_alive(self, key: ProcessKey) -> bool:
+        """Whether a thread of it runs: the first one may have ended before the others."""
         stat = _stat(self._procfs, key)
-        return stat is not None and not stat.exiting
+        return stat is not None and (not stat.exiting or any(not each.exiting for each in self._threads(key)))
 
-    def _is_stopped(self, key: ProcessKey) -> bool:
-        stat = _stat(self._procfs, key)
-        return stat is not None and stat.state in _STOPPED
+    def _may_be_stopped(self, key: ProcessKey) -> bool:
+        try:
+            return _stat(self._procfs, key) is not None and any(each.state in _STOPPED for each in self._threads(key))
+        except OSError:
+            return True
+
+    def _threads(self, key: ProcessKey) -> Iterator[Stat]:
+        with suppress(ProcessLookupError):
+            for tid in self._procfs.threads(key.pid)[:_MOST_THREADS]:
+                with suppress(ProcessLookupError):
+                    yield self._procfs.stat(key.pid, tid)
+
+
+_DRAINED: Final = Problem("it is drained")
+
+
+def _problem(key: ProcessKey, why: str, remedy: str) -> Problem:
+    return Problem(f"MPS client {key.pid} can't be drained: {why}", remedy)
 
 
 def _stat(procfs: Procfs, key: ProcessKey) -> Stat | None:
@@ -189,10 +221,3 @@ def _stat(procfs: Procfs, key: ProcessKey) -> Stat | None:
     except ProcessLookupError:
         return None
     return stat if stat.start_ticks == key.start_ticks else None
-
-
-def _may_live(procfs: Procfs, key: ProcessKey) -> bool:
-    try:
-        return _stat(procfs, key) is not None
-    except OSError:
-        return True
