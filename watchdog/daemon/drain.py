@@ -395,7 +395,7 @@ class Drain:
         if not seen.is_hidden:  # a client that it does not show has ended, or is none any more
             self.seen_s = seen.asked_s
             self._waiting = [key for key in self._waiting if key in seen.drainable or key in seen.others]
-        # A client that has been drained is listed again only if its process has become a client once more.
+        # A client that has been drained can be drained again only once its process has become a client once more.
         known = {*self._accepted, *self._waiting, *([self._request.client.key] if self._request is not None else ())}
         self._waiting += sorted(key for key in seen.drainable - known if self._may_live(key))
         others = frozenset(key for key in seen.others - known if self._may_live(key))

@@ -111,7 +111,7 @@ class DrainRequests:
                         )
                     continue
             is_stopped = self._may_be_stopped(key)
-            remedy = f"continue it (kill -CONT {key.pid}) or end it"
+            remedy = f"continue it (kill -CONT {key.pid}); ending it can break the work of the other clients"
             found[key] = _problem(key, _IS_STOPPED, remedy) if is_stopped else None
         return found
 
