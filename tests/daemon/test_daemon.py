@@ -153,6 +153,19 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
 
 
+def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
+    """Law 3: from then on nothing may be acted on, which the next reading finds."""
+    reading = DriverReading(driver="0")
+    assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
+    last = daemon._quiet_ticks._last
+    assert last is not None
+    assert last.inputs.pods.synced is not None
+    policy = replace(last.inputs.policy, stale_after_s=4.0)
+    daemon._quiet_ticks._rest(replace(last, inputs=replace(last.inputs, policy=policy)))
+    assert daemon._sampler._rest is not None
+    assert daemon._sampler._rest.until_s == last.inputs.pods.synced.boottime_s + 4.0
+
+
 def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
     reading = DriverReading(driver="0")

@@ -110,6 +110,14 @@ def test_each_client_is_drained_before_any_is_signalled(group: Group) -> None:
     assert node.signals == ["DRAIN", "DRAIN", "SIGTERM"]
 
 
+def test_how_often_a_drain_is_looked_at(group: Group) -> None:
+    """Law 10: the loop does not spin while a control daemon takes its time, and notices the answer soon."""
+    node = Node(group)
+    node.begin()
+    node.advance()
+    assert node.kills.next_wake_s == node.now.boottime_s + 0.25
+
+
 def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     """Point 22: what is withdrawn right before its first signal says why, and frees its place in line."""
     node = Node(group)
