@@ -19,7 +19,7 @@ __all__ = ["here"]
 def test_killed_between_the_drain_and_the_eviction(
     control_plane: ControlPlane, namespace: str, here: ApiNode, tmp_path: Path
 ) -> None:
-    """Points 31 and 36: the pod is neither evicted nor drained again, and the action counts for the brakes."""
+    """Points 31 and 36: the pod is neither evicted nor drained again; the journal has who was asked for."""
     made, tenant = here.over()
     shared = server(here.world, "host")
     assert shared is not None
@@ -33,7 +33,7 @@ def test_killed_between_the_drain_and_the_eviction(
 
     control = Draining(servers={shared.pid: [tenant.pid]}, refuses={tenant.pid}, then=hold)
     program = build_control(tmp_path / "bin")
-    more = f'\n[mps]\ncontrol = "{program}"\npipe = ["{pipe}"]\ntimeout = "30s"\n[brakes]\nowner = "1 per 1h"\n'
+    more = f'\n[mps]\ncontrol = "{program}"\npipe = ["{pipe}"]\ntimeout = "30s"\n'
     kubeconfig = here.account(EVICT, more=more).kubeconfig
 
     def evictions() -> list[bool]:
@@ -49,7 +49,7 @@ def test_killed_between_the_drain_and_the_eviction(
         stop.set()
         rehearsed = evictions()
         with here.running(kubeconfig) as second:
-            second.wait(lambda d: d.metric("withheld_total", brake="owner") == 1)
+            second.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
             second.wait_passes(3)
     assert evictions() == rehearsed
     assert set(rehearsed) == {True}
