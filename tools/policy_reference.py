@@ -47,7 +47,8 @@ EXAMPLE: Final = """\
 
     [brakes]
     node = "10 per 10m"
-    owner = "3 per 10m\""""
+    owner = "3 per 10m"
+    breaker = { offenders = "50%", of_at_least = 3, hold = "10m" }"""
 
 
 def policy_reference() -> str:

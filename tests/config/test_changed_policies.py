@@ -66,6 +66,8 @@ def wrong_types(at: Location, value: object) -> Changes:
     wrong: list[Any] = [[{}], {"a": 1}, 5, 1.5, True, "text"]
     if at and at[-1] in ("shares", "factor"):
         wrong = [[], {"a": 1}, True, "text"]
+    if at and at[-1] == "limit_annotation":  # a text or a list
+        wrong.remove("text")
     yield from ((at, each) for each in wrong if at and (type(each) is not type(value) or at[-1] == "shares"))
 
 
@@ -80,7 +82,7 @@ def invalid_values(at: Location, value: object) -> Changes:
     if at and at[-2:-1] not in [(name,) for name in FREE]:
         yield from ((at, each) for each in OUT_OF_RANGE.get(str(at[-1]), []))
         yield from ((at, each) for each in (HOSTILE if at[-1] in AMOUNTS else []))
-        if at[-1] in REQUIRED:
+        if at[-1] in REQUIRED and "limit_annotation" not in at:
             yield at, MISSING
 
 

@@ -22,6 +22,7 @@ from watchdog.core.policy import (
     Draining,
     Events,
     JournalLimits,
+    LimitAnnotation,
     Match,
     Policy,
     Protect,
@@ -69,14 +70,28 @@ def test_every_key_is_compiled() -> None:
             per="gpu",
             node_labels={"example.com/pool": "gpu-*"},
             unless=Unless(resource="example.com/cores", at_least=100),
-            limit_annotation="example.com/limit",
+            limits=(LimitAnnotation(key="example.com/limit"),),
+            zero="unset",
             allowance=Allowance(per_context=Mi, max_contexts=7, percent=Fraction(5, 100)),
         ),
         Declaration(annotation="example.com/{container}.gpu-memory", unit=1),
+        Declaration(resource="example.com/cores", unit="cards", of=100, unit_differs=True, allowance=NO_ALLOWANCE),
+        Declaration(
+            annotation="example.com/vram",
+            unit=Gi,
+            container_annotation="example.com/vram-container",
+            limits=(
+                LimitAnnotation(key="example.com/a"),
+                LimitAnnotation(key="example.com/{container}.b", unit="fraction"),
+            ),
+        ),
         Declaration(label="gpu-*", unit="share", shares="label:nvidia.com/gpu.replicas", allowance=NO_ALLOWANCE),
         Declaration(resource="veriff.com/gpu-memory", unit=1),
     )
-    assert (policy.schemes, [each.scheme for each in policy.declarations]) == (("veriff",), ["", "", "", "veriff"])
+    assert (policy.schemes, [each.scheme for each in policy.declarations]) == (
+        ("veriff",),
+        ["", "", "", "", "", "veriff"],
+    )
     assert policy.protect == Protect(
         namespaces=("gpu-operator",),
         pods=("*/dcgm-exporter-*", "trainer"),
@@ -165,7 +180,7 @@ def test_every_table_of_the_schema_is_reached() -> None:
     assert reached == {each for each in vars(core_policy).values() if is_table(each)}
     keys = [(table, key) for table in reached for key in keys_of(table).values()]
     assert all(key.meaning and (key.kind or is_table(key.table)) for _, key in keys)
-    of_no_file = {(Capacity, "unit"), (Declaration, "scheme")}
+    of_no_file = {(Capacity, "unit"), (Declaration, "scheme"), (Declaration, "wrong_unit")}
     of_no_file |= {(Policy, name) for name in ("sha256", "source", "warnings")}
     said = {(table, key.field) for table, key in keys}
     assert {(table, each.name) for table in reached for each in fields(table)} == said | of_no_file

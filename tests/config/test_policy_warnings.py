@@ -7,10 +7,10 @@ import pytest
 from tests.worlds import parse_policy
 from watchdog.config.checks import is_surely_below
 from watchdog.config.fields import parse_threshold
-from watchdog.config.load import PolicyError
+from watchdog.config.load import PolicyError, unit_mistakes
 
 RULE: Final = '[[rule]]\nname = "r"\nmatch = {}\n'
-SOURCE: Final = '[[declaration]]\nresource = "example.com/gpu-memory"\nunit = "1"\n'
+SOURCE: Final = '[[declaration]]\nresource = "veriff.com/gpu-memory"\nunit = "1"\n'
 
 
 def step(rest: str) -> str:
@@ -39,7 +39,7 @@ def declaration(key: str, *lines: str) -> str:
 
 JOBS: Final = rule("a", '{ owner_kinds = ["J*"] }') + KILLING.partition(RULE)[2]
 MIG: Final = 'unit = "mig"'
-ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\n'
+ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "veriff.com/gpu-memory"\n'
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,7 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "example.com/gpu-memory"\n'
         (f'{SOURCE}{RULE}mode = "enforce"\n', "rule[0].mode: is enforce, but the policy observes, so the rule only"),
         (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: the number of kills and evictions"),
         (f'mode = "enforce"\n{KILLING}[brakes]\n', "there are no [brakes]: the number of kills and evictions"),
+        (f'mode = "enforce"\n{KILLING}[brakes]\nnode = "10 per 10m"\n', "brakes: there is no breaker: a mistake that"),
         ('[capacity]\nresource = "a.b/c"\n', "capacity.resource: is read by no [[declaration]]"),
         (f'{ADVERTISED}amount = "4Gi"\nreserve = "1Gi"\n', "capacity.reserve: is ignored if amount is a quantity"),
         (
@@ -110,7 +111,7 @@ def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> Non
         f'{SOURCE}{RULE}[allowance]\nper_context = "0"\n[protect]\npriority_at_least = 2000000000\n',
         f'mode = "enforce"\n{SOURCE}{RULE}mode = "enforce"\n',
         f'{SOURCE}{RULE}mode = "observe"\nactive = "Mon-Fri 08:00-18:00 UTC"\n',
-        f'mode = "enforce"\n{KILLING}[brakes]\nnode = "10 per 10m"\n',
+        f'mode = "enforce"\n{KILLING}[brakes]\nbreaker = {{ offenders = "50%", of_at_least = 3, hold = "10m" }}\n',
         f'mode = "enforce"\n{step(WARNING_STEP)}',
         KILLING,
         owned('"ReplicaSet", "Deploy*"'),
@@ -199,3 +200,63 @@ def test_a_step_that_can_come_before_any_warning_is_named(text: str, unwarned: l
     what = "before any warning has been given; warn earlier, or set unwarned = true"
     found = [warning for warning in parse_policy(text).warnings if what in warning]
     assert [warning.split(": ")[0] for warning in found] == [f"rule[0].step[{number}]" for number in unwarned]
+
+
+def unit(key: str, *lines: str) -> str:
+    """A policy with one table for this key, which enforces."""
+    return f'mode = "enforce"\n{declaration(key, *lines)}{RULE}'
+
+
+SMALLER, LARGER, UNKNOWN = "smaller", "larger", "no scheme"
+
+
+@pytest.mark.parametrize(
+    ("key", "lines", "found"),
+    [
+        # Bytes, by the number of bytes.
+        ('resource = "nvidia.com/gpumem"', ('unit = "1"',), SMALLER),
+        ('resource = "nvidia.com/gpumem"', ('unit = "1Ki"',), SMALLER),
+        ('resource = "nvidia.com/gpumem"', ('unit = "1Mi"',), None),
+        ('resource = "nvidia.com/gpumem"', ('unit = "1Gi"',), LARGER),
+        ('resource = "nvidia.com/gpumem"', ('unit = "1"', "unit_differs = true"), None),
+        ('resource = "nvidia.com/gpumem"', ('unit = "1Gi"', "unit_differs = true"), None),
+        ('resource = "*/gpumem"', ('unit = "1"',), SMALLER),
+        ('resource = "aliyun.com/gpu-mem"', ('unit = "1Mi"',), SMALLER),
+        ('resource = "aliyun.com/gpu-mem"', ('unit = "1Mi"', "unit_differs = true"), None),
+        ('resource = "volcano.sh/vgpu-memory"', ('unit = "256Mi"',), LARGER),
+        ('resource = "tencent.com/vcuda-memory"', ('unit = "1Mi"',), SMALLER),
+        ('resource = "tke.cloud.tencent.com/qgpu-memory"', ('unit = "1Mi"',), SMALLER),
+        ('annotation = "gpu-memory"', ('unit = "1"',), SMALLER),
+        ('label = "gpu-memory"', ('unit = "1"',), UNKNOWN),  # the scheme knows an annotation of that name
+        ('resource = "veriff.com/gpu-memory"', ('unit = "1Mi"',), LARGER),
+        # A percentage, a fraction and bytes are of different kinds.
+        ('resource = "nvidia.com/gpumem-percentage"', ('unit = "1Mi"',), SMALLER),
+        ('resource = "nvidia.com/gpumem-percentage"', ('unit = "fraction"',), LARGER),
+        ('resource = "nvidia.com/gpumem"', ('unit = "percent"',), LARGER),
+        ('annotation = "gpu-fraction"', ('unit = "percent"',), SMALLER),
+        # What counts devices may have any size that a device can have.
+        ('resource = "nvidia.com/gpu"', ('unit = "1"',), SMALLER),
+        ('resource = "nvidia.com/gpu"', ('unit = "percent"',), SMALLER),
+        ('resource = "nvidia.com/gpu"', ('unit = "10Gi"',), None),
+        ('resource = "nvidia.com/gpu.shared"', ('unit = "share"', "shares = 4"), None),
+        ('resource = "nvidia.com/mig-1g.5gb"', ('unit = "share"', "shares = 2"), None),
+        ('resource = "nvshare.com/gpu"', ('unit = "share"', "shares = 20"), None),
+        ('resource = "koordinator.sh/gpu"', ('unit = "cards"', "of = 100"), None),
+        # A key that no scheme knows.
+        ('resource = "example.com/vram"', ('unit = "1"',), UNKNOWN),
+        ('resource = "example.com/vram"', ('unit = "1"', "unit_differs = true"), None),
+        ('resource = "example.com/vram"', ('unit = "1Mi"',), None),
+    ],
+)
+def test_a_unit_is_compared_with_that_of_the_scheme_that_knows_the_key(
+    key: str, lines: tuple[str, ...], found: str | None
+) -> None:
+    """Point 6: whether a unit is wrong is judged from the policy; a smaller one applies to nobody."""
+    policy = parse_policy(unit(key, *lines))
+    said = [warning for warning in policy.warnings if warning.startswith("declaration[0].unit: ")]
+    words = {SMALLER: "is smaller than", LARGER: "is larger than", UNKNOWN: 'is "1": pods must write bytes'}
+    assert [[name for name, text in words.items() if text in each] for each in said] == ([[found]] if found else [])
+    assert bool(policy.declarations[0].wrong_unit) is (found == SMALLER)
+    assert [str(each).partition(": ")[2].partition(":")[0] for each in unit_mistakes(policy)] == (
+        ["declaration[0].unit"] if found == SMALLER else []
+    )

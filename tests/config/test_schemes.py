@@ -17,7 +17,7 @@ RULE: Final = '\n[[rule]]\nname = "all"\nmatch = {}\n'
 
 EVERY: Final = [
     *("veriff", "hami", "huawei-cce", "tencent-gpu-manager", "tencent-qgpu", "elastic-gpu", "koordinator"),
-    *("nvidia-mig", "nvidia-sharing"),
+    *("nvidia-mig", "nvidia-sharing", "nos", "vgpu-manager"),
 ]  # what `*` selects, in the order in which they apply
 
 
@@ -62,7 +62,7 @@ def test_which_schemes_apply() -> None:
 
 def test_a_table_of_the_file_comes_before_its_scheme() -> None:
     """A cluster whose setting differs says so in a table of its own, which applies, with the policy's allowance."""
-    own = '[[declaration]]\nresource = "nvidia.com/gpumem"\nunit = "1Gi"\nper = "gpu"\n'
+    own = '[[declaration]]\nresource = "nvidia.com/gpumem"\nunit = "1Gi"\nper = "gpu"\nunit_differs = true\n'
     under = parse_policy(f'schemes = ["*"]\n{own}[allowance]\nper_context = "1Gi"\n{RULE}')
     assert under.warnings == ()
     one = pod("a", container(resources={"nvidia.com/gpumem": "8", "nvidia.com/gpu": "1"}))
@@ -112,12 +112,14 @@ def test_check_names_the_scheme_of_each_table() -> None:
     text = 'schemes = ["hami", "aliyun"]\n' + own + RULE
     said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
     at = said.index("Declarations (the first that a container has applies):") + 1
-    titles, *rows = (line.split() for line in said[at : at + 5])
+    titles, *rows = (line.split() for line in said[at : at + 7])
     assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME", "CONDITIONS"]
     of_schemes = [
         ("nvidia.com/gpumem", "hami"),
         ("nvidia.com/gpumem-percentage", "hami"),
+        ("nvidia.com/vgpu", "hami"),
         ("aliyun.com/gpu-mem", "aliyun"),
+        ("aliyun.com/gpu-count", "aliyun"),
     ]
     assert [(row[0], row[4]) for row in rows] == [("veriff.com/gpu-memory", "-"), *of_schemes]
     found = json.loads(CliRunner().invoke(main, ["check", "-", "--json"], input=text).stdout)

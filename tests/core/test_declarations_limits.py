@@ -9,12 +9,12 @@ from tests.core.declaring import accounts, asking, only, under
 from tests.worlds import MEMORY, VERIFF, Gi, Mi, assessed, container, gpu, planned, pod, process, snapshot, use
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Gpu, Pod
-from watchdog.core.policy import Allowance, Declaration
+from watchdog.core.policy import Allowance, Declaration, LimitAnnotation
 
-LIMITED = replace(VERIFF, limit_annotation="limit")
-METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100, limit_annotation="limit")
-HAMI = Declaration(resource="gpumem", unit=Mi, per="gpu", limit_annotation="{container}.limit")
-KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu", limit_annotation="gpu-memory.limit")
+LIMITED = replace(VERIFF, limits=(LimitAnnotation(key="limit"),))
+METAGPU = Declaration(resource="cnvrg.io/metagpu", unit="share", shares=100, limits=(LimitAnnotation(key="limit"),))
+HAMI = Declaration(resource="gpumem", unit=Mi, per="gpu", limits=(LimitAnnotation(key="{container}.limit"),))
+KAI = Declaration(annotation="gpu-memory", unit=Mi, per="gpu", limits=(LimitAnnotation(key="gpu-memory.limit"),))
 
 
 def limited(request: str, limit: str) -> Pod:
@@ -46,7 +46,7 @@ def test_between_request_and_limit_no_pod_is_killed() -> None:
 LOAD, LOADED = (container("load", "2Gi", kind=ContainerKind.INIT, running=each) for each in (True, False))
 SMALL = (gpu(0, 16 * Gi),)
 OTHER = Declaration(resource="gpumem", unit=Mi)
-MIG = Declaration(resource="nvidia.com/mig-*", unit="mig", limit_annotation="limit")
+MIG = Declaration(resource="nvidia.com/mig-*", unit="mig", limits=(LimitAnnotation(key="limit"),))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from watchdog.core.assess import card_of, rank, short_cards
 from watchdog.core.gate import urgency
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Gpu, Pod
-from watchdog.core.policy import Brakes, Match, Scope, Step
+from watchdog.core.policy import Brakes, LimitAnnotation, Match, Scope, Step
 
 
 def pressed(above: str = "100%", for_s: float = 0.0, scope: Scope = "container") -> Step:
@@ -89,7 +89,9 @@ def test_it_compares_with_the_request_and_the_others_with_the_limit(*, is_short:
     """Point 8: within a limit above its request a pod is hit only when its card is short."""
     cards = [card() if is_short else card(used=10 * Gi)]
     burst = pod("a", container(declared="1Gi"), annotations={"limit": "4Gi"})
-    under_policy = policy(rule(step(), pressed()), declarations=(replace(VERIFF, limit_annotation="limit"),))
+    under_policy = policy(
+        rule(step(), pressed()), declarations=(replace(VERIFF, limits=(LimitAnnotation(key="limit"),)),)
+    )
     plan = planned(snapshot([use(5, 3 * Gi)], gpus=cards), [burst], under_policy)
     assert [entry.step_index for entry in plan.entries] == steps
 

@@ -26,7 +26,7 @@ from watchdog.core.assessment import Attribution, Verdict
 from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Container, ContainerKind, Now, Pod, Snapshot
-from watchdog.core.policy import Declaration, Step
+from watchdog.core.policy import Declaration, LimitAnnotation, Step
 
 KEY = ("a", container_id("a/new"))
 
@@ -78,7 +78,7 @@ def test_while_the_list_lags_known_containers_alone_and_the_largest_budget_decid
 
 def test_a_limit_of_the_pod_is_that_of_the_phase_that_allows_most() -> None:
     """Point 2: what containers share by an annotation depends on the phase too."""
-    under = policy(declarations=(replace(VERIFF, limit_annotation="limit"),))
+    under = policy(declarations=(replace(VERIFF, limits=(LimitAnnotation(key="limit"),)),))
     (got,) = assessed(seen(main=1, new=1), [replace(LOADING, annotations={"limit": "16Gi"})], under)
     assert (got.declared, got.requested) == (16 * Gi, 8 * Gi)
 

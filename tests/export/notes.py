@@ -12,7 +12,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import ContainerKind, Pod, Snapshot
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import CycleReport, PlanEntry, Result, Sent
-from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy, Scope
+from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy, Scope
 from watchdog.kube.event_objects import PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
@@ -87,7 +87,7 @@ FRACTION = Declaration(annotation="gpu-fraction", unit="fraction", per="gpu")
 SHARE = Declaration(resource="nvidia.com/gpu.shared", unit="share", shares=4)
 OF_CONTAINER = Declaration(annotation="nvidia.com/container.{container}.gpu-memory.limit", unit=1)
 OF_LABEL = Declaration(label="sharedgpu/gpu_mem", unit=1)
-BURST = Declaration(resource="a.b/memory", unit=1, limit_annotation="a.b/limit")
+BURST = Declaration(resource="a.b/memory", unit=1, limits=(LimitAnnotation(key="a.b/limit"),))
 MIG = Declaration(resource="nvidia.com/mig-*", unit="mig")
 PATTERN = Declaration(resource="example.com/*-memory", unit=1)
 

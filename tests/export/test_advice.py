@@ -11,12 +11,12 @@ from tests.export.notes import BURST, FRACTION, GPUMEM, MIG, OF_CONTAINER, OF_LA
 from tests.worlds import Gi, Mi, assessed, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod, Snapshot
-from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, Policy
+from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration, LimitAnnotation, Policy
 from watchdog.report.advice import advice
 
 BLOCKS = Declaration(resource="volcano.sh/gpu-mem.128Mi", unit=128 * Mi)
 DECIMAL = Declaration(resource="a.b/gigabytes", unit=10**9)
-BURST_PERCENT = replace(PERCENT, limit_annotation="a.b/limit")
+BURST_PERCENT = replace(PERCENT, limits=(LimitAnnotation(key="a.b/limit"),))
 ALLOWANCES = (NO_ALLOWANCE, Allowance(), Allowance(per_context=0, max_contexts=0, percent=Fraction(5, 100)))
 UNDECLARED = trainer(containers=(container("main", of="u1"), container("side", of="u1")))
 

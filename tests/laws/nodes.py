@@ -42,7 +42,18 @@ from watchdog.core.model import (
     Snapshot,
     Use,
 )
-from watchdog.core.policy import Allowance, Declaration, Match, Policy, Protect, Rule, Safety, Step, Unless
+from watchdog.core.policy import (
+    Allowance,
+    Declaration,
+    LimitAnnotation,
+    Match,
+    Policy,
+    Protect,
+    Rule,
+    Safety,
+    Step,
+    Unless,
+)
 
 PER_GPU = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
 NOTE = Declaration(annotation="vram", unit=1)
@@ -50,13 +61,13 @@ REPLICAS = "nvidia.com/gpu.replicas"
 UNLISTED = "not-in-the-list-yet"
 DECLARATIONS = (
     VERIFF,
-    replace(VERIFF, limit_annotation="limit", unless=Unless(resource="t/core", at_least=100)),
+    replace(VERIFF, limits=(LimitAnnotation(key="limit"),), unless=Unless(resource="t/core", at_least=100)),
     PER_GPU,
-    replace(PER_GPU, limit_annotation="{container}.limit"),
+    replace(PER_GPU, limits=(LimitAnnotation(key="{container}.limit"),)),
     NOTE,
     Declaration(annotation="{container}.vram", unit=Gi),
     Declaration(resource="t/percent", unit="percent", per="gpu"),
-    Declaration(resource="t/ratio", unit="percent", limit_annotation="limit"),
+    Declaration(resource="t/ratio", unit="percent", limits=(LimitAnnotation(key="limit"),)),
     Declaration(annotation="gpu-fraction", unit="fraction", per="gpu"),
     Declaration(resource="nvidia.com/gpu", unit="share", shares=f"label:{REPLICAS}"),
     Declaration(resource="t/share", unit="share", shares=8),

@@ -17,7 +17,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import ContainerKind, Gap, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
-from watchdog.core.policy import Backoff, Brakes, Breaker, Match, Policy, Window
+from watchdog.core.policy import Backoff, Brakes, Breaker, LimitAnnotation, Match, Policy, Window
 from watchdog.core.rules import MOST_TERMINATING_S, TerminatingPods
 
 INTERVAL_S: Final = 5.0
@@ -103,7 +103,7 @@ def _policy(brakes: Brakes) -> Policy:
         replace(rule(step("100%", FOR_S)), name=tier, match=Match(labels={"tier": tier} if tier != "c" else {}))
         for tier in "abc"
     ]
-    declaration = replace(VERIFF, limit_annotation="limit")
+    declaration = replace(VERIFF, limits=(LimitAnnotation(key="limit"),))
     return under(brakes, *rules, declarations=(declaration,), interval_s=INTERVAL_S)
 
 

@@ -15,6 +15,7 @@ from watchdog.core.policy import (
     Capacity,
     Declaration,
     Do,
+    LimitAnnotation,
     Match,
     Policy,
     Pulse,
@@ -109,12 +110,25 @@ def _conditions(declaration: Declaration) -> list[str]:
         parts.append(f"on nodes with {_labels(declaration.node_labels)}")
     if declaration.unless:
         parts.append(f"unless {declaration.unless.resource} is {declaration.unless.at_least} or more")
-    if declaration.limit_annotation:
-        parts.append(f"limit in annotation {declaration.limit_annotation}")
+    if declaration.of is not None:
+        parts.append(f"{declaration.of} make a card")
+    if declaration.zero == "unset":
+        parts.append("0 declares nothing")
+    if declaration.container_annotation:
+        parts.append(f"for the container that {declaration.container_annotation} names, else the first")
+    if declaration.limits:
+        parts.append(f"limit in annotation {' or '.join(map(_limit, declaration.limits))}")
+    if declaration.wrong_unit:
+        parts.append("applies to nobody: its unit")
     if declaration.allowance is not None:
         own = _allowance(declaration.allowance)
         parts.append("no allowance" if declaration.allowance == NO_ALLOWANCE else f"own allowance {own}")
     return parts
+
+
+def _limit(limit: LimitAnnotation) -> str:
+    unit = format_quantity(limit.unit) if isinstance(limit.unit, int) else limit.unit
+    return limit.key if unit is None else f"{limit.key} ({unit})"
 
 
 def _allowance(allowance: Allowance) -> str:

@@ -6,11 +6,13 @@ from typing import Any, Final, NamedTuple
 
 from watchdog.config.document import Location, Mistake, format_path
 from watchdog.config.fields import CONTAINER, quote
+from watchdog.config.known_units import doubt_of, is_known
 from watchdog.core.amount import GPU_RESOURCE, profile_of
 from watchdog.core.policy import Brakes, Capacity, Declaration, Do, Match, Policy, Protect, Rule, Step, Threshold
 from watchdog.core.units import format_duration, format_quantity
 
 _KINDS: Final = ("resource", "annotation", "label")
+_OF_RESOURCES: Final = ("cards", "named")  # units of what only a scheduler hands out
 
 
 class FileTable(NamedTuple):
@@ -78,24 +80,36 @@ def _check_declaration(declaration: Declaration, place: FileTable) -> Iterator[M
     elif kinds[0] != "resource" and declaration.unless is not None:
         yield place.mistake("unless", f"is valid only with a resource, not with {kinds[0]}")
     if place.trusts(*_KINDS, "limit_annotation") and len(kinds) == 1:
-        yield from _check_limit(declaration, place)
+        yield from _check_limits(declaration, place)
+    if place.trusts(*_KINDS) and declaration.container_annotation:
+        if kinds == ["resource"]:
+            yield place.mistake("container_annotation", "is valid only with an annotation or a label")
+        elif CONTAINER in declaration.key:
+            yield place.mistake("container_annotation", f"and {CONTAINER} both name the container; leave one of them")
+    yield from _check_unit(declaration, place, kinds)
+
+
+def _check_unit(declaration: Declaration, place: FileTable, kinds: Sequence[str]) -> Iterator[Mistake]:
     if place.trusts("unit", "shares"):
         if declaration.unit == "share" and declaration.shares is None:
             yield place.mistake("shares", 'is required with unit = "share": a number or "label:KEY"')
         if declaration.unit != "share" and declaration.shares is not None:
             yield place.mistake("shares", 'is valid only with unit = "share"')
+    if place.trusts("unit", "of") and declaration.of is not None and declaration.unit != "cards":
+        yield place.mistake("of", 'is valid only with unit = "cards"')
+    if place.trusts(*_KINDS, "unit") and declaration.unit in _OF_RESOURCES and "resource" not in kinds:
+        yield place.mistake("unit", f"{quote(str(declaration.unit))} is valid only with a resource")
 
 
-def _check_limit(declaration: Declaration, place: FileTable) -> Iterator[Mistake]:
-    annotation = declaration.limit_annotation
-    if not annotation:
-        return
+def _check_limits(declaration: Declaration, place: FileTable) -> Iterator[Mistake]:
     key = declaration.annotation or declaration.label
-    if CONTAINER in annotation and key is not None and CONTAINER not in key:
-        what = f"has {CONTAINER}, but {quote(key)} is of the whole pod; leave {CONTAINER} out"
-        yield place.mistake("limit_annotation", what)
-    if annotation == declaration.annotation:
-        yield place.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
+    is_of_pod = key is not None and CONTAINER not in key and not declaration.container_annotation
+    for limit in declaration.limits:
+        if CONTAINER in limit.key and is_of_pod:
+            what = f"has {CONTAINER}, but {quote(key or '')} is of the whole pod; leave {CONTAINER} out"
+            yield place.mistake("limit_annotation", what)
+        if limit.key == declaration.annotation:
+            yield place.mistake("limit_annotation", "is the declaration itself; a limit needs an annotation of its own")
 
 
 def _check_rule(rule: Rule, place: FileTable) -> Iterator[Mistake]:
@@ -219,13 +233,21 @@ def find_warnings(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake]
 def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mistake]:
     if declaration.allowance is not None:
         yield from _warn_of_small(declaration.allowance.per_context, *at, "allowance", "per_context")
-    if declaration.unit != "mig":
-        return
-    if profile_of(declaration.resource or "") is None:
+    doubt = doubt_of(declaration)
+    if doubt is not None:
+        yield Mistake((*at, "unit"), doubt.what)
+    elif declaration.unit == 1 and not is_known(declaration) and not declaration.unit_differs:
+        what = (
+            'is "1": pods must write bytes or a suffix, like 8Gi. Where they write a bare number of MiB, every pod is '
+            'over its limit: write unit = "1Mi" then; unit_differs = true confirms bytes'
+        )
+        yield Mistake((*at, "unit"), what)
+    if declaration.unit == "mig" and profile_of(declaration.resource or "") is None:
         what = 'is for resources named after a MIG profile, like "nvidia.com/mig-*"; here 1 stands for a whole card'
         yield Mistake((*at, "unit"), what)
-    if declaration.limit_annotation:
-        yield Mistake((*at, "limit_annotation"), 'is ignored with unit = "mig": an instance is its own limit')
+    if declaration.counts_devices and declaration.limits:
+        what = f"is ignored with unit = {quote(str(declaration.unit))}: a device is its own limit"
+        yield Mistake((*at, "limit_annotation"), what)
 
 
 def _warn_of_capacity(capacity: Capacity, declarations: Sequence[Declaration]) -> Iterator[Mistake]:
@@ -264,6 +286,12 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
     enforces = any(step.do.enforces for rule in policy.rules for step in rule.steps)
     if policy.mode == "enforce" and enforces and policy.brakes == Brakes():
         yield Mistake((), "there are no [brakes]: the number of kills and evictions is not limited")
+    elif policy.mode == "enforce" and enforces and policy.brakes.breaker is None:
+        what = (
+            "there is no breaker: a mistake that puts every pod over its limit kills them all; add breaker = "
+            '{ offenders = "50%", of_at_least = 3, hold = "10m" }'
+        )
+        yield Mistake(("brakes",), what)
     yield from _warn_of_protection(policy.protect)
 
 
@@ -303,7 +331,7 @@ def _warn_of_rule(rule: Rule, at: Location, policy: Policy) -> Iterator[Mistake]
         if 0 < step.for_s < policy.interval_s:
             shorter = f"{format_duration(step.for_s)} is shorter than interval, {format_duration(policy.interval_s)}"
             yield Mistake((*place, "for"), shorter)
-    has_limits = any(declaration.limit_annotation for declaration in policy.declarations)
+    has_limits = any(declaration.limits for declaration in policy.declarations)
     for place, step in steps:
         if not step.do.enforces or step.unwarned:
             continue

@@ -16,7 +16,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from watchdog.config import fields as kinds
 from watchdog.config.fields import EntriesError, FieldError, FieldKind, ShapeError, describe, quote
 from watchdog.core.hours import Hours
-from watchdog.core.policy import Declaration, Do, Match, Policy, Step, Threshold, Window
+from watchdog.core.policy import Declaration, Do, LimitAnnotation, Match, Policy, Step, Threshold, Window
 
 Location = tuple[str | int, ...]
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
@@ -160,7 +160,7 @@ def walk(location: Location = (), table: Any = Policy) -> Iterator[tuple[Locatio
 
 
 # Tables of which only non-empty values are written; of the others every value that is not None.
-_SPARSE: Final = (Declaration, Match, Step)
+_SPARSE: Final = (Declaration, LimitAnnotation, Match, Step)
 _KEYS_OF_ACTIONS: Final = frozenset().union(*(do.keys for do in Do))
 # What replaces a required key that is missing or wrong while the rest of the file is checked.
 _STAND_INS: Final[dict[str, Any]] = {
@@ -170,6 +170,7 @@ _STAND_INS: Final[dict[str, Any]] = {
     "do": "warn",
     "unit": "1",
     "resource": "example.com/unknown",
+    "key": "unknown",
     "at_least": 1,
 }
 _MAX_HINTS: Final = 100  # another program's file may have thousands of unknown keys
@@ -237,6 +238,8 @@ def _converter() -> Converter:
     converter.register_structure_hook_factory(_is_value, _value_reader)
     converter.register_unstructure_hook_factory(_is_value, _value_writer)
     converter.register_structure_hook_factory(_is_list, _list_reader)
+    converter.register_structure_hook_factory(_is_limits, _limits_reader)
+    converter.register_unstructure_hook_factory(_is_limits, _limits_writer)
     converter.register_structure_hook_factory(is_table, _table_reader)
     converter.register_unstructure_hook_factory(is_table, _table_writer)
     return converter
@@ -248,6 +251,10 @@ def _is_value(type_: Any) -> bool:
 
 def _is_list(type_: Any) -> bool:
     return get_origin(type_) is tuple
+
+
+def _is_limits(type_: Any) -> bool:
+    return bool(type_ == tuple[LimitAnnotation, ...])
 
 
 # Both hooks are for types that have a kind.
@@ -265,6 +272,27 @@ def _list_reader(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     items: Any = types.GenericAlias(list, get_args(type_)[:1])
     read = _expecting(list, converter.get_structure_hook(items))
     return lambda value, _: tuple(read(value, items))
+
+
+def _limits_reader(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    """A list of limits; a text is the key of the only one, empty for none."""
+    read, read_key = (
+        _list_reader(type_, converter),
+        _value_reader(get_type_hints(LimitAnnotation, include_extras=True)["key"]),
+    )
+
+    def read_limits(value: Any, _: Any) -> tuple[LimitAnnotation, ...]:
+        if isinstance(value, str):
+            return (LimitAnnotation(key=read_key(value, str)),) if value else ()
+        limits: tuple[LimitAnnotation, ...] = read(value, type_)
+        return limits
+
+    return read_limits
+
+
+def _limits_writer(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    write = converter.get_unstructure_hook(LimitAnnotation)
+    return lambda limits: limits[0].key if len(limits) == 1 and limits[0].unit is None else list(map(write, limits))
 
 
 def _table_reader(table: Any, converter: Converter) -> Callable[[Any, Any], Any]:
@@ -385,7 +413,8 @@ def _shape(location: Location) -> str:
         return f"a table, written {title(location) if is_own else f'{location[-1]} = {{ ... }}'}"
     if key.table is None:
         return 'a list of texts in quotes, like ["a", "b"]'
-    return f"a list of tables, each written {title((*location, 0))}"
+    text = "the key of an annotation in quotes, or " if key.table is LimitAnnotation else ""
+    return f"{text}a list of tables, each written {title((*location, 0))}"
 
 
 def _hint(location: Location) -> str:

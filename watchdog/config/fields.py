@@ -483,6 +483,21 @@ def unit() -> FieldKind[int | Special]:
     return FieldKind(words=words, read=read, write=write)
 
 
+def limit_unit() -> FieldKind[int | Special]:
+    """The unit of a limit: an amount, or a part of a card."""
+    of_all = unit()
+    parts = ("percent", "fraction")
+    words = f"a quantity of at least 1, or {', '.join(map(quote, parts))}"
+
+    def read(value: object) -> int | Special:
+        found = of_all.read(value)
+        if isinstance(found, int) or found in parts:
+            return found
+        raise FieldError(f"must be {words}, not {quote(found)}")
+
+    return replace(of_all, words=words, read=read)
+
+
 def shares() -> FieldKind[str | int]:
     """The number of shares per card: a number, or the node label that gives it."""
     words = 'a whole number from 1, or "label:KEY" for a label of the node'

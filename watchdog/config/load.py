@@ -18,6 +18,7 @@ from watchdog.options import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from watchdog.config.document import Location, Mistake
+    from watchdog.config.known_units import UnitDoubt
     from watchdog.config.scheme import Scheme
 
 MAX_BYTES: Final = 2**20
@@ -216,6 +217,7 @@ def built_in_policy() -> Policy:
 def _compile(data: bytes, source: str) -> Policy:
     from watchdog.config.checks import find_mistakes, find_warnings
     from watchdog.config.document import check_document, format_path
+    from watchdog.config.known_units import doubt_of
     from watchdog.config.scheme import select
 
     document = parse_document(data, source)
@@ -234,6 +236,8 @@ def _compile(data: bytes, source: str) -> Policy:
             )
             for mistake in sorted(mistakes, key=_sort_key)
         )
+    own = tuple(replace(each, wrong_unit=_wrong(doubt_of(each))) for each in policy.declarations)
+    policy = replace(policy, declarations=own)
     schemes = select(policy.schemes, has_own=bool(policy.declarations))
     tables = (*document.get("declaration", ()), *(table for each in schemes for table in each.tables))
     policy = _with_schemes(policy, schemes)
@@ -250,6 +254,19 @@ def _compile(data: bytes, source: str) -> Policy:
             for each, table in zip(policy.declarations, tables, strict=True)
         ),
         capacity=policy.capacity and replace(policy.capacity, unit=_unit(policy.capacity, policy.declarations)),
+    )
+
+
+def _wrong(doubt: "UnitDoubt | None") -> str:
+    return doubt.what if doubt is not None and doubt.is_smaller else ""
+
+
+def unit_mistakes(policy: Policy) -> tuple[PolicyProblem, ...]:
+    """The tables that apply to nobody because of their unit; `check` fails for them if the policy enforces."""
+    return tuple(
+        PolicyProblem(source=policy.source, path=f"declaration[{index}].unit", what=each.wrong_unit)
+        for index, each in enumerate(policy.declarations)
+        if each.wrong_unit
     )
 
 
@@ -292,11 +309,11 @@ def _rule_of(mistake: "Mistake", names: dict[int, str]) -> str | None:
 
 
 def _own_allowance(declaration: Declaration, given: Iterable[str], common: Allowance) -> Allowance | None:
-    """A declaration's own allowance; a part of a card (`share`, `mig`) has none unless the declaration sets one.
+    """A declaration's own allowance; parts of cards (`share`, `cards`, `mig`) have none unless it sets one.
 
     `given` are its keys in the file.
     """
-    is_part = declaration.unit in ("share", "mig")
+    is_part = declaration.unit in ("share", "cards", "mig")
     if declaration.allowance is None:
         return NO_ALLOWANCE if is_part else None
     own = {key: getattr(declaration.allowance, key) for key in given}

@@ -15,8 +15,9 @@ GPU_RESOURCE: Final = "nvidia.com/gpu"
 _MIG: Final = "mig-"
 _SHARED: Final = ".shared"  # what the device plugin appends where it renames a resource that it cuts into replicas
 _REPLICAS: Final = ".replicas"
-_COUNT: Final = ".count"
-_LABEL: Final = "label:"
+_COUNT: Final = f"{GPU_RESOURCE}.count"
+_REPLICAS_OF_CARDS: Final = f"{GPU_RESOURCE}{_REPLICAS}"
+LABEL: Final = "label:"  # in front of the label that gives the number of shares
 _PLAIN_PROFILE: Final = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb")
 
 
@@ -25,12 +26,13 @@ class Cards:
     """The schedulable devices of a node: cards, and MIG instances. Sizes are in bytes; None if unknown.
 
     `complete`: these are certainly all devices, and all of them respond. `hidden`: the node has at least one more
-    device, of which nothing is known.
+    device, of which nothing is known. `why` is what shows that, or that there may be more, as a clause.
     """
 
     gpus: tuple[Gpu, ...]
     complete: bool = True
     hidden: bool = False
+    why: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot, node: Node) -> "Cards":
@@ -39,12 +41,17 @@ class Cards:
         Earlier readings do not count: a restarted daemon would not have them, and would judge differently.
         """
         rows = {gpu.uuid for gpu in snapshot.gpus}
-        cut = {gpu.parent for gpu in snapshot.gpus if gpu.parent is not None}
-        physical = sum(gpu.parent is None for gpu in snapshot.gpus) + len(cut | {p.uuid for p in snapshot.parents})
-        seen = max(len(rows), physical)
-        hidden = bool(snapshot.missing or snapshot.unseen - rows) or _counted(node) > seen
-        is_sure = not (hidden or snapshot.blind or node.awaited or _may_count(node) > seen)
-        return cls(gpus=snapshot.gpus, complete=is_sure and all(gpu.up for gpu in snapshot.gpus), hidden=hidden)
+        count = CardCount.of(snapshot, node)
+        unread = len(snapshot.missing) or len(snapshot.unseen - rows)
+        hidden = bool(unread or count.missing)
+        is_sure = not (hidden or snapshot.blind or node.awaited or count.uncertain)
+        down = [gpu.uuid for gpu in snapshot.gpus if not gpu.up]
+        why = count.missing or count.uncertain or (f"{down[0]} does not respond" if down else "")
+        if snapshot.blind:
+            why = "the driver does not answer"
+        elif unread:
+            why = f"the driver reports {_cards(unread)} more than can be read"
+        return cls(gpus=snapshot.gpus, complete=is_sure and not down, hidden=hidden, why=why)
 
     @property
     def largest(self) -> int | None:
@@ -111,6 +118,49 @@ class Cards:
         return sizes if len(sizes) == len(gpus) else []
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardCount:
+    """How many cards the node has: what the driver lists, compared with the node's object.
+
+    Each text is a clause, empty if there is nothing to say. `missing`: the node's object shows that the driver does not
+    list all cards. `uncertain`: the node offers more than the driver lists, and no label says why. `offered`: it offers
+    more than there are, which is no evidence of a card that is missing, since the driver and GPU feature discovery
+    agree: another plugin offers each card several times, as HAMi's does, or sharing is unknown to the labels.
+    """
+
+    missing: str = ""
+    uncertain: str = ""
+    offered: str = ""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, node: Node) -> "CardCount":
+        """Compare a reading with the node's labels and capacity."""
+        cut = {gpu.parent for gpu in snapshot.gpus if gpu.parent is not None}
+        physical = sum(gpu.parent is None for gpu in snapshot.gpus) + len(cut | {p.uuid for p in snapshot.parents})
+        # With MIG the label counts instances or cards, depending on the strategy of the device plugin.
+        known = {len(snapshot.gpus), physical}
+        seen, count, replicas = max(known), _number(node.labels, _COUNT), _number(node.labels, _REPLICAS_OF_CARDS)
+        lists, offered = f"the driver lists {_cards(seen)}", _offered(node)
+        if count is not None and count > seen:
+            return cls(missing=f"the node's label {_COUNT} is {count}, and {lists}")
+        if -(-offered // (replicas or 1)) <= seen or replicas == 0:
+            return cls()
+        shared = f" with {replicas} to a card (label {_REPLICAS_OF_CARDS})" if replicas else ""
+        offers = f"the node offers {offered} {GPU_RESOURCE}{shared}"
+        if count in known:
+            return cls(offered=f"{offers}, while its label {_COUNT} and the driver agree on {_cards(seen)}")
+        if replicas:
+            return cls(missing=f"{offers}, and {lists}")
+        if count is None:
+            why = f"no label {_COUNT} or {_REPLICAS_OF_CARDS} says whether cards are shared or missing"
+            return cls(uncertain=f"{offers}, {lists}, and {why}")
+        return cls()
+
+
+def _cards(number: int) -> str:
+    return "1 card" if number == 1 else f"{number} cards"
+
+
 def profile_of(resource: str) -> str | None:
     """The MIG profile in the name of a resource (`nvidia.com/mig-1g.10gb.me`); None if it is not a MIG resource."""
     name = resource.rpartition("/")[2]
@@ -128,7 +178,7 @@ def shares_of(declaration: Declaration, node: Node) -> int | None:
     """The number of shares that a card is divided into; None if the node's labels do not give it."""
     if not isinstance(declaration.shares, str):
         return declaration.shares
-    label = declaration.shares.removeprefix(_LABEL)
+    label = declaration.shares.removeprefix(LABEL)
     shares = _number(node.labels, label)
     if shares == 1 and _strategy(label.removesuffix(_REPLICAS), node) == "none":
         return None
@@ -137,7 +187,7 @@ def shares_of(declaration: Declaration, node: Node) -> int | None:
 
 def knows_shares(declaration: Declaration, node: Node) -> bool:
     """Whether the node's labels give the number of shares of a card, even if it is 1."""
-    label = declaration.shares.removeprefix(_LABEL) if isinstance(declaration.shares, str) else ""
+    label = declaration.shares.removeprefix(LABEL) if isinstance(declaration.shares, str) else ""
     return not label or _number(node.labels, label) is not None
 
 
@@ -148,22 +198,6 @@ def is_checked(resource: str, node: Node) -> bool:
     (removeMissingExtendedResources in k8s.io/kubernetes/pkg/kubelet/lifecycle).
     """
     return not node.capacity or resource in node.capacity
-
-
-def _counted(node: Node) -> int:
-    """The number of devices by the node's object: from GPU feature discovery, or its capacity divided by the replicas.
-
-    A card that drops out stays in the capacity. 0 if neither gives it.
-    """
-    replicas = _number(node.labels, f"{GPU_RESOURCE}{_REPLICAS}")
-    offered = -(-_offered(node) // replicas) if replicas else 0
-    return max(_number(node.labels, f"{GPU_RESOURCE}{_COUNT}") or 0, offered)
-
-
-def _may_count(node: Node) -> int:
-    """The most devices there can be if no label gives their number: the capacity counts devices, or shares of them."""
-    has_label = any(f"{GPU_RESOURCE}{end}" in node.labels for end in (_COUNT, _REPLICAS))
-    return 0 if has_label else _offered(node)
 
 
 def _offered(node: Node) -> int:
@@ -211,10 +245,10 @@ Size = int | CardShare | Devices
 class Amount:
     """The amount that one declaration gives: its `size`, and the `limit` above it if the tenant has set one.
 
-    `size` None: it can't be determined now, since it depends on labels of the node, or on a card, that are not known.
-    `per` says what it applies to. `total`: all GPUs together. `gpu`: each GPU, or each of the `count` most used ones if
-    there is a count. `any`: whole devices, which can be counted either way. `is_checked`: the scheduler has checked it;
-    otherwise it is the tenant's word.
+    `size` None: it can't be determined now, since it depends on labels of the node, on a card, or on a claim that is
+    not known; `unknown` is why, as a clause. `per` says what it applies to. `total`: all GPUs together. `gpu`: each
+    GPU, or each of the `count` most used ones if there is a count. `any`: whole devices, which can be counted either
+    way. `is_checked`: the scheduler has checked it; otherwise it is the tenant's word.
     """
 
     source: str
@@ -224,6 +258,7 @@ class Amount:
     limit: int | CardShare | None = None
     count: int | None = None
     is_checked: bool = False
+    unknown: str = ""
 
 
 def read_size(declaration: Declaration, written: Mapping[str, str], shares: int | None) -> Size | None:
@@ -236,24 +271,46 @@ def read_size(declaration: Declaration, written: Mapping[str, str], shares: int 
     if any(number < 0 for number in numbers.values()):
         raise ValueError("it is negative")
     number = sum(numbers.values(), Fraction(0))
-    unit = declaration.unit
-    if unit == "mig":
-        return _devices(numbers)
-    if unit == "share":
-        profile = profile_of(declaration.key) if declaration.kind == "resource" else None
-        # A resource of 0 requests no share; it does not promise to use none.
-        return CardShare(cards=number / (shares or 1), profile=profile) if number else None
-    if unit == "percent":
-        return CardShare(cards=number / 100)
-    if unit == "fraction":
-        return CardShare(cards=number)
-    return math.ceil(number * unit)
+    match declaration.unit:
+        case "mig":
+            return _devices(numbers)
+        case "cards":
+            cards = int(number // (declaration.of or 1))
+            return Devices(counts=((None, cards),)) if cards else None
+        case "share":
+            profile = profile_of(declaration.key) if declaration.kind == "resource" else None
+            size: Size = CardShare(cards=number / (shares or 1), profile=profile)
+        case "percent":
+            size = CardShare(cards=number / 100)
+        case "fraction":
+            size = CardShare(cards=number)
+        case "named":
+            size = math.ceil(sum(count * _size_in_name(key) for key, count in numbers.items()))
+        case int(unit):
+            size = math.ceil(number * unit)
+    # A count of 0 requests nothing; it does not promise to use nothing.
+    is_unset = declaration.zero == "unset" or declaration.unit in ("share", "named")
+    return size if number or not is_unset else None
 
 
 def require_possible(size: Size | None) -> None:
     """Raise ValueError, with a sentence, for more bytes than a Kubernetes quantity can hold."""
     if isinstance(size, int) and size > LARGEST:
         raise ValueError(f"it is more than {LARGEST} bytes, the largest possible quantity")
+
+
+_SIZE_IN_NAME: Final = re.compile(r"(\d{1,6})gb\Z", re.IGNORECASE)
+
+
+def _size_in_name(resource: str) -> int:
+    """The bytes at the end of a resource's name: `nvidia.com/gpu-10gb` is 10 GiB.
+
+    nos calls them GB and hands them to MPS as its `G`, which are GiB (pkg/gpu/slicing in nebuly-ai/nos).
+    """
+    match = _SIZE_IN_NAME.search(resource)
+    if match is None:
+        raise ValueError("its name does not end with a size like 10gb")
+    return int(match[1]) * 2**30
 
 
 def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
@@ -265,7 +322,10 @@ def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
 
 def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None:
     """Why a size exceeds the known cards, as a sentence; None if it does not."""
-    if isinstance(size, Devices) or capped(size, per, cards) == size:
+    if isinstance(size, Devices):
+        whole = sum(count for profile, count in size.counts if profile is None)
+        return f"{_cards(whole)} is more than the node has" if cards.number and whole > cards.number else None
+    if capped(size, per, cards) == size:
         return None
     if isinstance(size, CardShare):
         have = "a whole card" if per == "gpu" else f"all {cards.number} cards together"

@@ -18,6 +18,11 @@ from watchdog.core.rules import observes, protection, rule_of
 
 _MOST_IDLE: Final = 100  # accounts of one pod that only declare: no action can be due on them
 _MOST_READ: Final = 4096  # containers of one pod, over all of its phases: some 50 ms
+_CUT: Final = "the pod has more containers or resources than are read"
+_MANY_PHASES: Final = (
+    "the pod list does not have all of the pod's containers yet, and the pod has too many init containers to find the "
+    "largest limit that may apply"
+)
 Rank = tuple[bool, int, int, str, str, str]
 
 
@@ -172,6 +177,7 @@ def assess_pod(
                 allowed=granted.allowed,
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
+                limit_unknown=granted.unknown,
                 verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=is_clear),
                 protected=protected,
                 observes=rule is not None and observes(rule, snapshot.at),
@@ -197,13 +203,13 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, cards: Cards, inputs: Inputs
     """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
     policy, declaration = inputs.policy, terms.declaration
     if pod.is_cut:
-        return partial(undetermined, declaration)
+        return partial(undetermined, declaration, why=_CUT)
     if all(use.container for use in uses):
         return partial(budget, active_containers(pod), declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
     number = 1 + sum(container.kind is ContainerKind.INIT for container in pod.containers)
     if number * len(pod.containers) > _MOST_READ:
-        return partial(undetermined, declaration)
+        return partial(undetermined, declaration, why=_MANY_PHASES)
     is_split = terms.rule is not None and _splits(terms.rule)
     declared = [
         (phase, declare(pod, policy, inputs.node, cards, phase, per_container=is_split)) for phase in phases(pod)

@@ -165,7 +165,8 @@ class Assessment:
     `allowed_by_request` are what steps under pressure compare with if the tenant has set a limit above the request;
     None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode. `short` are
     its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap` is why the
-    pod's rule can't be determined; it then has none, and its verdict is unknown. `mps` are the hazards of the whole
+    pod's rule can't be determined; it then has none, and its verdict is unknown. `limit_unknown` is why its limit can't
+    be determined now, as a clause; empty if it can, or if nothing is declared. `mps` are the hazards of the whole
     pod, `to_drain` its MPS clients that are no hazard once they are drained.
     """
 
@@ -188,6 +189,7 @@ class Assessment:
     observes: bool = False
     short: frozenset[str] = frozenset()
     rule_gap: Gap | None = None
+    limit_unknown: str = ""
     mps: tuple[MpsHazard, ...] = ()
     to_drain: tuple[MpsHazard, ...] = ()
 

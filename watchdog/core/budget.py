@@ -14,6 +14,7 @@ from watchdog.core.units import LARGEST, brief
 
 Phase = tuple[Container, ...]
 _LONGEST_SOURCE: Final = 600  # each container may declare by a key of its own
+_LISTED_LATE: Final = "the pod list does not have all of the pod's containers yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +23,15 @@ class Budget:
 
     `by_container` has what each container declares, including those that do not count now, and `requests_by_container`
     what it requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
-    `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid.
+    `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid. `unknown` is why it
+    can't be determined now, as a clause; empty if it can.
     """
 
     declared: int | None = None
     declared_by: str | None = None
     allowed: int | None = None
     misdeclared: bool = False
+    unknown: str = ""
     by_container: Mapping[str, int] = field(default_factory=dict)
     requests_by_container: Mapping[str, int] = field(default_factory=dict)
     requested: int | None = None
@@ -82,19 +85,21 @@ def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Acco
     if not bounded:
         return budgets[-1]
     if len(bounded) < len(budgets):
-        return Budget(declared_by=next((one.declared_by for one in budgets if one.declared_by), None))
+        why = next((one.unknown for one in budgets if one.unknown), _LISTED_LATE)
+        return Budget(declared_by=next((one.declared_by for one in budgets if one.declared_by), None), unknown=why)
     by_request = max(bounded, key=_by_request)
     requested = by_request.declared if by_request.requested is None else by_request.requested
     largest = max(bounded, key=lambda one: one.allowed or 0)
     return replace(largest, requested=requested, allowed_by_request=_by_request(by_request))
 
 
-def undetermined(declaration: PodDeclaration, account: Account) -> Budget:
+def undetermined(declaration: PodDeclaration, account: Account, *, why: str) -> Budget:
     """The budget of an account of a pod of which not all was read, or with too many phases to find the largest one."""
     if account.container == "":
         return Budget()
     names = declaration.amounts if account.container is None else ("", account.container)
-    return Budget(declared_by=_sources(_amounts_of(names, declaration).values()) or "default")
+    by = _sources(_amounts_of(names, declaration).values()) or "default"
+    return Budget(declared_by=by, unknown=why)
 
 
 def _by_request(granted: Budget) -> int:
@@ -127,13 +132,13 @@ def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: 
 
 def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:
     """The budget from the amounts that count now; `others` are those of containers that do not."""
-    declared = _sizes(amounts, account)
-    if declared is None:
-        return Budget(declared_by=_sources(amounts.values()))
-    # A container whose own amount can't be determined must not seem to be above it.
-    idle = {name: (_sizes({name: each}, account) or {name: LARGEST})[name] for name, each in others.items()}
-    has_limit = any(amount.limit is not None for amount in amounts.values())
-    requested = _sizes(amounts, account, by_request=True) if has_limit else None
+    try:
+        declared = _sizes(amounts, account)
+        has_limit = any(amount.limit is not None for amount in amounts.values())
+        requested = _sizes(amounts, account, by_request=True) if has_limit else None
+    except _UndeterminedError as error:
+        return Budget(declared_by=_sources(amounts.values()), unknown=str(error))
+    idle = {name: _size_or_largest(name, each, account) for name, each in others.items()}
     return Budget(
         declared=min(sum(declared.values()), LARGEST),
         declared_by=_sources(amounts.values()),
@@ -145,33 +150,65 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], accoun
     )
 
 
-def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool = False) -> dict[str, int] | None:
-    """Each container's amount in bytes; None if one depends on a card of unknown size."""
-    sizes: dict[str, int] = {}
-    for name, amount in amounts.items():
-        uses = tuple(use for use in account.pod_uses if name in ("", use.container))
-        most_used = _most_used(uses)
-        if account.is_behind and name:
-            # An unlisted container may be this one, so it is not known which cards it uses.
-            most_used = [] if account.gpu is None else [account.gpu]
-        placement = Placement(most_used, account.gpu, account.cards)
-        is_anywhere = account.is_behind and name != "" and account.gpu is None and not isinstance(amount.size, int)
-        if (is_anywhere and not account.cards.all_have_one_size) or _is_undecided(amount, placement, uses):
-            return None
-        size = bytes_of(amount, placement, by_request=by_request)
-        if size is None:
-            return None
-        sizes[name] = min(size, LARGEST)
-    return sizes
+class _UndeterminedError(Exception):
+    """An amount that can't be determined in bytes now; the text is why, as a clause."""
+
+
+def _size_or_largest(name: str, amount: Amount, account: Account) -> int:
+    """A container's amount; the largest if it can't be determined, so that the container does not seem above it."""
+    try:
+        return _size(name, amount, account)
+    except _UndeterminedError:
+        return LARGEST
+
+
+def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool = False) -> dict[str, int]:
+    """Each container's amount in bytes; _UndeterminedError if one depends on what is not known."""
+    return {name: _size(name, amount, account, by_request=by_request) for name, amount in amounts.items()}
+
+
+def _size(name: str, amount: Amount, account: Account, *, by_request: bool = False) -> int:
+    if amount.size is None:
+        raise _UndeterminedError(amount.unknown)
+    cards = account.cards
+    uses = tuple(use for use in account.pod_uses if name in ("", use.container))
+    most_used = _most_used(uses)
+    if account.is_behind and name:
+        # An unlisted container may be this one, so it is not known which cards it uses.
+        most_used = [] if account.gpu is None else [account.gpu]
+    is_anywhere = account.is_behind and name != "" and account.gpu is None and not isinstance(amount.size, int)
+    if is_anywhere and not cards.all_have_one_size:
+        raise _UndeterminedError(_LISTED_LATE)
+    placement = Placement(most_used, account.gpu, cards)
+    _require_decided(amount, placement, uses)
+    size = bytes_of(amount, placement, by_request=by_request)
+    if size is None:
+        raise _UndeterminedError(
+            f"{amount.source} depends on the size of a card that is not known{_because(cards.why)}"
+        )
+    return min(size, LARGEST)
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""
+
+
+def _require_decided(amount: Amount, placement: Placement, uses: tuple[AttributedUse, ...]) -> None:
+    """Raise _UndeterminedError if it can't be determined which GPUs an amount is for.
+
+    More are used, and not all use is known; or whole devices are declared while one is hidden: the pod may use that
+    one, and it may be larger.
+    """
+    if isinstance(amount.size, Devices) and placement.cards.hidden:
+        why = placement.cards.why
+        raise _UndeterminedError(f"{amount.source} may be a card that can't be seen{_because(why)}")
+    if _is_undecided(amount, placement, uses):
+        raise _UndeterminedError(
+            f"the driver does not report how much each process uses, so which GPUs {amount.source} is for is not known"
+        )
 
 
 def _is_undecided(amount: Amount, placement: Placement, uses: tuple[AttributedUse, ...]) -> bool:
-    """Whether it can't be determined which GPUs an amount is for: more are used, and not all use is known.
-
-    The same is true of whole devices while one is hidden: the pod may use that one, and it may be larger.
-    """
-    if isinstance(amount.size, Devices) and placement.cards.hidden:
-        return True
     if all(use.used is not None for use in uses):
         return False
     if isinstance(amount.size, CardShare) and amount.per == "total" and not placement.cards.all_have_one_size:

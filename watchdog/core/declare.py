@@ -9,6 +9,7 @@ from typing import Final
 
 from watchdog.core.amount import (
     GPU_RESOURCE,
+    LABEL,
     Amount,
     Cards,
     CardShare,
@@ -26,7 +27,7 @@ from watchdog.core.amount import (
 )
 from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
 from watchdog.core.model import Container, ContainerKind, Node, Pod
-from watchdog.core.policy import NO_ALLOWANCE, Declaration, Policy
+from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy
 from watchdog.core.rules import has_labels
 from watchdog.core.units import LARGEST, brief, parse_number
 
@@ -59,8 +60,9 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
 
 
 CONTAINER: Final = "{container}"
-# Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too.
-_COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number")
+# Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too. Besides these, the
+# resources that a table with `unit = "cards"` counts.
+_COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number", "nvidia.com/vgpu-number")
 _COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
 _UNLIKE: Final = {
     "total": "it is a total, and what other containers declare is per GPU: they can't be added",
@@ -187,92 +189,153 @@ class _Reader:
         amounts = {name: amount for name, (_, amount) in ordered.items()}
         active = {container.name for container in self.phase} | {""}
         for order, declaration in self.declarations:
-            own = [name for name, (position, _) in ordered.items() if position == order]
-            if not declaration.limit_annotation:
-                continue
-            if CONTAINER in declaration.limit_annotation:
-                groups = [(name, [name]) for name in own if name]
-            else:
-                groups = [("", [name for name in own if name in active])]
-            for container, names in groups:
-                for name, limit in self._limits(declaration, container, {name: amounts[name] for name in names}):
-                    amounts[name] = replace(amounts[name], limit=limit)
+            own = {name for name, (position, _) in ordered.items() if position == order}
+            for limit in declaration.limits:
+                if CONTAINER in limit.key:
+                    groups = [(name, [name]) for name in sorted(own) if name]
+                else:
+                    groups = [("", [name for name in ordered if name in own and name in active])]
+                for container, names in groups:
+                    key = limit.key.replace(CONTAINER, container)
+                    if key not in self.pod.annotations or not names:
+                        continue
+                    own -= set(names)  # the first that is set applies, or is reported
+                    within = {name: amounts[name] for name in names}
+                    for name, size in self._limits(declaration, limit, key, container, within):
+                        amounts[name] = replace(amounts[name], limit=size)
         return amounts
 
     def _limits(
-        self, declaration: Declaration, container: str, amounts: Mapping[str, Amount]
+        self, declaration: Declaration, limit: LimitAnnotation, key: str, container: str, amounts: Mapping[str, Amount]
     ) -> Iterator[tuple[str, int | CardShare]]:
-        """The limits by one annotation; one that is not a number, or is below the request, is skipped and reported."""
-        key = declaration.limit_annotation.replace(CONTAINER, container)
+        """The limits by one annotation; one that is not a number, or is below the request, is skipped and reported.
+
+        One in another unit than the request can be compared with it only in bytes of the card, which `bytes_of` does.
+        """
         sizes = ((name, amount.size) for name, amount in amounts.items())
         requested = {name: size for name, size in sizes if isinstance(size, int | CardShare)}
-        if key not in self.pod.annotations or not requested:
+        if not requested:
             return
+        read_as = declaration if limit.unit is None else replace(declaration, unit=limit.unit)
         try:
-            limit = read_size(declaration, {key: self.pod.annotations[key]}, shares_of(declaration, self.node))
-            require_possible(limit)
+            most = read_size(read_as, {key: self.pod.annotations[key]}, shares_of(declaration, self.node))
+            require_possible(most)
         except ValueError as error:
             self._remark([key], container, str(error))
             return
         like = next(iter(requested.values()))
+        is_alike = isinstance(most, int) is isinstance(like, int)
         total = sum((_number(size) for size in requested.values()), Fraction(0))
-        if limit is None or isinstance(limit, Devices) or _number(limit) < total:
-            named = "0" if limit is None or isinstance(limit, Devices) else describe(limit)
+        if most is None or isinstance(most, Devices) or not _number(most) or (is_alike and _number(most) < total):
+            named = "0" if most is None or isinstance(most, Devices) else describe(most)
             self._remark([key], container, f"{named} is below what is requested, {describe(_like(like, total))}")
             return
         # The limit may be meant for a card that is hidden.
-        most = capped(limit, declaration.per, self.cards) if self.cards.complete else limit
-        room = max(total, _number(most))
+        most = capped(most, declaration.per, self.cards) if self.cards.complete else most
+        room = max(total, _number(most)) if is_alike else _number(most)
         for name, size in requested.items():
-            yield name, _like(like, room * _number(size) / total if total else room / len(requested))
+            yield name, _like(most, room * _number(size) / total if total else room / len(requested))
 
     @property
     def _last(self) -> int:
         return len(self.policy.declarations)
 
     def _first_of_container(self, container: Container) -> tuple[int, Amount] | None:
-        if not (container.resources or any(CONTAINER in declaration.key for _, declaration in self.declarations)):
+        is_named = any(_is_of_container(declaration) for _, declaration in self.declarations)
+        if not (container.resources or container.claims or is_named):
             return None
         tried = self.skipped
         whole = self._whole(container)
         unread = self._unread(container)
         for order, declaration in self.declarations:
-            is_for_pod = declaration.kind != "resource" and CONTAINER not in declaration.key
-            if is_for_pod or self._whole_by_other(container, declaration):
+            if not _is_of_container(declaration) or self._whole_by_other(container, declaration):
                 continue
-            is_for_node = self._is_for_node(declaration)
-            if declaration.kind != "resource":
-                amount = self._by_annotation(declaration, container.name)
-            elif is_for_node is None and whole is not None and _written(container.resources, declaration.key):
-                amount = whole  # more than any share of a device
-            else:
-                amount = self._resource(declaration, container) if is_for_node else None
-                unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
-                amount = self._unknown(declaration, unread_here, is_checked=True) if unread_here else amount
+            if declaration.wrong_unit and self._writes(container, declaration):
+                self._remark([declaration.key], container.name, declaration.wrong_unit)
+                self.invalid.add(container.name)
+                return None
+            amount = self._by_declaration(declaration, container, whole, unread)
             if container.name in self.invalid:
                 break
             if amount is not None:
-                return order, replace(amount, count=_count(container.resources, amount.source))
+                return order, replace(amount, count=self._count(container, declaration, amount.source))
         if whole is not None:
             self.invalid.discard(container.name)
             return self._last, whole
+        if container.claims and container.name not in self.invalid:
+            return self._last, self._claimed(container)
         if self.skipped > tried:
             self.misdeclared.add(container.name)
         return None
+
+    def _by_declaration(
+        self, declaration: Declaration, container: Container, whole: Amount | None, unread: Collection[str]
+    ) -> Amount | None:
+        """What a declaration gives for a container, which may hold `whole` devices and `unread` resources."""
+        if declaration.kind != "resource":
+            return self._by_annotation(declaration, container.name) if self._is_meant(declaration, container) else None
+        is_for_node = self._is_for_node(declaration)
+        if is_for_node is None and whole is not None and _written(container.resources, declaration.key):
+            return whole  # more than any share of a device
+        unread_here = [key for key in unread if fnmatchcase(key, declaration.key)]
+        if unread_here:
+            return self._unknown(declaration, unread_here, self._why_unread(declaration), is_checked=True)
+        # Whole cards are what is left if no memory is declared beside them.
+        return self._resource(declaration, container) if is_for_node and declaration.unit != "cards" else None
+
+    def _writes(self, container: Container, declaration: Declaration) -> bool:
+        """Whether a declaration that applies to nobody has something to read here."""
+        if self._is_for_node(declaration) is False:
+            return False
+        if declaration.kind == "resource":
+            return any(map(_quantity, _written(container.resources, declaration.key).values()))
+        key = declaration.key.replace(CONTAINER, container.name)
+        return self._is_meant(declaration, container) and bool(_written(self._annotated(declaration), key))
+
+    def _is_meant(self, declaration: Declaration, container: Container) -> bool:
+        """Whether an annotation of the pod is for this container, where it is for one of them."""
+        named = declaration.container_annotation
+        if not named:
+            return True
+        wanted = self.pod.annotations.get(named)
+        names = [each.name for each in self.pod.containers if each.kind is not ContainerKind.EPHEMERAL]
+        main = next((each.name for each in self.pod.containers if each.kind is ContainerKind.MAIN), "")
+        return container.name == (wanted if wanted in names else main)
+
+    def _count(self, container: Container, declaration: Declaration, source: str) -> int | None:
+        """The number of GPUs to which an amount per GPU applies, by the container or an annotation for it."""
+        cards = (each.key for _, each in self.declarations if each.unit == "cards" and each.of is None)
+        keys = [*_COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
+        counts = (_positive(container.resources.get(key)) for key in keys if key != source)
+        annotated = self._annotated_count() if declaration.container_annotation else None
+        return next(filter(None, counts), annotated)
+
+    def _annotated_count(self) -> int | None:
+        counts = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
+        return next(filter(None, counts), None)
+
+    def _claimed(self, container: Container) -> Amount:
+        """What a container holds by resource claims, which are not read."""
+        names = ", ".join(brief(name) for name in container.claims)
+        why = f"container {container.name} may have a GPU by a ResourceClaim ({names}), and claims are not read"
+        return Amount(source=f"claim {names}", per="any", size=None, allowance=NO_ALLOWANCE, unknown=why)
 
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
         tried = self.skipped
         for order, declaration in self.declarations:
             is_off = any(self._whole_by_other(container, declaration) for container in self.pod.containers)
-            if order >= before or declaration.kind == "resource" or CONTAINER in declaration.key or is_off:
+            if order >= before or _is_of_container(declaration) or is_off:
                 continue
+            if declaration.wrong_unit and _written(self._annotated(declaration), declaration.key):
+                self._remark([declaration.key], "", declaration.wrong_unit)
+                self.invalid.add("")
+                break
             amount = self._by_annotation(declaration)
             if amount is not None and self.is_split:
                 self._remark([amount.source], "", "it is for the pod as a whole, and the rule compares each container")
             elif amount is not None:
-                counts = [_count(container.resources, "") or 0 for container in self.phase]
-                annotated = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
-                return order, replace(amount, count=sum(counts) or next(filter(None, annotated), None))
+                counts = [self._count(container, declaration, "") or 0 for container in self.phase]
+                return order, replace(amount, count=sum(counts) or self._annotated_count())
         if self.skipped > tried:
             self.misdeclared.add("")
         return None
@@ -328,17 +391,35 @@ class _Reader:
         if not written or is_for_node is False:
             return None
         if is_for_node is None:
-            return self._unknown(declaration, written)
+            return self._unknown(declaration, written, self._why_unread(declaration))
         return self._amount(declaration, written, container, is_checked=False)
 
     def _annotated(self, declaration: Declaration) -> Mapping[str, str]:
         return self.pod.annotations if declaration.kind == "annotation" else self.pod.labels
 
-    def _unknown(self, declaration: Declaration, keys: Iterable[str], *, is_checked: bool = False) -> Amount:
+    def _unknown(self, declaration: Declaration, keys: Iterable[str], why: str, *, is_checked: bool = False) -> Amount:
         """An amount that can't be determined now; no later declaration is used, since it may be smaller."""
-        allowance = declaration.allowance or self.policy.allowance
-        source = ", ".join(sorted(keys))
-        return Amount(source=source, per=declaration.per, size=None, allowance=allowance, is_checked=is_checked)
+        return Amount(
+            source=", ".join(sorted(keys)),
+            per=declaration.per,
+            size=None,
+            allowance=declaration.allowance or self.policy.allowance,
+            is_checked=is_checked,
+            unknown=why,
+        )
+
+    def _why_unread(self, declaration: Declaration) -> str:
+        """Why it is not known what a declaration means on this node, as a clause."""
+        key = declaration.key
+        if not self.node.known:
+            return f"what {key} is depends on labels of the node, which are not known"
+        if declaration.node_labels and not has_labels(declaration.node_labels, self.node.labels):
+            wanted = ", ".join(f"{label}={value}" for label, value in sorted(declaration.node_labels.items()))
+            return f"{key} is read only on nodes with {wanted}, which this node does not have"
+        if isinstance(declaration.shares, str):
+            label = declaration.shares.removeprefix(LABEL)
+            return f"the node has no label {label}, which gives the number of shares of {key}"
+        return f"no declaration of {key} applies on this node"
 
     def _amount(
         self, declaration: Declaration, written: Mapping[str, str], container: str, *, is_checked: bool
@@ -365,7 +446,9 @@ class _Reader:
             if not is_checked:
                 return None
         elif why is not None and not is_checked:
-            return self._unknown(declaration, written)
+            return self._unknown(
+                declaration, written, f"{why.partition(';')[0]}, but not every card is known: {self.cards.why}"
+            )
         per = "any" if isinstance(size, Devices) and declaration.per == "total" else declaration.per
         allowance = declaration.allowance or self.policy.allowance
         return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
@@ -393,9 +476,19 @@ class _Reader:
                 if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
                     devices = {declaration.unless.resource: (None, count)}
         if not devices:
-            return None
+            tables = (each for _, each in self.declarations if each.unit == "cards" and self._is_for_node(each))
+            amounts = (self._resource(each, container) for each in tables if not each.wrong_unit)
+            return next((amount for amount in amounts if amount is not None), self._part_of_card(container))
         size = Devices(counts=tuple(devices.values()))
         return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
+
+    def _part_of_card(self, container: Container) -> Amount | None:
+        """A fraction of `nvidia.com/gpu`, which Huawei CCE permits (support.huaweicloud.com, cce_10_0742)."""
+        number = _quantity(container.resources.get(GPU_RESOURCE))
+        if number is None or number <= 0 or number.denominator == 1 or not self._is_whole(GPU_RESOURCE):
+            return None
+        size = CardShare(cards=number)
+        return Amount(source=GPU_RESOURCE, per="total", size=size, allowance=self.policy.allowance, is_checked=True)
 
     def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
         """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
@@ -420,9 +513,9 @@ def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
     return {k: source[k] for k in _keys(source, key)}
 
 
-def _count(resources: Mapping[str, str], source: str) -> int | None:
-    counts = (_positive(resources.get(key)) for key in _COUNT_RESOURCES if key != source)
-    return next(filter(None, counts), None)
+def _is_of_container(declaration: Declaration) -> bool:
+    """Whether it is read for each container, or for one of them, and not for the pod as a whole."""
+    return declaration.kind == "resource" or CONTAINER in declaration.key or bool(declaration.container_annotation)
 
 
 def _positive(text: str | None) -> int | None:

@@ -234,13 +234,17 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod: `ids` are its current and last container IDs, `resources` its quantities as written."""
+    """A container of a pod: `ids` are its current and last container IDs, `resources` its quantities as written.
+
+    `claims` are the pod's resource claims that it uses, by their names in the pod.
+    """
 
     name: str
     kind: ContainerKind = ContainerKind.MAIN
     ids: frozenset[str] = frozenset()
     running: bool = True
     resources: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

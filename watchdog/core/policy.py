@@ -17,7 +17,7 @@ from watchdog.core.units import LARGEST, format_percent, format_quantity
 _T = TypeVar("_T")
 Mode = Literal["observe", "enforce"]
 Scope = Literal["process", "container", "pod"]
-Special = Literal["percent", "fraction", "share", "mig"]
+Special = Literal["percent", "fraction", "share", "cards", "mig", "named"]
 
 ByteAmount = Annotated[int, "quantity"]
 Contexts = Annotated[int, "whole", 0, 100_000]
@@ -262,12 +262,28 @@ class Unless:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitAnnotation:
+    """An annotation in which a tenant may set a limit above the request.
+
+    A text in place of a list of these tables is the key of the only one.
+    """
+
+    key: Annotated[str, "key", "the key of an annotation", "container"] = field(
+        metadata=_key("The key of the annotation.")
+    )
+    unit: Annotated[int | Special, "limit_unit"] | None = _default(
+        None, "What the number 1 stands for; if omitted, the same as in the declaration."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
     """One place where GPU memory is declared.
 
     Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
-    name of a unit that depends on the cards. `allowance` is None if that of the policy applies. `scheme` is the one
-    that it comes from, empty for the policy's own; that makes no difference to what is declared.
+    name of a unit that depends on the cards, or on the resource's name. `allowance` is None if that of the policy
+    applies. `scheme` is the one that it comes from, empty for the policy's own; that makes no difference to what is
+    declared. `wrong_unit` is why its unit is most likely a mistake, so that it applies to nobody; empty if it is not.
     """
 
     resource: Annotated[str, "resource", "wild"] | None = _default(
@@ -281,7 +297,8 @@ class Declaration:
     )
     unit: Annotated[int | Special, "unit"] = field(
         metadata=_key(
-            'What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards.'
+            'What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards or on '
+            "the resource's name."
         )
     )
     per: Literal["total", "gpu"] = _default(
@@ -290,15 +307,34 @@ class Declaration:
     shares: Annotated[str | int, "shares"] | None = _default(
         None, 'The number of shares a card is divided into; required with `unit = "share"`, and only there.'
     )
+    of: Annotated[int, "whole", 1, 10**6] | None = _default(
+        None, 'With `unit = "cards"`: this many make a card. A smaller number declares nothing.'
+    )
+    zero: Literal["none", "unset"] = _default(
+        "none", 'What 0 means: no memory is used, or ("unset") nothing is declared, so that the next table applies.'
+    )
+    unit_differs: bool = _default(
+        False,
+        "The unit is right, although that of the scheme that knows the key differs. Without it, a table with a smaller "
+        "unit applies to nobody: its accounts are misdeclared.",
+    )
     node_labels: Labels = field(
         default_factory=dict, metadata=_key("The declaration applies only on nodes with these labels.")
     )
     unless: Unless | None = _default(None, "A resource that makes the declaration not apply.")
-    limit_annotation: Annotated[str, "key", "the key of an annotation", "container", "optional"] = _default(
-        "", "An annotation in which a tenant may set a limit above the request, in the same unit."
+    container_annotation: Annotated[str, "key", "the key of an annotation", "optional"] = _default(
+        "",
+        "The annotation is for one container of the pod: the one that this other annotation names, else the first.",
+    )
+    limits: tuple[LimitAnnotation, ...] = _default(
+        (),
+        "The key of an annotation in which a tenant may set a limit above the request, in the same unit; or a list of "
+        "them with their units, of which the first that is set applies.",
+        "limit_annotation",
     )
     allowance: Allowance | None = _default(None, "Replaces `[allowance]`; a key that is left out is taken from there.")
     scheme: str = field(default="", compare=False)
+    wrong_unit: str = ""
 
     @property
     def kind(self) -> Literal["resource", "annotation", "label"]:
@@ -306,6 +342,11 @@ class Declaration:
         if self.resource is not None:
             return "resource"
         return "annotation" if self.annotation is not None else "label"
+
+    @property
+    def counts_devices(self) -> bool:
+        """Whether the number counts whole cards or MIG instances, whatever their size."""
+        return self.unit in ("cards", "mig")
 
     @property
     def key(self) -> str:

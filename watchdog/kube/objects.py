@@ -17,9 +17,14 @@ from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, sp
 
 
 # Quantities are strings, or numbers if something other than the API wrote them.
+class _RawClaim(msgspec.Struct, gc=False):
+    name: str
+
+
 class _RawResources(msgspec.Struct, gc=False):
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
+    claims: list[_RawClaim] | None = None
 
 
 class _RawContainer(msgspec.Struct, rename="camel", gc=False):
@@ -183,6 +188,7 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
 # that: neither the memory of the daemon, nor the room for another pod.
 _MOST_CONTAINERS: Final = 500  # that have never run
 _MOST_RESOURCES: Final = 100  # of one container
+_MOST_CLAIMS: Final = 8  # of one container
 _MOST_LABELS: Final = 200  # and as many annotations
 _LONGEST_VALUE: Final = 300  # no amount or switch is longer
 
@@ -279,9 +285,16 @@ def _containers(
                 ids=_ids(status),
                 running=state is not None and state.running is not None,
                 resources=_resources(container.resources),
+                claims=_claims(container.resources),
             )
         )
     return containers
+
+
+def _claims(resources: _RawResources | None) -> tuple[str, ...]:
+    """The names of the claims that a container uses, a few of them: that there are any is what matters."""
+    names = (claim.name for claim in (resources and resources.claims) or ())
+    return tuple(dict.fromkeys(brief(name, _LONGEST_NAME) for name in names))[:_MOST_CLAIMS]
 
 
 def _bounded_containers(containers: Iterable[Container]) -> tuple[tuple[Container, ...], bool]:

@@ -150,13 +150,13 @@ def _fit(usage: Usage) -> Fit:
         return Fit.MISDECLARED if last.verdict is Verdict.MISDECLARED else Fit.NOTHING
     if usage.over_s > 0:
         return Fit.TOO_LITTLE
-    if usage.declaration is None or usage.declaration[0].unit == "mig" or declared is None:
+    if usage.declaration is None or usage.declaration[0].counts_devices or declared is None:
         return Fit.WHOLE
     return Fit.TOO_MUCH if declared >= _GENEROUS * _enough(usage) else Fit.FITS
 
 
 def _suggestion(usage: Usage) -> Suggestion | None:
-    if usage.declaration is None or usage.declaration[0].unit == "mig":
+    if usage.declaration is None or usage.declaration[0].counts_devices:
         return None
     declaration, key = usage.declaration
     enough = _enough(usage)

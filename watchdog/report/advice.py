@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import chain
-from typing import Final, assert_never
+from typing import Final
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import Assessment
 from watchdog.core.declare import CONTAINER
 from watchdog.core.model import ContainerKind, Gpu
-from watchdog.core.policy import Allowance, Declaration, Policy
+from watchdog.core.policy import Allowance, Declaration, Policy, Special
 from watchdog.core.units import format_bytes, format_quantity, parse_number
 from watchdog.report.text import inert
 
@@ -53,7 +53,9 @@ def declare_by(policy: Policy) -> str | None:
 
 def _usable(policy: Policy) -> list[Declaration]:
     """The declarations whose key can be copied, the plainest first: an amount for all GPUs together."""
-    usable = [declaration for declaration in policy.declarations if _is_plain(declaration.key)]
+    usable = [
+        each for each in policy.declarations if _is_plain(each.key) and not (each.wrong_unit or each.counts_devices)
+    ]
     return sorted(usable, key=lambda plain: not (isinstance(plain.unit, int) and plain.per == "total"))
 
 
@@ -122,17 +124,15 @@ def unit_words(declaration: Declaration) -> str:
         one = "1 byte, and suffixes like 8Gi work" if declaration.unit == 1 else format_quantity(declaration.unit)
         return f"1 means {one}{' on each GPU' if declaration.per == 'gpu' else ''}"
     card = "each card" if declaration.per == "gpu" else "a card"
-    match declaration.unit:
-        case "percent":
-            return f"the number is a percentage of {card}"
-        case "fraction":
-            return f"the number is a fraction of {card}, like 0.5"
-        case "share":
-            return "the number is a count of shares of a GPU"
-        case "mig":
-            return "the number is how many MIG instances"
-        case _:
-            assert_never(declaration.unit)
+    words: dict[Special, str] = {
+        "percent": f"the number is a percentage of {card}",
+        "fraction": f"the number is a fraction of {card}, like 0.5",
+        "share": "the number is a count of shares of a GPU",
+        "cards": f"{f'{declaration.of} make' if declaration.of else '1 means'} a whole GPU",
+        "mig": "the number is how many MIG instances",
+        "named": "the number is a count of slices of the size in the name",
+    }
+    return words[declaration.unit]
 
 
 def plain_number(number: Fraction) -> str:
@@ -177,7 +177,7 @@ def advice(
     is_over = allowed is not None and declared is not None and assessment.used_at_least > allowed
     is_new, container = assessment.declared_by == "default", _declarer(assessment)
     found = _declaration_for(assessment, policy, container)
-    if found is not None and found[0].unit != "mig" and not (is_new and _is_ephemeral(assessment)):
+    if found is not None and not found[0].counts_devices and not (is_new and _is_ephemeral(assessment)):
         raised = _RaisedDeclaration(assessment, *found, container)
         if allowed is None or declared is None or not is_over:
             return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {raised.place}"
@@ -324,8 +324,8 @@ class _RaisedDeclaration:
         return _scaled(self.declaration, numbers.values(), wanted, base)
 
     def _or_limit(self) -> str:
-        annotation = self.declaration.limit_annotation
-        if not annotation or self._is_new or len(self._numbers) != 1:
+        limit = next((limit for limit in self.declaration.limits if limit.unit is None), None)
+        if limit is None or self._is_new or len(self._numbers) != 1:
             return ""
-        name = inert(annotation.replace(CONTAINER, self._holder or "CONTAINER"))
+        name = inert(limit.key.replace(CONTAINER, self._holder or "CONTAINER"))
         return f", or set the pod's annotation {name} to that amount"

@@ -284,8 +284,8 @@ def _read_as(skipped: Misdeclaration, policy: Policy) -> str:
     """How the number of a declaration is read; empty if that declaration is not in the policy."""
     key = skipped.source.rpartition(" of ")[0]
     for declaration in policy.declarations:
-        patterns = (declaration.key.replace(CONTAINER, "*"), declaration.limit_annotation.replace(CONTAINER, "*"))
-        if any(fnmatchcase(key, pattern) for pattern in patterns):
+        patterns = (declaration.key, *(limit.key for limit in declaration.limits))
+        if any(fnmatchcase(key, pattern.replace(CONTAINER, "*")) for pattern in patterns):
             return f"Under {inert(key)} {unit_words(declaration)}. "
     return ""
 

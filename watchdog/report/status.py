@@ -221,6 +221,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     misdeclarations: tuple[MisdeclarationStatus, ...] = ()
     behind: bool = False
     rule_unknown: str | None = None
+    limit_unknown: str | None = None
     observes: bool = False
     active: HoursStatus | None = None
     under_way: UnderWayStatus | None = None

@@ -110,6 +110,7 @@ def account_status(
         ),
         behind=assessment.behind,
         rule_unknown=inert(str(assessment.rule_gap.problem), 600) if assessment.rule_gap is not None else None,
+        limit_unknown=inert(assessment.limit_unknown, 1000) or None,
         observes=assessment.observes,
         active=_active(assessment, report),
         under_way=_under_way(assessment, state, report),

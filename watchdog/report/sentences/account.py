@@ -153,7 +153,8 @@ def _verdict(account: AccountStatus, status: Status) -> Iterator[str]:
         yield "Its declaration is invalid and no other applies, so it is only measured and no action is taken on it."
     elif verdict == "unknown":
         unknown = "Its limit" if allowed is None else "Whether it is over its limit"
-        yield f"{unknown} is currently unknown, so no action is taken."
+        why = f": {inert(account.limit_unknown, 1000)}" if account.limit_unknown else ""
+        yield f"{unknown} is currently unknown, so no action is taken{why}."
         most = account.used_at_most
         if allowed is not None and most is not None and most <= allowed:
             yield f"Even at the maximum of {format_bytes(most)} it would be within its limit."
