@@ -22,10 +22,10 @@ from tests.worlds import (
     step,
     use,
 )
-from watchdog.core.assessment import Attribution, Verdict
-from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
+from watchdog.core.assessment import Attribution, Reason, Verdict
+from watchdog.core.attribute import Unlisted, attribute, outside_gaps, outsiders, overdue_gaps
 from watchdog.core.brakes import Brake
-from watchdog.core.model import Container, ContainerKind, Now, Pod, Snapshot
+from watchdog.core.model import Container, ContainerKind, Now, Place, PlaceKind, Pod, Snapshot
 from watchdog.core.policy import Declaration, LimitAnnotation, Step
 
 KEY = ("a", container_id("a/new"))
@@ -189,4 +189,30 @@ def test_what_is_overdue_is_a_gap_that_names_pod_and_container() -> None:
     (got,) = assessed(twice, [TWO], policy(), overdue=["a/new"])
     (gap,) = overdue_gaps([got], frozenset({KEY}))
     assert (gap.reason.value, gap.what) == ("container", f"container {KEY[1][:12]} of pod ns/pod-a")
+    assert "gVisor" not in str(gap.problem)
     assert overdue_gaps([got], frozenset()) == ()
+
+
+def test_an_overdue_container_that_is_a_gvisor_sandbox_is_named_as_one() -> None:
+    """There `crictl ps` shows nothing wrong: the sandbox is no container, and nothing in it is ever killed."""
+    sandbox = snapshot([use(9, Gi)], [process(9, "a/new", gvisor=True)])
+    (got,) = assessed(sandbox, [TWO], policy(), overdue=["a/new"])
+    (gap,) = overdue_gaps([got], frozenset({KEY}))
+    assert (gap.reason.value, gap.what) == ("container", f"container {KEY[1][:12]} of pod ns/pod-a")
+    assert "gVisor" in gap.problem.cause
+    assert "crictl" not in gap.problem.remedy
+
+
+def test_a_listed_container_outside_its_pods_cgroup_is_a_gap_and_its_memory_no_pods() -> None:
+    """Point 9: only a pod's cgroup attributes memory; an ID elsewhere in a path is reported, and that alone."""
+    known, unknown = (Place(kind=PlaceKind.HOST, outside=container_id(each)) for each in ("a/main", "a/other"))
+    listed = [replace(process(pid, None), place=known) for pid in (8, 9)]
+    others = [replace(process(10, None), place=unknown), process(11, "a/main"), process(12, None)]
+    node = snapshot([use(pid, Gi) for pid in range(8, 13)], [*listed, *others])
+    tenant = pod("a", container("main"))
+    got = attribute(node, [tenant])
+    assert [each.key.pid for each in got.attributed] == [11]
+    assert {each.reason for each in got.unattributed} == {Reason.HOST}
+    (gap,) = outside_gaps(outsiders(node.processes, [tenant]))
+    assert (gap.reason.value, gap.what) == ("outside", "container main of pod ns/pod-a")
+    assert outsiders(node.processes, []) == ()

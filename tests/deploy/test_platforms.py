@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -96,6 +97,16 @@ def test_what_a_platform_s_values_come_to(platform: str) -> None:
     assert expected.privileged is ("capabilities" not in context)
     # The name of the container is a part of the annotation's.
     assert all(key.endswith(f".{spec['containers'][0]['name']}") for key in expected.annotations)
+
+
+def test_the_values_for_spectro_s_installer(tmp_path: Path) -> None:
+    """Its nodes have a label of their own, and the driver where GKE has it: the printed values change nothing else."""
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", _section("spectro-cloud-palette"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "values.yaml").write_text(block, encoding="utf-8")
+    gke = f"--values={kustomize.PLATFORMS['gke']}"
+    spec = daemonset(gke, f"--values={tmp_path / 'values.yaml'}")["template"]["spec"]
+    assert _affinity(spec) == ("spectrocloud.com/gpu-accelerator",)
+    assert spec | {"affinity": None} == daemonset(gke)["template"]["spec"] | {"affinity": None}
 
 
 @pytest.mark.parametrize("platform", _EXPECTED)

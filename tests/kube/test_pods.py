@@ -208,6 +208,9 @@ def test_pods_of_this_node() -> None:
         ({}, False, None),
         ({"annotations": {"kubernetes.io/config.source": "api"}}, False, None),
         ({"annotations": {"kubernetes.io/config.source": "file"}}, False, None),
+        ({"uid": HASH, "annotations": {"kubernetes.io/config.hash": HASH}}, True, HASH),  # the kubelet's own list
+        ({"annotations": {"kubernetes.io/config.hash": HASH}}, False, HASH),
+        ({"uid": UID, "annotations": {"kubernetes.io/config.hash": UID}}, False, UID),
         ({"annotations": {"kubernetes.io/config.mirror": HASH}}, True, HASH),
         ({"annotations": {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.hash": HASH}}, True, HASH),
         ({"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, False, None),
@@ -215,7 +218,7 @@ def test_pods_of_this_node() -> None:
     ],
 )
 def test_static_pods(metadata: Object, *, static: bool, config_hash: str | None) -> None:
-    """Point 35: static and mirror pods are recognized by their owner or by the kubelet's annotations."""
+    """Point 35: mirror pods, and static pods in the kubelet's own list, are recognized by what no tenant can write."""
     pod = read(pod_object(metadata=metadata))
     assert (pod.static, pod.config_hash) == (static, config_hash)
 

@@ -22,6 +22,10 @@ def pod(container: str | None = ID, uid: str | None = UID) -> Place:
     return Place(kind=PlaceKind.POD, pod=uid, container=container)
 
 
+def outside(container: str = ID) -> Place:
+    return Place(kind=PlaceKind.HOST, outside=container)
+
+
 BURSTABLE = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID_}.slice"
 KIND = "kubelet.slice/" + BURSTABLE.replace("kubepods", "kubelet-kubepods")
 
@@ -75,12 +79,17 @@ FORMS = {
     "host root": ("/", HOST),
     "host service": ("/system.slice/kubelet.service", HOST),
     "host session": ("/user.slice/user-1000.slice/session-3.scope", HOST),
-    "docker without Kubernetes": (f"/docker/{ID}", HOST),
-    "docker without Kubernetes, systemd": (f"/system.slice/docker-{ID}.scope", HOST),
+    "docker without Kubernetes": (f"/docker/{ID}", outside()),
+    "docker without Kubernetes, systemd": (f"/system.slice/docker-{ID}.scope", outside()),
+    "containerd without cgroups of pods": (f"/k8s.io/{ID}", outside()),
+    "containerd without cgroups of pods, systemd": (f"/system.slice/cri-containerd-{ID}.scope/init.scope", outside()),
+    "containerd without cgroups of pods, colons": (f"/system.slice:cri-containerd:{ID}", outside()),
+    "outside of pods, from inside": (f"/../../../../k8s.io/{ID}", outside()),
+    "outside of pods, removed": (f"/k8s.io/{ID} (deleted)", outside()),
     "host from inside": ("/../../../../system.slice/ssh.service", HOST),
     "kubepods itself": ("/kubepods/burstable", HOST),
-    "no UID": (f"/kubepods/burstable/podtrainer/{ID}", HOST),
-    "a UID too long": (f"/kubepods/burstable/pod{UID}0/{ID}", HOST),
+    "no UID": (f"/kubepods/burstable/podtrainer/{ID}", outside()),
+    "a UID too long": (f"/kubepods/burstable/pod{UID}0/{ID}", outside()),
     "an ID too short": (f"/kubepods/pod{UID}/{ID[:63]}", pod(None)),
 }
 
@@ -109,18 +118,25 @@ SPOOFS = {
     "dots below a container": (f"/kubepods/pod{UID}/{ID}/../../pod{OTHER_UID}/{OTHER_ID}", pod()),
     "deleted twice": (f"/kubepods/pod{UID}/{ID} (deleted) (deleted)", pod(None)),
     "sibling with a pod below": (f"/../{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}", pod(uid=None)),
-    "bare pod on the host": (f"/system.slice/pod{OTHER_UID}/{OTHER_ID}", HOST),
-    "bare pod at the root": (f"/pod{OTHER_UID}/{OTHER_ID}", HOST),
-    "bare pod in docker": (f"/docker/{ID}/pod{OTHER_UID}/{OTHER_ID}", HOST),
-    "bare pod in docker, from inside": (f"/../../docker/{ID}/pod{OTHER_UID}/{OTHER_ID}", HOST),
-    "kubepods in docker, from inside": (f"/../../docker/{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}", HOST),
-    "below a pod without a readable UID": (f"/kubepods/podtrainer/{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}", HOST),
+    "bare pod on the host": (f"/system.slice/pod{OTHER_UID}/{OTHER_ID}", outside(OTHER_ID)),
+    "bare pod at the root": (f"/pod{OTHER_UID}/{OTHER_ID}", outside(OTHER_ID)),
+    "bare pod in docker": (f"/docker/{ID}/pod{OTHER_UID}/{OTHER_ID}", outside()),
+    "bare pod in docker, from inside": (f"/../../docker/{ID}/pod{OTHER_UID}/{OTHER_ID}", outside()),
+    "kubepods in docker, from inside": (f"/../../docker/{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}", outside()),
+    "below a pod without a readable UID": (
+        f"/kubepods/podtrainer/{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}",
+        outside(),
+    ),
     "the same, systemd": (
         f"/system.slice/kubepods-podtrainer.slice:cri-containerd:{ID}/kubepods/pod{OTHER_UID}/{OTHER_ID}",
-        HOST,
+        outside(),
     ),
     "in a subtree that a login user names": (
         f"/user.slice/user-1000.slice/user@1000.service/kubepods/pod{OTHER_UID}/{OTHER_ID}",
+        HOST,
+    ),
+    "a container in a subtree that a login user names": (
+        f"/user.slice/user-1000.slice/user@1000.service/cri-containerd-{OTHER_ID}.scope",
         HOST,
     ),
 }
@@ -146,6 +162,8 @@ LINES = {
     "both drivers": (f"2:pids:{A}\n0::/{BURSTABLE}/cri-containerd-{ID}.scope\n", pod()),
     "monitor and pod": (f"2:pids:/kubepods/pod{UID}\n0::/kubepods/pod{UID}/crio-conmon-{ID}\n", HOST),
     "monitor and container": (f"2:pids:{A}\n0::/kubepods/pod{UID}/crio-conmon-{ID}\n", CONTRADICTORY),
+    "outside in one, pod in the other": (f"2:pids:/docker/{OTHER_ID}\n0::{A}\n", pod()),
+    "different containers outside": (f"2:pids:/docker/{ID}\n0::/docker/{OTHER_ID}\n", HOST),
     "no newline at the end": (f"0::{A}", pod()),
     "colons in controllers' names": (f"1:name=systemd:{A}\n", pod()),
     "a carriage return is part of a name": (f"0::{A}/x\r9:pids:{B}\n", pod()),

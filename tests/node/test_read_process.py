@@ -168,6 +168,24 @@ def test_mps_server(tmp_path: Path, comm: bytes, cmdline: bytes, *, server: bool
 
 
 @pytest.mark.parametrize(
+    ("comm", "cmdline", "name"),
+    [
+        (b"exe", b"runsc-sandbox\0--root=/run/containerd/runsc\0boot\0", "runsc-sandbox"),
+        (b"gvisor_sentry", b"runsc-sandbox\0boot\0", "runsc-sandbox"),
+        (b"gvisor_sentry_p", b"runsc-sandbox\0boot\0", "runsc-sandbox"),
+        (b"exe", b"runsc-gofer\0", "exe"),
+        (b"exe", b"", "exe"),
+        (b"python3", b"runsc-sandbox\0", "python3"),
+    ],
+)
+def test_gvisor_sandbox(tmp_path: Path, comm: bytes, cmdline: bytes, name: str) -> None:
+    """The kernel of a gVisor sandbox is recognised by its first argument, and is shown under that name."""
+    FakeProc(tmp_path).add(5, stat=stat_line(5, comm), cmdline=cmdline)
+    process, _ = read_process(Procfs(tmp_path), 5)
+    assert (process.gvisor, process.name) == (name == "runsc-sandbox", name)
+
+
+@pytest.mark.parametrize(
     ("bounding", "users", "privileged"),
     [
         ("000001ffffffffff", "0 0 4294967295", True),

@@ -209,11 +209,12 @@ class Node:
     ) -> Tenant:
         """Start a process in a container, or on the host (None), that uses so much of the card.
 
-        An MPS client stands in the driver's list `mps` too; the behaviour `server` has the name of an MPS server.
+        An MPS client stands in the driver's list `mps` too; the behaviour `server` has the name of an MPS server,
+        `sentry` that of gVisor's kernel.
         """
         notes = self.root / f"terms-{len(self._tenants)}"
         process = subprocess.Popen(
-            [*ENDS_WITH_US, *(_command(behaviour, notes, user) if behaviour != "server" else self._server())],
+            [*ENDS_WITH_US, *(self._named(behaviour) or _command(behaviour, notes, user))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -246,12 +247,29 @@ class Node:
         enter = "; ".join(f"echo $$ > {folder}/cgroup.procs" for folder in folders)
         return ("sh", "-c", f'{enter}; exec unshare --cgroup "$@"', "sh")
 
-    def _server(self) -> list[str | Path]:
-        """A shell that goes by another name: the kernel takes it from the file that is started."""
-        path = self.root / f"{len(self._tenants)}" / "nvidia-cuda-mps-server"
+    def _named(self, behaviour: str) -> list[str | Path]:
+        """A shell that goes by other names: the kernel's, from the file that is started, and its first argument."""
+        names = {"server": ("nvidia-cuda-mps-server", ""), "sentry": ("exe", "runsc-sandbox")}
+        if behaviour not in names:
+            return []
+        name, argument = names[behaviour]
+        path = self.root / f"{len(self._tenants)}" / name
         path.parent.mkdir()
         path.symlink_to("/bin/sh")
-        return [path, "-c", "read line; echo ready; read line"]
+        start = "import os, sys; os.execv(sys.argv[1], [sys.argv[2] or sys.argv[1], *sys.argv[3:]])"
+        return [sys.executable, "-c", start, path, argument, "-c", "read line; echo ready; read line"]
+
+    def sandbox(self, pod: Pod, *, used: int) -> Tenant:
+        """Start what uses the cards in a pod under gVisor: in the pod's cgroup, beside those of its containers."""
+        tenant = self.start(None, used=used, behaviour="sentry")
+        self.enter(f"kubepods/burstable/pod{pod.uid}", tenant.pid)
+        return tenant
+
+    def outsider(self, pod: Pod, *, used: int) -> Tenant:
+        """Start a process of a pod's first container where containerd puts it without cgroups of pods."""
+        tenant = self.start(None, used=used)
+        self.enter(f"k8s.io/{pod.containers[0].id}", tenant.pid)
+        return tenant
 
     def enter(self, path: str, pid: int) -> None:
         self._cgroups.enter(path, pid)

@@ -257,7 +257,23 @@ JOURNAL: Final = {
 }  # fmt: skip
 
 
-ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL}
+def _a_sandbox(world: Node) -> None:
+    world.sandbox(world.pods[0], used=GIB)
+    world.write()
+
+
+def _an_outsider(world: Node) -> None:
+    world.outsider(world.pods[0], used=GIB)
+    world.write()
+
+
+PODS: Final = {
+    "a gVisor sandbox": ("pods_gvisor", "warning", Case(spoil=_a_sandbox)),
+    "a container outside its pod's cgroup": ("pods_cgroups", "missing", Case(spoil=_an_outsider)),
+}
+
+
+ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL, **PODS}
 
 
 @pytest.mark.parametrize("row", ROWS)

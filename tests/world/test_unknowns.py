@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Daemon, Node, Pod, Tenant, gpu_watchdog
+from tests.rig.suspension import Suspension
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
@@ -63,6 +64,41 @@ def test_an_init_phase_that_is_over_is_no_limit(world: Node) -> None:
         running.wait_passes(3)
         assert nobody_was_hit(helper, trainer)
         assert stands(running, pod) == ("unknown", 9 * GIB)
+
+
+def test_nothing_in_a_gvisor_sandbox_is_killed_and_a_gap_says_so(any_world: Node) -> None:
+    """Point 13: its process counts for the pod, is in no listed container and is spared."""
+    pod = any_world.pod("sandboxed", ("main", "1Gi"))
+    sandbox, machine = any_world.sandbox(pod, used=9 * GIB), Suspension(any_world.root)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=machine.prefix) as running:
+        running.wait_passes(2)
+        machine.let_pass(61)
+        any_world.write()
+        running.wait(lambda d: [gap for gap in d.status()["gaps"] if gap["reason"] == "container"])
+        running.wait_passes(2)
+        (gap,) = running.status()["gaps"]
+        (account,) = running.status()["accounts"]
+        assert (gap["what"], "gVisor" in gap["why"]) == ("container without an ID of pod ns/sandboxed", True)
+        assert (account["verdict"], account["used"]) == ("over", 9 * GIB)
+        assert [each["withheld_by"] for each in running.status()["plan"]] == ["unknown_container"]
+        assert nobody_was_hit(sandbox)
+
+
+def test_a_container_outside_its_pods_cgroup_counts_for_no_pod_and_is_a_gap(any_world: Node) -> None:
+    """Point 9: the ID in the path is that of a listed container, which anyone who names cgroups could write there."""
+    pod = any_world.pod("elsewhere", ("main", "1Gi"))
+    tenant = any_world.outsider(pod, used=9 * GIB)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(3)
+        status = running.status()
+        assert [(gap["reason"], gap["what"]) for gap in status["gaps"]] == [
+            ("outside", "container main of pod ns/elsewhere")
+        ]
+        assert status["gaps"][0]["remedy"]
+        assert [(each["pid"], each["reason"]) for each in status["unattributed"]] == [(tenant.pid, "host")]
+        assert nobody_was_hit(tenant)
 
 
 def test_labels_that_disappear_make_no_share_the_default(any_world: Node) -> None:

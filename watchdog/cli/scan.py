@@ -107,7 +107,7 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
         enforcing=False,
         suspended=(),
         snapshot=snapshot,
-        pods=with_gaps(inputs.pods, assessments),
+        pods=with_gaps(inputs.pods, assessments, processes=snapshot.processes),
         attribution=attribution,
         assessments=assessments,
         plan=plan,

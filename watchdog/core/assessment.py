@@ -20,7 +20,7 @@ class AttributedUse:
 
     `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
     one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
-    `serves_others`: it also runs where servers for other pods run.
+    `serves_others`: it also runs where servers for other pods run. `gvisor`: it is the kernel of a gVisor sandbox.
     """
 
     key: ProcessKey
@@ -33,6 +33,7 @@ class AttributedUse:
     mps_server: bool = False
     serves_others: bool = False
     unlisted: str = ""
+    gvisor: bool = False
 
 
 class Reason(StrEnum):

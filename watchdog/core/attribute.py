@@ -62,18 +62,72 @@ def overdue_gaps(assessments: Iterable[Assessment], overdue: frozenset[Container
     for assessment in assessments:
         for use in assessment.uses:
             if not use.container and (use.uid, use.unlisted) in overdue:
-                gaps[_gap(assessment, use.unlisted)] = None
+                gaps[_gap(assessment, use)] = None
     return tuple(gaps)
 
 
-def _gap(assessment: Assessment, container_id: str) -> Gap:
-    what = f"container {container_id[:12] or 'without an ID'} of pod {assessment.pod.title}"
-    why = Problem(
-        "processes have run in it for more than a minute, but the pod list still lacks it: its memory counts "
-        "for the pod, and the container itself is never killed",
-        "compare `crictl ps` on the node with the status of the pod",
+_MISSING: Final = Problem(
+    "processes have run in it for more than a minute, but the pod list still lacks it: its memory counts "
+    "for the pod, and the container itself is never killed",
+    "compare `crictl ps` on the node with the status of the pod",
+)
+GVISOR_REMEDY: Final = 'use a step with do = "evict" for such pods, or run them with another runtimeClassName'
+_GVISOR: Final = Problem(
+    "it is a gVisor sandbox, in which one process uses the GPUs for all containers: its memory counts for the pod, and "
+    "nothing in it is ever killed",
+    GVISOR_REMEDY,
+)
+
+
+def _gap(assessment: Assessment, use: AttributedUse) -> Gap:
+    what = f"container {use.unlisted[:12] or 'without an ID'} of pod {assessment.pod.title}"
+    return Gap(reason=GapReason.CONTAINER, what=what, problem=_GVISOR if use.gvisor else _MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outsider:
+    """A process that is not in its pod's cgroup, but in one with the ID of this container of the pod list."""
+
+    pid: int
+    pod: str
+    container: str
+
+
+def outsiders(processes: Mapping[int, Process], pods: Iterable[Pod]) -> tuple[Outsider, ...]:
+    """The processes of the host that run in a container of a listed pod, by the name of their cgroup alone.
+
+    That name proves nothing: it is reported, and nothing is attributed by it.
+    """
+    found = {pid: process.place.outside for pid, process in sorted(processes.items()) if process.place.outside}
+    if not found:
+        return ()
+    known = {each: (pod, container) for pod in pods for container in pod.containers for each in container.ids}
+    return tuple(
+        Outsider(pid=pid, pod=known[each][0].title, container=known[each][1].name)
+        for pid, each in found.items()
+        if each in known
     )
-    return Gap(reason=GapReason.CONTAINER, what=what, problem=why)
+
+
+OUTSIDE_REMEDY: Final = (
+    "let the kubelet make the cgroups of pods (cgroupsPerQOS: true), and use the same cgroup driver for it and for the "
+    "container runtime"
+)
+_OUTSIDE: Final = Problem(
+    "processes run in a cgroup with its ID that is not below a pod's cgroup: their memory counts for no pod, and no "
+    "action is taken on them",
+    OUTSIDE_REMEDY,
+)
+
+
+def outside_gaps(outside: Iterable[Outsider]) -> tuple[Gap, ...]:
+    """One gap for each container with processes outside its pod's cgroup."""
+    return tuple(dict.fromkeys(_outside_gap(each) for each in outside))
+
+
+def _outside_gap(outsider: Outsider) -> Gap:
+    what = f"container {outsider.container} of pod {outsider.pod}"
+    return Gap(reason=GapReason.OUTSIDE, what=what, problem=_OUTSIDE)
 
 
 _REASONS: Mapping[PlaceKind, Reason] = {
@@ -151,6 +205,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
                 mps_server=process.mps_server,
                 serves_others=process.mps_server and may_serve_others(pod),
                 unlisted="" if container else process.place.container or "",
+                gvisor=process.gvisor and not container,
             )
         )
     return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))

@@ -62,12 +62,14 @@ class Place:
     """The pod and container in the cgroup text of a process: a claim, to be checked against the pod list.
 
     `pod` is a pod UID or a static pod's config hash, lower case with dashes; None where the text (a sibling
-    seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID.
+    seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID. `outside`,
+    for a process of the host, is such an ID in a path that leads to no pod; nothing is attributed by it.
     """
 
     kind: PlaceKind
     pod: str | None = None
     container: str | None = None
+    outside: str | None = None
 
 
 HOST: Final = Place(kind=PlaceKind.HOST)
@@ -82,7 +84,8 @@ class Process:
     """One process as /proc shows it. `key` is None if it was gone before its start time could be read.
 
     `mps_server`: it has the name of NVIDIA's MPS server, which alone proves nothing. `privileged`, read only for such a
-    process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there). `gvisor`: it calls itself
+    the kernel of a gVisor sandbox, which any process can; only texts depend on it.
     """
 
     pid: int
@@ -91,6 +94,7 @@ class Process:
     name: str = ""
     mps_server: bool = False
     privileged: bool = False
+    gvisor: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +187,7 @@ class GapReason(StrEnum):
     CGROUP = "cgroup"
     PODS = "pods"
     CONTAINER = "container"  # a running container that stays missing from the pod list
+    OUTSIDE = "outside"  # a container in the pod list runs outside its pod's cgroup
     NODE = "node"  # the node's own object
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd

@@ -58,7 +58,7 @@ def report_of(
         enforcing=enforcement.enforcing,
         suspended=enforcement.suspended,
         snapshot=opened.snapshot,
-        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue),
+        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot.processes),
         attribution=opened.attribution,
         assessments=opened.assessments,
         plan=closed.plan,

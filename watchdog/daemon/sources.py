@@ -2,14 +2,15 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from watchdog.clock import Bell
 from watchdog.core.assessment import Assessment, ContainerKey, Inputs
-from watchdog.core.attribute import overdue_gaps
-from watchdog.core.model import Gap, Node, Now, Place, PodList
+from watchdog.core.attribute import outside_gaps, outsiders, overdue_gaps
+from watchdog.core.model import Gap, Node, Now, Place, PodList, Process
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
@@ -123,12 +124,16 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
 
 
 def with_gaps(
-    pods: PodList, assessments: Sequence[Assessment], overdue: frozenset[ContainerKey] = frozenset()
+    pods: PodList,
+    assessments: Sequence[Assessment],
+    overdue: frozenset[ContainerKey] = frozenset(),
+    processes: Mapping[int, Process] = MappingProxyType({}),
 ) -> PodList:
-    """The pod list with gaps for undetermined rules and for containers that it lacks, each once."""
+    """The pod list with gaps for undetermined rules, and for containers that it lacks or whose cgroup is elsewhere."""
     rule_gaps = (assessment.rule_gap for assessment in assessments)
     gaps = dict.fromkeys(gap for gap in rule_gaps if gap is not None)
-    new = (*gaps, *(overdue_gaps(assessments, overdue) if overdue else ()))
+    missing = overdue_gaps(assessments, overdue) if overdue else ()
+    new = (*gaps, *missing, *outside_gaps(outsiders(processes, pods.pods)))
     return replace(pods, gaps=(*pods.gaps, *new)) if new else pods
 
 

@@ -3,6 +3,7 @@
 Only the fields that are read are declared; unknown fields are ignored, known ones must fit.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -134,6 +135,7 @@ def decode_node(item: Item) -> Node:
 
 
 _CONFIG: Final = "kubernetes.io/config."
+_HASH: Final = re.compile(r"[0-9a-f]{32}")
 _CUT: Final = Problem(
     "it has more containers or resources than are read, so what it may use is unknown",
     "ask its owner to split it: at most 500 containers that have not run, and 100 resources in each, are read",
@@ -222,7 +224,7 @@ def _pod(raw: _RawPod) -> Pod:
         annotations=_bounded(annotations),
         owner=_owner(metadata),
         priority=spec.priority,
-        static=_is_static(annotations),
+        static=_is_static(metadata.uid, annotations),
         is_finished=status.phase in _FINISHED,
         is_cut=is_cut,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
@@ -260,13 +262,16 @@ def _sanitized(name: str) -> str:
     return plain[:_LONGEST_NAME]
 
 
-def _is_static(annotations: Mapping[str, str]) -> bool:
-    """Whether it is the mirror of a pod that the kubelet runs from its own source.
+def _is_static(uid: str, annotations: Mapping[str, str]) -> bool:
+    """Whether the kubelet runs it from its own source: the mirror of such a pod, or the pod in the kubelet's own list.
 
-    Only this annotation counts: it can't be added later (ValidatePodUpdate in k8s.io/kubernetes), and the kubelet does
-    not run a pod of the API that has it. A tenant can write `config.source` and owner references.
+    Of the annotations only `mirror` counts: it can't be added later (ValidatePodUpdate in k8s.io/kubernetes), and the
+    kubelet does not run a pod of the API that has it. A tenant can write `config.source` and owner references. The
+    kubelet's own list has no mirrors; there the UID is the hash (applyDefaults in pkg/kubelet/config/common.go), and no
+    UID that the API server gives has that form.
     """
-    return f"{_CONFIG}mirror" in annotations
+    is_kubelets = _HASH.fullmatch(uid) is not None and annotations.get(f"{_CONFIG}hash") == uid
+    return f"{_CONFIG}mirror" in annotations or is_kubelets
 
 
 def _containers(

@@ -1,6 +1,7 @@
 """The text of /proc/PID/cgroup -> the pod and the container that it claims."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Final
@@ -37,21 +38,36 @@ def parse_cgroup(text: str | bytes) -> Place:
 
     Every line counts, since controllers can sit at `/`. In a line, the outermost pod and the first container below it
     count: anything further below was created inside the container and may have any name. POD: some line names a pod, or
-    the container next to the reader's own. HOST: no line does, or it is the monitor `crio-conmon`. CONTRADICTORY: lines
-    name different pods or containers. UNREADABLE: the text is empty, or a line is not in the kernel's format; bytes in
-    a path that are not UTF-8 are ordinary names.
+    the container next to the reader's own. HOST: no line does, or it is the monitor `crio-conmon`; if all lines with a
+    container ID have the same one, it is `outside`. CONTRADICTORY: lines name different pods or containers. UNREADABLE:
+    the text is empty, or a line is not in the kernel's format; bytes in a path that are not UTF-8 are ordinary names.
     """
     lines = (text.decode("latin-1") if isinstance(text, bytes) else text).split("\n")
     matches = [_LINE.fullmatch(line) for line in lines if line]
     paths = {match[1] for match in matches if match is not None}
     if not paths or None in matches:
         return UNREADABLE
-    return _merge([claim for path in paths if (claim := _read_path(path)) is not None])
+    claims = [claim for path in paths if (claim := _read_path(path)) is not None]
+    return _merge(claims) if claims else _place_on_host(paths)
+
+
+def _place_on_host(paths: Iterable[str]) -> Place:
+    found = {container for path in paths if (container := _container_outside(path)) is not None}
+    return Place(kind=PlaceKind.HOST, outside=found.pop()) if len(found) == 1 else HOST
+
+
+def _container_outside(path: str) -> str | None:
+    """The outermost container in a path that leads to no pod; None below a login user, who may use any name."""
+    for segment in path.removesuffix(" (deleted)").split("/"):
+        if _USER.fullmatch(segment):
+            return None
+        # runc without SystemdCgroup uses "slice:runtime:ID" as one name.
+        if match := _CONTAINER.fullmatch(segment.rpartition(":")[2]):
+            return None if match[1] == _CONMON else match[2]
+    return None
 
 
 def _merge(claims: list[_Claim]) -> Place:
-    if not claims:
-        return HOST
     pods = {claim.pod for claim in claims if claim.pod is not None}
     containers = {claim.container for claim in claims if claim.container is not None}
     helper = any(claim.helper for claim in claims)

@@ -65,12 +65,14 @@ def has_capability_devices(root: Path = Path("/")) -> bool:
 
 
 SONAME: Final = "libnvidia-ml.so.1"
-# Where the GPU Operator's driver container, GKE, WSL and distributions put it; the loader does not search all of them.
+# Where the GPU Operator's driver container, GKE, WSL and distributions put it, and installers made after that of
+# cos-gpu-installer (/var/lib/nvidia unless told otherwise); the loader does not search all of them.
 _FOLDERS: Final = (
     "run/nvidia/driver/usr/lib/*-linux-gnu",
     "run/nvidia/driver/usr/lib64",
     "usr/local/nvidia/lib64",
     "home/kubernetes/bin/nvidia/lib64",
+    "var/lib/nvidia/lib64",
     "usr/lib/wsl/lib",
     "usr/lib/*-linux-gnu",
     "usr/lib64",

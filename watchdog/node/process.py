@@ -226,6 +226,10 @@ class ReadFailures:
 
 _MPS_SERVER: Final = b"nvidia-cuda-mps-server"
 _COMM_LENGTH: Final = 15
+# The kernel (sentry) of a gVisor sandbox: `createSandboxProcess` in runsc/sandbox/sandbox.go sets its first argument,
+# and starts /proc/self/exe or a program of runsc/gvisorbinaries, from which the kernel takes its name.
+_GVISOR: Final = b"runsc-sandbox"
+_GVISOR_NAMES: Final = (b"exe", b"gvisor_sentry", b"gvisor_sentry_plugin_stack"[:_COMM_LENGTH])
 _MOST_THREADS: Final = 2048  # of one process at a time: some 30 ms
 
 
@@ -261,6 +265,8 @@ def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]
     )
     if _is_mps_server(procfs, pid, stat.comm):
         process = replace(process, mps_server=True, privileged=procfs.is_privileged(pid))
+    elif stat.comm in _GVISOR_NAMES and _is_gvisor(procfs, pid):
+        process = replace(process, gvisor=True, name=_GVISOR.decode())
     return process, failure
 
 
@@ -316,6 +322,14 @@ def _is_mps_server(procfs: Procfs, pid: int, comm: bytes) -> bool:
     except OSError:
         return True
     return PurePosixPath(program).name == _MPS_SERVER.decode()
+
+
+def _is_gvisor(procfs: Procfs, pid: int) -> bool:
+    """Whether it has the first argument of gVisor's kernel, which any process can give itself."""
+    try:
+        return procfs.first_argument(pid) == _GVISOR.decode()
+    except OSError:
+        return False
 
 
 def read_held(procfs: Procfs, fd: int, pid: int, before: Process | None, failures: ReadFailures) -> Process:

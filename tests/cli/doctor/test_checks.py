@@ -10,15 +10,16 @@ import pytest
 
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
 from tests.cli.doctor.rows import API, BY_NODE, BY_SPACE, CONTAINER, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
-from tests.worlds import at, gpu, pod, policy, process, use
+from tests.worlds import at, container_id, gpu, pod, policy, process, snapshot, use
 from tools.doctor_reference import Case, cases
 from watchdog.cli.doctor import CHECKS, diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
 from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
+from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
-from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, PodList
+from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE
 from watchdog.node.devices import Library
@@ -34,6 +35,8 @@ NO_LIBRARY = "libnvidia-ml.so.1: cannot open shared object file: No such file or
 DOWN = gpu(0, up=False, listed=False)
 LOST = gap(GapReason.GPU_LOST, "GPU-0")
 BLIND = DriverReading(driver=None, gaps=(gap(GapReason.NVML_UNAVAILABLE, "NVML", on=None),), blind=True)
+OUTSIDER = replace(process(7), place=Place(kind=PlaceKind.HOST, outside=container_id("a/main")))
+SANDBOXED = attribute(snapshot([use(7, 1)], [process(7, "a/new", gvisor=True)]), GOOD.cluster.pods.pods)
 UNKNOWN = Unattributed(pid=7, gpu="GPU-0", used=1, reason=Reason.UNKNOWN_POD)
 PODS_GAP = gap(GapReason.PODS, "pod file pods.json", "No such file; no pods are known; write it", on=None)
 ODD_POD = gap(GapReason.PODS, "pod ns/odd", "it can't be read: Expected `str`", on=None)
@@ -248,6 +251,8 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
     "pods_known": (
         ("belong to no pod in the list: 1", spoilt("processes", attribution=Attribution(unattributed=(UNKNOWN,)))),
     ),
+    "pods_cgroups": (("1, such as 7 (container main of pod ns/pod-a)", spoilt("processes", listed={7: OUTSIDER})),),
+    "pods_gvisor": (("gVisor sandboxes: 1, such as 7", spoilt("processes", attribution=SANDBOXED)),),
     "node_object": (
         ("the labels of node", given(GOOD, node_object=Path("n.json"))),
         ("unknown, and rules match by them", _under(BY_NODE)),

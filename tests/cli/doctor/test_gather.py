@@ -86,11 +86,12 @@ def test_where_a_library_is(tmp_path: Path) -> None:
     assert list(find_library(tmp_path)) == []
     operator = tmp_path / "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
     gke = tmp_path / "home/kubernetes/bin/nvidia/lib64"
-    for folder in (operator, gke, tmp_path / "usr/lib64"):
+    installer = tmp_path / "var/lib/nvidia/lib64"
+    for folder in (operator, gke, installer, tmp_path / "usr/lib64"):
         folder.mkdir(parents=True)
-    for folder in (operator, gke):
+    for folder in (operator, gke, installer):
         (folder / SONAME).touch()
-    assert list(find_library(tmp_path)) == [str(operator), str(gke)]
+    assert list(find_library(tmp_path)) == [str(operator), str(gke), str(installer)]
 
 
 def test_where_the_devices_of_mig_are(tmp_path: Path) -> None:

@@ -197,8 +197,9 @@ UNLISTED = firing(
     "Pod a/trainer uses GPU memory in a container that is missing from its status",
     "Processes of pod a/trainer on node n1 have used 3GiB of GPU memory for minutes, in a container that is not in the "
     "pod list. That memory counts toward the pod's use, but the container itself is never killed: the watchdog kills "
-    "nothing that Kubernetes does not know about. Either the kubelet does not report the pod's status, or someone "
-    f"starts containers by hand (see crictl ps on the node). Which container: {EXEC}gpu-watchdog explain a/trainer",
+    "nothing that Kubernetes does not know about. Either the pod runs in a gVisor sandbox, or the kubelet does not "
+    "report the pod's status, or someone starts containers by hand (see crictl ps on the node). Which container: "
+    f"{EXEC}gpu-watchdog explain a/trainer",
 )
 
 

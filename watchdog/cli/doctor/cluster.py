@@ -7,6 +7,7 @@ from typing import Final
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.core.assessment import Reason
+from watchdog.core.attribute import GVISOR_REMEDY, OUTSIDE_REMEDY, outsiders
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap
 from watchdog.core.policy import Declaration
@@ -214,6 +215,41 @@ def pods_known(facts: Facts) -> Iterator[CheckResult]:
         )
     else:
         yield ok("every pod with processes on the GPUs is in the pod list")
+
+
+@to_observe(given=_has_pods)
+def pods_cgroups(facts: Facts) -> Iterator[CheckResult]:
+    """GPU processes of containers in the list run below a pod's cgroup.
+
+    A container ID elsewhere in a path proves nothing: nothing is attributed by it.
+    """
+    outside = outsiders(facts.processes.listed, facts.cluster.pods.pods)
+    if outside:
+        count, pid, container, pod = len(outside), outside[0].pid, outside[0].container, outside[0].pod
+        yield missing(
+            f"GPU processes that run in containers of the list, but not below a pod's cgroup: {count}, such as {pid} "
+            f"(container {container} of pod {pod}). Their memory counts for no pod",
+            OUTSIDE_REMEDY,
+        )
+    elif facts.processes.listed:
+        yield ok("no container of the list runs outside of the pods' cgroups")
+
+
+@to_enforce(given=_has_pods)
+def pods_gvisor(facts: Facts) -> Iterator[CheckResult]:
+    """No pod with processes on the GPUs is a gVisor sandbox, in which nothing can be killed."""
+    if facts.processes.attribution is None or not facts.processes.listed:
+        return
+    pids = sorted({use.key.pid for use in facts.processes.attribution.attributed if use.gvisor})
+    if pids:
+        count, pid = len(pids), pids[0]
+        yield warning(
+            f"GPU processes that are gVisor sandboxes: {count}, such as {pid}. Their memory counts for their pods, and "
+            "they are never killed",
+            GVISOR_REMEDY,
+        )
+    else:
+        yield ok("no process on the GPUs is a gVisor sandbox")
 
 
 @to_enforce(given=_knows_node)

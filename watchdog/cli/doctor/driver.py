@@ -55,9 +55,10 @@ def nvml_library(facts: Facts) -> Iterator[CheckResult]:
         yield missing(
             f"libnvidia-ml.so.1 was not found: neither on the loader's path (LD_LIBRARY_PATH: {searched}) nor in the "
             "folders of the GPU Operator, GKE and WSL",
-            "install the NVIDIA driver. In a container: use the NVIDIA runtime (runtimeClassName: nvidia) with "
-            "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility; or mount the host's folder "
-            "(GPU Operator: /run/nvidia/driver, GKE: /home/kubernetes/bin/nvidia) and add it to LD_LIBRARY_PATH",
+            "install the NVIDIA driver (on a Jetson: JetPack 6 or newer). In a container: use the NVIDIA runtime "
+            "(runtimeClassName: nvidia) with NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility; or "
+            "mount the host's folder (GPU Operator: /run/nvidia/driver, GKE: /home/kubernetes/bin/nvidia) and add it "
+            "to LD_LIBRARY_PATH",
         )
 
 
