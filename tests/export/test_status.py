@@ -52,7 +52,7 @@ EXPECTED = """
     {"pid": 103, "start_ticks": 1030, "container": "main", "gpu": "GPU-1", "used": 1073741824, "name": "python3"}],
    "owner": {"kind": "Job", "name": "train"}, "requested": null, "allowed_by_request": null,
    "allowance": {"percent": "2%", "per_context": 536870912, "contexts": 4}, "misdeclarations": [],
-   "behind": false, "rule_unknown": null, "observes": false, "active": null, "under_way": null,
+   "behind": false, "rule_unknown": null, "limit_unknown": null, "observes": false, "active": null, "under_way": null,
    "ladder": [
     {"step": 0, "do": "warn", "scope": null, "above": "100%", "threshold_bytes": 10909216931, "for_s": 5, "grace_s": null,
      "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},

@@ -11,7 +11,7 @@ import click
 
 from watchdog.cli.policy_text import render_policy, render_schemes
 from watchdog.config.document import declaration_documents, policy_document
-from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy, refusal
+from watchdog.config.load import PolicyError, PolicyProblem, load_policy, read_policy, refusal, unit_mistakes
 from watchdog.config.scheme import Scheme, all_schemes
 from watchdog.core.policy import Policy
 
@@ -69,6 +69,8 @@ def print_check(file: Path, *, as_json: bool) -> int:
         policy = load_candidate(file)
     except PolicyError as error:
         problems = error.problems
+    if policy is not None and policy.mode == "enforce" and (problems := unit_mistakes(policy)):
+        policy = None
     if as_json:
         click.echo(json.dumps(_document(policy, problems), indent=1))
         if problems:

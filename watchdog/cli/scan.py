@@ -43,6 +43,7 @@ from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
 from watchdog.report.sentences.node import gap_subject
+from watchdog.report.sentences.usage import unit_suspicion
 from watchdog.report.status import AccountStatus, Status, encode
 from watchdog.report.status_build import status_of
 from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339
@@ -107,7 +108,7 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
         enforcing=False,
         suspended=(),
         snapshot=snapshot,
-        pods=with_gaps(inputs.pods, assessments, processes=snapshot.processes),
+        pods=with_gaps(inputs.pods, assessments, snapshot=snapshot, node=inputs.node),
         attribution=attribution,
         assessments=assessments,
         plan=plan,
@@ -196,6 +197,10 @@ def _remarks(account: AccountStatus) -> Iterator[str]:
         active = account.active
         hours = active.hours if active is not None and not active.now else None
         yield f"no action is taken: {rule_observes(hours)}"
+    if account.limit_unknown is not None:
+        yield f"its limit is unknown: {account.limit_unknown}"
+    if suspicion := unit_suspicion(account.least, account.declared, account.declared_by):
+        yield suspicion
     for declaration in account.misdeclarations:
         yield f"{declaration.source} {'is used as written' if declaration.counts else 'is ignored'}: {declaration.why}"
     if account.behind and account.container is None:

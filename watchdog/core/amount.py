@@ -16,6 +16,8 @@ _MIG: Final = "mig-"
 _SHARED: Final = ".shared"  # what the device plugin appends where it renames a resource that it cuts into replicas
 _REPLICAS: Final = ".replicas"
 _COUNT: Final = f"{GPU_RESOURCE}.count"
+# What HAMi's device plugin writes on its node (pkg/device/nvidia/device.go in Project-HAMi/HAMi).
+_HAMI: Final = "hami.io/node-nvidia-register"
 _REPLICAS_OF_CARDS: Final = f"{GPU_RESOURCE}{_REPLICAS}"
 LABEL: Final = "label:"  # in front of the label that gives the number of shares
 _PLAIN_PROFILE: Final = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb")
@@ -149,12 +151,12 @@ class CardCount:
         offers = f"the node offers {offered} {GPU_RESOURCE}{shared}"
         if count in known:
             return cls(offered=f"{offers}, while its label {_COUNT} and the driver agree on {_cards(seen)}")
+        if count is None and _HAMI in node.annotations:
+            return cls(offered=f"{offers}, since HAMi offers each card several times, and {lists}")
         if replicas:
             return cls(missing=f"{offers}, and {lists}")
-        if count is None:
-            why = f"no label {_COUNT} or {_REPLICAS_OF_CARDS} says whether cards are shared or missing"
-            return cls(uncertain=f"{offers}, {lists}, and {why}")
-        return cls()
+        why = f"no label {_COUNT} or {_REPLICAS_OF_CARDS} says whether cards are shared or missing"
+        return cls(uncertain=f"{offers}, {lists}, and {why}") if count is None else cls()
 
 
 def _cards(number: int) -> str:

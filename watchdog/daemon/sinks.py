@@ -58,7 +58,7 @@ def report_of(
         enforcing=enforcement.enforcing,
         suspended=enforcement.suspended,
         snapshot=opened.snapshot,
-        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot.processes),
+        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
         attribution=opened.attribution,
         assessments=opened.assessments,
         plan=closed.plan,

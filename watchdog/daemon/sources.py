@@ -2,15 +2,16 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from watchdog.clock import Bell
+from watchdog.core.amount import CardCount
 from watchdog.core.assessment import Assessment, ContainerKey, Inputs
 from watchdog.core.attribute import outside_gaps, outsiders, overdue_gaps
-from watchdog.core.model import Gap, Node, Now, Place, PodList, Process
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason, Node, Now, Place, PodList, Snapshot
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
@@ -127,14 +128,35 @@ def with_gaps(
     pods: PodList,
     assessments: Sequence[Assessment],
     overdue: frozenset[ContainerKey] = frozenset(),
-    processes: Mapping[int, Process] = MappingProxyType({}),
+    snapshot: Snapshot | None = None,
+    node: Node | None = None,
 ) -> PodList:
-    """The pod list with gaps for undetermined rules, and for containers that it lacks or whose cgroup is elsewhere."""
+    """The pod list with gaps for undetermined rules, containers that it lacks or whose cgroup is elsewhere, and cards.
+
+    The last two need the reading and the Node object.
+    """
     rule_gaps = (assessment.rule_gap for assessment in assessments)
     gaps = dict.fromkeys(gap for gap in rule_gaps if gap is not None)
     missing = overdue_gaps(assessments, overdue) if overdue else ()
-    new = (*gaps, *missing, *outside_gaps(outsiders(processes, pods.pods)))
+    new = [*gaps, *missing]
+    if snapshot is not None:
+        new += outside_gaps(outsiders(snapshot.processes, pods.pods))
+    if snapshot is not None and node is not None and node.known:
+        new += card_gaps(snapshot, node)
     return replace(pods, gaps=(*pods.gaps, *new)) if new else pods
+
+
+_LOST_CARD: Final = "look for the card with nvidia-smi on the node; if it is there, correct the label or the capacity"
+_UNLABELLED: Final = "run GPU feature discovery, or set the labels nvidia.com/gpu.count and nvidia.com/gpu.replicas"
+
+
+def card_gaps(snapshot: Snapshot, node: Node) -> tuple[Gap, ...]:
+    """A gap if the Node object shows more cards than the driver lists, or may do so."""
+    count = CardCount.of(snapshot, node)
+    cause, remedy = (count.missing, _LOST_CARD) if count.missing else (count.uncertain, _UNLABELLED)
+    if snapshot.blind or not cause:
+        return ()
+    return (Gap(reason=GapReason.NODE, what=f"GPUs of node {node.name}", problem=Problem(cause, remedy)),)
 
 
 def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:

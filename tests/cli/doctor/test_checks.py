@@ -10,7 +10,21 @@ import pytest
 
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
 from tests.cli.doctor.rows import API, BY_NODE, BY_SPACE, CONTAINER, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
-from tests.worlds import at, container_id, gpu, pod, policy, process, snapshot, use
+from tests.worlds import (
+    MEMORY,
+    NODE,
+    assessed,
+    at,
+    container,
+    container_id,
+    gpu,
+    parse_policy,
+    pod,
+    policy,
+    process,
+    snapshot,
+    use,
+)
 from tools.doctor_reference import Case, cases
 from watchdog.cli.doctor import CHECKS, diagnose
 from watchdog.cli.doctor.facts import Facts
@@ -322,7 +336,38 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
 }
-TABLES: Final = (DRIVER, SYSTEM, CONTAINER, POLICY, JOURNAL, API)
+GPUMEM: Final = '[[declaration]]\nresource = "nvidia.com/gpumem"\n'
+CARDS_GAP: Final = gap(GapReason.NODE, "GPUs of node n1", "label is 2; look for it", on=None)
+
+
+def _assessed(used: int, number: int = 1, key: str = MEMORY, *, unknown: bool = False) -> Facts:
+    """The good node with this many pods that declare 1000 bytes and use more."""
+    owners = [pod(f"p{each}", container(of=f"p{each}", resources={key: "1000"})) for each in range(number)]
+    processes = [process(each + 10, f"p{each}/main") for each in range(number)]
+    seen = snapshot([use(each.pid, used) for each in processes], processes)
+    node = Node(name="n1", labels={"nvidia.com/gpu.count": "9"}) if unknown else NODE
+    return spoilt("processes", assessments=assessed(seen, owners, policy(), node))
+
+
+LIMITS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "policy_units": (
+        ('"1" is smaller than "1Mi"', under(GOOD, parse_policy(f"{GPUMEM}unit = '1'"))),
+    ),
+    "node_cards": (
+        ("label is 2; limits that depend on it", spoilt("processes", card_gaps=(CARDS_GAP,))),
+        ("it offers ten. Another plugin", spoilt("processes", cards_offered="it offers ten")),
+    ),
+    "limits_known": (
+        ("the limit of pod ns/pod-p0 is unknown: nvidia", _assessed(1, key="nvidia.com/gpu", unknown=True)),
+        ("more accounts with an unknown limit: 2", _assessed(1, 7, key="nvidia.com/gpu", unknown=True)),
+    ),
+    "limits_plausible": (
+        ("pod ns/pod-p0: it uses 500Ki, about a thousand times", _assessed(500 * 1024)),
+        ("about a million times the 1000 that it declares by", _assessed(600 * 2**20)),
+        ("more such accounts: 1", _assessed(600 * 2**20, 6)),
+    ),
+}  # fmt: skip
+TABLES: Final = (DRIVER, SYSTEM, CONTAINER, POLICY, JOURNAL, API, LIMITS)
 ROWS: Final = [(name, text, facts) for table in TABLES for name, rows in table.items() for text, facts in rows]
 
 VARIABLE: Final = r"{[A-Z_]+}"

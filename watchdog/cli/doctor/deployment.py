@@ -5,6 +5,7 @@ from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
+from watchdog.config.load import unit_mistakes
 
 _MOST_MISTAKES: Final = 5
 
@@ -136,10 +137,23 @@ def mode(facts: Facts) -> Iterator[CheckResult]:
 @to_observe(given=lambda facts: facts.policy.policy is not None)
 def policy_warnings(facts: Facts) -> Iterator[CheckResult]:
     """Nothing in the policy looks unintended."""
-    for text in facts.known_policy.warnings:
+    mistakes = {f"{each.path}: {each.what}" for each in unit_mistakes(facts.known_policy)}
+    texts = [text for text in facts.known_policy.warnings if text not in mistakes]
+    for text in texts:
         yield warning(f"warning: {text}", "change the policy unless this is intended")
-    if not facts.known_policy.warnings:
+    if not texts:
         yield ok("the policy has no warnings")
+
+
+@to_enforce(given=lambda facts: facts.policy.policy is not None)
+def policy_units(facts: Facts) -> Iterator[CheckResult]:
+    """No table has a smaller unit than the scheme that knows its key. Such a table applies to nobody."""
+    mistakes = unit_mistakes(facts.known_policy)
+    for mistake in mistakes:
+        place, (what, _, remedy) = mistake.path, mistake.what.partition("; ")
+        yield missing(f"{place}: {what}", remedy)
+    if not mistakes:
+        yield ok("every unit agrees with the scheme that knows its key, or the policy says that it differs")
 
 
 @to_observe(given=lambda facts: bool(facts.listen.policy_sha256))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from watchdog.config.load import PolicyProblem
-from watchdog.core.assessment import Attribution
+from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, Node, PodList, Process
 from watchdog.core.policy import Policy
@@ -64,6 +64,8 @@ class SystemFacts:
 class ProcessFacts:
     """The proc file system, this process's place and rights in it, and the processes that the driver lists.
 
+    `card_gaps` and `cards_offered` compare the GPUs with the Node object; `assessments` are those by the policy.
+
     `procfs_problem` is why it can't be listed, `init_problem` why PID 1 can't be read; both empty if they can.
     """
 
@@ -74,6 +76,9 @@ class ProcessFacts:
     listed: Mapping[int, Process] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
     attribution: Attribution | None = None
+    card_gaps: tuple[Gap, ...] = ()
+    cards_offered: str = ""
+    assessments: tuple[Assessment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

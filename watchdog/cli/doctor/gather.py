@@ -36,13 +36,17 @@ from watchdog.cli.doctor.facts import (
 from watchdog.cli.doctor.journal_files import mount_lines, mount_of, os_text, read_journal
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, load_policy
+from watchdog.core.amount import CardCount
+from watchdog.core.assess import assess
+from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Now
+from watchdog.core.policy import Policy
 from watchdog.core.rules import maintenance_of
 from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
-from watchdog.daemon.sources import Sources, open_cluster
+from watchdog.daemon.sources import Sources, card_gaps, open_cluster
 from watchdog.node.devices import Library, has_capability_devices, inspect_library, windows_sign
 from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.mps_control import inspect_mps
@@ -73,7 +77,7 @@ def gather(options: Options, patience_s: float) -> Facts:
         options=options,
         driver=driver,
         system=_system(now),
-        processes=_processes(options, driver.reading, cluster, now),
+        processes=_processes(options, driver.reading, cluster, policy.policy or DEFAULTS, now),
         policy=policy,
         container=read_container(options.policy, mount_lines()),
         cluster=cluster,
@@ -178,11 +182,15 @@ def _has_boot_clock() -> bool:
         return False
 
 
-def _processes(options: Options, reading: DriverReading, cluster: ClusterFacts, now: Now) -> ProcessFacts:
+def _processes(
+    options: Options, reading: DriverReading, cluster: ClusterFacts, policy: Policy, now: Now
+) -> ProcessFacts:
     procfs = Procfs(options.procfs)
     environment, scanner = open_processes(options)
     with closing(scanner):
         snapshot = scanner.snapshot(reading, now)
+    attribution = attribute(snapshot, cluster.pods.pods)
+    inputs = Inputs(policy=policy, node=cluster.node, pods=cluster.pods, namespaces=cluster.namespaces)
     return ProcessFacts(
         procfs_problem=_procfs_problem(procfs),
         init_problem=_init_problem(procfs),
@@ -190,7 +198,10 @@ def _processes(options: Options, reading: DriverReading, cluster: ClusterFacts, 
         in_first_user_namespace=_in_first_user_namespace(),
         listed=snapshot.processes,
         gaps=snapshot.gaps[len(reading.gaps) :],
-        attribution=attribute(snapshot, cluster.pods.pods),
+        attribution=attribution,
+        card_gaps=card_gaps(snapshot, cluster.node),
+        cards_offered=CardCount.of(snapshot, cluster.node).offered,
+        assessments=assess(attribution, snapshot, inputs),
     )
 
 

@@ -1,6 +1,6 @@
 """Usage, limits and thresholds in words: whose account it is, what it uses, and how its limit adds up."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, elapsed_s
@@ -40,6 +40,28 @@ def source(assessment: Assessment) -> str:
     """Where the declared amount comes from, with a default named after its rule: `from the default of rule "a"`."""
     rule = assessment.rule
     return origin(assessment.declared_by, f'the default of rule "{inert(rule.name)}"' if rule else "")
+
+
+# Powers of 1024 between a unit and the one that was meant, with what they come to in words. Someone may well declare
+# 300 times too little, but nobody 20,000 times.
+_SCALES: Final = (
+    (2**8, 2**11, "about a thousand"),
+    (2**14, 2**21, "about a million"),
+    (2**24, 2**31, "about a billion"),
+)
+
+
+def unit_suspicion(used: int, declared: int | None, declared_by: str | None) -> str:
+    """That an account uses so many times what it declares that the unit is probably wrong; empty if it does not."""
+    if not declared or declared_by in (None, "default"):
+        return ""
+    times = next((words for low, high, words in _SCALES if low <= used / declared <= high), None)
+    if times is None:
+        return ""
+    return (
+        f"it uses {format_bytes(used)}, {times} times the {format_bytes(declared)} that it declares by "
+        f"{inert(declared_by)}: is the unit of that table right?"
+    )
 
 
 def limit_sum(allowed: int, declared: int, source: str, how: str = "") -> str:
