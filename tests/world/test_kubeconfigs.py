@@ -127,6 +127,18 @@ def test_an_odd_service_account(any_world: Node, name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_doctor_with_a_plugin_that_hangs(any_world: Node) -> None:
+    """It is ended before doctor gives up, so the reason is the plugin and not the network."""
+    path = _kubeconfig(any_world.root, {"command": "sleep", "args": ["600"]})
+    policy = write_policy(any_world.root, WARN_AT_ONCE)
+    done = gpu_watchdog(
+        "doctor", "--json", "--policy", policy, "--node", "n1", "--kubeconfig", path, stub=any_world.stub_file
+    )
+    said = {each["name"]: each["what"] for each in json.loads(done.stdout)["findings"]}
+    assert "the exec plugin 'sleep' of users[name=u].user did not finish within 15 s" in said["api_config"]
+
+
 @pytest.fixture
 def insecure(any_world: Node) -> Iterator[Path]:
     """A kubeconfig whose server's certificate is not checked; the server refuses everything."""
