@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.node.support import open_files
 from tests.worlds import parse_policy
 from watchdog.config.load import PolicyError, load_policy
 
@@ -128,8 +129,11 @@ def listening(path: Path) -> Path:
     ids=["missing", "a directory", "below a file", "symlink loop", "pipe", "endless device", "socket", "NUL byte"],
 )
 def test_what_is_not_a_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
-    """One line says what is there instead; opening a pipe the usual way, or reading a device, would never end."""
-    assert what in refusal_of_file(make(tmp_path / "policy.toml"))
+    """One line says what is there, at once, even for a pipe or a device; a daemon that tries often leaves none open."""
+    path = make(tmp_path / "policy.toml")
+    before = open_files()
+    assert what in refusal_of_file(path)
+    assert open_files() == before
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:

@@ -301,3 +301,33 @@ def test_of_several_namespaces_with_one_name_none_counts() -> None:
     text = list_of(namespace("a", {"team": "ml"}), namespace("b"), namespace("a", {"team": "web"}), namespace("a"))
     found, (gap,) = parse_namespaces(text)
     assert (found, gap.what, "twice" in str(gap.problem)) == ({"b": {}}, "namespace a", True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_files_as_windows_writes_them(tmp_path: Path, encoding: str) -> None:
+    """With a byte order mark, files are read whatever their encoding: PowerShell's `>` writes UTF-16."""
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    for kind in (PODS, NAMESPACES):
+        path = tmp_path / kind.noun
+        path.write_bytes((mark + kind.two.decode()).encode(encoding))
+        assert read(kind.make(path))[::2] == (["x", "y"], ())
+    path = tmp_path / "node.json"
+    path.write_bytes((mark + json.dumps(node_object("n1", zone="a"))).encode(encoding))
+    assert NodeFile(path).read(now()) == (_node("a"), ())
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{}".encode("utf-16-le"), "it has NUL bytes, as UTF-16 without a byte order mark does; write it as UTF-8"),
+        (b"\xff\xfea", "its byte order mark says UTF-16, but it is not; write it as UTF-8"),
+    ],
+)
+def test_files_in_an_unknown_encoding(tmp_path: Path, kind: Kind, content: bytes, why: str) -> None:
+    """The gap names the file, what is odd about its encoding, and what to do."""
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    found, _, (gap,) = read(kind.make(path))
+    assert (found, str(path) in gap.what) == ([], True)
+    assert gap.problem.cause.startswith(why)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.support import REPOSITORY
+from tests.node.support import REPOSITORY, need_root
 from tests.rig import Node, gpu_watchdog
 from tests.rig.node import GPU
 from tests.stub import GIB, MIB, Stub, StubGpu, StubMig
@@ -114,3 +114,11 @@ def test_wrong_use_is_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None
     """An unknown option or command and a missing argument are 2, with the reason on stderr."""
     done = gpu_watchdog(*arguments, stub=tmp_path / "none")
     assert (done.returncode, done.stdout, done.stderr != "") == (2, "", True)
+
+
+def test_the_default_of_node_is_in_lower_case(any_world: Node) -> None:
+    """The kubelet names the node after its host in lower case, so a host in capitals still finds its pods."""
+    need_root()
+    prefix = ("unshare", "--uts", "sh", "-c", 'hostname GPU-Node-1 && exec "$@"', "sh")
+    done = gpu_watchdog("scan", "--json", stub=any_world.stub_file, prefix=prefix)
+    assert json.loads(done.stdout)["node"] == "gpu-node-1"

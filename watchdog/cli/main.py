@@ -59,6 +59,14 @@ def _exit_now(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _show_library_messages() -> None:
+    """Show what the libraries of the API's client log and warn of as our own warnings."""
+    from watchdog.export.libraries import capture
+    from watchdog.report.text import inert
+
+    capture(lambda _level, who, text, _trace: click.echo(f"Warning: {who}: {inert(text, 600)}", err=True))
+
+
 def _is_policy_named(context: click.Context) -> bool:
     return context.get_parameter_source("policy") is not click.core.ParameterSource.DEFAULT
 
@@ -141,6 +149,7 @@ def withdraw(
     """
     from watchdog.cli.withdraw import run_withdraw
 
+    _show_library_messages()
     if selectors and not everywhere:
         raise click.UsageError("--selector needs --all-nodes; give a single node with --node")
     sys.exit(run_withdraw(policy, None if everywhere else node, kubeconfig, resource, selectors))
@@ -288,6 +297,7 @@ def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     """
     from watchdog.cli.scan import print_scan
 
+    _show_library_messages()
     _exit_now(print_scan(Options(**options), is_policy_named=_is_policy_named(context), as_json=as_json))
 
 
@@ -304,6 +314,7 @@ def doctor(*, as_json: bool, shows_all: bool, **options: Any) -> None:
     """
     from watchdog.cli.doctor import run_doctor
 
+    _show_library_messages()
     _exit_now(run_doctor(Options(**options), as_json=as_json, shows_all=shows_all))
 
 

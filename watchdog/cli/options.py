@@ -37,8 +37,9 @@ node_option = click.option(
     "--node",
     envvar=["GPU_WATCHDOG_NODE", "NODE_NAME"],
     show_envvar=True,
-    default=socket.gethostname,
-    show_default="the host's name",
+    # The kubelet names the node after its host in lower case (GetHostname in k8s.io/component-helpers/node/util).
+    default=lambda: socket.gethostname().strip().lower(),
+    show_default="the host's name in lower case",
     metavar="NAME",
     help="The name of this node.",
 )

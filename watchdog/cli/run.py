@@ -20,8 +20,11 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
         return 1
     from watchdog.daemon.enforcement import open_processes
     from watchdog.daemon.main import Daemon
+    from watchdog.export.log import capture_libraries, configure
     from watchdog.node.nvml import NvmlDriver
 
+    configure()
+    capture_libraries()
     environment, scanner = open_processes(options)
     try:
         daemon = Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)

@@ -18,6 +18,7 @@ from watchdog import clock
 from watchdog.cli.client import NoCycleError, QueryError, program_name, query_status, to_run_inside
 from watchdog.daemon.enforcement import exists, remedy_on, stop_file
 from watchdog.journal.lock import check_lock, lock_path
+from watchdog.kube.text_file import as_utf8
 from watchdog.options import DEFAULT_JOURNAL
 from watchdog.report.status import Status
 from watchdog.report.text import capital, clock_time, date_time, inert
@@ -102,7 +103,7 @@ class Stop:
         ):
             status = os.fstat(descriptor)
             content = os.read(descriptor, _MOST_READ) if stat.S_ISREG(status.st_mode) else b""
-            written = " ".join(content.decode("utf-8", errors="replace").split())
+            written = " ".join(as_utf8(content, is_cut=True).decode("utf-8", errors="replace").split())
             return inert(f"{date_time(status.st_mtime)}{f', {written}' if written else ''}", _LONGEST)
         return ""
 

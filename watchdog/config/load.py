@@ -78,14 +78,18 @@ def read_bytes(path: Path) -> bytes:
     try:
         # Without blocking: opening a pipe would wait forever for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise _refuse(source, "is a directory; name the policy file in it")
+            if not stat.S_ISREG(mode):
                 raise _refuse(source, "is not a regular file")
-            return read_stream(file, source)
+            with open(descriptor, "rb", closefd=False) as file:
+                return read_stream(file, source)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise _refuse(source, "there is no such file; config/policy.toml of the project is a starting point") from None
-    except IsADirectoryError:
-        raise _refuse(source, "is a directory; name the policy file in it") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _refuse(source, f"can't be read: {reason}") from None

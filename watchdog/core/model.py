@@ -61,9 +61,9 @@ class PlaceKind(StrEnum):
 class Place:
     """The pod and container in the cgroup text of a process: a claim, to be checked against the pod list.
 
-    `pod` is a pod UID or a static pod's config hash, lower case with dashes; None where the text (a sibling
-    seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID. `outside`,
-    for a process of the host, is such an ID in a path that leads to no pod; nothing is attributed by it.
+    `pod` is a pod UID or a static pod's config hash, compared exactly as the API server's; None where the text (a
+    sibling seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID.
+    `outside`, for a process of the host, is such an ID in a path that leads to no pod; nothing is attributed by it.
     """
 
     kind: PlaceKind

@@ -80,7 +80,7 @@ def open_processes(options: Options) -> tuple[Environment, Scanner]:
     environment = Environment(
         in_host_pid_namespace=procfs.in_host_pid_namespace(),
         pidfd_missing=missing,
-        own=_own_place(procfs, options.pod_uid.strip().lower()),
+        own=_own_place(procfs, options.pod_uid.strip()),
         procfs_is_own=procfs.own_pid() == os.getpid(),
         may_signal_others=procfs.has_capability(_CAP_KILL),
     )

@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 
 from watchdog.core.plan import Result
 from watchdog.core.repeats import Repeats, count_repeats
+from watchdog.export.libraries import capture
 from watchdog.report.changes import BEGUN, BLOCKED, ChangeKind
 from watchdog.report.status import ChangeStatus, encode
 from watchdog.report.text import RED, YELLOW, has_colour, inert, paint
@@ -30,7 +31,7 @@ for _name in _replaced:
 EVERY_S: Final = 60.0
 
 # The fields that a text line shows besides its sentence; a JSON line has all of them.
-_SHOWN_FIELDS: Final = ("brake", "action_id", "pids", "victims", "reaction_s", "listen")
+_SHOWN_FIELDS: Final = ("brake", "action_id", "pids", "victims", "reaction_s", "listen", "logger")
 
 
 class _Stream:
@@ -82,6 +83,17 @@ def configure(stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(_Stream(target)),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+
+
+def capture_libraries() -> None:
+    """Log what libraries log and warn of, and threads that end unexpectedly; `logger` names who reports it."""
+
+    def write(level: int, who: str, text: str, trace: str) -> None:
+        event, limit = ("error", logging.ERROR) if level >= logging.ERROR else ("warning", logging.WARNING)
+        fields = {"traceback": trace} if trace else {}
+        structlog.get_logger().log(limit, event, message=text, logger=who, **fields)
+
+    capture(write)
 
 
 def _make_inert(_logger: Any, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:

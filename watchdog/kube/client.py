@@ -4,10 +4,12 @@ The `kubernetes` package provides configuration, credentials and transport.
 """
 
 import contextlib
+import math
 import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -19,7 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from watchdog import __version__, clock
 from watchdog.core.errors import Problem
-from watchdog.kube.credentials import Credentials, bearer_token, credentials_of, load_configuration, offset_s
+from watchdog.kube.credentials import Credentials, bearer_token, credentials_of, load_access, offset_s
 from watchdog.kube.failure import UNUSABLE_PROXY, ApiConfigError, ApiSilentError, ApiUnreachableError, explain
 from watchdog.kube.official import ApiException, RESTClientObject
 from watchdog.kube.wire import DECODE_ERRORS
@@ -209,6 +211,7 @@ class Api:
         self._kubeconfig = kubeconfig
         self._lock = threading.Lock()
         self._client: RESTClientObject | None = None
+        self._until_s = math.inf  # Unix time
         self.host = "the API server"
         self.clock_offset_s: float | None = None
 
@@ -239,7 +242,7 @@ class Api:
 
     def close(self) -> None:
         """Close the connections; returns at once."""
-        # Not under the lock: its holder may be waiting for an `exec` plugin of the kubeconfig, without a time limit.
+        # Not under the lock: its holder may be waiting for an `exec` plugin of the kubeconfig.
         client = self._client
         if client is not None:
             client.close()
@@ -262,7 +265,7 @@ class Api:
         sent_s = clock.now().wall_s
         try:
             response = client.request(method, url, headers, body, _request_timeout=timeouts_s).response  # type: ignore[no-untyped-call]
-        except (HTTPError, ApiException, OSError) as error:
+        except (HTTPError, HTTPException, ApiException, OSError, ValueError) as error:
             self._renew()
             raise ApiUnreachableError(explain(error, self.host)) from error
         offset = offset_s(response.headers, sent_s, clock.now().wall_s)
@@ -278,8 +281,10 @@ class Api:
 
     def _open_client(self) -> RESTClientObject:
         with self._lock:
-            if self._client is None:
-                configuration = load_configuration(self._kubeconfig)
+            if self._client is None or clock.now().wall_s >= self._until_s:
+                self._client = None
+                access = load_access(self._kubeconfig)
+                configuration, self._until_s = access.configuration, access.until_s
                 configuration.keep_alive = True
                 # urllib3 would otherwise retry requests automatically, including 429 and 503 after their Retry-After.
                 configuration.retries = Retry(total=False, redirect=False)

@@ -15,28 +15,73 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from yaml import YAMLError
-
 from watchdog import clock
-from watchdog.kube.failure import ApiConfigError, configuration_problem
-from watchdog.kube.official import ConfigException, Configuration, load_incluster_config, load_kube_config
+from watchdog.core.units import brief
+from watchdog.kube.exec_plugin import PluginCredentials, PluginError, run_plugin
+from watchdog.kube.failure import ApiConfigError, ConfigurationError, configuration_problem
+from watchdog.kube.kubeconfig import check_certificates, read_kubeconfig
+from watchdog.kube.official import ConfigException, Configuration, load_incluster_config, load_kube_config_from_dict
 
 
-def load_configuration(kubeconfig: Path | None) -> Configuration:
-    """The configuration in this file or, without one, of the pod; ApiConfigError if it can't be used."""
-    configuration = Configuration()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach the API server; `until_s` is the Unix time at which the credentials have to be read again."""
+
+    configuration: Configuration
+    until_s: float = math.inf
+
+
+def load_access(kubeconfig: Path | None) -> Access:
+    """The access by this file or, without one, of the pod; ApiConfigError if it can't be used.
+
+    It takes as long as the `exec` plugin of the file.
+    """
     try:
-        if kubeconfig is None:
-            load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-        else:
-            # The library treats a missing file as an empty one.
-            kubeconfig.open("rb").close()
-            load_kube_config(str(kubeconfig), client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
-        if not configuration.host.startswith(("https://", "http://")):
-            raise ValueError(f"its server {configuration.host!r} does not begin with https://")  # noqa: TRY301
-    except (ConfigException, YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _in_pod() if kubeconfig is None else _by_file(kubeconfig)
+    except (ConfigException, ConfigurationError, OSError, ValueError) as error:
         raise ApiConfigError(configuration_problem(error, kubeconfig)) from error
-    return configuration
+
+
+def _in_pod() -> Access:
+    configuration = Configuration()
+    load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    check_certificates(configuration.ssl_ca_cert, None, None, {})
+    return Access(configuration=configuration)
+
+
+def _by_file(path: Path) -> Access:
+    found = read_kubeconfig(path)
+    configuration, printed = Configuration(), PluginCredentials()
+    if found.plugin is not None:
+        try:
+            printed = run_plugin(found.plugin)
+        except PluginError as error:
+            plugin = f"the exec plugin {brief(found.plugin.command)!r} of {found.entry}"
+            raise ConfigurationError(f"{plugin} {error.cause}", error.remedy) from error
+    document = found.document(
+        token=printed.token,
+        client_certificate_data=_in_base64(printed.certificate),
+        client_key_data=_in_base64(printed.key),
+    )
+    try:
+        load_kube_config_from_dict(document, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        if "auth-provider" in found.user:
+            # The libraries that renew its token have no base class of errors in common, and may quote it.
+            renewing = f"the token of {found.entry}.auth-provider can't be renewed: {type(error).__name__}"
+            raise ConfigurationError(renewing, "log in again, or use an `exec` plugin") from error
+        if isinstance(error, OSError):
+            writing = f"its certificates can't be written to a temporary file: {error.strerror or error}"
+            raise ConfigurationError(
+                writing, "let this account write to /tmp, or set TMPDIR to another folder"
+            ) from error
+        raise
+    check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file, found.places)
+    return Access(configuration=configuration, until_s=math.inf if printed.expires_s is None else printed.expires_s)
+
+
+def _in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def bearer_token(configuration: Configuration, kubeconfig: Path | None) -> str:

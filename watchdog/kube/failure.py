@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import urllib3
-from yaml import MarkedYAMLError, YAMLError
 
 from watchdog.core.errors import Problem, WatchdogError
 
@@ -25,6 +24,15 @@ class ApiError(WatchdogError):
 
 class ApiConfigError(ApiError):
     """The API can't be used: there is no configuration, or it can't be read."""
+
+
+class ConfigurationError(Exception):
+    """A configuration that can't be used: where in it, and why. `remedy` is empty if checking it with kubectl helps."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
 
 
 class ApiUnreachableError(ApiError):
@@ -52,8 +60,6 @@ _IN_POD: Final = {
         "check the ConfigMap kube-root-ca.crt in the namespace of this pod",
     ),
 }
-_PREFIX: Final = re.compile(r"^Invalid kube-config( file)?\. *")
-
 UNUSABLE_PROXY: Final = Problem(
     "the API server can't be used: the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) "
     "is not a URL like http://HOST:PORT",
@@ -73,29 +79,23 @@ def _in_pod(error: BaseException) -> Problem:
         return Problem(
             f"{place} can't be read: {error.strerror}", "run as a user that may read it (fsGroup, runAsUser)"
         )
-    text = str(error)
+    if isinstance(error, ConfigurationError):
+        return Problem(error.reason, f"check what is mounted in {_ACCOUNT}")
+    text = "a file in it is not text" if isinstance(error, UnicodeDecodeError) else str(error)
     unknown = Problem(f"the service account of this pod can't be used: {text}", f"check what is mounted in {_ACCOUNT}")
     return next((problem for part, problem in _IN_POD.items() if part in text), unknown)
 
 
 def _by_file(error: BaseException, path: Path) -> Problem:
-    if isinstance(error, OSError) and error.filename in (None, str(path)):
+    if isinstance(error, OSError):
         return Problem(
             f"the kubeconfig {path} can't be read: {error.strerror or error}",
             "name the right file with --kubeconfig, and let this account read it",
         )
-    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        reason = f"invalid YAML in line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    elif isinstance(error, YAMLError):
-        reason = "it is not YAML"
-    elif isinstance(error, KeyError | TypeError | AttributeError):
-        reason = "it does not have the form of a kubeconfig"
-    else:
-        reason = _PREFIX.sub("", " ".join(str(error).split()))
+    reason, remedy = (error.reason, error.remedy) if isinstance(error, ConfigurationError) else (str(error), "")
     return Problem(
         f"the kubeconfig {path} is not usable: {reason}",
-        f"correct it until `kubectl --kubeconfig {path} get --raw /version` works",
+        remedy or f"correct it until `kubectl --kubeconfig {path} get --raw /version` works",
     )
 
 

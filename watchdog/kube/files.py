@@ -10,6 +10,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.objects import decode_namespace, decode_node, parse_pods
+from watchdog.kube.text_file import as_utf8
 from watchdog.kube.wire import DECODE_ERRORS, name_object, split_items
 
 # A file changed this recently may change again without its times showing it (they have the resolution of a clock tick).
@@ -93,7 +94,7 @@ class _ObjectFile(Generic[Value]):
             text = self._file.read_if_changed(now.wall_s)
             if text is not None:
                 self._problem = None
-                self._parsed = self._parse(text)
+                self._parsed = self._parse(as_utf8(text))
             problem = self._problem
         except OSError as error:
             problem = error.strerror or str(error)

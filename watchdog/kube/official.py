@@ -39,7 +39,7 @@ import kubernetes.client  # noqa: E402
 from kubernetes.client.configuration import Configuration  # noqa: E402
 from kubernetes.client.exceptions import ApiException  # noqa: E402
 from kubernetes.client.rest import RESTClientObject  # noqa: E402
-from kubernetes.config import ConfigException, load_incluster_config, load_kube_config  # noqa: E402
+from kubernetes.config import ConfigException, load_incluster_config, load_kube_config_from_dict  # noqa: E402
 
 for _name in _placeholders:
     del sys.modules[_name]
@@ -51,5 +51,5 @@ __all__ = [
     "Configuration",
     "RESTClientObject",
     "load_incluster_config",
-    "load_kube_config",
+    "load_kube_config_from_dict",
 ]

@@ -121,9 +121,11 @@ def _read_pod(segments: list[str]) -> _Claim | None:
         if match := _POD.fullmatch(segment):
             return _claim(match[1], _first_container(segments[index + 1 :]))
         if match := _POD_SLICE.fullmatch(segment):
-            # runc without SystemdCgroup uses "slice:runtime:ID" as one name.
+            # runc without SystemdCgroup uses "slice:runtime:ID" as one name. The kubelet writes _ for - in a slice, and
+            # nothing else differs from the UID: not its case, and nothing in the other form of the name
+            # (escapeSystemdCgroupName in k8s.io/kubernetes/pkg/kubelet/cm/cgroup_manager_linux.go).
             below = segments[index + 1 :] if match[2] is None else [match[2], *segments[index + 1 :]]
-            return _claim(match[1], _first_container(below))
+            return _claim(match[1].replace("_", "-"), _first_container(below))
         return None
     return None
 
@@ -133,9 +135,8 @@ def _first_container(segments: list[str]) -> re.Match[str] | None:
 
 
 def _claim(uid: str | None, container: re.Match[str] | None) -> _Claim:
-    pod = None if uid is None else uid.lower().replace("_", "-")
     if container is None:
-        return _Claim(pod=pod)
+        return _Claim(pod=uid)
     if container[1] == _CONMON:
-        return _Claim(pod=pod, helper=True)
-    return _Claim(pod=pod, container=container[2])
+        return _Claim(pod=uid, helper=True)
+    return _Claim(pod=uid, container=container[2])

@@ -136,8 +136,7 @@ def api_credentials(facts: Facts) -> Iterator[CheckResult]:
     if ended == "anonymous" or (ended == "credentials" and kind == "none"):
         yield missing(
             "the API server treats this account as anonymous: no credentials were sent",
-            "give the user in the kubeconfig a token or a client certificate; if it has an `exec` plugin, run that "
-            "manually",
+            "give the user in the kubeconfig a token, a client certificate or an `exec` plugin",
         )
     elif ended == "credentials":
         yield _rejected(facts)

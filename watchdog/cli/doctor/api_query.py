@@ -66,6 +66,7 @@ class _Query:
 
     def _ask_who(self, api: Api) -> bool:
         """Ask for the server's version and our account; whether to continue."""
+        self._learn(asking="this account's credentials")
         credentials = api.credentials()
         self._learn(asking="its version", host=api.host, credentials=credentials)
         sent_s = clock.now().wall_s
