@@ -251,6 +251,9 @@ def _wrong() -> Iterator[tuple[str, PodEvent]]:
         under = policy(rule(step("110%"), name="r"), declarations=(declaration,))
         report = Story(under=under, pods=(declaring(declaration, number),)).see(on_cards(4.0))
         yield f"misdeclared: {name}", told(report)[0]
+    wrong = replace(GPUMEM, unit=1, wrong_unit="it is smaller")
+    report = Story(under=policy(declarations=(wrong,)), pods=(declaring(wrong, "6144"),)).see(on_cards(4.0))
+    yield "misdeclared: by the policy", told(report)[0]
     under = policy(rule(step("110%"), name="r", default=4 * Gi))
     report = Story(under=under, pods=(declaring(VERIFF, "900Gi"),)).see(on_cards(3.0))
     yield "misdeclared, the default holds", told(report)[0]

@@ -68,6 +68,10 @@ _UNLIKE: Final = {
     "total": "it is a total, and what other containers declare is per GPU: they can't be added",
     "gpu": "it is per GPU, and what other containers declare is a total: they can't be added",
 }
+_WRONG_UNIT: Final = (
+    "its unit in the policy is smaller than that of the system it belongs to, which would put every pod over its "
+    "limit; the policy has to be corrected, not the pod"
+)
 _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 
@@ -251,7 +255,7 @@ class _Reader:
             if not _is_of_container(declaration) or self._whole_by_other(container, declaration):
                 continue
             if declaration.wrong_unit and self._writes(container, declaration):
-                self._remark([declaration.key], container.name, declaration.wrong_unit)
+                self._remark([declaration.key], container.name, _WRONG_UNIT)
                 self.invalid.add(container.name)
                 return None
             amount = self._by_declaration(declaration, container, whole, unread)
@@ -327,7 +331,7 @@ class _Reader:
             if order >= before or _is_of_container(declaration) or is_off:
                 continue
             if declaration.wrong_unit and _written(self._annotated(declaration), declaration.key):
-                self._remark([declaration.key], "", declaration.wrong_unit)
+                self._remark([declaration.key], "", _WRONG_UNIT)
                 self.invalid.add("")
                 break
             amount = self._by_annotation(declaration)

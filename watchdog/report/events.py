@@ -11,7 +11,7 @@ from watchdog.core.declare import CONTAINER
 from watchdog.core.eviction import GIVE_UP_AFTER_S
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Declaration, Do, Policy
 from watchdog.core.units import format_duration
 from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
 from watchdog.report.advice import advice, unit_words
@@ -142,8 +142,10 @@ def _step_event(
 
 def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleReport) -> PodEvent:
     """The Event of a skipped declaration: which one, what applies instead, and how its number is read."""
-    correct = f"{_read_as(skipped, report.policy)}Correct it in the pod's manifest."
-    text = _compose(misdeclared_note(assessment, skipped), [correct, _contact(report.policy)])
+    declaration = _declaration_of(skipped, report.policy)
+    is_of_policy = declaration is not None and bool(declaration.wrong_unit)
+    correct = [] if is_of_policy else [f"{_read_as(skipped, declaration)}Correct it in the pod's manifest."]
+    text = _compose(misdeclared_note(assessment, skipped), [*correct, _contact(report.policy)])
     annotations = {
         "declared": assessment.declared,
         "allowed": assessment.allowed,
@@ -280,14 +282,24 @@ def _remedy(entry: PlanEntry, report: CycleReport) -> str:
     return f"{none}To stay within the limit, {what}."
 
 
-def _read_as(skipped: Misdeclaration, policy: Policy) -> str:
-    """How the number of a declaration is read; empty if that declaration is not in the policy."""
+def _declaration_of(skipped: Misdeclaration, policy: Policy) -> Declaration | None:
+    """The declaration that was skipped, as the policy has it; None if it does not."""
     key = skipped.source.rpartition(" of ")[0]
     for declaration in policy.declarations:
         patterns = (declaration.key, *(limit.key for limit in declaration.limits))
         if any(fnmatchcase(key, pattern.replace(CONTAINER, "*")) for pattern in patterns):
-            return f"Under {inert(key)} {unit_words(declaration)}. "
-    return ""
+            return declaration
+    return None
+
+
+def _read_as(skipped: Misdeclaration, declaration: Declaration | None) -> str:
+    """How the number of a declaration, or of a limit above it, is read; empty if that is not in the policy."""
+    if declaration is None:
+        return ""
+    key = skipped.source.rpartition(" of ")[0]
+    limits = (each for each in declaration.limits if fnmatchcase(key, each.key.replace(CONTAINER, "*")))
+    own_unit = next((each.unit for each in limits if each.unit is not None), declaration.unit)
+    return f"Under {inert(key)} {unit_words(replace(declaration, unit=own_unit))}. "
 
 
 def _contact(policy: Policy) -> str:
