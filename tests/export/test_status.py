@@ -74,7 +74,7 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false, "stale_after_s": 180,
  "breaker": {"open": false, "since": null, "until": null},
- "maintenance": null, "recent": [], "changes": [], "health": null}
+ "maintenance": null, "maintenance_since": null, "maintenance_since_at_least": false, "recent": [], "changes": [], "health": null}
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 

@@ -119,6 +119,13 @@ def _ages() -> list[Panel]:
             "pods_last_sync_timestamp_seconds",
             180,
         ),
+        (
+            "Age of the maintenance",
+            "How long the GPUs of a node have been under maintenance; nothing is measured or limited there meanwhile. "
+            "Beyond alert_after (an hour by default, the red line) an alert fires.",
+            "maintenance_since_timestamp_seconds",
+            3600,
+        ),
     )
     return [
         *(
