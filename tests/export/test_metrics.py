@@ -329,7 +329,7 @@ def test_maintenance_is_dated_in_both_modes() -> None:
         assert values(found)["maintenance_since_timestamp_seconds"] == at(-90).wall_s
         assert values(found)["enforcing"] == 0
         assert [labels["reason"] for labels in series(found, "enforcement_suspended")] == [*reasons]
-    found = after(quiet(under=policy(maintenance=Maintenance(alert_after_s=120.0))))
+    found = after(quiet(policy=policy(maintenance=Maintenance(alert_after_s=120.0))))
     assert series(found, "maintenance_since_timestamp_seconds") == []
     assert values(found)["maintenance_alert_after_seconds"] == 120
 

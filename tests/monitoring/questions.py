@@ -1,8 +1,8 @@
 """The queries of docs/metrics.md, and a world in which each of them has an answer.
 
 To the two nodes of `shared_node` come: n3, on which everything has gone wrong that a daemon can live with; n4, whose
-driver has hung from the first call on; n5, whose daemon does not answer; n6, which has GPUs and no daemon; and n7, whose
-GPUs are under maintenance.
+driver has hung from the first call on; n5, whose daemon does not answer; n6, which has GPUs and no daemon; and n7,
+whose GPUs are under maintenance.
 """
 
 import contextlib

@@ -121,8 +121,7 @@ def _ages() -> list[Panel]:
         ),
         (
             "Age of the maintenance",
-            "How long the GPUs of a node have been under maintenance; nothing is measured or limited there meanwhile. "
-            "Beyond alert_after (an hour by default, the red line) an alert fires.",
+            "How long the GPUs of a node have been under maintenance. Beyond alert_after (1h, the line) an alert fires.",
             "maintenance_since_timestamp_seconds",
             3600,
         ),

@@ -178,8 +178,8 @@ UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
 # state is `success` or `failed`. If it ends in between, `pending` stays until it runs again.
 # https://github.com/NVIDIA/mig-parted/blob/000bdfbd4e14630d499a721a841b2d68d2d96ee6/deployments/gpu-operator/reconfigure-mig.sh
 _MIG_CHANGES: Final = frozenset({"pending", "rebooting"})
-# From the cordon of the node to the restart of its driver pod. docs/operations.md has every state, with its source. Only
-# nodes with a driver pod are taken further (BuildState in pkg/upgrade/upgrade_state.go), so without one a state stays.
+# From the cordon of the node to the restart of its driver pod: docs/operations.md has every state, with its source.
+# Only nodes with a driver pod are taken further (BuildState in pkg/upgrade/upgrade_state.go): without one it stays.
 # https://github.com/NVIDIA/k8s-operator-libs/blob/1090aefaaaa9287325120aac59e0021708e52359/pkg/upgrade/consts.go
 _UPGRADES: Final = frozenset(
     {

@@ -276,7 +276,7 @@ def eviction_takes_its_time(world: World, daemon: Daemon) -> None:
 
 OVERDUE = firing(
     {**NODE, "severity": "warning"},
-    "The GPUs of node n1 have been under maintenance for 1h 4m 0s",
+    "The GPUs of node n1 have been under maintenance for 1h 3m 30s",
     "A label or annotation of node n1 says that its GPUs are under maintenance, for longer than the policy's "
     "alert_after. Until that ends, the watchdog keeps the driver closed: GPU memory on that node is neither measured "
     "nor limited. A MIG change or a driver upgrade may be stuck, or has left its label behind. Which label or "
@@ -294,10 +294,10 @@ def maintenance_overdue(world: World, daemon: Daemon) -> None:
     """An hour of maintenance is none; more of it fires, over a restart too, which does not change since when it is."""
     daemon.all_is_well(1).expect("below")
     _maintained(daemon, 61, 60).expect("below")
-    _maintained(daemon, 64.5, 60).expect("waits")
-    _maintained(daemon, 65, 60).expect("fires", OVERDUE)
+    _maintained(daemon, 64, 60).expect("waits")
+    _maintained(daemon, 64.5, 60).expect("fires", OVERDUE)
     daemon.restart(66)
-    _maintained(daemon, 67, 60).expect("restart", OVERDUE.but("1h 4m 0s", "1h 6m 0s"))
+    _maintained(daemon, 67, 60).expect("restart", OVERDUE.but("1h 3m 30s", "1h 6m 0s"))
     daemon.all_is_well(70.5).expect("resolves")
 
 
@@ -305,7 +305,7 @@ def maintenance_overdue(world: World, daemon: Daemon) -> None:
 def maintenance_overdue_while_observing(world: World, daemon: Daemon) -> None:
     """In observe mode just the same, after what the policy says."""
     _maintained(daemon, 13, 0, suspended=()).expect("waits")
-    _maintained(daemon, 13.5, 0, suspended=()).expect("fires", OVERDUE.but("1h 4m 0s", "13m 30s"))
+    _maintained(daemon, 13.5, 0, suspended=()).expect("fires", OVERDUE.but("1h 3m 30s", "13m 30s"))
 
 
 @scenario("GPUWatchdogMaintenanceOverdue", under=SHORT)
