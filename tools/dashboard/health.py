@@ -121,7 +121,7 @@ def _ages() -> list[Panel]:
         ),
         (
             "Age of the maintenance",
-            "How long the GPUs of a node have been under maintenance. Beyond alert_after (1h, the line) an alert fires.",
+            "How long the GPUs of a node have been under maintenance. The line is the default of alert_after.",
             "maintenance_since_timestamp_seconds",
             3600,
         ),
