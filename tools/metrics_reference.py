@@ -34,6 +34,7 @@ _EACH: Final[Mapping[Per, str]] = {
     Per.RULE_ACTION: "rule and kind of step in it",
     Per.ACTED_ON: f"recent kind of action on a pod, at most {MOST}",
     Per.REASON: "reason why enforcement is suspended",
+    Per.MAINTENANCE: "maintenance of the GPUs in progress",
 }
 _VALUES: Final[Mapping[str, type[StrEnum] | tuple[StrEnum, ...]]] = {
     "verdict": Verdict,
@@ -70,6 +71,7 @@ def number_of_series(policy: Policy, *, gpus: int, pods: int) -> int:
         Per.RULE_ACTION: len(ways),
         Per.ACTED_ON: 0,
         Per.REASON: 0,
+        Per.MAINTENANCE: 0,
     }
     of_the_api = sum(family.times for family in FAMILIES if "Absent without the API" in family.help)
     return sum(family.times * there[family.per] for family in FAMILIES) - of_the_api + OF_THE_PROCESS

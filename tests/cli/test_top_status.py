@@ -89,7 +89,7 @@ def test_each_problem_has_its_remedy() -> None:
     told = problems(
         status(
             quiet(),
-            suspended=["stop_file"],
+            suspended=["stop_file", "maintenance: driver update"],
             maintenance="driver update",
             pods_stale=True,
             breaker={"open": True, "since": "2027-01-15T08:00:00Z", "until": "2027-01-15T08:10:00Z"},
@@ -102,7 +102,13 @@ def test_each_problem_has_its_remedy() -> None:
 
 @pytest.mark.parametrize(
     ("enforcing", "suspended", "words"),
-    [(True, [], "enforcing"), (False, ["stop_file"], "enforcement suspended"), (False, [], "only observing")],
+    [
+        (True, [], "enforcing"),
+        (False, ["stop_file"], "enforcement suspended"),
+        (False, [], "only observing"),
+        (False, ["maintenance: why"], "under maintenance"),
+        (False, ["lock", "maintenance: why"], "enforcement suspended"),
+    ],
 )
 def test_whether_it_enforces(enforcing: bool, suspended: list[str], words: str) -> None:
     """The head never says that a node enforces while something suspends that, nor that a suspended one observes."""

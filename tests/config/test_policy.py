@@ -23,6 +23,7 @@ from watchdog.core.policy import (
     Events,
     JournalLimits,
     LimitAnnotation,
+    Maintenance,
     Match,
     Policy,
     Protect,
@@ -102,6 +103,7 @@ def test_every_key_is_compiled() -> None:
     assert policy.safety == Safety(foreign_pid_namespace=True, signal_without_pidfd=True, signal_mps_clients=True)
     assert policy.pulse == Pulse(every_s=0.1, rise=32 * Mi, looks=Window(count=30, per_s=120.0))
     assert policy.mps == Draining(control="/usr/bin/nvidia-cuda-mps-control", pipe=("/run/mps/pipe",), timeout_s=2.0)
+    assert policy.maintenance == Maintenance(alert_after_s=7200.0)
     assert policy.capacity == Capacity(resource="example.com/gpu-memory", amount=40 * Gi, reserve=Gi, unit=Mi)
     assert policy.events == Events(observe=True, contact="GPU team")
 

@@ -50,7 +50,10 @@ def test_the_labels_of_operators(label: str, value: str, lasts: bool) -> None:
 def test_the_driver_can_be_asked_for_by_hand(value: str, lasts: bool) -> None:
     """Point 34: the annotation counts by its presence, unless it is "false"."""
     found = switches(Node(name="n1", annotations={RELEASE: value}), ()).maintenance
-    assert found == ("the node carries the annotation gpu-memory-watchdog/release-driver" if lasts else None)
+    name = "annotation gpu-memory-watchdog/release-driver"
+    assert found == (
+        (f"the node's {name} is {value!r}" if value else f"the node carries the {name}") if lasts else None
+    )
 
 
 def test_a_node_that_could_not_be_read_may_say_stop() -> None:

@@ -1,6 +1,7 @@
 """What suspends enforcement, and what an earlier daemon leaves unfinished."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,31 @@ def test_the_nodes_object_turns_enforcement_off(tmp_path: Path, found: Switches,
     assert reasons(tmp_path / "journal.db", found, policy(mode="observe")) == ()
 
 
+def _permission(folder: Path) -> Permission:
+    path = folder / "policy.toml"
+    path.write_text("mode = 'observe'\n", encoding="utf-8")
+    file = PolicyFile(path)
+    file.load()
+    return Permission(folder / "journal.db", FIRM, file, Sources(Options(node="n1"), None), lambda _: None)
+
+
+def test_maintenance_suspends_and_resets_nothing(tmp_path: Path) -> None:
+    """Point 41: it is not enforcing meanwhile, and when it is over nothing that was planned or counted is dropped."""
+    permission = _permission(tmp_path)
+    judged = partial(permission.judge, policy(), at(9), has_journal=True)
+    assert judged(has_lock=True)
+    permission.under_maintenance = True
+    assert permission.enforcement == Enforcement(enforcing=False, suspended=("maintenance",))
+    assert (judged(has_lock=True), permission.decides) == (False, True)
+    judged(has_lock=False)
+    assert (permission.enforcement.suspended, permission.decides) == (("lock", "maintenance"), False)
+    permission.under_maintenance = False
+    assert judged(has_lock=True)
+    permission.under_maintenance = True
+    permission.judge(policy(mode="observe"), at(9), has_lock=True, has_journal=True)
+    assert permission.enforcement == Enforcement(enforcing=False, suspended=())
+
+
 @pytest.mark.parametrize(
     ("now", "suspended", "waits"),
     [
@@ -183,6 +209,9 @@ def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()
     assert remedy_on("node_annotation", here) == told["node_annotation"]
+    maintained = remedy_on("maintenance: the node's label x is y, since z", here)
+    assert maintained == f"the node's label x is y, since z; {told['maintenance']}"
+    assert "kubectl get node gpu-7 -o yaml --show-managed-fields" in maintained
     nameless = status(node="", health=None)
     assert [remedy_on(reason, nameless) for reason in ("node_annotation", "stop_file", "lock", "unheard_of")] == [
         *(REMEDIES[reason] for reason in ("node_annotation", "stop_file", "lock")),
@@ -198,13 +227,9 @@ def test_while_the_policy_file_settles_no_action_begins(
     tmp_path: Path, do: str, *, is_first: bool, objects: bool
 ) -> None:
     """Point 20: no first signal is sent and no eviction goes on; a grace period that has begun does."""
-    path = tmp_path / "policy.toml"
-    path.write_text("mode = 'observe'\n", encoding="utf-8")
-    file = PolicyFile(path)
-    file.load()
-    path.write_text("mode = 'enforce'\n", encoding="utf-8")
+    permission = _permission(tmp_path)
+    (tmp_path / "policy.toml").write_text("mode = 'enforce'\n", encoding="utf-8")
     under = policy(rule(step(do=do)))
-    permission = Permission(tmp_path / "journal.db", FIRM, file, Sources(Options(node="n1"), None), lambda _: None)
     permission.judge(under, at(0), has_lock=True, has_journal=True)
     assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken

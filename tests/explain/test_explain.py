@@ -143,6 +143,10 @@ def test_what_affects_the_whole_node_is_included(site: Site) -> None:
     assert text.index("`kubectl annotate node n1 gpu-memory-watchdog/mode-`") < text.index("uses 4Gi")
     site.endpoints.publish(quiet(enforcing=False))
     assert "only observes" in site.text()
+    site.endpoints.publish(quiet(enforcing=False, suspended=("maintenance",), maintenance="the label is set"))
+    text = site.text()
+    assert "the label is set" in text
+    assert not any(each in text for each in ("only observes", "Enforcement is suspended on this node"))
     site.endpoints.publish(quiet(pods=PodList(pods=(trainer(),), synced=at(-300))))
     assert "last updated at 07:55:00 UTC" in site.text()
     site.endpoints.publish(with_breaker(60, 10))

@@ -23,9 +23,9 @@ from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, st
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, MigParent, PodList
+from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.policy import Declaration
+from watchdog.core.policy import Declaration, Maintenance
 from watchdog.export.metrics import Metrics
 
 ACCOUNT_LABELS = "namespace pod container gpu rule"
@@ -48,7 +48,7 @@ NAMES_BY_LABELS = {
     "reason": "scan_gaps_total enforcement_suspended",
     "": "release_seconds_count scan_duration_seconds_count cycle_duration_seconds_count last_cycle_timestamp_seconds "
     "pods_last_sync_timestamp_seconds enforcing breaker_open policy_last_reload_successful "
-    "policy_last_reload_success_timestamp_seconds",
+    "maintenance_since_timestamp_seconds maintenance_alert_after_seconds policy_last_reload_success_timestamp_seconds",
     "sha256 mode": "policy_info",
     "version python": "build_info",
 }
@@ -60,7 +60,9 @@ def test_names_and_labels_are_the_promised_ones() -> None:
     pods = (trainer(), trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),)))
     last = climbing(10, pods=pods)
     held = replace(last.plan, entries=(withheld(Brake.STALE),))
+    start = MaintenanceStart(at=at(0), seen=True)
     last = replace(last, outcomes=(killed(release_s=1.0),), suspended=("lock",), plan=held)
+    last = replace(last, maintenance="why", maintenance_start=start)
     found = after(climbing(9), last)
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)
@@ -317,6 +319,19 @@ def test_the_daemons_own_state() -> None:
     assert values(found).items() >= {**state, "pods_last_sync_timestamp_seconds": now_s}.items()
     assert series(after(quiet(pods=PodList())), "pods_last_sync_timestamp_seconds") == []
     assert series(after(quiet()), "enforcement_suspended") == []
+
+
+def test_maintenance_is_dated_in_both_modes() -> None:
+    """Point 41: when it began and what the policy allows; without maintenance there is no date."""
+    start = MaintenanceStart(at=at(-90), seen=False)
+    for reasons in ((), ("maintenance",)):
+        found = after(quiet(5, enforcing=False, suspended=reasons, maintenance="why", maintenance_start=start))
+        assert values(found)["maintenance_since_timestamp_seconds"] == at(-90).wall_s
+        assert values(found)["enforcing"] == 0
+        assert [labels["reason"] for labels in series(found, "enforcement_suspended")] == [*reasons]
+    found = after(quiet(policy=policy(maintenance=Maintenance(alert_after_s=120.0))))
+    assert series(found, "maintenance_since_timestamp_seconds") == []
+    assert values(found)["maintenance_alert_after_seconds"] == 120
 
 
 def test_a_bad_reload_shows() -> None:

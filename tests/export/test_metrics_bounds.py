@@ -75,6 +75,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         Per.RULE_ACTION: len(ways),
         Per.ACTED_ON: 0,
         Per.REASON: 2,
+        Per.MAINTENANCE: 0,
     }
     for family in FAMILIES:
         suffixes = ("_bucket", "_sum", "_count") if family.kind is MetricKind.HISTOGRAM else ("",)

@@ -9,7 +9,7 @@ from tests.export.build import Story, busy, climbing, crowd, policy, quiet, trai
 from tests.export.page_reader import WELL, action, seen
 from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, PodList
+from watchdog.core.model import Gap, GapReason, MaintenanceStart, PodList
 from watchdog.core.plan import CycleReport
 from watchdog.export.page_headline import Headline, headline
 from watchdog.report.progress import Level
@@ -90,6 +90,15 @@ def test_one_sentence_says_how_things_are(
     """In every state the reader learns first whether anything is enforced, and which pod is next; and the colour."""
     found = said(report, **more)
     assert (found.state, found.level) == (state, Level(level))
+
+
+def test_maintenance_has_its_label_and_its_beginning() -> None:
+    """Point 41: what says so, since when, and what to do if it does not end."""
+    start = MaintenanceStart(at=at(0), seen=True)
+    report = quiet(60, maintenance="the label is pending", maintenance_start=start, suspended=("maintenance",))
+    head = said(report, remedies={"maintenance": "look who set it"})
+    assert head.rest == "The label is pending, since 08:00:00 UTC."
+    assert head.remedy == "look who set it"
 
 
 def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from fractions import Fraction
+from typing import Final
 
 import pytest
 
@@ -24,10 +25,12 @@ from watchdog.config.fields import hours
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import UnderWay
-from watchdog.core.model import Gap, GapReason, Gpu, Place, PlaceKind, PodList
+from watchdog.core.model import Gap, GapReason, Gpu, MaintenanceStart, Place, PlaceKind, PodList
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Declaration
 from watchdog.core.units import LARGEST
+from watchdog.report.sentences.node import maintenance_clause, under_maintenance
 from watchdog.report.status import HealthStatus, Moment, decode, encode
+from watchdog.report.status_build import status_of
 
 EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],
@@ -74,7 +77,7 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false, "stale_after_s": 180,
  "breaker": {"open": false, "since": null, "until": null},
- "maintenance": null, "recent": [], "changes": [], "health": null}
+ "maintenance": null, "maintenance_since": null, "maintenance_since_at_least": false, "recent": [], "changes": [], "health": null}
 """  # noqa: E501 - sentences of JSON have no line breaks
 
 
@@ -279,6 +282,46 @@ def test_maintenance_has_its_reason() -> None:
     report = replace(quiet(9), maintenance="the node's label nvidia.com/mig.config.state is pend\x1bing")
     reason = status_document(report)["maintenance"]
     assert reason == "the node's label nvidia.com/mig.config.state is pend\\x1bing"
+
+
+SINCE: Final = "2027-01-15T08:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("suspended", "seen", "reasons"),
+    [
+        (("maintenance",), True, [f"maintenance: why, since {SINCE}"]),
+        (("lock", "maintenance"), False, ["lock", f"maintenance: why, since at least {SINCE}"]),
+        ((), True, []),
+        (("maintenance",), None, ["maintenance: why"]),
+    ],
+)
+def test_a_suspension_by_maintenance_is_named(
+    suspended: tuple[str, ...], seen: bool | None, reasons: list[str]
+) -> None:
+    """Point 41: with what says so and since when, if that is known; what switches enforcement off besides stays."""
+    start = None if seen is None else MaintenanceStart(at=at(0), seen=seen)
+    report = quiet(90, maintenance="why", maintenance_start=start, enforcing=False, suspended=suspended)
+    document = status_document(report)
+    assert document["suspended"] == reasons
+    assert document["maintenance_since"] == (SINCE if start is not None else None)
+    assert document["maintenance_since_at_least"] is (seen is False)
+    assert (report.switched_off_by, report.observes) == (suspended[:-1], suspended != ("maintenance",))
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (None, "under maintenance (why): their use"),
+        (MaintenanceStart(at=at(0), seen=True), "under maintenance (why, since 08:00:00 UTC): their use"),
+        (MaintenanceStart(at=at(0), seen=False), "under maintenance (why, since at least 08:00:00 UTC): their use"),
+    ],
+)
+def test_maintenance_is_one_sentence(start: MaintenanceStart | None, said: str) -> None:
+    """Point 41: what people read names what says so, and since when."""
+    status = status_of(quiet(90, maintenance="why", maintenance_start=start))
+    assert said in under_maintenance(status)
+    assert maintenance_clause(status, status.at) in under_maintenance(status)
 
 
 def test_a_pod_that_declares_nothing_has_the_key_beside_it() -> None:

@@ -1,7 +1,8 @@
 """The queries of docs/metrics.md, and a world in which each of them has an answer.
 
 To the two nodes of `shared_node` come: n3, on which everything has gone wrong that a daemon can live with; n4, whose
-driver has hung from the first call on; n5, whose daemon does not answer; and n6, which has GPUs and no daemon.
+driver has hung from the first call on; n5, whose daemon does not answer; n6, which has GPUs and no daemon; and n7,
+whose GPUs are under maintenance.
 """
 
 import contextlib
@@ -57,7 +58,9 @@ def trouble_everywhere(root: Path) -> Iterator[tuple[SharedNode, Daemon]]:
         shared = stack.enter_context(shared_node(root, pause_s=1.5))
         troubled = stack.enter_context(_troubled(root / "n3"))
         hung, dead = stack.enter_context(_hung(root / "n4")), free_port()
-        others = [(f"127.0.0.1:{port}", f"n{number}") for number, port in ((3, troubled.port), (4, hung), (5, dead))]
+        maintained = stack.enter_context(_maintained(root / "n7"))
+        ports = ((3, troubled.port), (4, hung), (5, dead), (7, maintained.port))
+        others = [(f"127.0.0.1:{port}", f"n{number}") for number, port in ports]
         _scrape_too(shared.prometheus, others, stack.enter_context(_kube_state_metrics()))
         yield shared, troubled
 
@@ -93,6 +96,19 @@ def _troubled(root: Path) -> Iterator[Daemon]:
         with daemon(root, world.stub_file, *options) as running:
             running.wait_passes(1)
             _spoil(world, running, policy)
+            yield running
+
+
+@contextlib.contextmanager
+def _maintained(root: Path) -> Iterator[Daemon]:
+    """A daemon on a node whose MIG manager has left its label behind."""
+    (root / "state").mkdir(parents=True)
+    with node(root) as world:
+        world.mark(labels={"nvidia.com/mig.config.state": "pending"})
+        world.write()
+        options = ("--pods", world.pods_file, "--node-object", world.node_file, "--journal", world.journal)
+        with daemon(root, world.stub_file, "--policy", write_policy(root, KILL_AT_ONCE), *options) as running:
+            running.wait_passes(1)
             yield running
 
 

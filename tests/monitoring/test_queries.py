@@ -44,6 +44,7 @@ _ANSWERS: Final = (
     ("increase(gpu_watchdog_scan_gaps_total", {"node": "n3", "reason": "process_memory"}),
     ("increase(gpu_watchdog_scan_gaps_total", {"node": "n3", "reason": "gpu_lost"}),
     ("gpu_watchdog_accounts{", {"node": "n3"}),
+    ("time() - gpu_watchdog_maintenance_since", {"node": "n7"}),
     ("gpu_watchdog_enforcement_suspended", {"node": "n3", "reason": "stop_file"}),
     ("gpu_watchdog_policy_last_reload", {"node": "n3"}),
     ("increase(gpu_watchdog_actions_total", {"node": "n1", "rule": "batch"}),

@@ -16,6 +16,7 @@ from tests.rig.record import actions, boottime_s, events
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AFTER_2S, KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, run
+from watchdog.report.text import rfc3339
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -182,6 +183,87 @@ def test_maintenance_ends_a_grace_period_and_restarts_the_ladder(any_world: Node
     assert tenant.terms[1] - over_s >= 1.0  # `for` is 2 s, of which a gap counts for one interval
     assert "maintenance" in running.events("kill_ended")[0]["message"]
     assert [name for name, _, action in events(any_world.journal, "signalled") if action == 1] == ["signalled"]
+
+
+REBOOTING: Final = {"nvidia.com/mig.config.state": "rebooting"}
+LEFT_OVER: Final = {**UPGRADE, "nvidia.com/gpu.deploy.driver": "pre-installed"}
+
+
+def begun(running: Daemon) -> float | None:
+    """Since when the GPUs are under maintenance, by the metric."""
+    return running.metric("maintenance_since_timestamp_seconds")
+
+
+def _is_suspended(running: Daemon, why: str) -> None:
+    """Status, metrics and readiness say that nothing is enforced, why, and since when."""
+    status, since_s = running.status(), begun(running)
+    assert since_s is not None
+    assert (status["enforcing"], status["maintenance"]) == (False, why)
+    (reason,) = status["suspended"]
+    since = status["maintenance_since"]
+    assert (reason, rfc3339(since_s)) == (f"maintenance: {why}, since {since}", since)
+    assert (running.metric("enforcing"), running.metric("enforcement_suspended", reason="maintenance")) == (0, 1)
+    assert f"not enforcing: {reason}" in running.get("/readyz")[1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "why"),
+    [
+        (MIG, {}, "the node's label nvidia.com/mig.config.state is pending"),
+        (LEFT_OVER, {}, "the node's label nvidia.com/gpu-driver-upgrade-state is pod-restart-required"),
+        ({}, {**RELEASE, "gpu-memory-watchdog/release-driver": "reset"},
+         "the node's annotation gpu-memory-watchdog/release-driver is 'reset'"),
+    ],
+    ids=["MIG", "upgrade without a driver pod", "by hand"],
+)  # fmt: skip
+def test_maintenance_that_stays_is_a_suspension(
+    any_world: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
+) -> None:
+    """Point 41: it is not enforcing and is named with its label, value and since when; its end is the end of both."""
+    with here(any_world, KILL_AT_ONCE) as running:
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        assert (begun(running), running.status()["suspended"]) == (None, [])
+        any_world.mark(labels=labels, annotations=annotations)
+        running.wait(lambda d: begun(d) is not None)
+        _is_suspended(running, why)
+        (told,) = running.events("suspended")
+        assert why in told["message"]
+        any_world.mark()
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        status = running.status()
+        assert (begun(running), status["suspended"], status["maintenance_since"]) == (None, [], None)
+
+
+def test_maintenance_keeps_its_beginning_over_restarts(any_world: Node, device: Path) -> None:
+    """Point 41: neither a re-exec to release the driver nor another value or daemon changes since when it is."""
+    any_world.stub = replace(any_world.stub, keep="open")
+    any_world.write()
+    with here(any_world, KILL_AT_ONCE) as running:
+        running.wait(lambda d: d.metric("enforcing") == 1)
+        any_world.mark(labels=MIG)
+        running.wait(lambda d: started(d) == 2 and says(d, "/readyz", "not enforcing: maintenance"))
+        running.wait(lambda d: not d.status()["maintenance_since_at_least"])  # it reads the journal meanwhile
+        first = begun(running)
+        any_world.mark(labels=REBOOTING)
+        running.wait(lambda d: says(d, "/readyz", "mig.config.state is rebooting"))
+        assert running.stop()[0] == 0
+    with here(any_world, KILL_AT_ONCE) as running:
+        running.wait(lambda d: says(d, "/readyz", "mig.config.state is rebooting"))
+        running.wait(lambda d: begun(d) == pytest.approx(first, abs=0.1))
+        _is_suspended(running, "the node's label nvidia.com/mig.config.state is rebooting")
+
+
+def test_maintenance_that_was_there_first_has_begun_at_least_then(any_world: Node, device: Path) -> None:
+    """Point 41: in observe mode nothing is suspended, and it is dated all the same, as far as this daemon can know."""
+    any_world.mark(labels=MIG)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe")
+    with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
+        running.wait(lambda d: begun(d) is not None)
+        status = running.status()
+        assert (status["enforcing"], status["suspended"]) == (False, [])
+        assert status["maintenance_since_at_least"]
+        assert running.metric("enforcement_suspended", reason="maintenance") is None
+        assert f"is pending, since at least {status['maintenance_since']}" in running.get("/readyz")[1]
 
 
 @contextlib.contextmanager

@@ -119,6 +119,12 @@ def _ages() -> list[Panel]:
             "pods_last_sync_timestamp_seconds",
             180,
         ),
+        (
+            "Age of the maintenance",
+            "How long the GPUs of a node have been under maintenance. The line is the default of alert_after.",
+            "maintenance_since_timestamp_seconds",
+            3600,
+        ),
     )
     return [
         *(

@@ -155,10 +155,10 @@ def by_journal(
 def _idle(status: Status) -> tuple[str, ...]:
     """Why no action is taken on the whole node."""
     idle = ""
-    if status.suspended:
-        why = "; ".join(remedy_on(reason, status) or inert(reason) for reason in status.suspended)
+    if status.switched_off_by:
+        why = "; ".join(remedy_on(reason, status) or inert(reason) for reason in status.switched_off_by)
         idle = f"Enforcement is suspended on this node, although the policy says enforce: {why}."
-    elif not status.enforcing:
+    elif not status.enforcing and not status.suspended:
         idle = "The watchdog only observes on this node: it records what it would do and takes no action."
     return tuple(filter(None, (idle, under_maintenance(status))))
 

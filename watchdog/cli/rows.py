@@ -422,7 +422,9 @@ def enforcement(status: Status) -> str:
         return "daemon hung"
     if status.enforcing:
         return "enforcing"
-    return "enforcement suspended" if status.suspended else "only observing"
+    if status.suspended:
+        return "enforcement suspended" if status.switched_off_by else "under maintenance"
+    return "only observing"
 
 
 def daemon_health(status: Status) -> str:
@@ -447,7 +449,7 @@ def problems(status: Status) -> tuple[str, ...]:
 def _problems(status: Status) -> Iterator[str]:
     now_s, health = status.at, status.health
     yield hung(status, now_s)
-    for reason in status.suspended:
+    for reason in status.switched_off_by:
         yield f"Enforcement is suspended, no action is taken: {remedy_on(reason, status) or reason}"
     yield under_maintenance(status)
     yield pods_stale(status, now_s)

@@ -42,7 +42,7 @@ from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
-from watchdog.report.sentences.node import gap_subject
+from watchdog.report.sentences.node import gap_subject, under_maintenance
 from watchdog.report.sentences.usage import unit_suspicion
 from watchdog.report.status import AccountStatus, Status, encode
 from watchdog.report.status_build import status_of
@@ -241,7 +241,7 @@ def _head(status: Status, policy: str, width: int) -> Sequence[Cell]:
     if status.suspended:
         words += f" Enforcement is suspended: {', '.join(inert(reason) for reason in status.suspended)}."
     if status.maintenance is not None:
-        words += f" The GPUs are under maintenance: {status.maintenance}."
+        words += f" {under_maintenance(status)}"
     return wrapped(words, width)
 
 

@@ -38,6 +38,24 @@ def elapsed_s(since: Now, now: Now) -> float:
     return max(now.wall_s - since.wall_s, 0.0)
 
 
+def began_at_s(since: Now, now: Now) -> float:
+    """An earlier moment as Unix time by the clock of now, which may have been set since then; never later than now."""
+    return now.wall_s - elapsed_s(since, now)
+
+
+# The reason of a suspension while the driver is released. Unlike the other reasons it resets nothing: what is due is
+# withheld as by a brake.
+MAINTENANCE: Final = "maintenance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceStart:
+    """When maintenance of the GPUs began; unless it was `seen` to begin, it was first seen then and may be older."""
+
+    at: Now
+    seen: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ProcessKey:
     """Identity of a process: its PID and its start time in clock ticks since boot (`/proc/PID/stat`, field 22)."""

@@ -17,7 +17,17 @@ from watchdog.core.assessment import (
 )
 from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
-from watchdog.core.model import Node, Now, PinnedLimit, PodList, ProcessKey, Snapshot
+from watchdog.core.model import (
+    MAINTENANCE,
+    MaintenanceStart,
+    Node,
+    Now,
+    PinnedLimit,
+    PodList,
+    ProcessKey,
+    Snapshot,
+    began_at_s,
+)
 from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
 
@@ -171,9 +181,9 @@ class CycleReport:
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
     the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
-    of MPS clients, `pinned` their limits. `maintenance` is why the driver
-    is released or about to be; None if it is not. `duration_s` is the duration of the cycle, `scan_s` that of reading
-    the node.
+    of MPS clients, `pinned` their limits. `maintenance` is why the driver is released or about to be, None if it is
+    not; `maintenance_start` is when that began, None if it is unknown. `duration_s` is the duration of the cycle,
+    `scan_s` that of reading the node.
     """
 
     node: Node
@@ -194,8 +204,25 @@ class CycleReport:
     drains: KnownDrains = NO_DRAINS
     pinned: tuple[PinnedLimit, ...] = ()
     maintenance: str | None = None
+    maintenance_start: MaintenanceStart | None = None
     scan_s: float = 0.0
     duration_s: float = 0.0
+
+    @property
+    def switched_off_by(self) -> tuple[str, ...]:
+        """The reasons of suspension but for maintenance, which withholds actions as a brake does."""
+        return tuple(reason for reason in self.suspended if reason != MAINTENANCE)
+
+    @property
+    def observes(self) -> bool:
+        """Whether it only observes: its policy says so, or something has switched enforcement off."""
+        return not self.enforcing and (not self.suspended or bool(self.switched_off_by))
+
+    @property
+    def maintenance_since_s(self) -> float | None:
+        """Unix time at which the maintenance began or was first seen; None without one, or if that is unknown."""
+        start = self.maintenance_start
+        return None if start is None or self.maintenance is None else began_at_s(start.at, self.at)
 
 
 def settle(ledger: Ledger, outcome: Outcome) -> Ledger:

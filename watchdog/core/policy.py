@@ -506,6 +506,18 @@ class Draining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """When maintenance of the GPUs that does not end is reported."""
+
+    alert_after_s: Annotated[float, "duration", "1m", "30d"] = _default(
+        3600.0,
+        "How long maintenance of the GPUs may last before an alert fires; until then the alerts that it causes are "
+        "silenced.",
+        "alert_after",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The whole policy; its own keys are at the top of the file, before the first table.
 
@@ -546,6 +558,7 @@ class Policy:
     safety: Safety = _default(Safety(), "Safety checks that the operator overrides.")
     pulse: Pulse | None = _default(None, "Reads of memory counters between full readings.")
     mps: Draining | None = _default(None, "How MPS clients are drained.")
+    maintenance: Maintenance = _default(Maintenance(), "Maintenance of the GPUs that does not end.")
 
     @property
     def _enforced_steps(self) -> tuple[Step, ...]:
@@ -600,5 +613,6 @@ class Policy:
             events=other.events,
             pulse=other.pulse,
             mps=other.mps,
+            maintenance=other.maintenance,
         )
         return alike == other

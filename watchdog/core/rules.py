@@ -175,10 +175,12 @@ MIG_STATE: Final = "nvidia.com/mig.config.state"
 UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
 
 # Set by NVIDIA's MIG manager before it ends the clients of the GPUs, and before it reboots the node; afterwards the
-# state is `success` or `failed` (NVIDIA/mig-parted, deployments/gpu-operator/reconfigure-mig.sh).
+# state is `success` or `failed`. If it ends in between, `pending` stays until it runs again.
+# https://github.com/NVIDIA/mig-parted/blob/000bdfbd4e14630d499a721a841b2d68d2d96ee6/deployments/gpu-operator/reconfigure-mig.sh
 _MIG_CHANGES: Final = frozenset({"pending", "rebooting"})
-# From the cordon of the node to the restart of its driver pod (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go).
-# Before that (`upgrade-required`) "no actions are performed"; from `validation-required` on the new driver runs.
+# From the cordon of the node to the restart of its driver pod: docs/operations.md has every state, with its source.
+# Only nodes with a driver pod are taken further (BuildState in pkg/upgrade/upgrade_state.go): without one it stays.
+# https://github.com/NVIDIA/k8s-operator-libs/blob/1090aefaaaa9287325120aac59e0021708e52359/pkg/upgrade/consts.go
 _UPGRADES: Final = frozenset(
     {
         "node-maintenance-required",
@@ -190,6 +192,9 @@ _UPGRADES: Final = frozenset(
         "pod-restart-required",
     }
 )
+
+
+_LONGEST_VALUE: Final = 100  # characters of an annotation's value, which may have 256 KiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +230,7 @@ def maintenance_of(node: Node) -> str | None:
             return f"the node's label {label} is {node.labels[label]}"
     # As with other annotations of a node its presence counts, even with an empty value; only "false" does not.
     release = node.annotations.get(RELEASE)
-    if release is not None and release.strip().lower() != "false":
-        return f"the node carries the annotation {RELEASE}"
-    return None
+    if release is None or release.strip().lower() == "false":
+        return None
+    value = release.strip()[:_LONGEST_VALUE]
+    return f"the node's annotation {RELEASE} is {value!r}" if value else f"the node carries the annotation {RELEASE}"

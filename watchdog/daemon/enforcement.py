@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from watchdog.config.watch import SETTLING_S, PolicyFile
 from watchdog.core.errors import Problem
-from watchdog.core.model import Now, Place, PlaceKind
+from watchdog.core.model import MAINTENANCE, Now, Place, PlaceKind
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MODE, Switches
@@ -37,6 +37,13 @@ def _annotated(node: str) -> str:
     )
 
 
+def _maintained(node: str) -> str:
+    return (
+        "enforcement resumes when the maintenance of the GPUs is over; if it does not end, find out what set the label "
+        f"or annotation, which `kubectl get node {node} -o yaml --show-managed-fields` shows"
+    )
+
+
 _CAP_KILL = 5  # linux/capability.h
 _LONGEST_PATH: Final = 4096  # PATH_MAX, linux/limits.h
 POLICY_FILE: Final = "policy_file"
@@ -56,6 +63,7 @@ REMEDIES: Final = {
     POLICY_FILE: "the policy file is new or has changed, and is loaded once it is valid, has stayed the same for "
     f"{SETTLING_S:.0f} s and no process has it open for writing; if that takes long, look for policy_refused in the "
     "log, end what writes it, or send SIGHUP to load it as it is",
+    MAINTENANCE: _maintained("NAME"),
     "node_unknown": "the Node object was never read, or could not be watched for longer than stale_after, so an "
     "annotation on it might turn enforcement off: see the gap `node` for the cause",
 }
@@ -113,11 +121,15 @@ class Enforcement:
         """Whether a policy file that has changed and not settled is the only reason not to enforce."""
         return self.suspended == (POLICY_FILE,)
 
-    def with_policy_unsettled(self) -> "Enforcement":
-        """The same while the policy file has not settled; if the policy only observes, that suspends nothing."""
+    def suspended_by(self, reason: str) -> "Enforcement":
+        """The same with one more reason; if the policy only observes, that suspends nothing."""
         if not (self.enforcing or self.suspended):
             return self
-        return Enforcement(enforcing=False, suspended=(*self.suspended, POLICY_FILE))
+        return Enforcement(enforcing=False, suspended=(*self.suspended, reason))
+
+    def with_policy_unsettled(self) -> "Enforcement":
+        """The same while the policy file has not settled."""
+        return self.suspended_by(POLICY_FILE)
 
 
 def judge(
@@ -162,13 +174,22 @@ class Permission:
         self._sources = sources
         self._warn = warn
         self.switches = Switches()
-        self.enforcement = Enforcement(enforcing=False, suspended=())
+        self.under_maintenance = False
         self.policy_unsettled = False
+        self._permitted = Enforcement(enforcing=False, suspended=())
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """Whether the daemon enforces now; not while the GPUs are `under_maintenance`, which is the last reason."""
+        return self._permitted.suspended_by(MAINTENANCE) if self.under_maintenance else self._permitted
 
     @property
     def decides(self) -> bool:
-        """Whether plans are acted on, now or once the policy file has settled."""
-        return self.enforcement.enforcing or self.policy_unsettled
+        """Whether plans are acted on, now or once the policy file has settled.
+
+        Maintenance withholds what is due, as a brake does: nothing starts over because of it.
+        """
+        return self._permitted.enforcing or self.policy_unsettled
 
     def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
         """Check everything again; return whether enforcement starts at this moment."""
@@ -180,8 +201,8 @@ class Permission:
         enforcement = judge(
             policy, self._environment, self._journal, switches, has_lock=has_lock, has_journal=has_journal
         )
-        self.enforcement = enforcement.with_policy_unsettled() if self._policy_file.holds else enforcement
-        self.policy_unsettled = self.enforcement.waits_for_policy and self._policy_file.has_settled
+        self._permitted = enforcement.with_policy_unsettled() if self._policy_file.holds else enforcement
+        self.policy_unsettled = self._permitted.waits_for_policy and self._policy_file.has_settled
         return self.decides and not decided
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False) -> str | None:
@@ -198,15 +219,24 @@ class Permission:
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
     """The remedies by reason, with the path of the stop file next to this journal and the node's name."""
-    return {**REMEDIES, "stop_file": _stopped(stop_file(journal)), "node_annotation": _annotated(node)}
+    return {
+        **REMEDIES,
+        "stop_file": _stopped(stop_file(journal)),
+        "node_annotation": _annotated(node),
+        MAINTENANCE: _maintained(node),
+    }
 
 
 def remedy_on(reason: str, status: Status) -> str | None:
     """The remedy for a reason on the node of a status; None for a reason of a newer version."""
+    node = inert(status.node) or "NAME"
+    code, _, detail = reason.partition(": ")
+    if code == MAINTENANCE:
+        return "; ".join(filter(None, (inert(detail, _LONGEST_PATH), _maintained(node))))
     path = status.health.stop_file if status.health is not None else None
     if reason == "stop_file" and path:
         return _stopped(Path(inert(path, _LONGEST_PATH)))
-    return _annotated(inert(status.node)) if reason == "node_annotation" and status.node else REMEDIES.get(reason)
+    return _annotated(node) if reason == "node_annotation" else REMEDIES.get(reason)
 
 
 def ignored_mode(value: str) -> str:

@@ -20,6 +20,7 @@ from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.file_events import FileEvents
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
+from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
 from watchdog.daemon.sinks import Sinks, report_of
@@ -66,6 +67,7 @@ class Daemon:
         self._sinks = Sinks(options, self._policy, now, event_writer)
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
         record = self._keeper.record
+        self._maintenance = MaintenanceWatch(record.maintenance)
         self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
         self._drains = Drains(self._mps)
         kills = Kills(scanner, record, clock.now, self._drains)
@@ -167,6 +169,7 @@ class Daemon:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
             self._mps.asked.presume(restored.drained)
+            self._maintenance.restore(restored.maintenance, now)
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
@@ -188,10 +191,12 @@ class Daemon:
         begins = self._permission.judge(
             self._policy, now, has_lock=self._sinks.has_lock, has_journal=self._sinks.has_journal
         )
+        switches, awaits_pods = self._permission.switches, self._cluster is not None and self._cluster.pods.is_awaited
+        self._sampler.note_switches(switches, now, awaits_pods=awaits_pods)
+        self._maintenance.note(self._sampler.maintenance, now, is_known=not switches.unseen)
+        self._permission.under_maintenance = self._sampler.maintenance is not None
         if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
             self._sampler.bring_forward(now)
-        awaits_pods = self._cluster is not None and self._cluster.pods.is_awaited
-        self._sampler.note_switches(self._permission.switches, now, awaits_pods=awaits_pods)
         self._sampler.set_pulse(self._policy.useful_pulse if self._permission.enforcement.enforcing else None)
         if begins:
             self._cycle.ledger = self._cycle.ledger.reset()
@@ -296,6 +301,7 @@ class Daemon:
             maintenance=self._sampler.maintenance,
             ended=ended,
         )
+        report = replace(report, maintenance_start=self._maintenance.start)
         self._publish(report, opened.inputs)
         self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None

@@ -9,7 +9,7 @@ from watchdog import __version__, clock
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
-from watchdog.core.model import GapReason, Now, ProcessKey
+from watchdog.core.model import GapReason, MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
@@ -32,7 +32,7 @@ from watchdog.options import Options
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
 from watchdog.report.recent import LastAction
-from watchdog.report.sentences.node import presumed_note
+from watchdog.report.sentences.node import maintenance_line, presumed_note
 from watchdog.report.status_build import changes_status
 
 if TYPE_CHECKING:
@@ -85,12 +85,14 @@ class Restored:
     """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember.
 
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
+    `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
     """
 
     unfinished: tuple[UnfinishedAction, ...]
     drained: frozenset[ProcessKey]
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
+    maintenance: MaintenanceStart | None = None
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -112,6 +114,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         drained=journal.drained(now).union(*lost),
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
+        maintenance=journal.kept.maintenance,
     )
 
 
@@ -256,7 +259,7 @@ def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str
     """Why the daemon is not ready after a cycle, one line per reason; empty: it is ready."""
     reasons = []
     if report.snapshot.blind:
-        released = f"{report.maintenance}: its GPUs are under maintenance, and NVML is released"
+        released = f"{maintenance_line(report)}: its GPUs are under maintenance, and NVML is released"
         reasons.append("NVML is not responding" if report.maintenance is None else released)
     if is_stale:
         reasons.append(_stale(report, from_api=from_api))

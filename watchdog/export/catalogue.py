@@ -85,6 +85,7 @@ class Per(StrEnum):
     RULE_ACTION = "rule and action"
     ACTED_ON = "pod acted on"
     REASON = "reason"
+    MAINTENANCE = "maintenance"  # one while it lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,16 @@ SUSPENDED: Final = Family(
     labels=("reason",),
     per=Per.REASON,
 )
+MAINTENANCE_SINCE: Final = Family(
+    "maintenance_since_timestamp_seconds",
+    "When the maintenance of the GPUs began, or was first seen, as Unix time; absent without maintenance. A restart of "
+    "the daemon does not change it.",
+    per=Per.MAINTENANCE,
+)
+MAINTENANCE_ALERT_AFTER: Final = Family(
+    "maintenance_alert_after_seconds",
+    "How long maintenance of the GPUs may last before an alert fires: `[maintenance] alert_after` of the policy.",
+)
 BREAKER_OPEN: Final = Family(
     "breaker_open", "1 while the breaker is open or half open, so that kills and evictions are withheld."
 )
@@ -310,6 +321,7 @@ SECTIONS: Final = {
     "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (
         *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
+        *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER),
         *(POLICY_INFO, RELOAD_OK, RELOAD_TIME, BUILD_INFO),
     ),
 }

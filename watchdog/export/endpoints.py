@@ -21,6 +21,7 @@ from watchdog.node.driver_thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
 from watchdog.report.recent import KEPT_S
+from watchdog.report.sentences.node import suspensions
 from watchdog.report.status import ChangeStatus, HealthStatus, Moment, RecentStatus, Status, encode, json_seconds
 from watchdog.report.status_build import status_of
 from watchdog.report.text import inert, span
@@ -307,7 +308,7 @@ class Endpoints:
     def readiness(self) -> ProbeResult:
         """Whether the daemon is ready; reasons why it does not enforce are reported in any case."""
         reasons, report = self._reasons(), self.report
-        notes = [f"not enforcing: {reason}" for reason in report.suspended] if report is not None else []
+        notes = [f"not enforcing: {reason}" for reason in suspensions(report)] if report is not None else []
         return ProbeResult(ok=not reasons, lines=(*(reasons or ["ok"]), *notes))
 
     def _reasons(self) -> list[str]:

@@ -219,6 +219,8 @@ def _state_families(report: CycleReport) -> Iterator[Metric]:
     yield single(of.PODS_SYNC, synced.wall_s if synced is not None else None)
     yield single(of.ENFORCING, float(report.enforcing))
     yield metric(of.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
+    yield single(of.MAINTENANCE_SINCE, report.maintenance_since_s)
+    yield single(of.MAINTENANCE_ALERT_AFTER, report.policy.maintenance.alert_after_s)
     yield single(of.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
     yield metric(of.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
 

@@ -6,12 +6,19 @@ from functools import cached_property
 from typing import Final, Self
 from urllib.parse import parse_qs, quote
 
-from watchdog.core.model import GapReason
+from watchdog.core.model import MAINTENANCE, GapReason
 from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
 from watchdog.report.sentences.brakes import suspended_because
-from watchdog.report.sentences.node import breaker_open, gpu_label, gpu_labels, pods_stale, unlisted
+from watchdog.report.sentences.node import (
+    breaker_open,
+    gpu_label,
+    gpu_labels,
+    maintenance_clause,
+    pods_stale,
+    unlisted,
+)
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status
 from watchdog.report.text import capital, clock_time, count, inert, span
 
@@ -144,7 +151,8 @@ def headline(seen: PageInput) -> Headline:
         return Headline(level=Level.BAD, state=state, rest=f"Everything below is {seen.as_of}.", remedy=_CHECK_DRIVER)
     if status.maintenance is not None:
         state = "Under maintenance: NVML is released and nothing is enforced."
-        return Headline(level=Level.WATCH, state=state, rest=f"{capital(status.maintenance)}.")
+        rest = f"{capital(maintenance_clause(status, seen.now_s))}."
+        return Headline(level=Level.WATCH, state=state, rest=rest, remedy=seen.remedies.get(MAINTENANCE, ""))
     if seen.is_blind:
         return _blind(seen, status)
     return _responding(seen, status)

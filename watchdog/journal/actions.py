@@ -18,7 +18,7 @@ from watchdog.core.brakes import (
     in_this_boot_s,
     owner_of,
 )
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.journal.errors import RowError
@@ -143,6 +143,24 @@ def write_breaker(connection: sqlite3.Connection, opened: Now | None) -> None:
         connection.execute("INSERT OR REPLACE INTO breaker VALUES (1, ?, ?, ?)", values)
 
 
+def write_maintenance(connection: sqlite3.Connection, start: MaintenanceStart | None) -> None:
+    """Write when the maintenance in progress began; None: there is none."""
+    if start is None:
+        connection.execute("DELETE FROM maintenance")
+    else:
+        values = (int(start.seen), start.at.boot_id, start.at.boottime_s, start.at.wall_s)
+        connection.execute("INSERT OR REPLACE INTO maintenance VALUES (1, ?, ?, ?, ?)", values)
+
+
+def read_maintenance(connection: sqlite3.Connection) -> MaintenanceStart | None:
+    """When the maintenance began that was in progress when it was last noted; None: there was none. sqlite3.Error."""
+    row = connection.execute("SELECT seen, boot_id, boottime_s, wall_s FROM maintenance").fetchone()
+    if row is None:
+        return None
+    seen, boot_id, boottime_s, wall_s = row
+    return MaintenanceStart(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seen=bool(seen))
+
+
 # Not the number of an action: the row marks when an earlier journal was lost, with the actions begun before.
 _LOST: Final = 0
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # up to this many are kept whatever their age: about 100 bytes each
@@ -155,9 +173,13 @@ _MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM action UNION SELECT actio
 
 
 class RestoredActions:
-    """The actions that count for the brakes, the unfinished actions, and when the breaker opened."""
+    """The actions that count for the brakes, the unfinished actions, and when the breaker opened.
+
+    `maintenance` is when the maintenance in progress began; None: there is none.
+    """
 
     def __init__(self) -> None:
+        self.maintenance: MaintenanceStart | None = None
         self._begun: dict[int, BegunRow] = {}
         self._open: dict[int, UnfinishedAction] = {}
         self._opened: Now | None = None
@@ -180,6 +202,8 @@ class RestoredActions:
         if self._opened is None:
             for boot_id, boottime_s, wall_s in connection.execute("SELECT boot_id, boottime_s, wall_s FROM breaker"):
                 self._opened = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
+        if self.maintenance is None:
+            self.maintenance = read_maintenance(connection)
         lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
@@ -201,6 +225,7 @@ class RestoredActions:
         lacked = sum([action.insert(connection) for action in self._open.values()])
         lacked += sum([row.insert(connection, number) for number, row in self._begun.items()])
         write_breaker(connection, self._opened)
+        write_maintenance(connection, self.maintenance)
         return lacked
 
     def add(self, action: UnfinishedAction, begun: BegunRow) -> None:

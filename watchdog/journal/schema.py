@@ -170,6 +170,13 @@ MIGRATIONS: Final = (
     PAST_TABLES,
     # The container of the account, empty if unknown; NULL if the account is the whole pod.
     "ALTER TABLE occurrence ADD COLUMN account TEXT;",
+    # When the maintenance in progress began; `seen` is 0 if it may have begun earlier.
+    """
+    CREATE TABLE maintenance (
+        only INTEGER PRIMARY KEY CHECK (only = 1), seen INTEGER NOT NULL,
+        boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from watchdog.core.errors import RecordError
-from watchdog.core.model import Now, ProcessKey
+from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
@@ -133,6 +133,10 @@ class JournalWriter:
         # Another daemon may open it meanwhile, so a missed closing is dropped: at worst an action waits needlessly.
         put = self._put if opened is None else self._put_or_keep
         put(lambda journal: journal.breaker(opened))
+
+    def maintenance(self, start: MaintenanceStart | None) -> None:
+        """Record when the maintenance in progress began; None: there is none. Without a journal that is dropped."""
+        self._put(lambda journal: journal.maintenance(start))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""

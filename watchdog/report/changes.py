@@ -6,14 +6,14 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
-from watchdog.core.model import Gap, GapReason, Now, elapsed_s
+from watchdog.core.model import MAINTENANCE, Gap, GapReason, Now, elapsed_s
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
-from watchdog.report.sentences.node import breaker_note
+from watchdog.report.sentences.node import breaker_note, maintenance_line
 from watchdog.report.text import count, inert, span
 
 
@@ -167,7 +167,7 @@ def outcome_changes(
     outcome: Outcome, report: CycleReport | None = None, *, was_begun: bool = False
 ) -> Iterator[Change]:
     """What is new with the end of one action; the report, if there is one, has the reason why no action was taken."""
-    policy, suspended = (report.policy, report.suspended) if report is not None else (None, ())
+    policy, suspended = (report.policy, report.switched_off_by) if report is not None else (None, ())
     entry = outcome.entry
     if outcome.result is Result.OBSERVED:
         would = note(entry, outcome.at, observing=True, policy=policy, suspended=suspended)
@@ -278,7 +278,9 @@ class Changes:
     def _suspension_changes(self, report: CycleReport) -> Iterator[Change]:
         before, self._suspended = self._suspended, frozenset(report.suspended)
         for reason in sorted(self._suspended - before):
-            sentence = f"Enforcement is suspended: {self._remedies.get(reason, inert(reason))}."
+            why = maintenance_line(report) if reason == MAINTENANCE else ""
+            text = "; ".join(filter(None, (why, self._remedies.get(reason, inert(reason)))))
+            sentence = f"Enforcement is suspended: {text}."
             yield Change(event=ChangeKind.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
         for reason in sorted(before - self._suspended):
             rest = "Enforcing again" if report.enforcing else "Still not enforcing"
@@ -352,7 +354,7 @@ class Changes:
 
 def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:
     """Whether no action is taken on this account: the daemon, or the account's rule, only observes now."""
-    return not report.enforcing or assessment.observes
+    return report.observes or assessment.observes
 
 
 def is_for_owner(assessment: Assessment, report: CycleReport) -> bool:

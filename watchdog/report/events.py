@@ -192,7 +192,7 @@ def due_note(
 
     `observing`: no action is taken.
     """
-    policy, suspended = report.policy, report.suspended
+    policy, suspended = report.policy, report.switched_off_by
     if entry.do is Do.KILL and processes is not None and not entry.definition.grace_s:
         # SIGKILL at once: the reader learns of processes that have ended.
         text = begun_note(entry, at, processes, policy)
@@ -243,7 +243,7 @@ def _no_action_anyway(entry: PlanEntry, report: CycleReport) -> str:
     """Of a withheld step, that no action would be taken anyway; the note of another one has this already."""
     if entry.withheld_by is None:
         return ""
-    why = observing_because(entry.assessment, report.policy, report.suspended)
+    why = observing_because(entry.assessment, report.policy, report.switched_off_by)
     return f"No action would be taken anyway: {why}."
 
 

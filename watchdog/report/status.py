@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.errors import WatchdogError
+from watchdog.core.model import MAINTENANCE
 from watchdog.core.mps import DRAIN
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST, parse_percent
@@ -466,6 +467,8 @@ class Status(Struct, frozen=True, kw_only=True):
     stale_after_s: Seconds | None = None
     breaker: BreakerStatus = BreakerStatus()
     maintenance: str | None = None
+    maintenance_since: Moment | None = None
+    maintenance_since_at_least: bool = False
     recent: tuple[RecentStatus, ...] = ()
     changes: tuple[ChangeStatus, ...] = ()
     health: HealthStatus | None = None
@@ -474,6 +477,11 @@ class Status(Struct, frozen=True, kw_only=True):
     def hangs_since(self) -> float | None:
         """When the last cycle ended if the loop is hung, so everything else is that old; None if it is not."""
         return self.health.hangs_since if self.health is not None else None
+
+    @property
+    def switched_off_by(self) -> tuple[str, ...]:
+        """The reasons of suspension but for maintenance, which `maintenance` has."""
+        return tuple(reason for reason in self.suspended if reason.partition(":")[0] != MAINTENANCE)
 
     @property
     def blind(self) -> GapStatus | None:

@@ -29,7 +29,7 @@ from watchdog.report.figures import (
 )
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.following import forecast
-from watchdog.report.sentences.node import breaker_status
+from watchdog.report.sentences.node import breaker_status, suspensions
 from watchdog.report.status import (
     ABSENT,
     AccountPart,
@@ -232,13 +232,14 @@ def status_of(
     residual, unattributed, snapshot = residual_by_gpu(report), unattributed_by_gpu(report), report.snapshot
     hangs = health is not None and health.hangs_since is not None
     stale, bounds = pods_stale(report), Bounds.of(report)
+    start, since_s = report.maintenance_start, report.maintenance_since_s
     limits = {(limit.key, limit.gpu): limit for limit in report.pinned}
     return Status(
         node=inert(report.node.name),
         at=Moment(report.at.wall_s),
         mode=report.policy.mode,
         enforcing=report.enforcing,
-        suspended=report.suspended,
+        suspended=suspensions(report),
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
         gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], snapshot) for gpu in snapshot.gpus),
         accounts=tuple(account_status(assessment, report, bounds, limits) for assessment in report.assessments),
@@ -258,6 +259,8 @@ def status_of(
         stale_after_s=json_seconds(report.policy.stale_after_s),
         breaker=breaker_status(report),
         maintenance=inert(report.maintenance, 600) if report.maintenance is not None else None,
+        maintenance_since=Moment(since_s) if since_s is not None else None,
+        maintenance_since_at_least=since_s is not None and start is not None and not start.seen,
         recent=tuple(recent),
         changes=tuple(changes),
         health=health,
@@ -369,7 +372,7 @@ def _pending(entry: PlanEntry, report: CycleReport) -> PendingStatus | None:
 
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
-    words = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
+    words = forecast(entry, report.at, report.policy, report.switched_off_by, stale=stale)
     postponed = f" {_POSTPONED}" if hangs else ""
     return PlanStatus(
         namespace=pod.namespace,

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
 from tests.cli.doctor.rows import API, BY_NODE, BY_SPACE, CONTAINER, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
 from tests.worlds import (
     MEMORY,
     NODE,
+    T0,
     assessed,
     at,
     container,
@@ -41,7 +43,7 @@ from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
 from watchdog.node.mps_pipes import SilentError, UntrustedPipeError
 from watchdog.node.nvml_calls import NvmlCallError
-from watchdog.report.status import AccountStatus, PinnedTotalStatus
+from watchdog.report.status import AccountStatus, Moment, PinnedTotalStatus
 
 Row = tuple[str, Facts]
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
@@ -113,6 +115,13 @@ def _under(the_policy: Policy, **changes: object) -> Facts:
     return under(spoilt("cluster", **changes), the_policy)
 
 
+def _maintained(since_s: float) -> Facts:
+    """The driver is released, as the daemon that answers says too, with since when."""
+    status = structs.replace(running(SHA256), maintenance="why", maintenance_since=Moment(since_s))
+    released = spoilt("driver", library=None, reading=released_reading("why"), maintenance="why")
+    return replace(released, listen=replace(released.listen, state="ours", status=status))
+
+
 def _listening(facts: Facts) -> Facts:
     return replace(facts, listen=replace(facts.listen, state="ours", status=running(SHA256)))
 
@@ -128,6 +137,7 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
         ("responds", read(driver=None)),
         ("a driver call hangs", spoilt("driver", library=None, reading=BLIND)),
         ("why: its GPUs are under", spoilt("driver", library=None, reading=released_reading("why"), maintenance="why")),
+        ("why, since 08:00:00 UTC: its GPUs are under", _maintained(T0)),
         ("the driver is not responding", _failed(9)),
         ("the driver is not responding", spoilt("driver", reading=BLIND)),
     ),

@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.export.build import killed, trainer, trainer_node, withheld
+from tests.monitoring.rules.scenario import under_maintenance
 from tests.monitoring.rules.world import World
 from tests.worlds import at, container
 from watchdog.core.brakes import Brake
@@ -27,7 +28,8 @@ def _exposed() -> dict[str, set[str]]:
     odd = trainer(name="odd", uid="u9", containers=(container("main", "-1", of="u9"),))
     daemon = World().daemon(pods=(trainer(), odd))
     ended = killed(at=at(1), reaction_s=0.1, release_s=0.1)
-    report = daemon.see(trainer_node(12.4, 1), suspended=("lock",), outcomes=(ended,))
+    lasting = under_maintenance(0)
+    report = daemon.see(trainer_node(12.4, 1), **{**lasting, "suspended": ("lock",), "outcomes": (ended,)})
     daemon.metrics.update(replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),))))
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):

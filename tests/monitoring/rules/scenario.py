@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tests.monitoring.rules.world import Daemon, Firing, Labels, World
-from tests.worlds import Gi, Mi, gpu, process, snapshot, use
-from watchdog.core.model import Gpu, Pod, Snapshot
+from tests.worlds import Gi, Mi, at, gpu, process, snapshot, use
+from watchdog.core.model import Gpu, MaintenanceStart, Pod, Snapshot
 
 Scenario = Callable[[World, Daemon], None]
 SCENARIOS: Final[list[tuple[str, Scenario, Mapping[str, Any]]]] = []
@@ -25,6 +25,17 @@ def scenario(alert: str, **story: Any) -> Callable[[Scenario], Scenario]:
         return made
 
     return enter
+
+
+def under_maintenance(since_s: float) -> Mapping[str, Any]:
+    """The fields of a report while a label of the node says so, since this second of the scenario."""
+    start = MaintenanceStart(at=at(since_s), seen=True)
+    return {
+        "maintenance": "the node's label nvidia.com/mig.config.state is pending",
+        "maintenance_start": start,
+        "enforcing": False,
+        "suspended": ("maintenance",),
+    }
 
 
 def firing(labels: Labels, summary: str, description: str) -> Firing:

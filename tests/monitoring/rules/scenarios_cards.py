@@ -1,6 +1,6 @@
 """Alerts about a card: gone, full, or used outside any pod."""
 
-from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, firing, scenario
+from tests.monitoring.rules.scenario import A_LITTLE, EXEC, cards, firing, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
@@ -13,7 +13,8 @@ LOST = firing(
     {"node": "n1", "gpu": "GPU-1", "severity": "critical"},
     "A GPU of node n1 has stopped responding",
     "GPU GPU-1 (Stub, index 1) of node n1 has not responded for 5 minutes, or has disappeared. Pods on it "
-    "fail or hang. How much of it they use is unknown, so that counts for no kill or eviction. Check for Xid "
+    "fail or hang. How much of it they use is unknown, so that counts for no kill or eviction. If "
+    "GPUWatchdogMaintenanceOverdue fires too, start there. Check for Xid "
     "errors on the node: dmesg | grep -i -e nvrm -e xid; keep new pods away: kubectl cordon n1",
 )
 
@@ -51,6 +52,20 @@ def card_is_under_maintenance(world: World, daemon: Daemon) -> None:
     _show(daemon, 21, GOOD)
     world.remove(daemon)
     world.wait(40).expect("below")
+
+
+@scenario("GPUMemoryCardLost")
+def card_is_under_maintenance_that_does_not_end(world: World, daemon: Daemon) -> None:
+    """Maintenance silences a lost card for an hour only; after that each card fires until it is over."""
+    _show(daemon, 1, GOOD)
+    gaps = (Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("x")),)
+
+    def under(minutes: float) -> World:
+        return daemon.sees(minutes, lambda second: cards(second, *SILENT, gaps=gaps), **under_maintenance(60))
+
+    under(66).expect("waits")
+    under(66.5).expect("fires", LOST, LOST.on({"gpu": "GPU-0"}).but("GPU-1", "GPU-0").but("index 1", "index 0"))
+    _show(daemon, 67, GOOD).expect("resolves")
 
 
 @scenario("GPUMemoryCardLost")

@@ -5,12 +5,12 @@ from functools import partial
 
 from tests.core.town import resident
 from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
-from tests.monitoring.rules.scenario import EXEC, firing, scenario
+from tests.monitoring.rules.scenario import EXEC, firing, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import Gi, at, process, rule, snapshot, step, use
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Outcome
-from watchdog.core.policy import Brakes, Breaker
+from watchdog.core.policy import Brakes, Breaker, Maintenance
 
 NODE = {"node": "n1"}
 BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker=Breaker(of_at_least=4)))
@@ -272,3 +272,51 @@ def eviction_takes_its_time(world: World, daemon: Daemon) -> None:
     due = entry(Story(under=EVICTING).see(trainer_node(12.4)), "evict")
     _acting(daemon, 1)
     _acting(daemon, 15, outcome(due, at=at(90), reaction_s=59.0)).expect("below")
+
+
+OVERDUE = firing(
+    {**NODE, "severity": "warning"},
+    "The GPUs of node n1 have been under maintenance for 1h 3m 30s",
+    "A label or annotation of node n1 says that its GPUs are under maintenance, for longer than the policy's "
+    "alert_after. Until that ends, the watchdog keeps the driver closed: GPU memory on that node is neither measured "
+    "nor limited. A MIG change or a driver upgrade may be stuck, or has left its label behind. Which label or "
+    f"annotation it is: {EXEC}gpu-watchdog top --once; what set it: kubectl get node n1 -o yaml --show-managed-fields",
+)
+SHORT = policy(BRAKED.rules[0], maintenance=Maintenance(alert_after_s=600.0))
+
+
+def _maintained(daemon: Daemon, minutes: float, since_s: float, **more: object) -> World:
+    return daemon.sees(minutes, partial(trainer_node, 4.0), **{**under_maintenance(since_s), **more})
+
+
+@scenario("GPUWatchdogMaintenanceOverdue")
+def maintenance_overdue(world: World, daemon: Daemon) -> None:
+    """An hour of maintenance is none; more of it fires, over a restart too, which does not change since when it is."""
+    daemon.all_is_well(1).expect("below")
+    _maintained(daemon, 61, 60).expect("below")
+    _maintained(daemon, 64, 60).expect("waits")
+    _maintained(daemon, 64.5, 60).expect("fires", OVERDUE)
+    daemon.restart(66)
+    _maintained(daemon, 67, 60).expect("restart", OVERDUE.but("1h 3m 30s", "1h 6m 0s"))
+    daemon.all_is_well(70.5).expect("resolves")
+
+
+@scenario("GPUWatchdogMaintenanceOverdue", under=replace(SHORT, mode="observe"))
+def maintenance_overdue_while_observing(world: World, daemon: Daemon) -> None:
+    """In observe mode just the same, after what the policy says."""
+    _maintained(daemon, 13, 0, suspended=()).expect("waits")
+    _maintained(daemon, 13.5, 0, suspended=()).expect("fires", OVERDUE.but("1h 3m 30s", "13m 30s"))
+
+
+@scenario("GPUWatchdogMaintenanceOverdue", under=SHORT)
+def maintenance_over_just_in_time(world: World, daemon: Daemon) -> None:
+    """What is over before its time never fires, although its last value lingers."""
+    _maintained(daemon, 9.5, 0)
+    for minute in range(10, 20):
+        daemon.all_is_well(minute).expect("below")
+
+
+@scenario("GPUWatchdogNotEnforcing")
+def not_enforcing_under_maintenance(world: World, daemon: Daemon) -> None:
+    """Maintenance has an alert of its own."""
+    _maintained(daemon, 75, 0).expect("below")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
-from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, runs, scenario
+from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, runs, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, World
 from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
@@ -161,8 +161,9 @@ UNKNOWN = firing(
     {**TRAINER, "severity": "warning"},
     "Whether pod a/trainer is within its GPU memory limit has been unknown for 15 minutes",
     "For 15 minutes the watchdog has been unable to tell whether pod a/trainer on node n1 is within its GPU memory "
-    "limit. Its use or its limit is unknown: a GPU does not respond, a node label is missing, or the pod list is "
-    "behind. Until it is known, no action is taken on the pod, so nothing limits it. What is missing: "
+    "limit. Its use or its limit is unknown: a GPU does not respond, a node label is missing, the pod list is behind, "
+    "or maintenance of the GPUs does not end. Until it is known, no action is taken on the pod, so nothing limits it. "
+    "What is missing: "
     f"{EXEC}gpu-watchdog explain a/trainer",
 )
 
@@ -190,6 +191,20 @@ def unknown_under_maintenance(world: World, daemon: Daemon) -> None:
     gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("under maintenance"))
     uses, processes = [use(101, None)], [process(101, "u1/main")]
     daemon.sees(20, lambda second: snapshot(uses, processes, second=second, blind=True, gaps=(gap,))).expect("below")
+
+
+@scenario("GPUMemoryUnknown")
+def unknown_under_maintenance_that_does_not_end(world: World, daemon: Daemon) -> None:
+    """Maintenance silences it for an hour only."""
+    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem("under maintenance"))
+    uses, processes = [use(101, None)], [process(101, "u1/main")]
+
+    def under(minutes: float) -> World:
+        blind = partial(snapshot, uses, processes, blind=True, gaps=(gap,))
+        return daemon.sees(minutes, lambda second: blind(second=second), **under_maintenance(0))
+
+    under(75).expect("waits")
+    under(75.5).expect("fires", UNKNOWN)
 
 
 UNLISTED = firing(

@@ -37,6 +37,10 @@ class Firing:
     summary: str
     description: str
 
+    def on(self, labels: Labels) -> "Firing":
+        """The same with other values of some labels."""
+        return replace(self, labels={**self.labels, **labels})
+
     def but(self, old: str, new: str) -> "Firing":
         """The same with a part of the texts replaced."""
         summary, description = (text.replace(old, new) for text in (self.summary, self.description))

@@ -7,6 +7,7 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_observe, warning
 from watchdog.core.model import Gap, GapReason
 from watchdog.node.driver import DriverReading
+from watchdog.report.sentences.node import maintenance_clause
 
 _RETRIED: Final = "it is retried every cycle"
 _VERSION_MISMATCH: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
@@ -62,14 +63,24 @@ def nvml_library(facts: Facts) -> Iterator[CheckResult]:
         )
 
 
+def _with_since(maintenance: str, facts: Facts) -> str:
+    """Why the GPUs are under maintenance, with since when, if the daemon that answers has the same reason."""
+    status = facts.listen.status
+    if status is None or status.maintenance != maintenance:
+        return maintenance
+    return maintenance_clause(status, facts.system.wall_s)
+
+
 @to_observe()
 def nvml_driver(facts: Facts) -> Iterator[CheckResult]:
     """The driver responds through the library."""
     maintenance, library, reading = facts.driver.maintenance, facts.driver.library, facts.driver.reading
     if maintenance is not None:
+        maintenance = _with_since(maintenance, facts)
         yield warning(
             f"{maintenance}: its GPUs are under maintenance, so the driver was not queried",
-            "run doctor again afterwards",
+            "run doctor again afterwards; if it does not end, find out what set it: "
+            f"`kubectl get node {facts.options.node} -o yaml --show-managed-fields`",
         )
     elif library is None:
         timeout = next((gap.problem.cause.partition(":")[0] for gap in reading.gaps), "no answer")

@@ -195,6 +195,7 @@ _SUSPENDED: Final = {
     "journal": "the journal can't be opened",
     "stop_file": "a stop file exists on the node",
     "node_annotation": "the node's annotation turns it off",
+    "maintenance": "the GPUs of this node are under maintenance",
     "node_unknown": "the Node object has not been read",
     "policy_file": "the policy file is new or has changed, and may not be complete yet",
 }

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from watchdog.core.brakes import BrakeMemory, breaker_wait_s
-from watchdog.core.model import Now
+from watchdog.core.model import MAINTENANCE, Now
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Brakes
 from watchdog.core.units import format_duration, format_percent
 from watchdog.report.sentences.brakes import acted_on, until
 from watchdog.report.status import BreakerStatus, GapStatus, GpuStatus, Moment, Status
-from watchdog.report.text import clock_time, count, inert
+from watchdog.report.text import clock_time, count, inert, rfc3339
 
 TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
 _LONGEST: Final = 600
@@ -74,11 +74,40 @@ def _actions_continue(status: Status) -> str:
     return f"Actions already in progress may continue, up to SIGKILL or a retried eviction{known}."
 
 
-def under_maintenance(status: Status) -> str:
-    """That the driver is released, and why."""
+def maintenance_since(why: str, since: str | None, *, at_least: bool) -> str:
+    """Which label or annotation says that the GPUs are under maintenance, and since when (None: unknown)."""
+    return why if since is None else f"{why}, since {'at least ' if at_least else ''}{since}"
+
+
+def maintenance_clause(status: Status, now_s: float) -> str:
+    """The same for people: `the node's label LABEL is VALUE, since 14:05:10 UTC`; empty without maintenance."""
     if status.maintenance is None:
         return ""
+    since = None if status.maintenance_since is None else clock_time(status.maintenance_since, now_s)
     why = inert(status.maintenance, _LONGEST)
+    return maintenance_since(why, since, at_least=status.maintenance_since_at_least)
+
+
+def maintenance_line(report: CycleReport) -> str:
+    """The same for programs, with the time as RFC 3339; empty without maintenance."""
+    start, since_s = report.maintenance_start, report.maintenance_since_s
+    if report.maintenance is None:
+        return ""
+    why, since = inert(report.maintenance, _LONGEST), None if since_s is None else rfc3339(since_s)
+    return maintenance_since(why, since, at_least=start is not None and not start.seen)
+
+
+def suspensions(report: CycleReport) -> tuple[str, ...]:
+    """The reasons of suspension for programs; that of maintenance has the label, its value and since when."""
+    line = maintenance_line(report)
+    return tuple(f"{reason}: {line}" if reason == MAINTENANCE and line else reason for reason in report.suspended)
+
+
+def under_maintenance(status: Status) -> str:
+    """That the driver is released, why, and since when."""
+    why = maintenance_clause(status, status.at)
+    if not why:
+        return ""
     return (
         f"The GPUs of this node are under maintenance ({why}): their use is unknown, and no pod is killed or evicted."
     )
