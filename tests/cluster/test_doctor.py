@@ -1,6 +1,7 @@
 """`gpu-watchdog doctor` before a real API server: each fault is one finding, and nothing is changed."""
 
 import datetime as dt
+import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -15,6 +16,7 @@ from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.doctor_rig import POLICY, Clinic
 from tests.cluster.pods import Pods
+from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import cannot_run, wait_until
 from tests.worlds import parse_policy
@@ -90,6 +92,19 @@ def test_admission_policies_that_do_not_hold(
         assert "evict pods from kube-system" in said.wrong()["guard_evictions"]
         assert f"--service-account {made.identity.name} | kubectl apply -f -`" in said.wrong()["guard_nodes"]
     assert [control_plane.get("node", each) for each in (clinic.node, other)] == before
+
+
+def test_the_account_of_a_kubelet(control_plane: ControlPlane, clinic: Clinic) -> None:
+    """It may change its node and evict; that no admission policy of the watchdog limits it is no finding."""
+    user = f"system:node:{clinic.node}"
+    vouch_for(user, [])
+    pair, path = control_plane.authority.client(user, "system:nodes"), control_plane.kubeconfig()
+    config = json.loads(path.read_text())
+    config["users"][0]["user"] = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+    path.write_text(json.dumps(config))
+    said = clinic.ask(path)
+    assert user in said.what("api_credentials")
+    assert not {each["name"] for each in said.findings if each["name"].startswith("guard")}
 
 
 @pytest.mark.parametrize("missing", [EVERY[::2], EVERY[1::2]], ids=["list, create, get", "watch, patch"])

@@ -79,7 +79,7 @@ def install(control_plane: ControlPlane, pods: Pods) -> Iterator[Install]:
             daemonset["metadata"]["namespace"],
             daemonset["spec"]["template"]["spec"]["serviceAccountName"],
         )
-        _make_namespace(control_plane, namespace)
+        control_plane.make_namespace(namespace)
         text = yaml.safe_dump_all(found)
         flags = ("--server-side", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-")
         assert len(control_plane.kubectl("apply", *flags, input=text).stdout.split()) == len(found)
@@ -97,19 +97,6 @@ def install(control_plane: ControlPlane, pods: Pods) -> Iterator[Install]:
     for found in applied:
         text = yaml.safe_dump_all(found)
         control_plane.kubectl("delete", "--ignore-not-found", "--grace-period=0", "--force", "-f", "-", input=text)
-
-
-def _make_namespace(plane: ControlPlane, name: str) -> None:
-    """Create it if need be; one that is being deleted is waited out."""
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    path = f"/api/v1/namespaces/{name}"
-
-    def is_there() -> bool:
-        plane.api.call("POST", "/api/v1/namespaces", body)
-        found = plane.api.call("GET", path)
-        return found.status == 200 and found.object["status"]["phase"] == "Active"
-
-    wait_until(is_there, f"the namespace {name} is there")
 
 
 def _holds(it: Installed) -> None:

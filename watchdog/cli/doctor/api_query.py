@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from watchdog import clock
 from watchdog.cli.doctor.facts import ApiFacts, Ended, Probe
@@ -31,6 +31,9 @@ def query_api(options: Options, policy: Policy, cluster: Cluster, patience_s: fl
     thread.start()
     thread.join(patience_s)
     return replace(query.facts, waited_s=clock.now().boottime_s - began_s)
+
+
+_KUBELET: Final = "system:node:"
 
 
 class _Query:
@@ -125,7 +128,12 @@ class _Query:
             self._learn(similar=next((similar for similar in similar_names(name) if is_there(api, similar)), ""))
 
     def _probe_guards(self, api: Api) -> None:
-        """Request what the admission policies must reject, as far as this account has the rights."""
+        """Request what the admission policies must reject, as far as this account has the rights.
+
+        They leave kubelets out, which the API server itself restricts (NodeRestriction).
+        """
+        if self.facts.account.name.startswith(_KUBELET):
+            return
         own, capacity = self.facts.account.node, self._policy.capacity
         name = own or self._options.node
         if (own or self.facts.exists is not False) and self._may_write(api, Piece.CAPACITY):

@@ -40,7 +40,8 @@ def _guard(facts: Facts, piece: Piece, forbidden: str) -> Iterator[CheckResult]:
     elif accepted is not None:
         yield missing(
             f"no admission policy limits this account: it may {accepted.what}, and the policy does not need that right",
-            "remove the role that grants it: `kubectl get clusterrolebindings -o wide` shows the account's roles",
+            "remove the role that grants it (`kubectl get clusterrolebindings -o wide` shows the account's roles), or "
+            "use an account with only the rights that the policy needs",
         )
     elif unclear is not None:
         yield warning(
