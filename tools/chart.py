@@ -4,19 +4,19 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Final
 
 from tools import ROOT
 from tools.rights import EVERYTHING, POLICY
-from watchdog.core.policy import Capacity
 from watchdog.kube.rights import (
     Piece,
+    Restriction,
     ServiceAccount,
     capacity_admission,
+    capacity_markers,
     eviction_admission,
+    eviction_markers,
     node_admission,
     render_role,
     rights_of,
@@ -24,7 +24,6 @@ from watchdog.kube.rights import (
 
 CHART: Final = ROOT / "deploy" / "chart"
 _ACCOUNT: Final = ServiceAccount(namespace="{{ .Release.Namespace }}", name='{{ include "watchdog.account" . }}')
-_RESOURCE: Final = '{{ (include "watchdog.policy" . | fromJson).capacity.resource }}'
 _COPIED: Final = ("prometheus/podmonitor.yaml", "prometheus/prometheusrule.yaml", "grafana/gpu-memory-watchdog.json")
 _LABELS: Final = "  labels:\n    app.kubernetes.io/name: gpu-memory-watchdog\n"
 _TEMPLATED: Final = '  labels:\n    {{- include "watchdog.labels" . | nindent 4 }}\n'
@@ -34,38 +33,42 @@ _HOOK: Final = """\
     helm.sh/hook-weight: "0"
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 """
-_SPARED: Final = '{{ include "watchdog.spared" . }}'
+_MARKERS: Final = {
+    Piece.CAPACITY: capacity_markers('{{ (include "watchdog.policy" . | fromJson).capacity.resource }}'),
+    Piece.EVICT: eviction_markers(['{{ include "watchdog.spared" . }}']),
+}
 
 _IS_REMOVED: Final = """\
-    - expression: request.operation == 'UPDATE' && !('$resource' in dyn(object).?status.?capacity.orValue({}))
-      message: this account may only take $resource out of the status.capacity of nodes
+    - expression: request.operation == 'UPDATE' && variables.changed.all(k, !(k in variables.after))
+      message: this account may only take an entry out of the status.capacity of nodes
       reason: Forbidden
 """
 
 
-def withdrawal_admission(name: str, user: str, resource: str) -> str:
+def withdrawal_admission(name: str) -> str:
     """Limit the right to change the status of nodes to removing one resource; YAML documents.
 
     It covers any node, for the account that cleans up after the daemons (deploy/chart).
     """
     comment = "The account of the uninstallation may only remove this one entry of a node's capacity."
-    validations = Template(_IS_REMOVED).substitute(resource=resource)
-    return node_admission(comment, name, user, resource, validations=validations)
+    return node_admission(comment, name, Restriction.WITHDRAWAL, validations=_IS_REMOVED)
 
 
 def files() -> Mapping[str, str]:
     """The text of each file below deploy/chart/files, by its path there."""
-    rights = rights_of(replace(EVERYTHING, capacity=Capacity(resource=_RESOURCE)))
+    rights = rights_of(EVERYTHING)
     silent = [right for right in rights if right.group == ""]
     texts = {
         "observe": render_role(Piece.OBSERVE, silent, _ACCOUNT),
         "observe-events": render_role(Piece.OBSERVE, rights, _ACCOUNT),
-        **{str(piece): render_role(piece, rights, _ACCOUNT) for piece in Piece if piece is not Piece.OBSERVE},
-        "capacity-admission": capacity_admission(_ACCOUNT.object_name(Piece.CAPACITY), _ACCOUNT.user, _RESOURCE),
-        "withdraw-admission": _as_hook(
-            withdrawal_admission(f"{_ACCOUNT.name}-withdraw", f"{_ACCOUNT.user}-withdraw", _RESOURCE)
-        ),
-        "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT), _ACCOUNT.user, [_SPARED]),
+        **{
+            str(piece): render_role(piece, rights, _ACCOUNT, _MARKERS.get(piece, ()))
+            for piece in Piece
+            if piece is not Piece.OBSERVE
+        },
+        "capacity-admission": capacity_admission(_ACCOUNT.object_name(Piece.CAPACITY)),
+        "withdraw-admission": _as_hook(withdrawal_admission(f"{_ACCOUNT.name}-withdraw")),
+        "evict-admission": eviction_admission(_ACCOUNT.object_name(Piece.EVICT)),
     }
     pieces = {f"rbac/{name}.yaml": text.replace(_LABELS, _TEMPLATED) for name, text in texts.items()}
     # helm reads no file outside of the chart.

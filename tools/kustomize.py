@@ -45,6 +45,23 @@ metadata:
     pod-security.kubernetes.io/warn: privileged
 """
 _BASE: Final = "base"
+# Where objects name others in ways that Kustomize does not know, so that a prefix reaches both. It knows the binding's
+# since 5.4.3 (kubectl 1.32); a binding that names no policy restricts nobody, without an error.
+_NAMES: Final = """\
+nameReference:
+  - kind: ValidatingAdmissionPolicy
+    group: admissionregistration.k8s.io
+    fieldSpecs:
+      - kind: ValidatingAdmissionPolicyBinding
+        group: admissionregistration.k8s.io
+        path: spec/policyName
+  - kind: SecurityContextConstraints
+    group: security.openshift.io
+    fieldSpecs:
+      - kind: ClusterRole
+        group: rbac.authorization.k8s.io
+        path: rules/resourceNames
+"""
 _CAPACITY: Final = """
 # ---- What nodes advertise, so that the scheduler counts it: docs/capacity.md -----------------------------------------
 
@@ -113,6 +130,7 @@ def files() -> dict[str, str]:
     texts = {f"{_BASE}/{key}.yaml": each.text for key, each in base.items() if key != _POLICY_KEY}
     texts[f"{_BASE}/policy.toml"] = found["observe"]
     names = sorted(name.partition("/")[2] for name in texts if name.endswith(".yaml"))
+    texts[f"{_BASE}/names.yaml"] = _NAMES
     texts[f"{_BASE}/kustomization.yaml"] = _kustomization(resources=names, behaviour="create")
     for overlay, policy in found.items():
         texts |= {f"overlays/{overlay}/{name}": text for name, text in _overlay(overlay, policy, base).items()}
@@ -199,6 +217,7 @@ def _kustomization(resources: list[str], patches: list[str] | None = None, behav
     content: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
     if behaviour == "create":
         content["namespace"] = NAMESPACE
+        content["configurations"] = ["names.yaml"]
     content["resources"] = resources
     if patches:
         content["patches"] = [{"path": name} for name in patches]

@@ -8,7 +8,7 @@ from typing import Final
 
 from tools import ROOT
 from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
-from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_role, rights_of
+from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_roles
 
 PIECES: Final = ROOT / "deploy" / "rbac"
 POLICY: Final = ROOT / "config" / "policy.toml"
@@ -32,16 +32,16 @@ _HEADS: Final = {
     "observe": "What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
     "node": "What every policy needs: the node says when the driver is to be let go for maintenance.",
     "namespaces": "For a policy with a rule that has `namespace_labels`.",
-    "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.',
-    "capacity": "For a policy with [capacity]; with the first half of admission.yaml.",
-    "admission": f"Restricts the rights in evict.yaml and capacity.yaml. Put your resource in the place of {RESOURCE}.",
+    "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.\n'
+    "# For each namespace in [protect], add spared/NAMESPACE.",
+    "capacity": f"For a policy with [capacity]; with the first half of admission.yaml.\n# Replace {RESOURCE} by yours.",
+    "admission": "Restricts the rights in evict.yaml and capacity.yaml, whatever the names of account and namespace.",
 }
 
 
 def pieces() -> Mapping[str, str]:
     """The files of deploy/rbac/ by their names: each piece separately, to put rights together by hand."""
-    rights = rights_of(EVERYTHING)
-    texts = {f"{piece}": render_role(piece, rights, ACCOUNT) for piece in Piece}
+    texts = dict(zip(map(str, Piece), render_roles(EVERYTHING, ACCOUNT), strict=True))
     texts["admission"] = "---\n".join(render_admission(EVERYTHING, ACCOUNT))
     return {f"{name}.yaml": f"# {_HEADS[name]}\n---\n{text}" for name, text in texts.items()}
 

@@ -17,7 +17,7 @@ from tests.cluster.real_pods import wait_until
 from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
-from watchdog.kube.rights import Piece, Right, ServiceAccount, render, render_role
+from watchdog.kube.rights import Piece, Right, ServiceAccount, markers_of, render, render_admission, render_role
 
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _MAY_I: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -83,11 +83,14 @@ def with_rights(
         yield made
 
 
-def roles(rights: Iterable[Right], identity: ServiceAccount) -> str:
-    """The roles of some rights alone, without what ties them down."""
+def roles(rights: Iterable[Right], identity: ServiceAccount, guarded_by: Policy | None = None) -> str:
+    """The roles of some rights alone; with what ties them down if a policy is given that this depends on."""
     listed = list(rights)
     pieces = dict.fromkeys(right.piece for right in listed)
-    return "---\n".join(render_role(piece, listed, identity) for piece in pieces)
+    markers = markers_of(guarded_by) if guarded_by is not None else {}
+    admission = render_admission(guarded_by, identity) if guarded_by is not None else ()
+    made = (render_role(piece, listed, identity, markers.get(piece, ())) for piece in pieces)
+    return "---\n".join((*made, *admission))
 
 
 def lacking(rights: Iterable[Right], missing: Collection[tuple[str, str]]) -> list[Right]:

@@ -16,6 +16,7 @@ from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_
 from tests.cluster.network import LOOPBACK, Network
 from tests.cluster.servers import Layout
 from tests.cluster.throttle import throttle
+from tests.node.support import wait_until
 from tests.ports import free_port
 
 
@@ -131,6 +132,17 @@ class ControlPlane:
         where = ("-n", namespace) if namespace else ()
         found: Object = json.loads(self.kubectl("get", kind, name, *where, "-o", "json").stdout)
         return found
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace if need be; one that is being deleted is waited out."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+        def is_there() -> bool:
+            self.api.call("POST", "/api/v1/namespaces", body)
+            found = self.api.call("GET", f"/api/v1/namespaces/{name}")
+            return found.status == 200 and found.object["status"]["phase"] == "Active"
+
+        wait_until(is_there)
 
     def service_account_token(self, namespace: str, name: str, *, bound: Object | None = None) -> str:
         """A token by TokenRequest, of an hour; `bound` is a Pod, Node or Secret that it ends with.

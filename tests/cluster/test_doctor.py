@@ -1,6 +1,7 @@
 """`gpu-watchdog doctor` before a real API server: each fault is one finding, and nothing is changed."""
 
 import datetime as dt
+import json
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -13,12 +14,16 @@ import pytest
 from tests.cluster.accounts import Account, account, lacking, roles
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import Clinic
+from tests.cluster.doctor_rig import POLICY, Clinic
 from tests.cluster.pods import Pods
+from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
-from tests.node.support import cannot_run
+from tests.node.support import cannot_run, wait_until
+from tests.worlds import parse_policy
+from watchdog.core.policy import Policy
 from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount
 
+GUARD: Final = parse_policy(POLICY, source="policy.toml")
 OBSERVES: Final = 'rule = [{ name = "all", match = {}, step = [{ above = "110%", for = "10s", do = "kill" }] }]'
 Verb = tuple[str, str]  # resource as RBAC writes it, verb
 EVERY: Final[tuple[Verb, ...]] = tuple((right.target, verb) for right in ALL_RIGHTS for verb in right.verbs)
@@ -33,16 +38,16 @@ def account_without(control_plane: ControlPlane, clinic: Clinic, namespace: str)
     """Makes accounts with every right that a policy can need but for some, of a pod on the clinic's node."""
     with ExitStack() as stack:
 
-        def make(without: Collection[Verb] = ()) -> Account:
+        def make(without: Collection[Verb] = (), guarded_by: Policy | None = GUARD) -> Account:
             identity = ServiceAccount(namespace=namespace, name=f"watchdog-{secrets.token_hex(2)}")
-            given = roles(lacking(ALL_RIGHTS, without), identity)
+            given = roles(lacking(ALL_RIGHTS, without), identity, guarded_by)
             return stack.enter_context(account(control_plane, given, identity, clinic.node))
 
         yield make
 
 
 def test_all_is_well(control_plane: ControlPlane, clinic: Clinic, account_without: AccountWithout) -> None:
-    """With exactly the rights of the policy nothing is wrong, nothing is written, and each question is asked once."""
+    """With exactly the rights of the policy nothing is wrong, and nothing is written: its dry runs are rejected."""
     made = account_without()
     before = len(control_plane.requests(user=made.identity.user))
     said = clinic.ask(made.kubeconfig)
@@ -53,9 +58,53 @@ def test_all_is_well(control_plane: ControlPlane, clinic: Clinic, account_withou
     assert said.what("pods").endswith(": 2")
     assert "85899345920" in said.what("capacity")
     asked = control_plane.requests(user=made.identity.user)[before:]
-    written = {each.resource for each in asked if each.verb not in {"get", "list", "watch"}}
-    assert written == {"selfsubjectreviews", "selfsubjectaccessreviews"}
-    assert len(asked) <= len(EVERY) + 8
+    written = [each for each in asked if each.verb not in {"get", "list", "watch"}]
+    probes = [each for each in written if not each.resource.startswith("selfsubject")]
+    assert {(each.resource, each.subresource, each.code) for each in probes} == {
+        ("nodes", "status", 403),
+        ("pods", "eviction", 403),
+    }
+    assert all("dryRun=All" in each.uri for each in probes)
+    assert len(asked) <= len(EVERY) + 12  # each question is asked once
+
+
+def test_admission_policies_that_do_not_hold(
+    control_plane: ControlPlane, clinic: Clinic, account_without: AccountWithout, pods: Pods
+) -> None:
+    """An account that they do not know by its role, or that no binding applies to, may do what it must not.
+
+    That is found out without a change of anything.
+    """
+    other = pods.node()
+    unknown, guarded = account_without(guarded_by=None), account_without()
+    known = clinic.ask(guarded.kubeconfig)
+    assert known.wrong() == {}
+    assert "by dry runs" in known.what("guard_nodes")
+    before = [control_plane.get("node", each) for each in (clinic.node, other)]
+    for made in (unknown, guarded):
+        if made is guarded:
+            names = [f"validatingadmissionpolicybinding/{made.identity.name}-{each}" for each in ("capacity", "evict")]
+            control_plane.kubectl("delete", *names)
+            wait_until(lambda: clinic.ask(guarded.kubeconfig).wrong().keys() == {"guard_nodes", "guard_evictions"})
+        said = clinic.ask(made.kubeconfig)
+        assert (said.code, set(said.wrong())) == (1, {"guard_nodes", "guard_evictions"})
+        assert f"it may label node {clinic.node}" in said.wrong()["guard_nodes"]
+        assert "evict pods from kube-system" in said.wrong()["guard_evictions"]
+        assert f"--service-account {made.identity.name} | kubectl apply -f -`" in said.wrong()["guard_nodes"]
+    assert [control_plane.get("node", each) for each in (clinic.node, other)] == before
+
+
+def test_the_account_of_a_kubelet(control_plane: ControlPlane, clinic: Clinic) -> None:
+    """It may change its node and evict; that no admission policy of the watchdog limits it is no finding."""
+    user = f"system:node:{clinic.node}"
+    vouch_for(user, [])
+    pair, path = control_plane.authority.client(user, "system:nodes"), control_plane.kubeconfig()
+    config = json.loads(path.read_text())
+    config["users"][0]["user"] = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+    path.write_text(json.dumps(config))
+    said = clinic.ask(path)
+    assert user in said.what("api_credentials")
+    assert not {each["name"] for each in said.findings if each["name"].startswith("guard")}
 
 
 @pytest.mark.parametrize("missing", [EVERY[::2], EVERY[1::2]], ids=["list, create, get", "watch, patch"])

@@ -61,7 +61,7 @@ def server(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     control_plane.apply(definitions)
     names = [f"crd/{each['metadata']['name']}" for each in definitions]
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=170s", *names)
-    control_plane.kubectl("create", "namespace", kustomize.NAMESPACE)
+    control_plane.make_namespace(kustomize.NAMESPACE)
     yield control_plane
     control_plane.kubectl("delete", "namespace", kustomize.NAMESPACE, "--wait=false")
     control_plane.kubectl("delete", *names)

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -16,13 +16,14 @@ from tests.cluster.eviction_rig import Bench
 from tests.cluster.network import Answer
 from tests.cluster.pods import Pods, path_of
 from tests.cluster.upkeep import GI, RESOURCE, Upkeep, cards, wait_for
-from tests.kube.test_rights import WHOLE, parsed
+from tests.kube.test_rights import WHOLE, markers, parsed
 from tests.node.support import wait_until
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionAnswer
+from watchdog.core.policy import Policy
 from watchdog.kube.client import USER_AGENT, Api
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
-from watchdog.kube.rights import Right, ServiceAccount, render, rights_of
+from watchdog.kube.rights import ServiceAccount, render, rights_of
 
 POLICIES: Final = {
     "observe": 'mode = "observe"',
@@ -52,13 +53,16 @@ def allowed(plane: ControlPlane, made: Account, namespace: str) -> set[tuple[str
     return {(*rest, f"[{' '.join(sorted(verbs.strip('[]').split()))}]") for *rest, verbs in cells}
 
 
-def rows(rights: Iterable[Right]) -> set[tuple[str, ...]]:
-    """How kubectl shows rights: all verbs on one resource in a row."""
+def rows(policy: Policy) -> set[tuple[str, ...]]:
+    """How kubectl shows a policy's rights, all verbs on one resource in a row, and its markers."""
+    rights, printed = rights_of(policy), render(policy, ServiceAccount())
+    parts = (marker.partition("/") for marker in markers(printed))
+    marked = {(f"{name}.gpu-memory-watchdog{slash}{rest}", "[]", "[]", "[use]") for name, slash, rest in parts}
     verbs: dict[str, list[str]] = {}
     for right in rights:
         name = f"{right.resource}.{right.group}" if right.group else right.target
         verbs[name] = sorted({*verbs.get(name, []), *right.verbs})
-    return {(name, "[]", "[]", f"[{' '.join(its)}]") for name, its in verbs.items()}
+    return marked | {(name, "[]", "[]", f"[{' '.join(its)}]") for name, its in verbs.items()}
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -70,7 +74,7 @@ def test_an_account_may_do_nothing_more(control_plane: ControlPlane, namespace: 
     with acting(control_plane, namespace, lambda identity: render(policy, identity), None) as made:
         found = allowed(control_plane, made, namespace)
         elsewhere = allowed(control_plane, made, "kube-system")
-    assert found - anyhow == rows(rights_of(policy))
+    assert found - anyhow == rows(policy)
     assert found == elsewhere
     assert anyhow <= found
 

@@ -94,6 +94,7 @@ def hook_role(identity: ServiceAccount) -> str:
     """The role and its binding, as the chart has them for an uninstallation, and what limits them."""
     documents = (CHART / "templates" / "withdraw.yaml").read_text(encoding="utf-8").split("---\n")
     (text,) = [each for each in documents if "kind: ClusterRole\n" in each and "rules:" in each]
+    text = text.replace("{{ $policy.capacity.resource }}", RESOURCE)
     name, rbac = f"{identity.name}-withdraw", "rbac.authorization.k8s.io"
     head = {"apiVersion": f"{rbac}/v1", "metadata": {"name": name}}
     role = {**head, "kind": "ClusterRole", "rules": yaml.safe_load(text[text.index("rules:") :])["rules"]}
@@ -103,7 +104,7 @@ def hook_role(identity: ServiceAccount) -> str:
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
         "subjects": [{"kind": "ServiceAccount", "namespace": identity.namespace, "name": identity.name}],
     }
-    return yaml.safe_dump_all([role, binding]) + "---\n" + withdrawal_admission(name, identity.user, RESOURCE)
+    return yaml.safe_dump_all([role, binding]) + "---\n" + withdrawal_admission(name)
 
 
 @pytest.fixture

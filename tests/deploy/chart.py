@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,9 +66,15 @@ def built(folder: Path) -> Objects:
     return {f"{each['kind']}-{each['metadata']['name']}".lower(): each for each in yaml.safe_load_all(done.stdout)}
 
 
-def kustomized(folder: Path, *components: str, overlay: str = "enforce", **more: Any) -> Objects:
-    """What kubectl builds of an overlay of one's own, with some components; `more` are its other keys."""
+def kustomized(
+    folder: Path, *components: str, overlay: str = "enforce", beside: Sequence[str] = (), **more: Any
+) -> Objects:
+    """What kubectl builds of an overlay of one's own, with some components; `more` are its other keys.
+
+    `beside` are files in that folder, as further resources.
+    """
     above = os.path.relpath(kustomize.KUSTOMIZE, folder)
-    mine = {"resources": [f"{above}/overlays/{overlay}"], "components": [f"{above}/{each}" for each in components]}
+    resources = [f"{above}/overlays/{overlay}", *beside]
+    mine = {"resources": resources, "components": [f"{above}/{each}" for each in components]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(mine | more), encoding="utf-8")
     return built(folder)

@@ -1,5 +1,6 @@
 """Kustomize's folder comes to the same objects as the chart: overlays, platforms, options, and any mix of them."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ def test_an_option(option: str, tmp_path: Path) -> None:
     found, without = kustomized(tmp_path, f"options/{option}"), whole(policy)
     assert found == whole(policy, f"--set={kustomize.OPTIONS[option]}=true") != without
     # Some only change the DaemonSet.
-    assert len(found) == len(without) + (option not in {"gpu-operator-client", "mps"})
+    added = {"gpu-operator-client": 0, "mps": 0, "openshift": 3}
+    assert len(found) == len(without) + added.get(option, 1)
 
 
 @pytest.mark.parametrize("platform", kustomize.PLATFORMS)
@@ -55,6 +57,32 @@ def test_mounts_of_a_platform_and_of_mps_add_up(platform: str, tmp_path: Path) -
     for components in ((f"platforms/{platform}", "options/mps"), ("options/mps", f"platforms/{platform}")):
         found = kustomized(tmp_path, *components)[DAEMONSET]
         assert _sorted(found["spec"]["template"]) == _sorted(expected["spec"]["template"])
+
+
+def test_no_old_name_is_left(tmp_path: Path) -> None:
+    """Namespace, prefix and suffix reach every object and all that refers to one: the old names are in no text."""
+    components = [f"options/{option}" for option in kustomize.OPTIONS]
+    names = {"namespace": "elsewhere", "namePrefix": "acme-", "nameSuffix": "-blue"}
+    found = kustomized(tmp_path, *components, "platforms/gke", overlay="capacity", **names)
+    texts = list(_texts("", list(found.values())))
+    assert len(texts) > 300
+    for path, text in texts:
+        assert not re.fullmatch("gpu-watchdog(-[a-z]+)*", text), path
+        assert not re.search("(serviceaccount:|-n |namespace[= ])(gpu-memory-watchdog|gpu-watchdog)", text), path
+        if path.endswith(".namespace"):
+            assert text == "elsewhere", path
+
+
+def _texts(path: str, content: object) -> Iterator[tuple[str, str]]:
+    """Every string in some objects, with where it is."""
+    if isinstance(content, str):
+        yield path, content
+    elif isinstance(content, dict):
+        for key, value in content.items():
+            yield from _texts(f"{path}.{key}", value)
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            yield from _texts(f"{path}[{number}]", value)
 
 
 def _sorted(pods: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,14 +1,17 @@
 """Names that an operator gives: whatever they are, the objects still belong together, and Kubernetes takes them."""
 
+import json
+import re
 from typing import Final
 
 import pytest
 
-from tests.deploy.chart import objects, of_kind
+from tests.deploy.chart import objects, of_kind, template
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _CAPACITY: Final = 'mode = "observe"\n[capacity]\nresource = "example.com/vram"\n'
+_EVICTS: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ndo = "evict"\n'
 _ALL: Final = "networkPolicy.create=true,resourceQuota.create=true,prometheus.podMonitor.create=true"
 _LONG: Final = f"{'a' * 61}-b-c"
 _CUT: Final = f"{'a' * 61}-b"
@@ -59,6 +62,27 @@ def test_names_follow_the_overrides(release: str, values: str, name: str, label:
     )
     mine, theirs = ({(each["kind"], each["metadata"]["name"]) for each in release_} for release_ in (found, other))
     assert not mine & theirs
+
+
+def test_no_name_is_in_a_text() -> None:
+    """Namespace and account are in fields of their own, which Kustomize can change in helm's output: in no text."""
+    every = f"{_ALL},prometheus.rules.create=true,grafana.dashboard.create=true,openshift.scc=true,mps.mounts=true"
+    flags = (f"--set={every}", "--namespace=some-namespace", "--set=serviceAccount.name=some-account")
+    said = template(*flags, policy=f'mode = "enforce"\n{_EVICTS}{_CAPACITY.partition(chr(10))[2]}')
+    found = re.findall(r".*some-(?:namespace|account).*", said)
+    assert len(found) > 30
+    # A field, an item of a list, or a comment.
+    field = r"""(?:[\w ]+: |- |resourceNames: \[)["']?some-(?:namespace|account)(?:-[a-z-]+)?["']?\]?"""
+    assert [line for line in found if not re.fullmatch(rf" *(?:- )?{field}", line)] == []
+
+
+def test_the_commands_of_alerts_find_the_pods() -> None:
+    """They look in all namespaces, by the label that the pods have."""
+    found = objects("--set=prometheus.rules.create=true,nameOverride=guard")
+    (rules,) = of_kind(found, "PrometheusRule")
+    commands = re.findall(r"kubectl get \S*pods -A -l (\S+)", json.dumps(rules))
+    assert commands == ["app.kubernetes.io/name=guard"] * 2
+    assert "kubectl -n gpu" not in json.dumps(rules)
 
 
 def test_the_policy_of_an_existing_config_map() -> None:

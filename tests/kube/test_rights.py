@@ -1,5 +1,6 @@
 """The rights that a policy needs, as manifests."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from watchdog.kube.rights import Piece, ServiceAccount, render, rights_of
 
 ACCOUNT: Final = ServiceAccount()
 parsed: Final = partial(parse_policy, source="policy.toml")
+_POLICY: Final = "ValidatingAdmissionPolicy"
 OBSERVE: Final = 'mode = "observe"'
 WHOLE: Final = """
 mode = "enforce"
@@ -51,14 +53,25 @@ def objects(text: str) -> dict[tuple[str, str], Any]:
 
 
 def granted(text: str) -> dict[tuple[str, str], set[str]]:
-    """What the roles in a YAML text allow: verbs by API group and resource."""
+    """What the roles in a YAML text allow: verbs by API group and resource, without the markers."""
     verbs: dict[tuple[str, str], set[str]] = {}
-    for (kind, _), each in objects(text).items():
-        for rule in each["rules"] if kind == "ClusterRole" else ():
-            assert rule.keys() == {"apiGroups", "resources", "verbs"}
+    for rule in _rules(text):
+        assert rule.keys() == {"apiGroups", "resources", "verbs"}
+        if rule["apiGroups"] != ["gpu-memory-watchdog"]:
             (group,), (resource,) = rule["apiGroups"], rule["resources"]
             verbs.setdefault((group, resource), set()).update(rule["verbs"])
     return verbs
+
+
+def markers(text: str) -> set[str]:
+    """The markers in the roles of a YAML text."""
+    found = [rule for rule in _rules(text) if rule["apiGroups"] == ["gpu-memory-watchdog"]]
+    assert all(rule["verbs"] == ["use"] for rule in found)
+    return {marker for rule in found for marker in rule["resources"]}
+
+
+def _rules(text: str) -> list[dict[str, Any]]:
+    return [rule for (kind, _), each in objects(text).items() if kind == "ClusterRole" for rule in each["rules"]]
 
 
 def test_an_observing_policy_only_reads_and_one_that_uses_everything_needs_every_right() -> None:
@@ -91,8 +104,9 @@ def test_each_role_is_bound_to_the_account_only(text: str) -> None:
     ],
 )
 def test_rights_to_change_something_are_limited(text: str, tied: set[str]) -> None:
-    """A right to change a node's status or to evict always comes with the admission policy that limits it."""
-    found = objects(render(parsed(text), ACCOUNT))
+    """A right to change something comes with the admission policy that limits it, and the marker that it goes by."""
+    printed = render(parsed(text), ACCOUNT)
+    found = objects(printed)
     policies = {name: each["spec"] for (kind, name), each in found.items() if kind == "ValidatingAdmissionPolicy"}
     bound = {
         each["spec"]["policyName"]: each["spec"]["validationActions"]
@@ -104,17 +118,29 @@ def test_rights_to_change_something_are_limited(text: str, tied: set[str]) -> No
     for spec in policies.values():
         assert spec["failurePolicy"] == "Fail"
         (condition,) = spec["matchConditions"]
-        assert condition["expression"] == f"request.userInfo.username == '{ACCOUNT.user}'"
+        marker, unrestricted = re.findall(r"resource\('([a-z-]+)'\)", condition["expression"])
+        assert (marker in markers(printed), unrestricted in markers(printed)) == (True, False)
         assert {each["reason"] for each in spec["validations"]} == {"Forbidden"}
 
 
-def test_the_admission_policies_have_what_the_policy_names() -> None:
+def test_no_name_is_in_a_text() -> None:
+    """Kustomize changes names in fields alone: the admission policies of all accounts have the same text."""
+    one, other = (
+        [each["spec"] for (kind, _), each in objects(render(parsed(text), account)).items() if kind == _POLICY]
+        for text, account in (
+            (WHOLE, ACCOUNT),
+            (WHOLE.replace("example.com/gpu-memory", "a.b/c"), ServiceAccount(namespace="gpu", name="dog")),
+        )
+    )
+    assert one == other
+
+
+def test_the_roles_have_what_the_policy_names() -> None:
     """Namespaces that it protects beside kube-system (patterns can't be listed), and the advertised resource."""
-    text = render(parsed(WHOLE), ACCOUNT)
-    spec = objects(text)["ValidatingAdmissionPolicy", "gpu-watchdog-evict"]["spec"]
-    assert spec["validations"][1]["expression"] == "!(request.namespace in ['gpu-operator', 'kube-system'])"
-    assert "k == 'example.com/gpu-memory'" in text
-    assert "k == 'a.b/c'" in render(parsed(WHOLE.replace("example.com/gpu-memory", "a.b/c")), ACCOUNT)
+    restricted = {"restricted-capacity", "restricted-evictions"}
+    named = {"spared/gpu-operator", "spared/kube-system", "capacity/example.com/gpu-memory"}
+    assert markers(render(parsed(WHOLE), ACCOUNT)) == restricted | named
+    assert "capacity/a.b/c" in markers(render(parsed(WHOLE.replace("example.com/gpu-memory", "a.b/c")), ACCOUNT))
 
 
 def command(tmp_path: Path, text: str, *arguments: str) -> tuple[int, str, str]:
@@ -137,7 +163,8 @@ def test_the_command_prints_what_can_be_applied(tmp_path: Path) -> None:
     assert (code, granted(out), said) == (0, EVERYTHING, "")
     code, out, said = command(tmp_path, WHOLE, "--namespace", "gpu", "--service-account", "dog")
     assert (code, said) == (0, "")
-    assert "system:serviceaccount:gpu:dog" in out
+    bindings = [each for (kind, _), each in objects(out).items() if kind == "ClusterRoleBinding"]
+    assert {(each["subjects"][0]["namespace"], each["subjects"][0]["name"]) for each in bindings} == {("gpu", "dog")}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The rights that a policy needs in the API, as values and as manifests."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
@@ -108,6 +108,12 @@ def rights_of(policy: Policy) -> tuple[Right, ...]:
     )
 
 
+# An expression can't name the account: Kustomize changes names in fields, not in texts, and would leave the old one. So
+# a policy applies to whoever has its marker, a permission that allows nothing, and lacks `unrestricted`, which no role
+# names: those who may do everything have both. More than two queries of the authorizer would exceed the cost limit of
+# an expression (k8s.io/apiserver/pkg/cel/library/cost.go); one that fails counts as "not allowed". Kubelets come first,
+# so that no error in what follows could reject the status of a node.
+_MARKERS: Final = "gpu-memory-watchdog"  # the API group of the markers; no API server has it
 _ADMISSION: Final = Template("""\
 # $comment
 apiVersion: admissionregistration.k8s.io/v1
@@ -125,8 +131,11 @@ spec:
         operations: [$operations]
         resources: [$resources]
   matchConditions:
-    - name: it-is-the-watchdog
-      expression: request.userInfo.username == '$user'
+    - name: restricted
+      expression: >-
+        !('system:nodes' in request.userInfo.?groups.orValue([])) &&
+        authorizer.group('$group').resource('$restriction').check('use').allowed() &&
+        !authorizer.group('$group').resource('unrestricted').check('use').allowed()
 $checks---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -158,6 +167,14 @@ _ONE_ENTRY: Final = Template("""\
 $variables\
     - name: both
       expression: "[dyn(object), dyn(oldObject)]"
+    - name: before
+      expression: dyn(oldObject).?status.?capacity.orValue({})
+    - name: after
+      expression: dyn(object).?status.?capacity.orValue({})
+    - name: changed
+      expression: >-
+        variables.before.filter(k, !(k in variables.after)) +
+        variables.after.filter(k, !(k in variables.before) || variables.before[k] != variables.after[k])
     - name: defaulted
       expression: >-
         !dyn(oldObject).?status.?allocatable.hasValue() &&
@@ -170,11 +187,20 @@ $validations\
         a.metadata.all(k, k in ['managedFields', 'resourceVersion'] ||
         (k in b.metadata && a.metadata[k] == b.metadata[k])) &&
         a.?status.orValue({}).all(k, k == 'capacity' || (k == 'allocatable' && variables.defaulted) ||
-        (k in b.?status.orValue({}) && a.status[k] == b.status[k])) &&
-        a.?status.?capacity.orValue({}).all(k, k == '$resource' ||
-        (k in b.?status.?capacity.orValue({}) && a.status.capacity[k] == b.status.capacity[k]))))
-      message: the watchdog may only change $resource of the node's status.capacity
+        (k in b.?status.orValue({}) && a.status[k] == b.status[k]))))
+      message: the watchdog may only change the node's status.capacity
       reason: Forbidden
+    - expression: >-
+        request.operation == 'UPDATE' && variables.changed.size() <= 1 && variables.changed.all(k,
+        authorizer.group('$group').resource('capacity').subresource(k).check('use').allowed())
+      message: the watchdog may only change the entry of the node's status.capacity that its role names
+      reason: Forbidden
+""")
+_MARKER_RULE: Final = Template("""\
+  # allows nothing: the admission policy goes by it
+  - apiGroups: ["$group"]
+    resources: [$markers]
+    verbs: [use]
 """)
 # The request for an eviction does not show which node the pod is on.
 _EVICTION: Final = Template("""\
@@ -182,39 +208,61 @@ _EVICTION: Final = Template("""\
     - expression: object.?deleteOptions.?preconditions.?uid.orValue('') != ''
       message: the watchdog may only evict with the UID of the pod as a precondition
       reason: Forbidden
-    - expression: "!(request.namespace in [$namespaces])"
+    - expression: >-
+        request.namespace != 'kube-system' &&
+        !authorizer.group('$group').resource('spared').subresource(request.namespace).check('use').allowed()
       message: the watchdog may not evict pods of this namespace
       reason: Forbidden
 """)
 
 
-def capacity_admission(name: str, user: str, resource: str) -> str:
+class Restriction(StrEnum):
+    """What an admission policy restricts, as the marker in the roles of the accounts that it applies to."""
+
+    CAPACITY = "restricted-capacity"
+    EVICTIONS = "restricted-evictions"
+    WITHDRAWAL = "restricted-withdrawal"
+
+
+def capacity_markers(resource: str, restriction: Restriction = Restriction.CAPACITY) -> tuple[str, ...]:
+    """The markers of an account that may change this entry of a node's capacity and no other."""
+    return restriction, f"capacity/{resource}"
+
+
+def eviction_markers(spared: Iterable[str]) -> tuple[str, ...]:
+    """The markers of an account that may evict, but not from these namespaces."""
+    return Restriction.EVICTIONS, *(f"spared/{namespace}" for namespace in spared)
+
+
+def capacity_admission(name: str) -> str:
     """Limit the right to change the status of nodes to one resource of the account's own node; YAML documents."""
     comment = "The watchdog may change only one entry of the capacity of the node that its pod is on."
-    return node_admission(comment, name, user, resource, variables=_OWN_NODE, validations=_IS_OWN_NODE)
+    return node_admission(comment, name, Restriction.CAPACITY, variables=_OWN_NODE, validations=_IS_OWN_NODE)
 
 
-def eviction_admission(name: str, user: str, spared: Iterable[str]) -> str:
+def eviction_admission(name: str) -> str:
     """Require a UID in evictions, and exclude namespaces from them; YAML documents."""
     return _ADMISSION.substitute(
         comment="The watchdog may evict only the pod that it has examined, and no system pods.",
         name=name,
-        user=user,
+        group=_MARKERS,
+        restriction=Restriction.EVICTIONS,
         operations="CREATE",
         resources='"pods/eviction"',
-        checks=_EVICTION.substitute(namespaces=", ".join(f"'{namespace}'" for namespace in spared)),
+        checks=_EVICTION.substitute(group=_MARKERS),
     )
 
 
-def node_admission(comment: str, name: str, user: str, resource: str, *, validations: str, variables: str = "") -> str:
+def node_admission(comment: str, name: str, restriction: Restriction, *, validations: str, variables: str = "") -> str:
     """Limit the right to change the status of nodes to one entry of their capacity; YAML documents."""
     return _ADMISSION.substitute(
         comment=comment,
         name=name,
-        user=user,
+        group=_MARKERS,
+        restriction=restriction,
         operations="CREATE, UPDATE, DELETE",
         resources='"nodes", "nodes/*"',
-        checks=_ONE_ENTRY.substitute(resource=resource, variables=variables, validations=validations),
+        checks=_ONE_ENTRY.substitute(group=_MARKERS, variables=variables, validations=validations),
     )
 
 
@@ -225,7 +273,7 @@ _COMMENTS: Final = {
     Piece.OBSERVE: "The pods, and Events for their owners.",
     Piece.NODE: "The node's own object.",
     Piece.NAMESPACES: "The labels of namespaces.",
-    Piece.EVICT: "Evictions. RBAC can't restrict which pods; the admission policy of the same name does.",
+    Piece.EVICT: "Evictions. RBAC can't restrict which pods; the admission policy does.",
     Piece.CAPACITY: "The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
 }
 
@@ -249,14 +297,26 @@ class ServiceAccount:
 
 def render(policy: Policy, account: ServiceAccount) -> str:
     """Everything that an account needs for a policy and nothing more, as YAML for `kubectl apply -f`."""
-    rights = rights_of(policy)
-    pieces = list(dict.fromkeys(right.piece for right in rights))
-    roles = (render_role(piece, rights, account) for piece in pieces)
-    return "---\n".join((*roles, *render_admission(policy, account)))
+    return "---\n".join((*render_roles(policy, account), *render_admission(policy, account)))
 
 
-def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount) -> str:
-    """The rights of one piece: a ClusterRole and its binding to the account, as YAML documents."""
+def render_roles(policy: Policy, account: ServiceAccount) -> tuple[str, ...]:
+    """The roles of a policy with their bindings, as YAML documents."""
+    rights, markers = rights_of(policy), markers_of(policy)
+    pieces = dict.fromkeys(right.piece for right in rights)
+    return tuple(render_role(piece, rights, account, markers.get(piece, ())) for piece in pieces)
+
+
+def markers_of(policy: Policy) -> Mapping[Piece, Sequence[str]]:
+    """The markers by which the admission policies know what an account may change."""
+    markers = {Piece.EVICT: eviction_markers(sorted({_SYSTEM, *filter(_PLAIN.fullmatch, policy.protect.namespaces)}))}
+    if policy.capacity is not None:
+        markers[Piece.CAPACITY] = capacity_markers(policy.capacity.resource)
+    return markers
+
+
+def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount, markers: Sequence[str] = ()) -> str:
+    """The rights of one piece, with its markers: a ClusterRole and its binding to the account, as YAML documents."""
     rules = "".join(
         f"  # {right.why}\n"
         f'  - apiGroups: ["{right.group}"]\n'
@@ -265,6 +325,8 @@ def render_role(piece: Piece, rights: Iterable[Right], account: ServiceAccount) 
         for right in rights
         if right.piece is piece
     )
+    if markers:
+        rules += _MARKER_RULE.substitute(group=_MARKERS, markers=", ".join(f'"{marker}"' for marker in markers))
     name = account.object_name(piece)
     role, binding = (_head(kind, name) for kind in ("ClusterRole", "ClusterRoleBinding"))
     return f"""\
@@ -284,15 +346,9 @@ subjects:
 
 def render_admission(policy: Policy, account: ServiceAccount) -> tuple[str, ...]:
     """The admission policies that limit the rights to change something, as YAML documents; none if not needed."""
+    admission = {Piece.CAPACITY: capacity_admission, Piece.EVICT: eviction_admission}
     pieces = {right.piece for right in rights_of(policy)}
-    texts = []
-    if Piece.CAPACITY in pieces and policy.capacity is not None:
-        name = account.object_name(Piece.CAPACITY)
-        texts.append(capacity_admission(name, account.user, policy.capacity.resource))
-    if Piece.EVICT in pieces:
-        spared = sorted({_SYSTEM, *filter(_PLAIN.fullmatch, policy.protect.namespaces)})
-        texts.append(eviction_admission(account.object_name(Piece.EVICT), account.user, spared))
-    return tuple(texts)
+    return tuple(made(account.object_name(piece)) for piece, made in admission.items() if piece in pieces)
 
 
 def _head(kind: str, name: str) -> str:

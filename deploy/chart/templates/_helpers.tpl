@@ -151,14 +151,15 @@ items:
 {{- if $policy.capacity }} capacity capacity-admission{{ end }}
 {{- end }}
 
-{{- /* Namespaces whose pods may never be evicted, as CEL strings: kube-system, and those of [protect] without * and ?. */ -}}
+{{- /* Namespaces whose pods may never be evicted, for the markers of the role: kube-system, and those of [protect] without
+       * and ?. */ -}}
 {{- define "watchdog.spared" -}}
 {{- $policy := include "watchdog.policy" . | fromJson -}}
 {{- $spared := list "kube-system" -}}
 {{- range dig "protect" "namespaces" list $policy -}}
 {{- if regexMatch "^[a-z0-9-]+$" . }}{{ $spared = append $spared . }}{{ end -}}
 {{- end -}}
-{{- $spared | uniq | sortAlpha | join "', '" }}
+{{- $spared | uniq | sortAlpha | join "\", \"spared/" }}
 {{- end }}
 
 {{- /* The affinity, with excludeNodeLabels added to each of its terms, since matching any one of them suffices. null

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from tests.cli.doctor.build import GOOD, given, spoilt
 from tests.worlds import container, pod, policy, rule
-from watchdog.cli.doctor.facts import ApiFacts, Confinement, Facts
+from watchdog.cli.doctor.facts import ApiFacts, Confinement, Facts, Probe
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match, Policy
 from watchdog.kube.credentials import Credentials, Peer, Validity
 from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import ALL_RIGHTS, Right
+from watchdog.kube.rights import ALL_RIGHTS, Piece, Right
 
 Row = tuple[str, Facts]
 HOST: Final = "https://10.0.0.1:6443"
@@ -33,6 +33,7 @@ GOOD_API: Final = replace(
         account=ApiAccount(name=NAME, node="n1", pod="watchdog-x", pod_uid="a"),
         rights=dict.fromkeys(ALL_RIGHTS, ()),
         exists=True,
+        probes=tuple(Probe(piece=each, what="do this", rejected=True) for each in (Piece.CAPACITY, Piece.EVICT)),
     ),
     options=replace(GOOD.options, pods=None, kubeconfig=Path("admin.conf")),
     cluster=replace(GOOD.cluster, age_s=None),
@@ -58,6 +59,15 @@ def lacking(piece: str, *verbs: str) -> Facts:
     """An account that lacks these verbs on a resource."""
     rights = {right: tuple(v for v in right.verbs if right.target == piece and v in verbs) for right in ALL_RIGHTS}
     return api(rights=rights)
+
+
+def probed(rejected: bool | None, piece: Piece, *, is_needed: bool = True) -> Facts:
+    """An account of which this came out of a dry run; otherwise it may do what a policy that only kills needs."""
+    problem = Problem("a dry run: the API server answered 500") if rejected is None else Problem("")
+    first = Probe(piece=piece, what="do this", rejected=True)
+    probe = Probe(piece=piece, what="do that", rejected=rejected, problem=problem)
+    rights = {right: () for right in ALL_RIGHTS if is_needed or right.piece is not piece}
+    return api(probes=(first, probe), rights=rights)
 
 
 def shown(kind: str, *, begins_s: float | None = None, ends_s: float | None = None, **changes: Any) -> Facts:
@@ -157,6 +167,18 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
         ("this account has every right", api(later=dict.fromkeys(ALL_RIGHTS, ()))),
         ("this account lacks rights", api(later={right: _later(right) for right in ALL_RIGHTS})),
     ),
+    **{
+        name: (
+            (said, probed(True, piece)),
+            ("no admission policy limits this account: it may do that", probed(False, piece)),
+            ("and the policy does not need that right", probed(False, piece, is_needed=False)),
+            ("is unknown: a dry run: the API server answered 500", probed(None, piece)),
+        )
+        for name, piece, said in (
+            ("guard_nodes", Piece.CAPACITY, "the API server rejects changes of other nodes"),
+            ("guard_evictions", Piece.EVICT, "the API server rejects evictions from kube-system"),
+        )
+    },
     "node_name": (
         ("this pod runs on node n1", on_node(GOOD_API, "n1")),
         ("runs on node n2, but --node (NODE_NAME) is n1", on_node(GOOD_API, "n2")),

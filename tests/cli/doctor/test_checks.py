@@ -10,7 +10,18 @@ import pytest
 from msgspec import structs
 
 from tests.cli.doctor.build import GOOD, READING, environment, gap, given, read, running, spoilt
-from tests.cli.doctor.rows import API, BY_NODE, BY_SPACE, CONTAINER, GOOD_API, NOT_STARTED, UNKNOWN_NODE, under, within
+from tests.cli.doctor.rows import (
+    API,
+    BY_NODE,
+    BY_SPACE,
+    CONTAINER,
+    GOOD_API,
+    NOT_STARTED,
+    UNKNOWN_NODE,
+    probed,
+    under,
+    within,
+)
 from tests.worlds import (
     MEMORY,
     NODE,
@@ -38,6 +49,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE
+from watchdog.kube.rights import Piece
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading, released_reading
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
@@ -422,7 +434,7 @@ SOMETIMES: Final = {
 }
 OF_API: Final = {
     *("api", "api_clock", "api_config", "api_credentials", "node_name", "own_pod", "right_capacity", "right_events"),
-    *("right_evict", "right_namespaces", "right_node", "right_pods"),
+    *("right_evict", "right_namespaces", "right_node", "right_pods", "guard_nodes", "guard_evictions"),
 }
 
 
@@ -449,6 +461,7 @@ def test_a_good_node_has_no_problem(facts: Facts, others: set[str]) -> None:
         pytest.param(spoilt("cluster", age_s=1e6), True, True, id="old pods"),
         pytest.param(_pods(pods=(STARTING,)), True, False, id="no status"),
         pytest.param(within(GOOD_API, pods=PodList(pods=(STARTING,), synced=at(0))), True, True, id="none started"),
+        pytest.param(probed(False, Piece.CAPACITY), True, False, id="no admission policy"),
         pytest.param(_under(BY_SPACE), True, False, id="namespaces"),
         pytest.param(_under(BY_NODE), True, False, id="node"),
         pytest.param(_mistakes(1), False, False, id="policy"),

@@ -12,7 +12,7 @@ def _down(answered: str) -> Firing:
         "The watchdog on node n1 is down",
         f"The watchdog on node n1 answered {answered} of the scrapes of the last 10 minutes: it is not running, is "
         "crash-looping, or can't be reached. GPU memory on that node is neither measured nor limited. Check: kubectl "
-        "-n gpu-memory-watchdog get pods -o wide --field-selector spec.nodeName=n1",
+        "get pods -A -l app.kubernetes.io/name=gpu-memory-watchdog -o wide --field-selector spec.nodeName=n1",
     )
 
 
@@ -48,8 +48,8 @@ def _none_at_all(cluster: str) -> Firing:
         f"There is no watchdog{where}",
         f'Prometheus has no target with job="gpu-memory-watchdog"{where}: the DaemonSet is gone or selects no '
         "node, or the scrape configuration does not find its pods. Either GPU memory limits are enforced on no node"
-        f"{' ' + there if there else ''}, or enforcement can't be monitored. Check: kubectl -n gpu-memory-watchdog get "
-        "daemonset,pods -o wide",
+        f"{' ' + there if there else ''}, or enforcement can't be monitored. Check: kubectl get daemonset,pods -A "
+        "-l app.kubernetes.io/name=gpu-memory-watchdog -o wide",
     )
 
 

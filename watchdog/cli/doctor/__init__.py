@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from watchdog.cli.doctor import api, cluster, deployment, driver, journal, limits, mps, system
+from watchdog.cli.doctor import api, cluster, deployment, driver, guard, journal, limits, mps, system
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Check, Diagnosis, Finding, FindingState, Purpose
 from watchdog.cli.doctor.gather import gather
@@ -19,7 +19,7 @@ _PATIENCE_S: Final = 30.0
 # In the order of their modules and their definitions; docs/doctor.md has the same.
 CHECKS: Final = tuple(
     check
-    for module in (driver, system, deployment, mps, api, cluster, limits, journal)
+    for module in (driver, system, deployment, mps, api, guard, cluster, limits, journal)
     for check in vars(module).values()
     if isinstance(check, Check)
 )

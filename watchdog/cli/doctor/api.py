@@ -237,7 +237,7 @@ def right_capacity(facts: Facts) -> Iterator[CheckResult]:
 def _right(
     facts: Facts, piece: Piece, resource: str, lacks: Callable[[str, str], CheckResult], consequence: str
 ) -> Iterator[CheckResult]:
-    command, instead = _rights_command(facts)
+    command, instead = rights_command(facts)
     for right, lacking in facts.api.rights.items():
         if (right.piece, right.resource) != (piece, resource):
             continue
@@ -254,7 +254,7 @@ def _right(
 @to_enforce()
 def rights_to_enforce(facts: Facts) -> Iterator[CheckResult]:
     """The account also has the rights that this policy would need with `mode = "enforce"`; observing needs fewer."""
-    command, instead = _rights_command(facts)
+    command, instead = rights_command(facts)
     targets = ", ".join(f"{' and '.join(verbs)} {right.target}" for right, verbs in facts.api.later.items() if verbs)
     if targets:
         yield missing(
@@ -265,7 +265,7 @@ def rights_to_enforce(facts: Facts) -> Iterator[CheckResult]:
         yield ok('this account has every right that this policy would need with mode = "enforce"')
 
 
-def _rights_command(facts: Facts) -> tuple[str, str]:
+def rights_command(facts: Facts) -> tuple[str, str]:
     """The command that prints the rights this account needs, and which name to replace in its output.
 
     It only prints them for service accounts. Files in a pod, the policy above all, are read there; the output is

@@ -1,19 +1,21 @@
 """Queries the API server for what doctor checks."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from watchdog import clock
-from watchdog.cli.doctor.facts import ApiFacts, Ended
+from watchdog.cli.doctor.facts import ApiFacts, Ended, Probe
 from watchdog.core.errors import Problem
 from watchdog.core.policy import Policy
 from watchdog.daemon.cluster import Cluster
-from watchdog.kube.client import Api
+from watchdog.kube import guards
+from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
 from watchdog.kube.reviews import has_node, has_pods, may_i, request_version, similar_names, who_am_i
-from watchdog.kube.rights import rights_of
+from watchdog.kube.rights import ALL_RIGHTS, Piece, rights_of
 from watchdog.options import Options
 
 
@@ -29,6 +31,9 @@ def query_api(options: Options, policy: Policy, cluster: Cluster, patience_s: fl
     thread.start()
     thread.join(patience_s)
     return replace(query.facts, waited_s=clock.now().boottime_s - began_s)
+
+
+_KUBELET: Final = "system:node:"
 
 
 class _Query:
@@ -48,6 +53,7 @@ class _Query:
                 self._ask_rights(api)
                 self._fetch()
                 self._ask_node(api)
+                self._probe_guards(api)
                 self._learn(ended="asked")
         except ApiConfigError as error:
             self._end("unconfigured", error.problem)
@@ -121,3 +127,39 @@ class _Query:
         if not exists and (exists is False or has_pods(api, name) is False):
             is_there = has_pods if exists is None else has_node
             self._learn(similar=next((similar for similar in similar_names(name) if is_there(api, similar)), ""))
+
+    def _probe_guards(self, api: Api) -> None:
+        """Request what the admission policies must reject, as far as this account has the rights.
+
+        They leave kubelets out, which the API server itself restricts (NodeRestriction).
+        """
+        if self.facts.account.name.startswith(_KUBELET):
+            return
+        own, capacity = self.facts.account.node, self._policy.capacity
+        name = own or self._options.node
+        if (own or self.facts.exists is not False) and self._may_write(api, Piece.CAPACITY):
+            self._probe(Piece.CAPACITY, f"label node {name}", lambda: guards.label_node(api, name))
+            resource = capacity.resource if capacity is not None else guards.SOME_RESOURCE
+            if other := guards.other_node(api, name):
+                what = f"change the capacity of another node, {other}"
+                self._probe(Piece.CAPACITY, what, lambda: guards.advertise(api, other, resource))
+        if self._may_write(api, Piece.EVICT):
+            what = "evict pods from kube-system, without their UID"
+            self._probe(Piece.EVICT, what, lambda: guards.evict_system_pod(api))
+
+    def _may_write(self, api: Api, piece: Piece) -> bool:
+        """Whether this account has the right of a piece to change something; not needed rights have yet to be asked."""
+        (right,) = (right for right in ALL_RIGHTS if right.piece is piece and right.subresource)
+        known = {**self.facts.rights, **self.facts.later}
+        if right in known:
+            return not known[right]
+        self._learn(asking=f"the right to {right.verbs[0]} {right.target}")
+        return may_i(api, right, right.verbs[0])[1]
+
+    def _probe(self, piece: Piece, what: str, request: Callable[[], ApiResponse]) -> None:
+        self._learn(asking=f"a dry run: {what}")
+        response = request()
+        rejected = guards.is_rejected(response)
+        problem = response.problem(f"a dry run, to {what}") if rejected is None else Problem("")
+        probe = Probe(piece=piece, what=what, rejected=rejected, problem=problem)
+        self._learn(probes=(*self.facts.probes, probe))

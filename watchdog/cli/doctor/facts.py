@@ -14,7 +14,7 @@ from watchdog.daemon.enforcement import Environment
 from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
 from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import Right
+from watchdog.kube.rights import Piece, Right
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading
 from watchdog.node.mps_control import MpsInspection
@@ -118,6 +118,19 @@ class PolicyFacts:
     problems: tuple[PolicyProblem, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A change that the admission policy of a piece of rights must reject, requested as a dry run.
+
+    `rejected` is None if the answer does not show it; then `problem` is that answer.
+    """
+
+    piece: Piece
+    what: str
+    rejected: bool | None
+    problem: Problem = field(default_factory=lambda: Problem(""))
+
+
 # How the queries ended: the API is not used, no configuration, no connection, a rejected certificate, a response that
 # is not an API server's, rejected credentials, none sent, out of time; or everything was asked.
 Ended = Literal[
@@ -132,7 +145,8 @@ class ApiFacts:
     `offset_s` is how far its clock is ahead of this node's. `rights` has the verbs that this account lacks for each
     right that was queried, `later` those that the policy would need to enforce; `rights_problem` is why not all could
     be queried. `exists`: whether the cluster has a node of this name, None if unknown; `similar` is an existing node
-    that may have been meant. If it ended `late`, `waited_s` is how long it waited, and `asking` for what.
+    that may have been meant. `probes` concern the rights that the account has, needed or not. If it ended `late`,
+    `waited_s` is how long it waited, and `asking` for what.
     """
 
     ended: Ended = "unused"
@@ -149,6 +163,7 @@ class ApiFacts:
     rights_problem: Problem | None = None
     exists: bool | None = None
     similar: str = ""
+    probes: tuple[Probe, ...] = ()
     asking: str = ""
     waited_s: float = 0.0
 
