@@ -20,7 +20,7 @@ define pytest
 @rm -rf $(FAILED); status=0; \
 for part in $(1); do \
   echo "pytest $$part"; \
-  $(PYTEST) --durations=10 $$part || status=$$?; \
+  eval "$(PYTEST) --durations=10 $$part" || status=$$?; \
   [ $$status -le 1 ] || break; \
 done; \
 if [ $$status -eq 1 ] && [ "$$(grep -c : $(FAILED)/v/cache/lastfailed)" -le $(AGAIN) ]; then \
@@ -30,7 +30,7 @@ fi; exit $$status
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo check quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures lock clean
+.PHONY: help setup setup-dev demo check unit quick test deep packages release tools programs soak bench gpu fmt docs docs-site pictures lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,8 +76,10 @@ check: setup-dev
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/lychee -qq --offline --include-fragments --exclude-path docs/templates '*.md' 'docs/**/*.md'
 
-quick: check ## formatting, lint, types, import contracts and the fast tests: a few minutes
-	$(BIN)/pytest -q -n auto --dist worksteal -m "not slow and not node and not gpu and not cluster"
+unit: setup-dev ## the fast tests alone: a minute
+	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)'")
+
+quick: check unit ## formatting, lint, types, import contracts and the fast tests: a few minutes
 
 test: setup-dev tools check ## every check, and every test that `make deep` does not run; needs root, cgroups and a C compiler for all of them
 	$(call pytest,"-n $(WORKERS) --dist worksteal $(DEEP:%=--ignore=%)")

@@ -1,6 +1,7 @@
 """The command line as a whole: its help, how it names itself, policies from standard input, missing ones, refusals."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from tests.node.support import cannot_run, run_python
+from tests.node.support import ENDS_WITH_US, cannot_run, run_python
+from tests.ports import free_port
 from tests.rig.command import COMMAND, gpu_watchdog
-from tests.stub import Stub, StubGpu, StubReturn
+from tests.stub import Stub, StubGpu, StubReturn, environment
 from watchdog.cli.client import program_name
 from watchdog.cli.main import main
 
@@ -43,18 +45,84 @@ def test_a_policy_comes_on_standard_input() -> None:
     assert (done.exit_code, "is larger than 1 MiB" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("command", ["--help", f"check {SHIPPED}", "doctor"])
-def test_output_that_cannot_be_written(command: str) -> None:
-    """A full disk is an error message, and a closed stdout is silence; neither is a traceback."""
-    full, closed = (
-        subprocess.run(
-            ["sh", "-c", f"exec {COMMAND} {command} {to}"], capture_output=True, text=True, timeout=60, check=False
-        )
-        for to in ("> /dev/full", ">&-")
+def started(
+    command: str, to: str = "", *, unbuffered: bool, stdout: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """The end of a command with these redirections of a shell; the interpreter writes at once or keeps a buffer."""
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1" if unbuffered else ""}
+    script = ["sh", "-c", f"exec {COMMAND} {command} {to}"]
+    return subprocess.run(
+        script, env=environ, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
-    assert full.returncode == 1
-    assert full.stderr.splitlines()[-1] == "Error: the output can't be written: No space left on device"
-    assert "Traceback" not in closed.stderr
+
+
+def without_warnings(errors: str) -> list[str]:
+    """The lines of stderr besides the warnings that `scan` begins with on a machine without a cluster."""
+    return [line for line in errors.splitlines() if not line.startswith("Warning: ")]
+
+
+# Each way to write: click's help, its echo, JSON, an exit that waits for no thread, a screen. With a buffer, and where
+# that makes a difference without one.
+WRITING: Final = (
+    *(("--help", False), (f"check {SHIPPED}", False), (f"check {SHIPPED} --json", False), ("doctor", False)),
+    *((f"scan --policy {SHIPPED}", False), ("demo", False), ("--help", True), ("demo", True)),
+)
+
+
+@pytest.mark.parametrize(("command", "unbuffered"), WRITING)
+def test_output_that_cannot_be_written(command: str, unbuffered: bool) -> None:
+    """A full disk is an error message of ours and exit code 1, whether the interpreter keeps a buffer or not."""
+    full = started(command, "> /dev/full", unbuffered=unbuffered)
+    assert (full.returncode, without_warnings(full.stderr)) == (
+        1,
+        ["Error: the output can't be written: No space left on device"],
+    )
+
+
+@pytest.mark.parametrize(("command", "unbuffered"), WRITING)
+def test_output_that_nobody_reads(command: str, unbuffered: bool) -> None:
+    """A pipe whose reader has gone, as with `| head`, is exit code 1 without a word about it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = started(command, unbuffered=unbuffered, stdout=writer)
+    finally:
+        os.close(writer)
+    assert (done.returncode, without_warnings(done.stderr)) == (1, [])
+
+
+@pytest.mark.parametrize("command", ["--help", f"check {SHIPPED}", "doctor"])
+def test_a_stdout_that_is_closed(command: str) -> None:
+    """As some agents start a command: nothing is written, and that is no error."""
+    closed, discarded = (started(command, to, unbuffered=False) for to in (">&-", "> /dev/null"))
+    assert (closed.returncode, closed.stderr) == (discarded.returncode, discarded.stderr)
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("to", ["2> /dev/full", "2>&-"])
+@pytest.mark.parametrize(
+    "command", ["check /nowhere.toml", "run --policy /nowhere.toml", "top --url http://127.0.0.1:1"]
+)
+def test_errors_that_cannot_be_written(command: str, to: str, unbuffered: bool) -> None:
+    """The exit code alone says that a command failed, where its message can't be written."""
+    done = started(command, to, unbuffered=unbuffered)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["2> /dev/full", "2>&-"])
+def test_a_daemon_whose_log_cannot_be_written(to: str, tmp_path: Path) -> None:
+    """It works without a log, and SIGTERM still ends it with exit code 0."""
+    Stub(gpus=(StubGpu(uuid="GPU-0"),)).write(stub := tmp_path / "nvml.txt")
+    journal, listen = tmp_path / "journal.db", f"127.0.0.1:{free_port()}"
+    options = f"--policy {SHIPPED} --journal {journal} --listen {listen}"
+    environ = {**environment(stub), "PYTHONUNBUFFERED": ""}
+    command = [*ENDS_WITH_US, "sh", "-c", f"exec {COMMAND} run {options} {to}"]
+    with subprocess.Popen(command, env=environ) as process:
+        while started(f"top --once --url http://{listen}", unbuffered=False).returncode != 0:
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("command", [("check", "-"), ("rights", "--policy", "-")])

@@ -19,6 +19,8 @@ from watchdog.core.plan import CycleReport
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
 
+pytestmark = pytest.mark.slow
+
 _BASH = """
 eval "$(_GPU_WATCHDOG_COMPLETE=bash_source gpu-watchdog)"
 COMP_LINE=$1; COMP_POINT=${#1}; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
@@ -115,7 +117,6 @@ def test_silence_where_nothing_answers(tmp_path: Path) -> None:
         assert time.monotonic() - began_s < 15
 
 
-@pytest.mark.slow
 def test_the_tab_key() -> None:
     """In an interactive bash the Tab key completes a pod's name, behind an address with colons in it too."""
     command = ("bash", "--norc", "--noprofile", "-i")

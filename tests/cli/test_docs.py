@@ -101,6 +101,7 @@ def shell(line: str, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

@@ -106,6 +106,7 @@ def loaded(*modules: str) -> str:
     return run_python(f"import sys, {', '.join(modules)}; print({found})")
 
 
+@pytest.mark.slow
 def test_who_loads_the_library_for_terminals() -> None:
     """Commands that print tables load it; the daemon does not, since its memory is the node's."""
     others = ("main", "run", "history", "explain", "stop", "doctor", "withdraw")

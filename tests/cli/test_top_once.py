@@ -103,6 +103,7 @@ def test_what_is_wrong_comes_first() -> None:
     assert told[1:3] == ["! Unknown: GPU 0: " + "first " * 100, "! Unknown: GPU 1: second"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["--once", "--json"])
 def test_the_daemon_is_away(how: str) -> None:
     """Exit code 1, with the reason and what helps."""
@@ -111,6 +112,7 @@ def test_the_daemon_is_away(how: str) -> None:
     assert all(each in done.stderr for each in ("Connection refused", "port-forward", inside("top", how)))
 
 
+@pytest.mark.slow
 def test_the_address() -> None:
     """It asks --url, or else the address of --listen, both also by the environment; a wrong one is wrong use."""
     with serving(climbing()) as url:

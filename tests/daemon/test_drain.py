@@ -1,6 +1,7 @@
 """Evictions of MPS clients, cycle by cycle: the dry run, the drain, the eviction, and what ends it in between."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -209,10 +210,22 @@ def killing(world: Shared) -> Shared:
     return world
 
 
-def test_a_kill_whose_first_drain_was_not_sent_has_not_begun(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The file of the journal."""
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[[], Journal]]:
+    """Opens the journal, as often as it is called; all of them are closed at the end."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(Journal.open(path, JournalLimits(), "n1")))
+
+
+def test_a_kill_whose_first_drain_was_not_sent_has_not_begun(path: Path, opened: Callable[[], Journal]) -> None:
     """Points 22, 29 and 36: it is withdrawn, with neither a drain in the journal nor a place in a brake's window."""
-    path = tmp_path / "journal.db"
-    journal = Journal.open(path, JournalLimits(), "n1")
+    journal = opened()
     world = killing(Shared(Direct(journal)))
     world.group.start()
     world.control.sends_at_once = False
@@ -347,14 +360,13 @@ def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: 
 
 
 @pytest.mark.parametrize("drained", [1, 2])
-def test_killed_between_the_drain_and_the_eviction(drained: int, tmp_path: Path) -> None:
+def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, opened: Callable[[], Journal]) -> None:
     """Points 31 and 36: after `kill -9`, the next daemon drains and evicts nothing because of it, and counts it."""
-    path = tmp_path / "journal.db"
-    first = rehearsed(Shared(Direct(Journal.open(path, JournalLimits(), "n1"))))
+    first = rehearsed(Shared(Direct(opened())))
     for _ in range(drained):
         first.settle()
     assert len(first.tries) == 1
-    lock, journal = NodeLock(path), Journal.open(path, JournalLimits(), "n1")
+    lock, journal = NodeLock(path), opened()
     assert lock.acquire()
     found = restore(journal, lock, at(1), None)
     assert found.drained == {key for action in found.unfinished for key in action.targets}

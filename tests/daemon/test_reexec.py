@@ -64,3 +64,9 @@ def test_where_it_fails_the_process_ends_instead(tmp_path: Path) -> None:
     told, said, _ = begin(tmp_path, more="sys.executable = '/nowhere/python'")
     assert told[-1].startswith("it has come back")
     assert said == "/nowhere/python can't be re-executed, so this process ends: No such file or directory\n"
+
+
+def test_a_log_that_cannot_be_written_does_not_prevent_it(tmp_path: Path) -> None:
+    """A line that waits for room on a full disk is lost, and the same command goes on."""
+    told, _, pid = begin(tmp_path, more="sys.stderr = open('/dev/full', 'w'); sys.stderr.write('a line')")
+    assert told[-1].startswith(f"new {pid} 0 ")

@@ -87,6 +87,7 @@ WORLDS: dict[str, Callable[[], World]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_at_most_a_line_a_minute(stream: io.StringIO, name: str) -> None:
     """A world that does not change has at most one line a minute, in whatever state it is."""
@@ -104,6 +105,7 @@ FLAPPING: dict[str, Callable[[int], tuple[Gap, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLAPPING)
 def test_gaps_that_flap(stream: io.StringIO, name: str) -> None:
     """What comes and goes without end is logged at first, and then once in a while: a line a minute on average."""

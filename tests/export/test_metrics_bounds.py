@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import count
 
+import pytest
+
 from tests.export.build import (
     KILL,
     NOTEBOOKS,
@@ -83,6 +85,7 @@ def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
         assert number == family.times * there[family.per], family.name
 
 
+@pytest.mark.slow
 def test_what_an_account_has_while_something_is_wrong_is_bounded() -> None:
     """One verdict and one series for each brake that withholds its step; two pods of one name have them together."""
     containers = tuple(container(f"c{number}", "-1", of="u1") for number in range(5))

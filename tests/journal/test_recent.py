@@ -4,6 +4,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, record, trainer_node
 from tests.journal.rig import KEYS, LIMITS, begin, sql
 from tests.worlds import at
@@ -107,6 +109,7 @@ def test_a_kill_is_there_once_for_a_day(journal: Journal) -> None:
     assert [each.at for each in journal.recent.actions] == [at(31 + 86401).wall_s]
 
 
+@pytest.mark.slow
 def test_memory_and_reading_are_bounded(journal: Journal, path: Path) -> None:
     """However much happens, twenty stay; warnings by the hundred do not drive out the kills, nor kills the warnings."""
     kill(journal)

@@ -57,6 +57,7 @@ def test_an_invalid_proxy(tmp_path: Path, proxy: str) -> None:
     assert "secret" not in said
 
 
+@pytest.mark.slow
 def test_the_end_does_not_wait_for_a_plugin(tmp_path: Path) -> None:
     """An `exec` plugin that hangs delays only its own thread: the daemon still ends within a second."""
     begun = tmp_path / "begun"

@@ -270,6 +270,7 @@ def test_a_thread_that_has_ended_is_started_again() -> None:
     events.stop(0)
 
 
+@pytest.mark.slow
 def test_events_are_kept_for_an_hour(tmp_path: Path) -> None:
     """An outage of less than an hour costs no Event; then they are dropped, as the server itself would have."""
     suspension = Suspension(tmp_path)

@@ -112,6 +112,7 @@ def test_a_list_that_breaks_off_replaces_nothing() -> None:
         assert (pods(store), gaps(store)) == ({"x": "1"}, [])
 
 
+@pytest.mark.slow
 def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
     """Only quotas limit the pods that name this node: it does not grow with them, and small ones still count.
 

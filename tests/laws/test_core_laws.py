@@ -175,6 +175,7 @@ def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
     return st.lists(st.tuples(st.integers(0, 2**16), wait), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(nodes(), _histories())
 def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
     """Law 5, "Nothing is acted on until its time has elapsed uninterrupted, in conclusive readings".
@@ -269,6 +270,7 @@ def test_observe_and_enforce_plan_the_same(node: GeneratedNode) -> None:
     assert plan_of(observing) == plan_of(node)
 
 
+@pytest.mark.slow
 @given(nodes(), _histories())
 def test_recovery_resets_the_ladder(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
     """Law 8, "Recovery resets the ladder"."""

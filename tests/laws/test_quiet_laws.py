@@ -45,6 +45,7 @@ def small(seed: int) -> tuple[random.Random, GeneratedNode, Cycles]:
     return dice, node, Cycles(given(node.under, node.pods, node=node.node))
 
 
+@pytest.mark.slow
 def test_a_quiet_cycle_only_repeats_itself() -> None:
     """Counted ticks give the same plan and ledger as cycles: nothing is due, and `for` goes on."""
     quiet = waiting = 0
@@ -65,6 +66,7 @@ def test_a_quiet_cycle_only_repeats_itself() -> None:
     assert waiting > 50
 
 
+@pytest.mark.slow
 def test_a_calm_account_need_not_climb() -> None:
     """The shortcut for accounts below every threshold gives what the ladder gives."""
     calm = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -128,6 +129,7 @@ def test_no_tenant_shields_an_offender_beyond_a_bound(tenant: Shielding) -> None
     assert acted_s <= (BOUND_S if tenant.hog.deletion_deadline_s is not None else BOUND_UNDELETED_S)
 
 
+@pytest.mark.slow
 @given(shielding(), st.sampled_from([(2, 24), (24,)]))
 @example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,))
 def test_no_decoy_shields_an_offender_at_the_breaker_beyond_a_bound(tenant: Shielding, sizes: tuple[int, ...]) -> None:
@@ -142,6 +144,7 @@ def _acted_s(tenant: Shielding) -> float:
     return next(_cycles(tenant, Brakes(breaker=BRAKES.breaker)), math.inf)
 
 
+@pytest.mark.slow
 @given(shielding(), st.integers(0, 60))
 @example(Shielding(random.Random(0), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), 12)
 def test_small_decoys_delay_a_large_offender_by_one_turn_whenever_it_comes(tenant: Shielding, cycles: int) -> None:

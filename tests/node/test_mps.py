@@ -426,6 +426,7 @@ def test_without_a_thread_it_is_asked_again(rig: Rig) -> None:
     assert rig.drain() == [(Drained.DONE, "")] * 2
 
 
+@pytest.mark.slow
 @impatient
 def test_back_off(rig: Rig) -> None:
     """A daemon that does not answer is reported, offers nobody, and is asked at ever longer intervals."""

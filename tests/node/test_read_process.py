@@ -87,6 +87,7 @@ def test_a_thread_that_begins_to_exit_while_it_is_read(tmp_path: Path) -> None:
     writer.join(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cgroup", "meanwhile"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
 def test_zombies_hide_no_thread_for_long(tmp_path: Path, cgroup: str, meanwhile: Place) -> None:
     """However many traced threads have ended, each reading goes on where the last ended; then the living one is kept.

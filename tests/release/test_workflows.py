@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,9 +37,24 @@ def test_they_call_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     called = {path.stem: re.findall(r"\bmake ([a-z-]+)", "\n".join(_commands(path))) for path in WORKFLOWS}
-    assert called == {"ci": ["packages", "test", "packages", "deep"], "release": ["packages", "release"]}
+    in_order = ["packages", "test", "packages", "unit", "packages", "deep"]
+    assert called == {"ci": in_order, "release": ["packages", "release"]}
     assert {target for each in called.values() for target in each} <= targets
-    assert re.findall(r"make ([a-z]+)", (ROOT / ".ci/run").read_text(encoding="utf-8")) == ["packages", "test", "deep"]
+
+
+def test_every_supported_python_is_tested() -> None:
+    """The package names the versions that the workflow runs: everything on the oldest, `unit` on the others."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [match[1] for each in project["classifiers"] if (match := re.search(r":: Python :: (3\.\d+)$", each))]
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))["jobs"]
+    (oldest,) = {
+        step["with"]["python-version"]
+        for name in ("test", "deep")
+        for step in jobs[name]["steps"]
+        if "setup-python" in step.get("uses", "")
+    }
+    assert named == [oldest, *jobs["newer"]["strategy"]["matrix"]["python"]]
+    assert project["requires-python"] == f">={oldest}"
 
 
 def test_actions_are_pinned() -> None:

@@ -1,5 +1,6 @@
 """The command line: `gpu-watchdog` and its subcommands, each of which loads only what it needs."""
 
+import contextlib
 import errno
 import os
 import re
@@ -28,22 +29,42 @@ from watchdog.cli.options import (
 )
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT, Options
 
-_UNWRITTEN: Final = frozenset({errno.EBADF, errno.EIO, errno.ENOSPC})
+_UNWRITTEN: Final = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 
 
 class _Commands(click.Group):
     """The subcommands, which end with an error message if their output can't be written."""
 
     def main(self, *args: Any, **more: Any) -> Any:
-        """Run a command; output is discarded if stdout is closed."""
-        if sys.stdout is None:
-            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+        """Run a command; what it writes to a stream that is closed is discarded."""
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:
+                discarding = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
+                setattr(sys, name, discarding)
+        streams = sys.stdout, sys.stderr  # click replaces them if a pipe's reader has gone
         try:
             return super().main(*args, **more)
         except OSError as error:
             if error.errno not in _UNWRITTEN or error.filename is not None:
                 raise
-            sys.exit(f"Error: the output can't be written: {error.strerror}")
+            _exit_unwritten(error)
+        finally:
+            # Otherwise the interpreter writes what is buffered, and if that fails, ends with a message and code of its
+            # own: 120 (https://docs.python.org/3/library/sys.html#sys.exit).
+            try:
+                for stream in streams:
+                    stream.flush()
+            except OSError as error:
+                _exit_unwritten(error)
+
+
+def _exit_unwritten(error: OSError) -> NoReturn:
+    """Exit because output can't be written; silently if nobody reads it, or if there is nowhere to write that."""
+    with contextlib.suppress(OSError):
+        if error.errno != errno.EPIPE:
+            sys.stderr.write(f"Error: the output can't be written: {error.strerror}\n")
+            sys.stderr.flush()
+    os._exit(1)  # an ordinary exit would write again what is still buffered
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -54,7 +75,7 @@ def main() -> None:
 
 def _exit_now(code: int) -> NoReturn:
     """Exit although a driver call may hang on its thread, for which an ordinary exit would wait."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the caller
+    for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
 
@@ -283,7 +304,10 @@ def run(**options: Any) -> None:
     """Run the daemon until SIGTERM or SIGINT. It reloads the policy on SIGHUP and when the file changes."""
     from watchdog.cli.run import run_daemon
 
-    _exit_now(run_daemon(Options(**options)))
+    code = run_daemon(Options(**options))
+    with contextlib.suppress(OSError):  # how the daemon ended does not depend on whether its log can be written
+        sys.stderr.flush()
+    os._exit(code)
 
 
 @main.command(short_help="Print the current state and what would happen next; never acts.")

@@ -343,8 +343,9 @@ def reexec() -> None:
         for number in descriptors():
             fcntl.fcntl(number, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     os.environ[_MARKER] = "1"
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a log that can't be written prevents nothing
+            stream.flush()
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     except OSError as error:

@@ -60,6 +60,7 @@ def test_node_kills_stopped_processes() -> None:
     assert not [key.pid for key in keys if Path(f"/proc/{key.pid}").exists()]
 
 
+@pytest.mark.slow
 def test_pod_that_can_not_start() -> None:
     """A pod whose processes do not start is an error and leaves no process."""
     code = """

@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from watchdog.cli.client import program_name
 from watchdog.cli.demo.daemon import DemoDaemon, FastClock
-from watchdog.cli.demo.screen import Screen, screen_for
+from watchdog.cli.demo.screen import OutputError, Screen, screen_for
 from watchdog.cli.demo.sim import SimNode
 from watchdog.clock import Waiter
 from watchdog.journal.errors import JournalError
@@ -31,7 +31,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> in
     """Run the demo; the exit code. `speed` makes its clock faster, `keep` is a folder in which its journal is left.
 
     Call it on the main thread of a separate process: it handles the signals that end a program, and adopts what its
-    children leave behind. BrokenPipeError if the reader of `out` has gone; its processes are ended then too.
+    children leave behind. OutputError if `out` can't be written; its processes are ended then too.
     """
     problem = _find_problem()
     if problem:
@@ -39,7 +39,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> in
     try:
         with contextlib.closing(_EndSignals()) as signals:
             return _run(out, FastClock(speed), signals, keep)
-    except BrokenPipeError:
+    except OutputError:
         raise
     except (OSError, JournalError) as error:
         return _fail(f"the demo can't run here: {error}")

@@ -27,6 +27,19 @@ _PIPE_WIDTH: Final = 79
 _LINE_EVERY_S: Final = 1.0
 
 
+class OutputError(OSError):
+    """The screen's output can't be written, such as to a full disk or to a pipe whose reader has gone."""
+
+
+def _write(out: TextIO, text: str) -> None:
+    """Write a text at once; OutputError."""
+    try:
+        out.write(text)
+        out.flush()
+    except OSError as error:
+        raise OutputError(error.errno, error.strerror) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoView:
     """What there is to show: the second of the demo, the status of the last cycle and its age, the policy's rule."""
@@ -116,8 +129,7 @@ class LineScreen:
         """Nothing to restore."""
 
     def _write(self, lines: Iterable[Cell]) -> None:
-        self._out.write(printed(lines))
-        self._out.flush()
+        _write(self._out, printed(lines))
 
 
 class FrameScreen:
@@ -139,14 +151,12 @@ class FrameScreen:
     def say(self, title: str, body: str) -> None:
         """Write a text below the last view."""
         lines = [text(""), text(title, "bold"), *wrapped(body, self._width, "  ", "  ")]
-        self._out.write(printed(lines, colour=True))
-        self._out.flush()
+        _write(self._out, printed(lines, colour=True))
 
     def close(self) -> None:
         """Show the cursor again."""
         if self._drawn:
-            self._out.write("\x1b[?25h")
-            self._out.flush()
+            _write(self._out, "\x1b[?25h")
 
     @property
     def _width(self) -> int:
@@ -156,8 +166,7 @@ class FrameScreen:
         lines = printed(frame(view, self._signs, self._width, height), colour=True).splitlines()
         up = f"\x1b[{self._drawn}F" if self._drawn else "\x1b[?25l"
         # Line by line over the old ones; clearing the screen first would flicker.
-        self._out.write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
-        self._out.flush()
+        _write(self._out, up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
         self._drawn = len(lines)
 
 
