@@ -56,6 +56,11 @@ class Cards:
         return cls(gpus=snapshot.gpus, complete=is_sure and not down, hidden=hidden, why=why)
 
     @property
+    def state(self) -> tuple[bool, bool, str]:
+        """What else than the devices it depends on."""
+        return self.complete, self.hidden, self.why
+
+    @property
     def largest(self) -> int | None:
         """The size of the largest device; None unless all sizes are known."""
         sizes = self._sizes(self.gpus)

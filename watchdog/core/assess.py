@@ -10,7 +10,7 @@ from typing import Final
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
 from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget, undetermined
-from watchdog.core.declare import PodDeclaration, active_containers, declare, phases
+from watchdog.core.declare import DeclarationMemory, PodDeclaration, active_containers, phases
 from watchdog.core.model import ContainerKind, Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
@@ -111,25 +111,26 @@ def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | Non
 class PodTerms:
     """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares.
 
-    `mps` and the `short` cards are those of the node.
+    `memory` gives what it declares in other phases. `mps` and the `short` cards are those of the node.
     """
 
     rule: Rule | None
     gap: Gap | None
     declaration: PodDeclaration
+    memory: DeclarationMemory
     mps: Mps
     short: frozenset[str]
 
     @classmethod
-    def of(cls, pod: Pod, cards: Cards, inputs: Inputs, mps: Mps, short: frozenset[str]) -> "PodTerms":
-        """The terms of a pod, on a node with these cards."""
+    def of(cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, mps: Mps, short: frozenset[str]) -> "PodTerms":
+        """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
+        is_split = isinstance(rule, Rule) and _splits(rule)
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=rule if isinstance(rule, Gap) else None,
-            declaration=declare(
-                pod, inputs.policy, inputs.node, cards, per_container=isinstance(rule, Rule) and _splits(rule)
-            ),
+            declaration=memory.declare(pod, (active_containers(pod),), per_container=is_split)[0],
+            memory=memory,
             mps=mps,
             short=short,
         )
@@ -150,7 +151,7 @@ def assess_pod(
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
     to_drain = terms.mps.to_drain(pod, uses)
-    budget_of = _budgets(pod, uses, terms, coverage.cards, inputs)
+    budget_of = _budgets(pod, uses, terms, inputs)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, declaration, rule or _NO_RULE, acting):
         account = _account(key, rule or _NO_RULE, coverage, uses)
@@ -199,7 +200,7 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
     return not use.container and (use.uid, use.unlisted) not in inputs.overdue
 
 
-def _budgets(pod: Pod, uses: Uses, terms: PodTerms, cards: Cards, inputs: Inputs) -> Callable[[Account], Budget]:
+def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[[Account], Budget]:
     """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
     policy, declaration = inputs.policy, terms.declaration
     if pod.is_cut:
@@ -211,9 +212,8 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, cards: Cards, inputs: Inputs
     if number * len(pod.containers) > _MOST_READ:
         return partial(undetermined, declaration, why=_MANY_PHASES)
     is_split = terms.rule is not None and _splits(terms.rule)
-    declared = [
-        (phase, declare(pod, policy, inputs.node, cards, phase, per_container=is_split)) for phase in phases(pod)
-    ]
+    every = tuple(phases(pod))
+    declared = tuple(zip(every, terms.memory.declare(pod, every, per_container=is_split), strict=True))
     return partial(largest_budget, declared, policy=policy)
 
 
@@ -283,10 +283,18 @@ def _verdict(granted: Budget, used_at_least: int, *, is_known: bool) -> Verdict:
     return Verdict.WITHIN if is_known else Verdict.UNKNOWN
 
 
-def assess(attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tuple[Assessment, ...]:
-    """Assess every account of the pods that use GPU memory or declare it, in the order of their keys."""
+def assess(
+    attribution: Attribution, snapshot: Snapshot, inputs: Inputs, memory: DeclarationMemory | None = None
+) -> tuple[Assessment, ...]:
+    """Assess every account of the pods that use GPU memory or declare it, in the order of their keys.
+
+    With a `memory` of earlier cycles, a pod that still says the same is not read again; nothing else depends on it.
+    """
+    memory = memory or DeclarationMemory()
     coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
     short = short_for(inputs.policy, snapshot.gpus)
+    memory.begin(inputs.policy, inputs.node, coverage.cards)
+    acting = {key.uid for key in inputs.acting}
     by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
     for use in attribution.attributed:
         by_pod[use.uid].append(use)
@@ -294,6 +302,8 @@ def assess(attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> tupl
     pods = {pod.uid: pod for pod in sorted(inputs.pods.pods, key=lambda p: (p.namespace, p.name), reverse=True)}
     assessments: list[Assessment] = []
     for uid, pod in pods.items():
-        terms = PodTerms.of(pod, coverage.cards, inputs, mps, short)
+        if pod.is_finished and uid not in by_pod and uid not in acting:
+            continue  # thousands of them can be listed
+        terms = PodTerms.of(pod, inputs, memory, mps, short)
         assessments += assess_pod(pod, tuple(by_pod.get(uid, ())), terms, snapshot, coverage, inputs)
     return tuple(sorted(assessments, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))

@@ -7,12 +7,10 @@ from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import AttributedUse
-from watchdog.core.declare import PodDeclaration
-from watchdog.core.model import Container
+from watchdog.core.declare import Phase, PodDeclaration
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
 from watchdog.core.units import LARGEST, brief
 
-Phase = tuple[Container, ...]
 _LONGEST_SOURCE: Final = 600  # each container may declare by a key of its own
 _LISTED_LATE: Final = "the pod list does not have all of the pod's containers yet"
 

@@ -1,7 +1,8 @@
 """Declarations: how much GPU memory a pod declares, by which key, and for which of its phases."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -59,6 +60,7 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
     return _main_phase(pod)
 
 
+Phase = tuple[Container, ...]
 CONTAINER: Final = "{container}"
 # Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too. Besides these, the
 # resources that a table with `unit = "cards"` counts.
@@ -107,7 +109,73 @@ def declare(
     impossible; if that can't be determined now, no later declaration is used, since it may be smaller.
     """
     active = active_containers(pod) if phase is None else phase
-    return _Reader(pod, policy, node, cards, active, per_container and len(active) > 1).read()
+    return declare_in_phases(pod, policy, node, cards, (active,), per_container=per_container)[0]
+
+
+def declare_in_phases(
+    pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
+) -> tuple[PodDeclaration, ...]:
+    """The same for several phases, of which a tenant can write thousands: each container is read once."""
+    reader = _Reader(pod, policy, node, cards)
+    by_container = reader.read_containers()
+    return tuple(reader.read(by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases)
+
+
+class DeclarationMemory:
+    """What pods declare, remembered as long as what it was read from is the same.
+
+    That is the policy, the node's labels and capacity, the cards but for their use, and of a pod its containers with
+    their resources, claims and phase, its annotations and its labels. A heartbeat of the Node object changes none of
+    these. A pod is forgotten once a cycle does not ask for it.
+    """
+
+    def __init__(self) -> None:
+        self._common: tuple[object, ...] = ()
+        self._cards = Cards(gpus=())
+        self._known: dict[str, _Remembered] = {}
+        self._asked: dict[str, _Remembered] = {}
+
+    def begin(self, policy: Policy, node: Node, cards: Cards) -> None:
+        """Begin a cycle with this policy, node and cards."""
+        self._known, self._asked = self._asked, {}
+        devices = tuple((each.uuid, each.size, each.parent, each.profile, each.memory) for each in cards.gpus)
+        common = (policy.declarations, policy.allowance, node.labels, node.capacity, node.known, devices, cards.state)
+        if common != self._common:
+            self._common, self._known = common, {}
+        self._policy, self._node, self._cards = policy, node, cards
+
+    def declare(self, pod: Pod, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        """What a pod declares in each of these phases."""
+        found = self._asked.get(pod.uid) or self._known.get(pod.uid)
+        if found is None or not found.fits(pod):
+            found = _Remembered(pod)
+        self._asked[pod.uid] = found
+        key = tuple(tuple(container.name for container in phase) for phase in phases), per_container
+        if key not in found.by_phases:
+            found.by_phases[key] = declare_in_phases(
+                pod, self._policy, self._node, self._cards, phases, per_container=per_container
+            )
+        return found.by_phases[key]
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What one pod declared, by the names of the containers in each phase that was asked for."""
+
+    pod: Pod
+    by_phases: dict[tuple[tuple[tuple[str, ...], ...], bool], tuple[PodDeclaration, ...]] = field(default_factory=dict)
+
+    def fits(self, pod: Pod) -> bool:
+        """Whether the pod still says the same; its containers' IDs and states are no part of that."""
+        if pod is self.pod:
+            return True
+        return _read_of(pod) == _read_of(self.pod)
+
+
+def _read_of(pod: Pod) -> tuple[object, ...]:
+    """What of a pod is read for its declaration, besides its phase."""
+    containers = [(each.name, each.kind, each.resources, each.claims) for each in pod.containers]
+    return pod.annotations, pod.labels, containers
 
 
 @dataclass(slots=True)
@@ -116,15 +184,18 @@ class _Reader:
     policy: Policy
     node: Node
     cards: Cards
-    phase: tuple[Container, ...]
-    is_split: bool
+    phase: Phase = ()
+    is_split: bool = False
     remarks: dict[Misdeclaration, None] = field(default_factory=dict)
     skipped: int = 0
     misdeclared: set[str] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
     declarations: tuple[tuple[int, Declaration], ...] = ()
+    whole_keys: dict[str, bool] = field(default_factory=dict)  # a pod can request the same in each of its containers
 
     def __post_init__(self) -> None:
+        if self.declarations:
+            return
         # Most of the built-in schemes' declarations concern no pod of a node; leaving them out halves the time.
         requested = {key for container in self.pod.containers for key in container.resources}
         numbered = enumerate(self.policy.declarations)
@@ -141,13 +212,21 @@ class _Reader:
             return any(_keys(keys, key.replace(CONTAINER, container.name)) for container in self.pod.containers)
         return bool(_keys(keys, key))
 
-    def read(self) -> PodDeclaration:
+    def read_containers(self) -> dict[str, tuple[int, Amount]]:
+        """What each container declares, in any phase, with its position in the policy."""
         by_container: dict[str, tuple[int, Amount]] = {}
         for container in self.pod.containers:
             first = self._first_of_container(container)
             if first is not None:
                 by_container[container.name] = first
-        by_container = self._of_one_kind(by_container)
+        return self._of_one_kind(by_container)
+
+    def read(self, by_container: dict[str, tuple[int, Amount]], phase: Phase, *, is_split: bool) -> PodDeclaration:
+        """What the pod declares in a phase; `is_split`: it can't be an amount for several containers together."""
+        common = replace(self, remarks=dict(self.remarks), misdeclared=set(self.misdeclared), invalid=set(self.invalid))
+        return replace(common, phase=phase, is_split=is_split)._read(by_container)
+
+    def _read(self, by_container: dict[str, tuple[int, Amount]]) -> PodDeclaration:
         of_pod = self._first_of_pod(min((order for order, _ in by_container.values()), default=self._last))
         amounts = self._with_limits({"": of_pod} if of_pod is not None else by_container)
         return PodDeclaration(
@@ -465,13 +544,17 @@ class _Reader:
             self.remarks[Misdeclaration(source=source, why=why, counts=counts)] = None
 
     def _is_whole(self, key: str) -> bool:
-        return (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
+        known = self.whole_keys.get(key)
+        if known is None:
+            known = (key == GPU_RESOURCE or profile_of(key) is not None) and not is_cut(key, self.node)
+            self.whole_keys[key] = known
+        return known
 
     def _whole(self, container: Container) -> Amount | None:
         """The whole cards and MIG instances that a container requests, which no declaration covers."""
         devices: dict[str, tuple[str | None, int]] = {}
-        for key, text in sorted(container.resources.items()):
-            count = _positive(text) if self._is_whole(key) else None
+        for key in sorted(filter(self._is_whole, container.resources))[:_MOST_MATCHED]:
+            count = _positive(container.resources[key])
             if count and self._has(key, count):
                 devices[key] = profile_of(key), count
         if not devices:
@@ -507,10 +590,17 @@ class _Reader:
         return is_checked(key, self.node) or is_possible
 
 
+_WILD: Final = re.compile(r"[*?\[]")
+_MOST_MATCHED: Final = 32  # keys of one source; no node has as many MIG profiles
+
+
 def _keys(source: Collection[str], key: str) -> list[str]:
-    if "*" in key or "?" in key:
-        return sorted(k for k in source if fnmatchcase(k, key))
-    return [key] if key in source else []
+    """The keys that match a pattern, in order, as many as can be meant; a tenant can write thousands."""
+    wild = _WILD.search(key)
+    if wild is None:
+        return [key] if key in source else []
+    start = key[: wild.start()]
+    return sorted(k for k in source if k.startswith(start) and fnmatchcase(k, key))[:_MOST_MATCHED]
 
 
 def _written(source: Mapping[str, str], key: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 # The largest Kubernetes quantity and SQLite integer, and the most that readers of JSON accept as bytes.
@@ -32,6 +33,7 @@ def brief(text: str, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
+@lru_cache(maxsize=4096)
 def parse_number(text: str) -> Fraction:
     """Read a Kubernetes quantity exactly, negative and fractional ones too; ValueError on anything else."""
     match = _QUANTITY.fullmatch(text)

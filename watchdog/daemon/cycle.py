@@ -10,6 +10,7 @@ from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
+from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
@@ -42,6 +43,8 @@ class Cycle:
         self._resolved_intentions: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
+        self._memory = DeclarationMemory()
+        self._memory_of_looks = DeclarationMemory()  # last looks concern a few pods, which displace no others
         self.ledger = Ledger()
 
     def take_over(self, unfinished: tuple[UnfinishedAction, ...], until_s: float, brakes: BrakeMemory) -> None:
@@ -78,7 +81,7 @@ class Cycle:
         acting = frozenset(account for account, state in self.ledger.accounts.items() if state.has_action)
         inputs = replace(inputs, overdue=overdue, hidden=hidden, acting=acting)
         attribution = attribute(snapshot, inputs.pods.pods)
-        assessments = assess(attribution, snapshot, inputs)
+        assessments = assess(attribution, snapshot, inputs, self._memory)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         is_listed = still_listed(self._scanner, snapshot)
         clients_of = clients_seen(assessments, attribution, snapshot, inputs.policy, asked)
@@ -156,7 +159,8 @@ class Cycle:
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
-        reassess = reassessor(self._scanner, opened, None if last_look is None else last_look.reading, now)
+        reading = None if last_look is None else last_look.reading
+        reassess = reassessor(self._scanner, opened, reading, now, self._memory_of_looks)
         reassessed = reassess(opened.inputs)
         if last_look is not None:
             objection = partial(objection_to_first_signal, reassess=reassess, before=opened.inputs, last_look=last_look)

@@ -9,6 +9,7 @@ from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
+from watchdog.core.declare import DeclarationMemory
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
@@ -111,7 +112,9 @@ class LastLook:
 Reassess = Callable[[Inputs], Mapping[AccountKey, Assessment]]
 
 
-def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, now: Now) -> Reassess:
+def reassessor(
+    scanner: Scanner, opened: OpenCycle, last: DriverReading | None, now: Now, memory: DeclarationMemory
+) -> Reassess:
     """A function that reassesses the accounts that a cycle is about to act on, by a last reading of their GPUs."""
     if last is None or not opened.only:
         return lambda inputs: {}
@@ -123,7 +126,7 @@ def reassessor(scanner: Scanner, opened: OpenCycle, last: DriverReading | None, 
         pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
         known = opened.inputs
         given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=known.overdue, acting=known.acting)
-        return {assessment.account: assessment for assessment in assess(attribution, snapshot, given)}
+        return {assessment.account: assessment for assessment in assess(attribution, snapshot, given, memory)}
 
     return reassess
 

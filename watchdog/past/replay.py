@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
+from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
@@ -102,6 +103,7 @@ class NodeAssessor:
         self._gpus: tuple[Gpu, ...] = ()
         self._cards: tuple[Gpu, ...] = ()
         self._terms: dict[str, tuple[Pod, PodTerms]] = {}
+        self._memory = DeclarationMemory()
         self._assessed: dict[str, tuple[Assessment, ...]] = {}
 
     def forget(self, changed: frozenset[str] | None) -> None:
@@ -128,11 +130,12 @@ class NodeAssessor:
         overdue = frozenset(node.hidden.overdue)
         inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces, overdue=overdue)
         coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
+        self._memory.begin(self._policy, inputs.node, coverage.cards)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:
-                terms = PodTerms.of(pod, coverage.cards, inputs, node.hidden.mps, short)
+                terms = PodTerms.of(pod, inputs, self._memory, node.hidden.mps, short)
                 self._terms[pod.uid] = (pod, terms)
             uses = node.uses_of(pod.uid)
             self._assessed[pod.uid] = assess_pod(pod, uses, terms, snapshot, coverage, inputs)
