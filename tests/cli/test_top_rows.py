@@ -100,7 +100,7 @@ def test_the_command_offers_every_order() -> None:
     assert sorted(SORTS) == sorted(KEYS)
 
 
-KILL: Final = step(due_in_s=12.0, scope="container", above="110%")
+KILL: Final = step(due_in_s=12.0, container="main", scope="container", above="110%")
 HELD: Final = replace(
     KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", releases_in_s=250.0
 )
@@ -146,16 +146,18 @@ def test_in_full() -> None:
     """With the threshold, with what holds it and why, and with the action that follows a warning."""
     held = next_of(replace(HELD, due_in_s=3.0))
     assert held.next_full() == (
-        "kill container above 110% in 3s, will be held (owner, 4m 10s): it was the third of its Job"
+        "kill all processes of container main above 110% in 3s, will be held (owner, 4m 10s): it was the third of "
+        "its Job"
     )
     assert "now, held (owner, 4m 7s)" in held.next_full(3.0)
     warned = next_of(step(Do.WARN, due_in_s=2.0, above="100%"), KILL)
-    assert warned.next_full() == "warn above 100% in 2s; then kill container above 110% in 12s"
+    assert warned.next_full() == "warn above 100% in 2s; then kill all processes of container main above 110% in 12s"
     protected = row(account(protected="it is a system pod"))
     assert protected.next_full() == "protected, no action is taken: it is a system pod"
     assert next_of().next_full() == "-"
     for idle in (next_of(KILL, enforcing=False), row(account(observes=True), KILL)):
-        assert (idle.next_full(), idle.is_waiting) == ("would kill container above 110% in 12s", True)
+        assert idle.next_full() == "would kill all processes of container main above 110% in 12s"
+        assert idle.is_waiting
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
     assert problems(found)[0] == hung(found, found.at).rstrip(".")
     (row,) = rows_of(found)
     assert (row.next_short(), row.left_s) == ("kill postponed", float("inf"))
-    assert row.next_full(5.0).startswith("kill container above 110%, postponed ")
+    assert row.next_full(5.0).startswith("kill all processes of container main above 110%, postponed ")
     assert "kill now" not in status_text(found, Choice(), BLOCKS)
 
 
@@ -198,9 +200,9 @@ def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
     endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
     endpoints.publish(climbing(9))
     with serving(endpoints) as server, session("--url", f"http://127.0.0.1:{server.port}") as shown:
-        shown.see("enforcing", "Next: kill container above 110% now", "over for 11s")
+        shown.see("enforcing", "Next: kill all processes of container main above 110% now", "over for 11s")
         seconds[0] = 60.0
-        shown.see("daemon hung", "kill container above 110%, postponed", "over for 9s")
+        shown.see("daemon hung", "kill all processes of container main above 110%, postponed", "over for 9s")
         shown.type("q")
         assert shown.end() == 0
 

@@ -188,11 +188,14 @@ def test_a_card() -> None:
 def test_the_selected_pod() -> None:
     """Below the table are the selected pod's declaration, its next step in full and its processes."""
     selection = Selection(place=1, key=("uid-b", None, None))
-    held = step(scope="container", above="110%", withheld_by="protected", held_because="it is a system pod")
+    held = step(
+        container="main", scope="container", above="110%", withheld_by="protected", held_because="it is a system pod"
+    )
     shown = drawn(frame(node(account("a"), (account("b", protected="it is a system pod"), held)), 120, 30, selection))
     at = next(number for number, line in enumerate(shown) if line.startswith("ns/b: "))
     assert 'declares 8Gi by veriff.com/gpu-memory, allowed 8Gi, rule "notebooks"' in shown[at]
-    assert shown[at + 1] == "Next: kill container above 110% now, held (protected): it is a system pod"
+    following = "kill all processes of container main above 110% now, held (protected): it is a system pod"
+    assert shown[at + 1] == f"Next: {following}"
     (marked,) = (line for line in shown if line.startswith(">"))
     assert "ns/b" in marked
 

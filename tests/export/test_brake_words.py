@@ -130,7 +130,7 @@ def test_a_step_that_a_brake_will_hold_is_not_promised() -> None:
     """What is not due yet and would be held then says both, with the moment at which all brakes release."""
     made = replace(held(Brake.OWNER, 49.0), due_in_s=7.0)
     found, because = forecast(made, at(31), BOUND).sentence, ", until 08:01:20 UTC, because 1 kill or eviction of pods"
-    assert found.startswith("Pod a/trainer, in 7s: kill 3 processes of container main (")
+    assert found.startswith("Pod a/trainer, in 7s: kill all processes of container main (")
     assert f"Held back then{because}" in found
     assert f"would be due in 7s but held back then{because}" in note(made, at(31), policy=BOUND)
 
@@ -182,7 +182,7 @@ def test_a_rule_that_observes_is_named_as_the_reason(of_rule: dict[str, object],
     assert forecast(made, at(31)).sentence.endswith(
         f'Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. No action will be taken: {says}.'
     )
-    assert f"would have killed 3 processes of container main, but {says} (rule" in outcome_note(would)
+    assert f"would have killed all processes of container main, but {says} (rule" in outcome_note(would)
     assert f"; {says}, so no action was taken." in explanation(would, policy())
     assert note(replace(made, step_index=0), at(31), observing=True).endswith(
         f"above 110% for 10s (threshold 11.2Gi); no action will be taken: {says}."
@@ -193,7 +193,7 @@ def test_where_the_daemon_observes_the_words_say_so_and_why() -> None:
     """By its mode, or because enforcement is suspended although the policy says enforce; never as if it had acted."""
     would = outcome(result=Result.OBSERVED)
     observing = note(KILL, at(31), observing=True)
-    assert "Would kill 3 processes of container main: SIGTERM, then SIGKILL after 10s." in observing
+    assert "Would kill all processes of container main: SIGTERM, then SIGKILL after 10s." in observing
     assert observing.endswith("No action is taken: the watchdog is in observe mode.")
     assert "Killing" not in observing
     assert "the watchdog is in observe mode, so no action was taken" in explanation(would, policy())

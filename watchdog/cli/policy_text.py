@@ -25,7 +25,11 @@ from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
-_SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
+_SCOPES = {
+    "process": "its largest GPU process",
+    "container": "all processes of the container",
+    "pod": "all processes of the pod",
+}
 _DECLARATIONS = (
     Column(title="KEY"),
     Column(title="KIND"),

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TextIO
 
+from watchdog.core.policy import Do
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.figures import Sum
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
+from watchdog.report.sentences.action import planned_victims
 from watchdog.report.sentences.following import is_enforced
 from watchdog.report.sentences.node import (
     breaker_open,
@@ -195,7 +197,8 @@ class TopRow:
         return "" if is_enforced(self.account, self.status) else "would "
 
     def _step(self, step: PlanStatus, elapsed_s: float) -> str:
-        what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
+        whom = planned_victims(step.scope, step.container) if step.do is Do.KILL else ""
+        what = " ".join(filter(None, (step.do, whom, f"above {step.above}" if step.above else "")))
         if self._is_hung:
             return f"{what}, postponed until the daemon completes a cycle"
         due = f"{self._would}{what} {due_short(step, elapsed_s)}"

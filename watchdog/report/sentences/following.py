@@ -26,8 +26,8 @@ def note(
 ) -> str:
     """Why a step is due and what follows, in at most 1 kB of UTF-8.
 
-    `observing`: no action is taken, because of `suspended` if the policy says enforce. `processes` is how many will be
-    signalled (default: those listed). With the policy the text has the numbers of the brake that withholds a step.
+    `observing`: no action is taken, because of `suspended` if the policy says enforce. `processes` is how many got the
+    first signal, None before it. With the policy the text has the numbers of the brake that withholds a step.
     """
     why = f"{usage(entry, now)} {because(entry, policy)}"
     doing = acted(entry.do.verb.doing, entry, processes)
@@ -195,6 +195,6 @@ def _coming(entry: PlanStatus, status: Status) -> str:
 
 
 def _later_step(step: StepStatus, account: AccountStatus, status: Status) -> str:
-    """A step as a clause: `kill container main above 11.2Gi (110% of its limit) for 10s`."""
+    """A step as a clause: `kill all processes of container main above 11.2Gi (110% of its limit) for 10s`."""
     lasting = f" for {format_duration(step.for_s)}" if step.for_s else ", immediately"
     return f"{acted_later(step, account)} {threshold_in_bytes(step, account, status)}{lasting}"
