@@ -95,7 +95,7 @@ def _off(*reasons: str) -> dict[str, Any]:
         ({"policy": policy(mode="observe"), "enforcing": False}, "ok", "", "Stop .* The policy only observes.* stop"),
         (_off("lock"), "ok", "", "Stop enforcement here .* gpu-watchdog stop"),
         (_off("node_annotation"), "ok", "", ("Enforcement is stopped here To resume it: The node's annotation turns it "
-                                             "off. kubectl annotate node n1 gpu-memory-watchdog/mode-")),
+                                             "off. kubectl annotate node n1 gpu-memory-watchdog/mode- .*/reason-")),
         (_off("lock", "stop_file"), "ok", "/var/lib/gpu-watchdog/stop", ("Enforcement is stopped here .* The file "
          "/var/lib/gpu-watchdog/stop turns it off. In the watchdog's pod .*: kubectl .* -- gpu-watchdog resume")),
         (_off("stop_file", "node_annotation"), "ok", "", ".*mode- .* gpu-watchdog resume"),

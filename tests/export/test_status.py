@@ -30,7 +30,7 @@ from watchdog.core.units import LARGEST
 from watchdog.report.status import HealthStatus, Moment, decode, encode
 
 EXPECTED = """
-{"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],
+{"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [], "stopped_why": null, "stops": [],
  "policy": {"sha256": "abababababababababababababababababababababababababababababababab",
             "loaded_at": "2027-01-15T07:59:00.000Z"},
  "gpus": [

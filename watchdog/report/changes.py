@@ -13,7 +13,7 @@ from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
-from watchdog.report.sentences.node import breaker_note
+from watchdog.report.sentences.node import breaker_note, with_reason_given
 from watchdog.report.text import count, inert, span
 
 
@@ -278,7 +278,9 @@ class Changes:
     def _suspension_changes(self, report: CycleReport) -> Iterator[Change]:
         before, self._suspended = self._suspended, frozenset(report.suspended)
         for reason in sorted(self._suspended - before):
-            sentence = f"Enforcement is suspended: {self._remedies.get(reason, inert(reason))}."
+            remedy = self._remedies.get(reason, inert(reason))
+            remedy = with_reason_given(remedy, reason, report.stops, report.node.name)
+            sentence = f"Enforcement is suspended: {remedy}."
             yield Change(event=ChangeKind.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
         for reason in sorted(before - self._suspended):
             rest = "Enforcing again" if report.enforcing else "Still not enforcing"
