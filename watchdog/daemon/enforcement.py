@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from watchdog.config.watch import SETTLING_S, PolicyFile
 from watchdog.core.errors import Problem
-from watchdog.core.model import Now, Place, PlaceKind
+from watchdog.core.model import Now, Place, PlaceKind, elapsed_s
 from watchdog.core.plan import PlanEntry, StopNote
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MODE, REASON, Switches
@@ -48,6 +48,9 @@ STOP_FILE: Final = "stop_file"
 NODE_ANNOTATION: Final = "node_annotation"
 LONGEST_REASON: Final = 1000  # characters
 _MOST_READ: Final = 4096  # bytes
+# What comes within moments of a start, as a rule: the lock, the journal, the policy file as settled, the Node object.
+_AWAITED: Final = frozenset({"lock", "journal", "node_unknown", POLICY_FILE})
+_START_S: Final = 10.0
 _PROBLEMS: Final = {
     "pid_namespace": Problem(
         "the watchdog does not run in the host's PID namespace",
@@ -205,6 +208,14 @@ class Permission:
         self.switches = Switches()
         self.enforcement = Enforcement(enforcing=False, suspended=())
         self.policy_unsettled = False
+        self._first: Now | None = None
+        self._has_decided = False
+
+    def is_starting(self, now: Now) -> bool:
+        """Whether the daemon has just started and is about to enforce, unless what it waits for does not come."""
+        is_waiting = bool(self.enforcement.suspended) and _AWAITED.issuperset(self.enforcement.suspended)
+        is_new = self._first is not None and elapsed_s(self._first, now) < _START_S
+        return is_new and is_waiting and not self._has_decided
 
     @property
     def decides(self) -> bool:
@@ -224,6 +235,7 @@ class Permission:
         enforcement = replace(enforcement, stops=tuple(self._stops(enforcement.suspended)))
         self.enforcement = enforcement.with_policy_unsettled() if self._policy_file.holds else enforcement
         self.policy_unsettled = self.enforcement.waits_for_policy and self._policy_file.has_settled
+        self._first, self._has_decided = self._first or now, self._has_decided or self.decides
         return self.decides and not decided
 
     def _stops(self, suspended: tuple[str, ...]) -> Iterator[StopNote]:
