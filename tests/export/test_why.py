@@ -261,13 +261,13 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
     "a whole pod": (_by(step("100%", 0, scope="pod")), "Due now: kill all processes of the pod (SIG"),
     "one process": (
         _by(step("100%", 9, scope="process")), "threshold: kill the largest GPU process of container main (SIGTERM"),
-    "held back": (
+    "withheld": (
         lambda: held(Brake.NAMESPACE, releases_in_s=90.0),
-        "allowed for 10s. Held back for another 1m 30s, until 08:02:01 UTC, because"),
-    "held back, and a warning": (lambda: Story(journal_writable=False).run(12.4, 31), (
+        "allowed for 10s. Withheld for another 1m 30s, until 08:02:01 UTC, because"),
+    "withheld, and a warning": (lambda: Story(journal_writable=False).run(12.4, 31), (
         "takes no action without a record. In 59m 34s, at 09:00:05 UTC, if its use stays above the threshold: warn")),
-    "to be held back": (
-        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), "allowed for 10s. Held back then, until 08:01:20"),
+    "to be withheld": (
+        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), "allowed for 10s. Withheld then, until 08:01:20"),
     "only observed": (
         lambda: _observing(mode="observe"),
         "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill all processes of container main ("),
@@ -325,7 +325,7 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
     later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
     entries = (replace(due, withheld_by=Brake.NODE, taken=False, releases_in_s=300.0), later)
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
-    assert "Held back for another 5m" in text
+    assert "Withheld for another 5m" in text
     assert "if its use stays above the threshold: kill" not in text
     report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
     warning, kill = report.plan.entries

@@ -24,7 +24,7 @@ from watchdog.core.policy import (
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
-_MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
+_MODES = {"observe": "makes every decision and takes no action", "enforce": "warns, kills and evicts as the rules say"}
 _SCOPES = {
     "process": "its largest GPU process",
     "container": "all processes of the container",

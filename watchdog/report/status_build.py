@@ -214,7 +214,7 @@ def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch
     )
 
 
-_POSTPONED: Final = "No cycle has completed since then: no action starts until one does."
+_UNTIL_A_CYCLE: Final = "No cycle has completed since then: no action starts until one does."
 
 
 def status_of(
@@ -372,7 +372,7 @@ def _pending(entry: PlanEntry, report: CycleReport) -> PendingStatus | None:
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     words = forecast(entry, report.at, report.policy, report.suspended, stale=stale)
-    postponed = f" {_POSTPONED}" if hangs else ""
+    waits = f" {_UNTIL_A_CYCLE}" if hangs else ""
     return PlanStatus(
         namespace=pod.namespace,
         pod=pod.name,
@@ -394,6 +394,6 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         releases_in_s=json_seconds(entry.releases_in_s) if entry.releases_in_s is not None else None,
         held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,
         pending=_pending(entry, report),
-        sentence=words.sentence + postponed,
-        detail=words.detail + postponed,
+        sentence=words.sentence + waits,
+        detail=words.detail + waits,
     )

@@ -211,7 +211,7 @@ def breaker_note(report: CycleReport) -> str:
     """That the breaker has opened, or was open before, why, and what follows; or that it has closed."""
     breaker, opened, now = report.policy.brakes.breaker, report.plan.ledger.brakes.opened, report.at
     if opened is None:
-        return "The breaker has closed: it no longer holds back kills and evictions."
+        return "The breaker has closed: it no longer withholds kills and evictions."
     if breaker is None:
         return "The breaker is open."
     hold, acts = format_duration(breaker.hold_s), acted_on(observing=not report.enforcing)
