@@ -15,9 +15,11 @@ from watchdog.cli.main import main
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.journal import Journal
 from watchdog.journal.read import HistoryRow, history
+from watchdog.report.changes import ChangeKind
+from watchdog.report.recent import EVENTS
 
 LONG = "Pod ns/hog uses 9Gi of GPU memory, 709% of the 1.3Gi allowed (1Gi declared by veriff.com/gpu-memory)."
-HEAD = "TIME                  EVENT    MESSAGE"
+HEAD = "TIME                     EVENT    MESSAGE"
 
 
 @pytest.fixture
@@ -51,10 +53,23 @@ def test_in_a_pipe(journal: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     head, *lines = done.stdout.splitlines()
     assert head == HEAD
-    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", line) for line in lines)
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  ", line) for line in lines)
     rest = [line[HEAD.index("EVENT") :] for line in lines]
     assert rest[:2] == ["started  gpu-watchdog has begun", f"warned   \\x1b[2J{LONG}"]
     assert rest[2].split() == ["warned", *["long"] * 800]
+
+
+def test_events_are_in_words_for_people_and_by_their_names_for_programs(journal: Path) -> None:
+    """A person reads "signal sent" and "kill ended"; the names of events stay in the JSON, also those to come."""
+    with closing(Journal.open(journal, JournalLimits(), "n1")) as made:
+        for name in (*ChangeKind, *EVENTS, "a_later_event"):
+            made.note(name, "It was so.", clock.now())
+    lines = CliRunner().invoke(main, ["history", "--journal", str(journal)]).stdout.splitlines()
+    shown = [re.split(r"  +", line)[1] for line in lines[1:]]
+    assert {"signal sent", "recorded first", "kill ended", "memory free", "data gap", "a later event"} <= set(shown)
+    assert not [words for words in shown if "_" in words or words in ("intended", "signalled", "explained")]
+    found = json.loads(CliRunner().invoke(main, ["history", "--json", "--journal", str(journal)]).stdout)
+    assert {"intended", "signalled", "kill_ended", "a_later_event"} <= {row["event"] for row in found}
 
 
 def test_for_other_programs(journal: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_command_offers_every_order() -> None:
     assert sorted(SORTS) == sorted(KEYS)
 
 
-KILL: Final = step(due_in_s=12.0, scope="container", above="110%")
+KILL: Final = step(due_in_s=12.0, container="main", scope="container", above="110%")
 HELD: Final = replace(
     KILL, due_in_s=0.0, withheld_by="owner", held_because="it was the third of its Job", releases_in_s=250.0
 )
@@ -127,13 +127,13 @@ def begun(do: Do = Do.KILL, sigkill_in_s: float | None = None) -> UnderWayStatus
         (next_of(KILL), 7.4, "kill in 5s"),
         (next_of(KILL), 99.0, "kill now"),
         (row(account(observes=True), KILL), 0.0, "would kill in 12s"),
-        (next_of(HELD), 0.0, "kill held: owner, 4m10s"),
-        (next_of(HELD), 249.5, "kill held: owner, 1s"),
-        (next_of(HELD), 300.0, "kill held: owner"),
+        (next_of(HELD), 0.0, "kill withheld: owner, 4m10s"),
+        (next_of(HELD), 249.5, "kill withheld: owner, 1s"),
+        (next_of(HELD), 300.0, "kill withheld: owner"),
         (next_of(begun=begun(sigkill_in_s=8.2)), 0.0, "being killed, SIGKILL in 9s"),
-        (next_of(KILL, health=HUNG), 5.0, "kill postponed"),
-        (next_of(EVICT, health=HUNG), 5.0, "eviction postponed"),
-        (next_of(begun=begun(sigkill_in_s=8.0), health=HUNG), 5.0, "being killed, SIGKILL postponed"),
+        (next_of(KILL, health=HUNG), 5.0, "kill withheld: hung"),
+        (next_of(EVICT, health=HUNG), 5.0, "eviction withheld: hung"),
+        (next_of(begun=begun(sigkill_in_s=8.0), health=HUNG), 5.0, "being killed, SIGKILL may follow"),
         (next_of(EVICT), 4.0, "eviction blocked, attempt 3, next in 6s"),
     ],
 )
@@ -146,16 +146,18 @@ def test_in_full() -> None:
     """With the threshold, with what holds it and why, and with the action that follows a warning."""
     held = next_of(replace(HELD, due_in_s=3.0))
     assert held.next_full() == (
-        "kill container above 110% in 3s, will be held (owner, 4m 10s): it was the third of its Job"
+        "kill all processes of container main above 110% in 3s, will be withheld (owner, 4m 10s): it was the third of "
+        "its Job"
     )
-    assert "now, held (owner, 4m 7s)" in held.next_full(3.0)
+    assert "now, withheld (owner, 4m 7s)" in held.next_full(3.0)
     warned = next_of(step(Do.WARN, due_in_s=2.0, above="100%"), KILL)
-    assert warned.next_full() == "warn above 100% in 2s; then kill container above 110% in 12s"
+    assert warned.next_full() == "warn above 100% in 2s; then kill all processes of container main above 110% in 12s"
     protected = row(account(protected="it is a system pod"))
     assert protected.next_full() == "protected, no action is taken: it is a system pod"
     assert next_of().next_full() == "-"
     for idle in (next_of(KILL, enforcing=False), row(account(observes=True), KILL)):
-        assert (idle.next_full(), idle.is_waiting) == ("would kill container above 110% in 12s", True)
+        assert idle.next_full() == "would kill all processes of container main above 110% in 12s"
+        assert idle.is_waiting
 
 
 @pytest.mark.parametrize(
@@ -180,27 +182,27 @@ HANGS: Final[dict[str, Any]] = {"version": "1", "uptime_s": 60.0, "hangs_since":
 
 @pytest.mark.parametrize("second", [9, 28])
 def test_while_the_loop_hangs_nothing_is_promised(second: int) -> None:
-    """No time runs down, each step is postponed, and the first problem says how old all data is."""
+    """No time runs down, each step is withheld, and the first problem says how old all data is."""
     found = status(climbing(second), health=HANGS)
     assert not timers_run(found)
     assert enforcement(found) == "daemon hung"
     assert problems(found)[0] == hung(found, found.at).rstrip(".")
     (row,) = rows_of(found)
-    assert (row.next_short(), row.left_s) == ("kill postponed", float("inf"))
-    assert row.next_full(5.0).startswith("kill container above 110%, postponed ")
+    assert (row.next_short(), row.left_s) == ("kill withheld: hung", float("inf"))
+    assert row.next_full(5.0).startswith("kill all processes of container main above 110%, withheld ")
     assert "kill now" not in status_text(found, Choice(), BLOCKS)
 
 
 @pytest.mark.slow
 def test_a_live_picture_stops_counting_when_the_loop_hangs() -> None:
-    """On the terminal a step that ran down is postponed, and the seconds counted since the cycle are taken back."""
+    """On the terminal a step that ran down is withheld, and the seconds counted since the cycle are taken back."""
     seconds = [9.0]
     endpoints = Endpoints(Metrics(), 1.0, lambda: at(seconds[0]))
     endpoints.publish(climbing(9))
     with serving(endpoints) as server, session("--url", f"http://127.0.0.1:{server.port}") as shown:
-        shown.see("enforcing", "Next: kill container above 110% now", "over for 11s")
+        shown.see("enforcing", "Next: kill all processes of container main above 110% now", "over for 11s")
         seconds[0] = 60.0
-        shown.see("daemon hung", "kill container above 110%, postponed", "over for 9s")
+        shown.see("daemon hung", "kill all processes of container main above 110%, withheld", "over for 9s")
         shown.type("q")
         assert shown.end() == 0
 
@@ -216,5 +218,5 @@ def test_a_card_without_a_list_is_not_an_idle_card() -> None:
     assert last is not None
     assert last.account.used is None
     assert "What runs on GPU 0 is not known" in problems(found)
-    assert " ≥1.0Gi " in status_text(found, Choice(), BLOCKS).split("\n\n")[1]
+    assert " ≥1Gi " in status_text(found, Choice(), BLOCKS).split("\n\n")[1]
     assert chosen(found, Choice())[-1].is_unattributed

@@ -59,7 +59,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
     """An operator who reads what `check` prints finds each effective value."""
     text = render_policy(load_policy(WHOLE))
     for words in (
-        "Mode enforce: acts",
+        "Mode enforce: warns, kills and evicts as the rules say",
         "listed at least every 2s; no enforcement on a pod list older than 2m; release timeout 45s",
         "  KEY                                 KIND         UNIT  PER    SCHEME  CONDITIONS\n",
         "  example.com/gpu-memory              resource      1Mi  gpu    -       on nodes with example.com/pool=gpu-*",
@@ -76,7 +76,7 @@ def test_the_text_of_a_whole_policy_names_every_value() -> None:
         "account container (each container separately); where nothing is declared: default 4Gi",
         "mode observe, active Mon-Fri 08:00-18:00 Europe/Berlin",
         "    ABOVE   FOR  DO\n    90%     30s  warn, again every 2h\n",
-        "    +512Mi  10s  kill all containers of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",
+        "    +512Mi  10s  kill all processes of the pod (scope pod): SIGTERM, SIGKILL after 5s while the card is",
         "    20Gi    0s   evict with grace 1m, warned or not\n",
         "namespace gpu-operator, pod */dcgm-exporter-*, pod trainer, annotation example.com/spare, priority from 1000",
         "Journal: at most 7d and 64Mi",

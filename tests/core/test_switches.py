@@ -4,7 +4,7 @@ import pytest
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node
-from watchdog.core.rules import MIG_STATE, MODE, RELEASE, UPGRADE_STATE, Switches, switches
+from watchdog.core.rules import MIG_STATE, MODE, REASON, RELEASE, UPGRADE_STATE, Switches, switches
 
 GAP = Gap(reason=GapReason.NODE, what="node file n.json", problem=Problem("no such file"))
 
@@ -22,6 +22,14 @@ def test_the_mode_can_only_be_lowered(value: str | None, observes: bool, ignored
     """Point 33: `observe` turns enforcement off; any other value only causes a warning."""
     node = Node(name="n1", annotations={} if value is None else {MODE: value})
     assert switches(node, ()) == Switches(observes=observes, ignored=ignored)
+
+
+def test_the_reason_counts_only_beside_the_mode() -> None:
+    """`gpu-memory-watchdog/reason` is why enforcement is stopped here, so alone it says and does nothing."""
+    reason = {REASON: "driver upgrade"}
+    assert switches(Node(name="n1", annotations={MODE: "observe", **reason}), ()).why == "driver upgrade"
+    assert switches(Node(name="n1", annotations=reason), ()) == Switches()
+    assert switches(Node(name="n1", annotations={MODE: "enforce", **reason}), ()) == Switches(ignored="enforce")
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_an_amount_is_the_number_times_its_suffix(number: object, suffix: str) -
     [
         *((0, "0"), (1, "1"), (1023, "1023"), (1024, "1Ki"), (1536, "1.5Ki"), (8 * 2**30, "8Gi"), (-(2**30), "-1Gi")),
         *((int(12.4 * 2**30), "12.4Gi"), (10995116278, "10.2Gi"), (100 * 2**20 + 1, "100Mi")),
-        *((2**60, "1Ei"), (2**70, "1024Ei")),
+        *((2**60, "1Ei"), (2**70, "1024Ei"), (2**30 - 1, "1.0Gi"), (640 * 2**30 + 2**28, "640Gi")),
     ],
 )
 def test_bytes_for_people(amount: int, text: str) -> None:

@@ -1,6 +1,8 @@
 """What suspends enforcement, and what an earlier daemon leaves unfinished."""
 
+import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from watchdog.core.model import ProcessKey
 from watchdog.core.policy import Policy, Pulse, Safety
 from watchdog.core.rules import Switches
 from watchdog.daemon.enforcement import (
+    LONGEST_REASON,
     POLICY_FILE,
     REMEDIES,
     Enforcement,
     Environment,
     Permission,
+    StopFile,
     judge,
     remedies,
     remedy_on,
@@ -197,26 +201,88 @@ def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() ->
         assert len(world.tries) == tries
 
 
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "by"),
+    [
+        ("by root: driver upgrade until Friday\n", "driver upgrade until Friday", "root"),
+        ("by root\n", "", "root"),
+        ("", "", "the file's owner, UID {uid},"),
+        ("ask the GPU team,\n  #1234", "ask the GPU team, #1234", "the file's owner, UID {uid},"),
+        ("by root: \x1b[31mred\u202e" + "x" * 5000, "\\x1b[31mred\\u202exxx", "root"),
+    ],
+    ids=["by the command", "no reason", "by touch", "by an editor", "hostile"],
+)
+def test_the_stop_file_says_who_and_why(tmp_path: Path, text: str, why: str, by: str) -> None:
+    """An operator must not be told to find out what the file says; what it says is short and shows no trick."""
+    path = stop_file(tmp_path / "journal.db")
+    path.write_text(text, encoding="utf-8")
+    os.utime(path, (SINCE, SINCE))
+    found = StopFile(path).note()
+    assert (found.why if len(found.why) < 100 else found.why[: len(why)]) == why
+    assert len(found.why) <= LONGEST_REASON
+    assert found.by == f"{by.format(uid=path.stat().st_uid)} at 2026-01-02 03:04:05 UTC"
+
+
+def test_a_reason_that_comes_later_is_read_and_no_file_is_read_twice(tmp_path: Path) -> None:
+    """The file exists before its text does; reading it on each beat could hold the loop up on a disk that stalls."""
+    path = stop_file(tmp_path / "journal.db")
+    reader = StopFile(path)
+    assert reader.note().by == ""
+    path.touch()
+    first = reader.note()
+    assert first.why == ""
+    assert reader.note() is first
+    path.write_text("by root: driver upgrade\n", encoding="utf-8")
+    assert reader.note().why == "driver upgrade"
+    path.unlink()
+    path.mkdir()
+    assert reader.note().why == ""
+    path.rmdir()
+    os.mkfifo(path)
+    assert reader.note().why == ""
+
+
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """An operator who is to remove a file must know which, and ask first who put it there."""
     told, path = remedies(tmp_path / "journal.db", "gpu-7"), tmp_path / "stop"
     here = status(node="gpu-7", health={"stop_file": str(path)})
-    cause = f"the file {path} turns enforcement off: find out who created it and why, then"
+    cause = f"the file {path} turns enforcement off: if that is no longer needed,"
     assert told["stop_file"] == remedy_on("stop_file", here) == f"{cause} remove it"
     usual = remedies(DEFAULT_JOURNAL, "gpu-7")["stop_file"]
-    assert usual.endswith("/var/lib/gpu-watchdog/stop turns enforcement off: find out who created it and why, then run "
+    assert usual.endswith("/var/lib/gpu-watchdog/stop turns enforcement off: if that is no longer needed, run "
                           "`gpu-watchdog resume`")  # fmt: skip
     assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
     assert told.keys() == REMEDIES.keys()
     assert remedy_on("node_annotation", here) == told["node_annotation"]
     maintained = remedy_on("maintenance: the node's label x is y, since z", here)
-    assert maintained == f"the node's label x is y, since z; {told['maintenance']}"
+    cause, remedy = told["maintenance"].split(": ", 1)
+    assert (cause, maintained) == ("the GPUs are under maintenance", f"the node's label x is y, since z: {remedy}")
     assert "kubectl get node gpu-7 -o yaml --show-managed-fields" in maintained
     nameless = status(node="", health=None)
     assert [remedy_on(reason, nameless) for reason in ("node_annotation", "stop_file", "lock", "unheard_of")] == [
         *(REMEDIES[reason] for reason in ("node_annotation", "stop_file", "lock")),
         None,
     ]
+
+
+def test_the_remedy_has_the_reason_that_was_given() -> None:
+    """`top` and `explain` say why enforcement is stopped; without a reason they say who did it, or how to find out."""
+    given = {"switch": "stop_file", "why": "driver upgrade.", "by": "root at 2026-01-02 03:04:05 UTC"}
+    annotated = {"switch": "node_annotation", "why": "driver upgrade"}
+
+    def ends_with(reason: str, *stops: dict[str, str]) -> str:
+        return f" ({(remedy_on(reason, status(node='gpu-7', stops=stops)) or '').rpartition(' (')[2]}"
+
+    assert ends_with("stop_file", given) == ' (stopped by root at 2026-01-02 03:04:05 UTC: "driver upgrade")'
+    nobody = {**given, "why": ""}
+    assert ends_with("stop_file", nobody) == " (no reason was given; stopped by root at 2026-01-02 03:04:05 UTC)"
+    assert ends_with("node_annotation", given, annotated) == ' (the reason given: "driver upgrade")'
+    assert ends_with("node_annotation", {**annotated, "why": ""}) == (
+        " (no reason was given; `kubectl get node gpu-7 -o yaml --show-managed-fields` shows who set it and when)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,17 @@ def test_every_module_is_documented() -> None:
         assert f"`{name}`" in text, name
 
 
+def test_each_column_of_a_table_has_a_title() -> None:
+    """A screen reader names each cell by the title of its column, and so does a reader who comes back to it."""
+    untitled = [
+        f"{path.relative_to(ROOT)}: {header}"
+        for path in sorted((*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")))
+        for header in re.findall(r"^(\|.*\|)\n\|[-|: ]+\|$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if not all(cell.strip() for cell in header.strip("|").split("|"))
+    ]
+    assert untitled == []
+
+
 def test_the_demo_is_shown() -> None:
     """The README and the five minutes show what `make demo` prints, as docs/demo.txt has it."""
     demo = DEMO.read_text(encoding="utf-8")

@@ -140,7 +140,7 @@ def test_what_affects_the_whole_node_is_included(site: Site) -> None:
     assert "the file `stop`" in site.text()
     site.endpoints.publish(quiet(enforcing=False, suspended=("node_annotation",)))
     text = site.text()
-    assert text.index("`kubectl annotate node n1 gpu-memory-watchdog/mode-`") < text.index("uses 4Gi")
+    assert text.index("`kubectl annotate node n1 gpu-memory-watchdog/mode- gpu") < text.index("uses 4Gi")
     site.endpoints.publish(quiet(enforcing=False))
     assert "only observes" in site.text()
     site.endpoints.publish(quiet(enforcing=False, suspended=("maintenance",), maintenance="the label is set"))

@@ -40,23 +40,23 @@ def held(brake: Brake, releases_in_s: float | None = None, *, gpu: str | None = 
 
 
 def by_mps(role: MpsRole, *, is_known: bool = True) -> PlanEntry:
-    """A kill that is held back by process 7, or by what is known of container main alone."""
+    """A kill that is withheld by process 7, or by what is known of container main alone."""
     key = ProcessKey(pid=7, start_ticks=70) if is_known else None
     return held(Brake.MPS, mps=(MpsHazard(role=role, container="main", key=key, name="python3"),))
 
 
 SENTENCES = [
     (held(Brake.PROTECTED, protected="it is in kube-system"), BOUND,
-     "held back, because the pod is protected: it is in kube-system."),
+     "withheld, because the pod is protected: it is in kube-system."),
     (held(Brake.PROTECTED), policy(), "because its DaemonSet would recreate the pod on this node immediately."),
     (held(Brake.PENDING, 30.0), BOUND,
-     ("held back for at most another 30s, until 08:01:01 UTC, because an earlier kill or eviction here is still in "
+     ("withheld for at most another 30s, until 08:01:01 UTC, because an earlier kill or eviction here is still in "
      "progress: its memory has not been freed yet.")),
     (held(Brake.PENDING, gpu="GPU-7"), policy(),
      "because an earlier kill or eviction on GPU-7 is still in progress: its memory has not been freed yet."),
     (held(Brake.STALE), BOUND, "because the list of this node's pods is too old to act on (older than 3m)."),
     (held(Brake.OWNER, 250.0), BOUND,
-     ("held back for another 4m 10s, until 08:04:41 UTC, because 1 kill or eviction of pods of Job train was started "
+     ("withheld for another 4m 10s, until 08:04:41 UTC, because 1 kill or eviction of pods of Job train was started "
      "on this node in the last 1h, and the policy allows 1 per 1h.")),
     (held(Brake.OWNER, pod=replace(KILL.assessment.pod, owner=None)), BOUND,
      "because 1 kill or eviction of this pod was started on this node in the last 1h, and the policy allows 1 per 1h."),
@@ -75,10 +75,10 @@ SENTENCES = [
      "because 10 kills or evictions would have started on this node in the last 10m, and the policy allows 10 per 10m."
      ),
     (held(Brake.NODE, 90_000.0), BOUND,
-     ("held back for another 1d 1h, until 2027-01-16 09:00:31 UTC, because 10 kills or evictions were started on this "
+     ("withheld for another 1d 1h, until 2027-01-16 09:00:31 UTC, because 10 kills or evictions were started on this "
      "node in the last 10m, and the policy allows 10 per 10m.")),
     (held(Brake.BREAKER, 600.0), BOUND,
-     ("held back for another 10m, until 08:10:31 UTC, because so many workloads are over their limits at once that a "
+     ("withheld for another 10m, until 08:10:31 UTC, because so many workloads are over their limits at once that a "
      "wrong policy or reading is more likely than that many real offenders (the breaker opens at 50%); until fewer are "
      "over, one workload is killed or evicted every 10m.")),
     (held(Brake.BREAKER, observes=True), BOUND,
@@ -118,7 +118,7 @@ SENTENCES = [
 def test_a_step_that_is_held_back_has_its_reason_in_numbers(made: PlanEntry, under: Policy, says: str) -> None:
     """The owner reads what held the step back, by the numbers of the policy, and the time at which that ends."""
     assert note(made, at(31), policy=under).endswith(says)
-    assert forecast(made, at(31), under).sentence.endswith(says.removeprefix("held back").removeprefix(", "))
+    assert forecast(made, at(31), under).sentence.endswith(says.removeprefix("withheld").removeprefix(", "))
 
 
 def test_every_brake_is_in_the_table() -> None:
@@ -130,9 +130,9 @@ def test_a_step_that_a_brake_will_hold_is_not_promised() -> None:
     """What is not due yet and would be held then says both, with the moment at which all brakes release."""
     made = replace(held(Brake.OWNER, 49.0), due_in_s=7.0)
     found, because = forecast(made, at(31), BOUND).sentence, ", until 08:01:20 UTC, because 1 kill or eviction of pods"
-    assert found.startswith("Pod a/trainer, in 7s: kill 3 processes of container main (")
-    assert f"Held back then{because}" in found
-    assert f"would be due in 7s but held back then{because}" in note(made, at(31), policy=BOUND)
+    assert found.startswith("Pod a/trainer, in 7s: kill all processes of container main (")
+    assert f"Withheld then{because}" in found
+    assert f"would be due in 7s but withheld then{because}" in note(made, at(31), policy=BOUND)
 
 
 UNDER_PRESSURE = replace(NOTEBOOKS, steps=(step("100%", 5, "kill", under_pressure=True),))
@@ -182,7 +182,7 @@ def test_a_rule_that_observes_is_named_as_the_reason(of_rule: dict[str, object],
     assert forecast(made, at(31)).sentence.endswith(
         f'Rule "notebooks": above 110% of the 10.2Gi allowed for 10s. No action will be taken: {says}.'
     )
-    assert f"would have killed 3 processes of container main, but {says} (rule" in outcome_note(would)
+    assert f"would have killed all processes of container main, but {says} (rule" in outcome_note(would)
     assert f"; {says}, so no action was taken." in explanation(would, policy())
     assert note(replace(made, step_index=0), at(31), observing=True).endswith(
         f"above 110% for 10s (threshold 11.2Gi); no action will be taken: {says}."
@@ -193,7 +193,7 @@ def test_where_the_daemon_observes_the_words_say_so_and_why() -> None:
     """By its mode, or because enforcement is suspended although the policy says enforce; never as if it had acted."""
     would = outcome(result=Result.OBSERVED)
     observing = note(KILL, at(31), observing=True)
-    assert "Would kill 3 processes of container main: SIGTERM, then SIGKILL after 10s." in observing
+    assert "Would kill all processes of container main: SIGTERM, then SIGKILL after 10s." in observing
     assert observing.endswith("No action is taken: the watchdog is in observe mode.")
     assert "Killing" not in observing
     assert "the watchdog is in observe mode, so no action was taken" in explanation(would, policy())

@@ -115,7 +115,7 @@ def test_a_blocked_eviction_is_reported_once_with_its_reason() -> None:
         f"its disruption budget does not let the eviction through ({BUDGET}); tried once so far, up to 25 times within "
         "10m"
     )
-    held = f"Held back for another 13s, until 08:00:14 UTC, because {entry['held_because']}."
+    held = f"Withheld for another 13s, until 08:00:14 UTC, because {entry['held_because']}."
     assert held in entry["sentence"]
     assert held in why(status)
     world.tell(2)

@@ -237,7 +237,7 @@ def test_a_breaker_that_opens_now_and_closes(stream: io.StringIO) -> None:
         log.log_report(report)
     assert [line["message"].partition(".")[0] for line in lines(stream)[1:]] == [
         "The breaker is open (it opens at 50% of at least 3)",
-        "The breaker has closed: it no longer holds back kills and evictions",
+        "The breaker has closed: it no longer withholds kills and evictions",
     ]
 
 

@@ -51,11 +51,11 @@ OLD = replace(climbing(3), pods=PodList(pods=(trainer(),), synced=at(-600)))
 @pytest.mark.parametrize(
     ("report", "shown", "missing"),
     [
-        (Story(journal_writable=False).run(12.4, 12), "Kill held: journal", "Kill in"),
+        (Story(journal_writable=False).run(12.4, 12), "Kill withheld: journal", "Kill in"),
         (climbing(31, under=policy(mode="observe")), "Would kill now", " Kill "),
         (SUSPENDED, "Would kill now", " Kill "),
         (busy(31, 65), "Being killed, SIGKILL in 4s", "Kill in"),
-        (OLD, "Warning postponed; then kill postponed", "in 7s"),
+        (OLD, "Warning withheld: stale; then kill withheld: stale", "in 7s"),
         (climbing(9, under=PROTECTING), "Protected, no action is taken: ", "Its owner can"),
     ],
     ids=["held back", "observed", "suspended", "in progress", "on an old pod list", "protected"],
@@ -95,7 +95,7 @@ def _off(*reasons: str) -> dict[str, Any]:
         ({"policy": policy(mode="observe"), "enforcing": False}, "ok", "", "Stop .* The policy only observes.* stop"),
         (_off("lock"), "ok", "", "Stop enforcement here .* gpu-watchdog stop"),
         (_off("node_annotation"), "ok", "", ("Enforcement is stopped here To resume it: The node's annotation turns it "
-                                             "off. kubectl annotate node n1 gpu-memory-watchdog/mode-")),
+                                             "off. kubectl annotate node n1 gpu-memory-watchdog/mode- .*/reason-")),
         (_off("lock", "stop_file"), "ok", "/var/lib/gpu-watchdog/stop", ("Enforcement is stopped here .* The file "
          "/var/lib/gpu-watchdog/stop turns it off. In the watchdog's pod .*: kubectl .* -- gpu-watchdog resume")),
         (_off("stop_file", "node_annotation"), "ok", "", ".*mode- .* gpu-watchdog resume"),
@@ -322,11 +322,11 @@ def later(report: CycleReport) -> Read:
 def test_while_the_loop_hangs_numbers_are_marked_as_old() -> None:
     """Nothing is promised, no time runs on by itself, and each card, each span and the table name their moment."""
     page = later(climbing(9))
-    assert "Kill postponed" in page.text("urgent")
+    assert "Kill withheld: hung" in page.text("urgent")
     assert f"over the limit for 9s {SINCE}" in page.text("urgent")
     assert page.text("gpus").count(SINCE) == 2
     assert f"These figures are {SINCE}." in page.text("pods")
-    assert "over, kill postponed" in page.text("pods")
+    assert "over, kill withheld: hung" in page.text("pods")
     assert SINCE not in "".join(read(climbing(9)).text(part) for part in ("urgent", "gpus", "pods"))
 
 

@@ -10,7 +10,7 @@ from tests.export.page_reader import WELL, action, seen
 from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, PodList
-from watchdog.core.plan import CycleReport
+from watchdog.core.plan import CycleReport, StopNote
 from watchdog.export.page_headline import Headline, headline
 from watchdog.report.progress import Level
 from watchdog.report.status import HealthStatus, Moment
@@ -106,14 +106,41 @@ def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
     assert said(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
     blind = said(BLIND)
     assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
-    suspended = quiet(suspended=("stop_file", "new_one"), enforcing=False)
-    assert said(suspended, remedies={"stop_file": "not this"}).remedy == (
-        "find out who stopped enforcement here, and why, before you resume it; new_one"
+    suspended = quiet(
+        suspended=("stop_file", "lock", "new_one"), enforcing=False, stops=(StopNote(switch="stop_file"),)
+    )
+    assert said(suspended, remedies={"stop_file": "not this", "lock": "stop the other one"}).remedy == (
+        "find out who stopped enforcement here, and why, before you resume it: the command is below; stop the other "
+        "one; wait a few seconds; if this does not change, read the watchdog's log"
     )
     gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("refused", "give it the right to list pods"))
     old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
-    assert said(old).remedy == "refused; give it the right to list pods"
+    assert said(old).state.endswith("no pod is killed or evicted. Cause: refused.")
+    assert said(old).remedy == "give it the right to list pods"
     assert said(quiet()).remedy == ""
+
+
+@pytest.mark.parametrize(
+    ("api", "remedy"), [(None, "check that whatever writes"), ("refused", "run `gpu-watchdog doc")]
+)
+def test_the_text_of_a_gap_is_no_remedy(api: str | None, remedy: str) -> None:
+    """Where a gap has no remedy of its own, "What to do" has one all the same, and the cause is elsewhere."""
+    gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("what was read before is used: no answer"))
+    old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
+    found = said(old, health=structs.replace(WELL, api=api))
+    assert found.remedy.startswith(remedy)
+    assert found.state.endswith(" Cause: what was read before is used: no answer.")
+
+
+def test_why_enforcement_was_stopped_is_the_first_thing_to_read() -> None:
+    """The reason that `stop --why` has noted is in the headline; the reader needs not find out what it says."""
+    stop = StopNote(switch="stop_file", why="driver upgrade", by="root at 2026-01-02 03:04:05 UTC")
+    found = said(quiet(suspended=("stop_file",), enforcing=False, stops=(stop,)))
+    assert found.state == (
+        "Enforcement is suspended: a stop file exists on the node. Stopped by root at 2026-01-02 03:04:05 UTC: "
+        '"driver upgrade".'
+    )
+    assert found.remedy == "if that is no longer needed, resume enforcement: the command is below"
 
 
 def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:

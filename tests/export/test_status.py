@@ -33,7 +33,7 @@ from watchdog.report.status import HealthStatus, Moment, decode, encode
 from watchdog.report.status_build import status_of
 
 EXPECTED = """
-{"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [],
+{"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [], "stopped_why": null, "stops": [],
  "policy": {"sha256": "abababababababababababababababababababababababababababababababab",
             "loaded_at": "2027-01-15T07:59:00.000Z"},
  "gpus": [
@@ -72,8 +72,8 @@ to at least 11Gi (the allowance is added to this)", "declare_by": null}],
    "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "threshold_bytes": 12000138624, "for_s": 10, "card": null,
    "observes": false, "releases_in_s": null, "held_because": null, "pending": null,
-   "sentence": "Pod a/trainer, in 1s: kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule \\\"notebooks\\\": above 110% of the 10.2Gi allowed for 10s.",
-   "detail": "Kill 3 processes of container main (SIGTERM, then SIGKILL after 10s). Rule \\\"notebooks\\\": above 110% of the 10.2Gi allowed for 10s."}],
+   "sentence": "Pod a/trainer, in 1s: kill all processes of container main (SIGTERM, then SIGKILL after 10s). Rule \\\"notebooks\\\": above 110% of the 10.2Gi allowed for 10s.",
+   "detail": "Kill all processes of container main (SIGTERM, then SIGKILL after 10s). Rule \\\"notebooks\\\": above 110% of the 10.2Gi allowed for 10s."}],
  "contact": "gpu-team@example.org", "free_below": "5%", "release_timeout_s": 30,
  "pods_synced_at": "2027-01-15T08:00:09.000Z", "pods_stale": false, "stale_after_s": 180,
  "breaker": {"open": false, "since": null, "until": null},

@@ -59,9 +59,10 @@ def test_a_pod_in_the_time_that_its_rule_allows() -> None:
             "its limit, exceeded since 08:00:00 UTC."
         ),
         (
-            'Its rule is "notebooks". In 1s, at 08:00:10 UTC, if its use stays above the threshold: kill 3 processes '
-            'of container main (SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi allowed '
-            "for 10s. Higher steps of that rule: kill container main above 15.2Gi (150% of its limit), immediately."
+            'Its rule is "notebooks". In 1s, at 08:00:10 UTC, if its use stays above the threshold: kill all '
+            'processes of container main (SIGTERM, then SIGKILL after 10s). Rule "notebooks": above 110% of the 10.2Gi '
+            "allowed for 10s. Higher steps of that rule: kill all processes of container main above 15.2Gi (150% of "
+            "its limit), immediately."
         ),
         (
             "To stay within its limit, use less GPU memory or declare more: set "
@@ -77,8 +78,8 @@ def test_a_pod_that_is_within() -> None:
     assert first.endswith("That is within its limit.")
     assert second == (
         'Its rule is "notebooks". The steps of that rule: warn above 10.2Gi (100% of its limit) for 5s; kill '
-        "container main above 11.2Gi (110% of its limit) for 10s; kill container main above 15.2Gi (150% of its "
-        "limit), immediately."
+        "all processes of container main above 11.2Gi (110% of its limit) for 10s; kill all processes of container "
+        "main above 15.2Gi (150% of its limit), immediately."
     )
 
 
@@ -243,8 +244,8 @@ LIMITS: dict[str, tuple[Callable[[], CycleReport], str]] = {
 }  # fmt: skip
 FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
     "due now": (lambda: Story().run(17, 2), (
-        'Due now: kill 3 processes of container main (SIGKILL immediately). Rule "notebooks": above 150% of the 10.2Gi '
-        "allowed, immediately.")),
+        'Due now: kill all processes of container main (SIGKILL immediately). Rule "notebooks": above 150% of the '
+        "10.2Gi allowed, immediately.")),
     "an amount above the limit": (
         _by(step(f"+{2 * Gi}", 9)), 'Rule "r": more than 2Gi above the 10.2Gi allowed for 9s.'),
     "a limit of nothing": (
@@ -257,27 +258,28 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
     "evicted": (
         lambda: Story(under=policy(rule(step("100%", 5, "evict"), name="r"))).run(12.4, 2),
         "In 3s, at 08:00:05 UTC, if its use stays above the threshold: evict the pod with a grace period of 10s."),
-    "a whole pod": (_by(step("100%", 0, scope="pod")), "Due now: kill 3 processes in all containers of the pod (SIG"),
-    "one process": (_by(step("100%", 9, scope="process")), "threshold: kill 1 process of container main (SIGTERM"),
-    "held back": (
+    "a whole pod": (_by(step("100%", 0, scope="pod")), "Due now: kill all processes of the pod (SIG"),
+    "one process": (
+        _by(step("100%", 9, scope="process")), "threshold: kill the largest GPU process of container main (SIGTERM"),
+    "withheld": (
         lambda: held(Brake.NAMESPACE, releases_in_s=90.0),
-        "allowed for 10s. Held back for another 1m 30s, until 08:02:01 UTC, because"),
-    "held back, and a warning": (lambda: Story(journal_writable=False).run(12.4, 31), (
+        "allowed for 10s. Withheld for another 1m 30s, until 08:02:01 UTC, because"),
+    "withheld, and a warning": (lambda: Story(journal_writable=False).run(12.4, 31), (
         "takes no action without a record. In 59m 34s, at 09:00:05 UTC, if its use stays above the threshold: warn")),
-    "to be held back": (
-        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), "allowed for 10s. Held back then, until 08:01:20"),
+    "to be withheld": (
+        lambda: held(Brake.OWNER, due_in_s=7.0, releases_in_s=49.0), "allowed for 10s. Withheld then, until 08:01:20"),
     "only observed": (
         lambda: _observing(mode="observe"),
-        "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill 3 processes of container main (SIG"),
+        "In 7s, at 08:00:10 UTC, if its use stays above the threshold: would kill all processes of container main ("),
     "suspended": (
         lambda: Story().see(trainer_node(12.4), enforcing=False, suspended=("stop_file",)),
-        "if its use stays above the threshold: would kill 3 processes"),
+        "if its use stays above the threshold: would kill all processes"),
     "on an old pod list": (
         lambda: Story(pods_stale=True).run(12.4, 3), "In 10s, at 08:00:13 UTC, if its use stays above the threshold: "),
     "in progress": (lambda: _under_way(sent=("SIGTERM",)), (
         "A kill of container main is in progress: its processes got SIGTERM, and those still running get SIGKILL after "
         "10s; the watchdog then waits up to 30s for their memory to be freed. Higher steps of that rule: kill "
-        "container main above 15.2Gi")),
+        "all processes of container main above 15.2Gi")),
     "in progress, both signals sent": (lambda: _under_way(until_s=PAST, sent=("SIGTERM", "SIGKILL")), (
         "its processes got SIGTERM at 08:00:20 UTC, and those still running got SIGKILL at 08:00:30 UTC; the")),
     "in progress, SIGKILL about to be sent": (lambda: _under_way(until_s=PAST, sent=("SIGTERM",)), (
@@ -300,7 +302,7 @@ FOLLOWING: dict[str, tuple[Callable[[], CycleReport], str]] = {
     "higher steps, above nothing": (
         lambda: Story(**BARE, under=policy(rule(step("100%", 5), name="r", default=0))).see(
             snapshot([use(101, 0)], [process(101, "u1/main")])),
-        "The steps of that rule: kill container main above zero for 5s."),
+        "The steps of that rule: kill all processes of container main above zero for 5s."),
 }  # fmt: skip
 
 
@@ -323,13 +325,15 @@ def test_a_step_that_is_held_back_leaves_no_promise_of_another() -> None:
     later, due = sorted(report.plan.entries, key=lambda each: -each.due_in_s)
     entries = (replace(due, withheld_by=Brake.NODE, taken=False, releases_in_s=300.0), later)
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=entries))))
-    assert "Held back for another 5m" in text
+    assert "Withheld for another 5m" in text
     assert "if its use stays above the threshold: kill" not in text
     report = Story(under=policy(NOTEBOOKS)).run(12.4, 3)
     warning, kill = report.plan.entries
     foreseen = (warning, replace(kill, withheld_by=Brake.OWNER, releases_in_s=300.0))
     text = " ".join(why(replace(report, plan=replace(report.plan, entries=foreseen))))
-    assert "Higher steps of that rule (not currently enforced): kill container main above 15.2Gi" in text
+    assert (
+        "Higher steps of that rule (not currently enforced): kill all processes of container main above 15.2Gi" in text
+    )
 
 
 def test_a_protected_pod_is_not_advised_to_change_anything() -> None:

@@ -14,10 +14,10 @@ from watchdog.core.assessment import Misdeclaration, Verdict
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import PlanEntry, Result, Sent
-from watchdog.core.policy import Declaration
+from watchdog.core.policy import Declaration, Scope
 from watchdog.daemon.kill import ENOUGH
 from watchdog.report.sentences.action import explanation, outcome_note, release_note
-from watchdog.report.sentences.following import forecast, misdeclared_note, note
+from watchdog.report.sentences.following import begun_note, forecast, misdeclared_note, note
 from watchdog.report.text import clip, fit, inert, quoted, rfc3339, shorten, span
 
 WARN_ALONE = step("100%", 0, "warn")
@@ -55,14 +55,14 @@ NOTES: dict[str, tuple[Callable[[], PlanEntry], str]] = {
         lambda: protected(by_rule(WARN_ALONE)), "This is a warning: the rule takes no further action."),
     "at once": (
         lambda: by_rule(step("150%", 0, grace_s=0.0), used=20 * Gi),
-        "above 150%, immediately. Killing 1 process of container main: SIGKILL immediately."),
+        "above 150%, immediately. Killing all processes of container main: SIGKILL immediately."),
     "an amount above the limit": (
         lambda: by_rule(step(f"+{512 * Mi}", 5), used=20 * Gi), 'Rule "r": more than 512Mi above allowed for 5s.'),
     "an amount": (lambda: by_rule(step(f"{12 * Gi}", 5), used=20 * Gi), 'Rule "r": above 12Gi for 5s.'),
     "an amount below the limit": (
         lambda: by_rule(step(f"{2 * Gi}", 5), used=20 * Gi), 'Rule "r": above 2Gi for 5s (and above what is allowed).'),
     "a whole pod": (
-        lambda: by_rule(step("100%", 0, scope="pod"), used=20 * Gi), "Killing 1 process in all containers of the pod:"),
+        lambda: by_rule(step("100%", 0, scope="pod"), used=20 * Gi), "Killing all processes of the pod:"),
     "an eviction": (
         lambda: by_rule(step("100%", 0, "evict"), used=20 * Gi), "Evicting the pod with a grace period of 10s."),
     "a default": (
@@ -88,6 +88,29 @@ def test_each_form_of_step_rule_and_account_reads_well(name: str) -> None:
     """Thresholds, scopes, accounts and defaults are put into words, and a warning announces only what will follow."""
     made, says = NOTES[name]
     assert says in note(made(), at(31))
+
+
+@pytest.mark.parametrize(
+    ("scope", "before", "after"),
+    [
+        ("process", "the largest GPU process of container main", "1 process of container main"),
+        ("container", "all processes of container main", "5 processes of container main"),
+        ("pod", "all processes of the pod", "5 processes in all containers of the pod"),
+    ],
+)
+def test_a_number_of_processes_is_reported_only_once_they_got_a_signal(scope: Scope, before: str, after: str) -> None:
+    """Before the first signal only GPU processes are listed: their number announced 1 where 5 ended."""
+    made = by_rule(step("100%", 0, scope=scope), used=20 * Gi)
+    number = 1 if scope == "process" else 5
+    assert f"Killing {before}: " in note(made, at(1))
+    assert f"Would kill {before}: " in note(made, at(1), observing=True)
+    assert f": kill {before} (" in forecast(made, at(1)).sentence
+    assert f"would have killed {before}" in outcome_note(outcome(made, Result.OBSERVED))
+    assert f"Killing {after}: " in begun_note(made, at(1), number)
+    keys = tuple(ProcessKey(pid=pid, start_ticks=1) for pid in range(101, 101 + number))
+    sent = (Sent(signal="SIGTERM", keys=frozenset(keys), after_s=0.0),)
+    ended = outcome(made, signalled=keys, sent=sent)
+    assert f"killed {after} with SIGTERM" in outcome_note(ended)
 
 
 @pytest.mark.parametrize("made", [warned, lambda: by_rule(WARN_ALONE)])

@@ -213,11 +213,18 @@ def test_the_command_for_people(path: Path) -> None:
     code, text = call(path)
     assert code == 0
     head, row = (line.split() for line in text.splitlines()[:2])
-    assert (head[-1], row[1:3]) == ("SUGGESTED", ["w" * 150, "main"])
+    assert (head[-1], row[:3]) == ("SUGGESTED", ["Deployment", f"ns/{'w' * 150}", "main"])
     assert row[-2:] == ["veriff.com/gpu-memory:", "6912Mi"]
-    assert f"- ns/Deployment {'w' * 150} [main]: declares too little" in text
+    assert f"- container main of Deployment ns/{'w' * 150}: declares too little" in text
     assert "; 6912Mi allows 6.8Gi\n" in text
     assert "1 workload, 1 suggestion." in text
+
+
+def test_a_pod_without_an_owner_is_named_as_people_write_it(path: Path) -> None:
+    """`pod notebooks/jupyter-7`, and a declaration that fits has a reason that a person would give."""
+    recently(path, (4000, using(6.0, tenant(declared="8Gi"))))
+    text = " ".join(call(path)[1].split())
+    assert "- container main of pod ns/pod-a: its declaration fits its peak use" in text
 
 
 def test_the_command_as_json(path: Path) -> None:

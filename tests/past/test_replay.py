@@ -261,7 +261,7 @@ def test_the_command_for_people(path: Path) -> None:
     recently(path, (20, LOW), (60, HIGH), (80, LOW))
     code, text = call(path)
     assert code == 0
-    assert "kill 1 process of container main" in text
+    assert "kill all processes of container main" in text
     assert '"everybody": above 110% for 10s' in text
     assert "Under this policy: 1 kill in 1 incident of 1 workload; 0 warnings." in text
     assert "In the journal for that time: 0 actions started" in text
@@ -291,7 +291,7 @@ def test_an_incident_that_goes_on_is_not_reported_as_over(path: Path) -> None:
     """A brake at the end of the recording may still release: only an incident that is over was held to its end."""
     spared = replace(HIGH, pods=(tenant(namespace="kube-system"),))
     recently(path, (60, spared))
-    assert "still held when the replay ended" in call(path)[1]
+    assert "still withheld when the replay ended" in call(path)[1]
     assert [each["goes_on"] for each in json.loads(call(path, "--json")[1])["actions"]] == [True]
     over = path.with_name("over.db")
     recently(over, (60, spared), (80, replace(LOW, pods=spared.pods)))
@@ -308,8 +308,8 @@ def test_an_action_is_one_row_at_any_width(path: Path, width: int) -> None:
     counts = {"begun": 0, "would_act": 0, "withheld": 0}
     story = ReplayReport(since_s=0.0, policy=P, replayed=replayed(path, P), journal_counts=counts)
     lines = replay_text(story, width=width).splitlines()
-    assert lines[0].split() == ["DUE", "(UTC)", "POD", "WOULD", "RULE", "USED", "ALLOWED"]
-    cells = (named.title, "kill 1 process of container main", '"all": above 110% for 10s')
+    assert lines[0].split() == ["DUE", "POD", "WOULD", "RULE", "USED", "ALLOWED"]
+    cells = (named.title, "kill all processes of container main", '"all": above 110% for 10s')
     assert all(cell in lines[1] for cell in cells)
     assert lines[2] == ""
     assert all(len(line) <= width for line in lines[3:])

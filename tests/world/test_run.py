@@ -1,7 +1,9 @@
 """The life of `run`: health, reload, signals, a second daemon, and how fast it reacts."""
 
 import contextlib
+import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,3 +230,31 @@ def test_an_invalid_policy_at_start_is_exit_1_with_the_report(any_world: Node) -
     any_world.write()
     policy = write_policy(any_world.root, KILL_AT_ONCE.replace("kill", "slay"))
     _refuses_to_start(any_world, policy, "127.0.0.1:0", "rule[0].step[0].do")
+
+
+def test_what_is_due_before_the_first_mode_is_known_is_reported_once(any_world: Node) -> None:
+    """At a start enforcement waits for the policy to settle: that a warning "would have been" given is not reported."""
+    any_world.single("hog", used=9 * GIB)
+    policy = any_world.root / "written" / "policy.toml"
+    policy.parent.mkdir()
+    policy.write_text(write_policy(any_world.root, WARN_AT_ONCE, kill("5m")).read_text(encoding="utf-8"))
+    in_an_hour_s = time.time() + 3600.0  # a file from the future is treated as one that has just been written
+    os.utime(policy, (in_an_hour_s, in_an_hour_s))
+    with run(any_world, policy, settled=False) as running:
+        running.wait(lambda d: d.metric("enforcing") == 0)
+        running.wait(lambda d: d.metric("actions_total", action="warn", result="done") == 1)
+        assert len(running.events("warned")) == 1
+        assert running.events("would_act") == []
+        assert not running.metric("would_act_total", action="warn")
+
+
+def test_what_would_be_done_is_reported_where_enforcement_does_not_begin(any_world: Node) -> None:
+    """A daemon whose enforcement is off for longer than a start takes reports what it would have done, once."""
+    any_world.single("hog", used=9 * GIB)
+    policy = write_policy(any_world.root, WARN_AT_ONCE, kill("5m"))
+    any_world.node_file.unlink(missing_ok=True)
+    with run(any_world, policy, more=("--node-object", any_world.node_file)) as running:
+        running.wait(lambda d: d.metric("enforcement_suspended", reason="node_unknown") == 1)
+        running.wait(lambda d: d.metric("would_act_total", action="warn") == 1)
+        running.wait_passes(3)
+        assert len(running.events("would_act")) == 1

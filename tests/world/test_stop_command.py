@@ -1,5 +1,6 @@
 """`stop` and `resume` beside a real daemon: no action is taken from then on, and the daemon confirms it."""
 
+import html
 import subprocess
 
 import pytest
@@ -31,6 +32,13 @@ def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(any_wor
         running.wait(lambda d: ended(d, "interrupted"))
         assert running.metric("enforcement_suspended", reason="stop_file") == 1
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
+        running.wait(lambda d: d.status()["stopped_why"] == "a test")
+        url = f"http://127.0.0.1:{running.port}"
+        assert '"a test"' in html.unescape(running.get("/")[1])
+        for shown in (("top", "--once", "--url", url), ("explain", "ns/hog", "--url", url)):
+            assert '"a test"' in " ".join(gpu_watchdog(*shown, stub=any_world.stub_file).stdout.split()), shown
+        (told,) = running.events("suspended")
+        assert '"a test"' in told["message"]
         running.wait_passes(5)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         assert "already existed" in call(any_world, running, "stop").stdout
@@ -51,3 +59,22 @@ def test_it_is_shown_at_once_however_long_the_interval_is(any_world: Node) -> No
         assert "has seen " in call(any_world, running, "stop").stdout
         assert "not enforcing: stop_file" in running.get("/readyz")[1]
         assert "n1 enforces" in call(any_world, running, "resume").stdout
+
+
+def test_the_reason_on_the_node_is_shown_like_that_of_the_command(any_world: Node) -> None:
+    """An operator who stops nodes by their annotation can say why; what others wrote there shows no trick."""
+    any_world.write()
+    mode, reason = "gpu-memory-watchdog/mode", "gpu-memory-watchdog/reason"
+    any_world.mark(annotations={mode: "observe", reason: "driver\n\x1b[31mupgrade" + "!" * 5000})
+    follows = ("--node-object", any_world.node_file)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), more=follows) as running:
+        running.wait(lambda d: d.status()["stopped_why"])
+        why = running.status()["stopped_why"]
+        assert why.startswith("driver \\x1b[31mupgrade!!")
+        assert len(why) <= 1000
+        any_world.mark(annotations={mode: "observe", reason: "driver upgrade"})
+        running.wait(lambda d: d.status()["stopped_why"] == "driver upgrade")
+        assert '"driver upgrade"' in html.unescape(running.get("/")[1])
+        any_world.mark(annotations={mode: "observe"})
+        running.wait(lambda d: d.status()["stopped_why"] is None)
+        assert "--show-managed-fields" in running.get("/")[1]

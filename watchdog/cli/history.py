@@ -13,9 +13,28 @@ from watchdog.cli.listing import listing, output_style
 from watchdog.core.units import format_duration
 from watchdog.journal.errors import CorruptError, JournalError
 from watchdog.journal.read import history
-from watchdog.report.text import GREEN, RED, YELLOW, inert, rfc3339
+from watchdog.report.text import GREEN, RED, YELLOW, date_time, inert
 
 _TITLES: Final = ("TIME", "EVENT", "MESSAGE")
+# For people; `--json` and the log have the names. Of the others the words are those of the name.
+_WORDS: Final = {
+    "intended": "recorded first",
+    "signalled": "signal sent",
+    "explained": "explanation",
+    "released": "memory free",
+    "would_act": "only observed",
+    "evict_begun": "eviction started",
+    "evict_blocked": "eviction blocked",
+    "evict_delayed": "eviction retried",
+    "evict_ended": "eviction ended",
+    "kill_begun": "kill started",
+    "misdeclared": "invalid declaration",
+    "gap_began": "data gap",
+    "gap_ended": "data gap ended",
+    "pods_stale": "pod list stale",
+    "pods_fresh": "pod list current",
+    "brakes_presumed": "brakes count as full",
+}
 _COLOURS: Final = {
     **dict.fromkeys(("intended", "signalled", "kill_begun", "kill_ended", "evict_begun", "evict_ended"), RED),
     **dict.fromkeys(
@@ -39,11 +58,16 @@ def print_history(journal: Path, pod: str | None, since_s: float, *, as_json: bo
     if as_json:
         click.echo(json.dumps([{"at": row.at, **asdict(row)} for row in rows], indent=1))
     elif rows:
-        cells = [(f"{rfc3339(row.wall_s)[:19]}Z", row.event, row.sentence) for row in rows]
-        click.echo("\n".join(listing(_TITLES, cells, *output_style(_COLOURS))))
+        cells = [(date_time(row.wall_s), _words(row.event), row.sentence) for row in rows]
+        colours = {_words(event): colour for event, colour in _COLOURS.items()}
+        click.echo("\n".join(listing(_TITLES, cells, *output_style(colours))))
     if not rows and not as_json:
         about = "" if pod is None else f" about pod {inert(pod)}"
         past = format_duration(since_s)
         click.echo(
             f"Nothing was decided or done{about} in the last {past}; a longer --since looks further back.", err=True
         )
+
+
+def _words(event: str) -> str:
+    return _WORDS.get(event, event.replace("_", " "))

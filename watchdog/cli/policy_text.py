@@ -25,8 +25,12 @@ from watchdog.core.policy import (
 from watchdog.core.rules import matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
-_MODES = {"observe": "makes every decision and takes no action", "enforce": "acts"}
-_SCOPES = {"process": "its largest GPU process", "container": "the container", "pod": "all containers of the pod"}
+_MODES = {"observe": "makes every decision and takes no action", "enforce": "warns, kills and evicts as the rules say"}
+_SCOPES = {
+    "process": "its largest GPU process",
+    "container": "all processes of the container",
+    "pod": "all processes of the pod",
+}
 _DECLARATIONS = (
     Column(title="KEY"),
     Column(title="KIND"),

@@ -115,7 +115,9 @@ def recommendation_text(known: list[Known], *, colour: bool = False, width: int)
 
 
 def _title(workload: Workload) -> str:
-    return f"{workload.namespace}/{workload.kind} {workload.name}"
+    """A workload as people write it: `Job training/finetune`, `pod notebooks/jupyter-7`."""
+    kind = "pod" if workload.kind == "Pod" else workload.kind
+    return f"{kind} {workload.namespace}/{workload.name}"
 
 
 def _row(workload: Workload, usage: Usage, advice: Advice) -> tuple[str, ...]:
@@ -134,8 +136,8 @@ def _row(workload: Workload, usage: Usage, advice: Advice) -> tuple[str, ...]:
 
 def _reason(workload: Workload, usage: Usage, advice: Advice) -> str:
     """Why a workload should declare something else, and what the suggestion allows."""
-    who = _title(workload) if workload.container is None else f"{_title(workload)} [{workload.container}]"
-    where = f"; at most {byte_cell(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
+    who = _title(workload) if workload.container is None else f"container {workload.container} of {_title(workload)}"
+    where = f"; at most {format_bytes(usage.peak_per_gpu)} on one GPU" if usage.per_gpu and usage.peak else ""
     suggestion, allows = advice.suggestion, ""
     if suggestion is not None:
         on_each = " on each GPU" if suggestion.per_gpu else ""

@@ -24,7 +24,7 @@ from watchdog.report.recent import INTENDED
 from watchdog.report.sentences.action import victims
 from watchdog.report.sentences.brakes import withheld_because
 from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339, span
+from watchdog.report.text import byte_cell, count, date_time, has_colour, inert, rfc3339, span
 
 _TOTALS: Final = {do: f"{do.verb.noun}s" for do in Do if do.enforces}  # the keys of the JSON
 
@@ -148,7 +148,7 @@ def _last_brake(finding: ReplayedAction) -> str:
 
 
 _COLUMNS: Final = (
-    Column(title="DUE (UTC)"),
+    Column(title="DUE"),
     Column(title="POD"),
     Column(title="WOULD"),
     Column(title="RULE"),
@@ -171,7 +171,7 @@ def replay_text(report: ReplayReport, *, colour: bool = False, width: int) -> st
 def _row(finding: ReplayedAction) -> tuple[str, ...]:
     entry, assessment = finding.entry, finding.entry.assessment
     return (
-        _second(finding.due.wall_s),
+        date_time(finding.due.wall_s),
         assessment.pod.title,
         f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
         f'"{entry.rule.name}": {threshold_text(entry)}',
@@ -183,21 +183,21 @@ def _row(finding: ReplayedAction) -> tuple[str, ...]:
 def _remarks(finding: ReplayedAction, policy: Policy) -> Iterator[str]:
     pod = finding.entry.assessment.pod.title
     for held in finding.withheld:
-        until = "" if held.releases_s is None else f", until {_second(held.releases_s)}"
-        yield f"{pod}: held from {_second(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
+        until = "" if held.releases_s is None else f", until {date_time(held.releases_s)}"
+        yield f"{pod}: withheld from {date_time(held.at.wall_s)}{until}: {withheld_because(held.entry, policy)}"
     if finding.withheld and finding.at is not None:
-        yield f"{pod}: released at {_second(finding.at.wall_s)}"
+        yield f"{pod}: released at {date_time(finding.at.wall_s)}"
     elif finding.withheld and finding.goes_on:
-        yield f"{pod}: still held when the replay ended; the incident was not over"
+        yield f"{pod}: still withheld when the replay ended; the incident was not over"
     elif finding.withheld:
-        yield f"{pod}: held until the incident ended"
+        yield f"{pod}: withheld until the incident ended"
     if finding.entry.assessment.observes:
         yield f"{pod}: only recorded: the rule was in observe mode at that time"
 
 
 def _sentences(report: ReplayReport) -> Iterator[str]:
     totals, counts = _summary(report), report.journal_counts
-    seen = f"Replayed {span(report.replayed.seen_s)} of the past since {_second(report.since_s)}"
+    seen = f"Replayed {span(report.replayed.seen_s)} of the past since {date_time(report.since_s)}"
     yield f"{seen}, under policy {inert(report.policy.source)}."
     if report.replayed.blind_s:
         blind = span(report.replayed.blind_s)
@@ -205,7 +205,7 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
     done = [count(totals[plural], do.verb.noun) for do, plural in _TOTALS.items() if totals[plural]]
     where = f"in {count(totals['incidents'], 'incident')} of {count(totals['workloads'], 'workload')}"
     held = ", ".join(f"{number} by {brake}" for brake, number in totals["withheld"].items())
-    rest = f"; held to the end: {held}" if held else ""
+    rest = f"; withheld to the end: {held}" if held else ""
     warned = f"; {count(totals['warnings'], 'warning')}"
     what = f"{' and '.join(done) or 'no kill'} {where}" if report.actions else "no kill and no eviction"
     yield f"Under this policy: {what}{rest}{warned}."
@@ -215,7 +215,7 @@ def _sentences(report: ReplayReport) -> Iterator[str]:
         yield "Its mode is observe: all of this would have been recorded, and no action taken."
     yield (
         f"In the journal for that time: {count(counts['begun'], 'action')} started, {counts['would_act']} only "
-        f"observed, {counts['withheld']} held."
+        f"observed, {counts['withheld']} withheld."
     )
     if report.actions:
         yield "Each row is the first action of an incident. Later effects are not simulated."
@@ -230,8 +230,3 @@ def _why_none(report: ReplayReport) -> Iterator[str]:
     shortest_s = min((step.for_s for step in steps), default=0.0)
     if shortest_s > seen_s:
         yield f"Its first kill or eviction is due after {span(shortest_s)}, longer than what was replayed."
-
-
-def _second(wall_s: float) -> str:
-    """A moment to the second: `2026-01-02 03:04:05`."""
-    return rfc3339(wall_s)[:19].replace("T", " ")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TextIO
 
+from watchdog.core.policy import Do
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.figures import Sum
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
+from watchdog.report.sentences.action import planned_victims
 from watchdog.report.sentences.following import is_enforced
 from watchdog.report.sentences.node import (
     breaker_open,
@@ -161,7 +163,7 @@ class TopRow:
         return inf if self._is_hung or release_s is None else max(self.next.due_in_s, release_s, 0.0)
 
     def next_short(self, elapsed_s: float = 0.0) -> str:
-        """What happens next, in a few words: `kill in 4s`, `kill held: owner, 3m`; `-` for nothing."""
+        """What happens next, in a few words: `kill in 4s`, `kill withheld: owner, 3m`; `-` for nothing."""
         if self.account.under_way is not None:
             words = under_way_short(self.account.under_way, self.status, elapsed_s)
         elif self.next is not None:
@@ -171,7 +173,7 @@ class TopRow:
         return words.replace("m ", "m").replace("h ", "h")  # `4m10s`: columns are narrow
 
     def next_full(self, elapsed_s: float = 0.0) -> str:
-        """The same with the threshold, what holds it back and why, and what follows a warning."""
+        """The same with the threshold, what withholds it and why, and what follows a warning."""
         if self.is_acting:
             return self.next_short(elapsed_s)
         if self.next is None:
@@ -195,15 +197,16 @@ class TopRow:
         return "" if is_enforced(self.account, self.status) else "would "
 
     def _step(self, step: PlanStatus, elapsed_s: float) -> str:
-        what = " ".join(filter(None, (step.do, step.scope, f"above {step.above}" if step.above else "")))
+        whom = planned_victims(step.scope, step.container) if step.do is Do.KILL else ""
+        what = " ".join(filter(None, (step.do, whom, f"above {step.above}" if step.above else "")))
         if self._is_hung:
-            return f"{what}, postponed until the daemon completes a cycle"
+            return f"{what}, withheld until the daemon completes a cycle"
         due = f"{self._would}{what} {due_short(step, elapsed_s)}"
         if not step.withheld_by:
             return due
         will_be = "will be " if step.due_in_s > elapsed_s else ""
         reason = f": {step.held_because}" if step.held_because else ""
-        return f"{due}, {will_be}held ({brake_short(step, elapsed_s)}){reason}"
+        return f"{due}, {will_be}withheld ({brake_short(step, elapsed_s)}){reason}"
 
 
 def _ranges(numbers: Sequence[str]) -> str:
@@ -346,7 +349,7 @@ def summed(parts: Iterable[int | None], *, is_whole: bool = True) -> Sum:
 
 
 def amount(used: int | None, least: int | None, signs: Signs) -> str:
-    """Bytes: `7.0Gi`, `≥7.0Gi` if a part is unknown, or `unknown`."""
+    """Bytes: `7Gi`, `≥7Gi` if a part is unknown, or `unknown`."""
     return byte_cell(used) if used is not None or not least else f"{signs.least}{byte_cell(least)}"
 
 

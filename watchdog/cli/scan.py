@@ -46,7 +46,7 @@ from watchdog.report.sentences.node import gap_subject, under_maintenance
 from watchdog.report.sentences.usage import unit_suspicion
 from watchdog.report.status import AccountStatus, Status, encode
 from watchdog.report.status_build import status_of
-from watchdog.report.text import byte_cell, count, has_colour, inert, rfc3339
+from watchdog.report.text import byte_cell, count, date_time, has_colour, inert
 
 _PATIENCE_S: Final = 30.0
 
@@ -236,7 +236,7 @@ def scan_text(status: Status, policy: str, *, signs: Signs = ASCII, colour: bool
 
 
 def _head(status: Status, policy: str, width: int) -> Sequence[Cell]:
-    words = f"Node {status.node} at {rfc3339(status.at)}, policy {inert(policy)}: {status.mode}"
+    words = f"Node {status.node} at {date_time(status.at)}, policy {inert(policy)}: {status.mode}"
     words += ", takes no action." if status.mode == "observe" else "."
     if status.suspended:
         words += f" Enforcement is suspended: {', '.join(inert(reason) for reason in status.suspended)}."

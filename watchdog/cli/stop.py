@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import pwd
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,15 +15,12 @@ import tenacity
 
 from watchdog import clock
 from watchdog.cli.client import NoCycleError, QueryError, program_name, query_status, to_run_inside
-from watchdog.daemon.enforcement import exists, remedy_on, stop_file
+from watchdog.daemon.enforcement import LONGEST_REASON, exists, read_stop_file, remedy_on, stop_file
 from watchdog.journal.lock import check_lock, lock_path
-from watchdog.kube.text_file import as_utf8
 from watchdog.options import DEFAULT_JOURNAL
 from watchdog.report.status import Status
 from watchdog.report.text import capital, clock_time, date_time, inert
 
-_LONGEST: Final = 1000  # characters of a reason
-_MOST_READ: Final = 4096  # bytes
 _NAME_JOURNAL: Final = "name the journal with --journal, as the watchdog has it"
 _REMEDIES: Final = {
     errno.EACCES: "this account is not allowed to change it: run this as root",
@@ -97,14 +93,9 @@ class Stop:
 
     def note(self) -> str:
         """When the file was created, and by whom and why, if it contains that; empty if it does not exist."""
-        with (
-            contextlib.suppress(OSError),
-            _opened(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW) as descriptor,
-        ):
-            status = os.fstat(descriptor)
-            content = os.read(descriptor, _MOST_READ) if stat.S_ISREG(status.st_mode) else b""
-            written = " ".join(as_utf8(content, is_cut=True).decode("utf-8", errors="replace").split())
-            return inert(f"{date_time(status.st_mtime)}{f', {written}' if written else ''}", _LONGEST)
+        with contextlib.suppress(OSError):
+            at, written = date_time(self.path.lstat().st_mtime), read_stop_file(self.path)
+            return inert(f"{at}{f', {written}' if written else ''}", LONGEST_REASON)
         return ""
 
     def _sync(self) -> None:
@@ -143,7 +134,7 @@ def _signed(why: str) -> str:
             by = pwd.getpwuid(os.getuid()).pw_name
         except KeyError:
             by = str(os.getuid())
-    reason = inert(" ".join(why.split()), _LONGEST)
+    reason = inert(" ".join(why.split()), LONGEST_REASON)
     return f"by {inert(by, 64)}{f': {reason}' if reason else ''}"
 
 

@@ -175,6 +175,19 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopNote:
+    """What is known of a switch that turns enforcement off, by the reason of suspension that it is.
+
+    `why` is the reason that was given (empty: none), `by` who set it and when, as far as that is known. Others wrote
+    both texts: they are short and without control characters.
+    """
+
+    switch: str
+    why: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
     """The report of one finished cycle, from which metrics, journal, log, `scan` and `/api/status` are made.
 
@@ -183,7 +196,7 @@ class CycleReport:
     the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
     of MPS clients, `pinned` their limits. `maintenance` is why the driver is released or about to be, None if it is
     not; `maintenance_start` is when that began, None if it is unknown. `duration_s` is the duration of the cycle,
-    `scan_s` that of reading the node.
+    `scan_s` that of reading the node. `stops` has what is known of the switches among `suspended`.
     """
 
     node: Node
@@ -205,6 +218,7 @@ class CycleReport:
     pinned: tuple[PinnedLimit, ...] = ()
     maintenance: str | None = None
     maintenance_start: MaintenanceStart | None = None
+    stops: tuple[StopNote, ...] = ()
     scan_s: float = 0.0
     duration_s: float = 0.0
 

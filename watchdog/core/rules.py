@@ -170,6 +170,7 @@ def _namespace_gap(rule: Rule, namespace: str) -> Gap:
 
 
 MODE: Final = "gpu-memory-watchdog/mode"  # annotation
+REASON: Final = "gpu-memory-watchdog/reason"  # annotation, read beside MODE
 RELEASE: Final = "gpu-memory-watchdog/release-driver"  # annotation
 MIG_STATE: Final = "nvidia.com/mig.config.state"
 UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
@@ -201,11 +202,13 @@ _LONGEST_VALUE: Final = 100  # characters of an annotation's value, which may ha
 class Switches:
     """The switches set on the Node object. `maintenance` is why the driver is to be released; None if it is not.
 
-    `observes`: the daemon is only to observe. `ignored` is an invalid value of the mode's annotation. `unseen`: the
-    Node object has a source but is unknown, or too old, and so are its switches.
+    `observes`: the daemon is only to observe; `why` is the reason given for that (empty: none). `ignored` is an invalid
+    value of the mode's annotation. `unseen`: the Node object has a source but is unknown, or too old, and so are its
+    switches.
     """
 
     observes: bool = False
+    why: str = ""
     ignored: str | None = None
     maintenance: str | None = None
     unseen: bool = False
@@ -220,7 +223,8 @@ def switches(node: Node, gaps: Iterable[Gap]) -> Switches:
         return Switches(unseen=any(True for _ in gaps))
     mode = node.annotations.get(MODE)
     observes = mode is not None and mode.strip().lower() == "observe"
-    return Switches(observes=observes, ignored=None if observes else mode, maintenance=maintenance_of(node))
+    why = node.annotations.get(REASON, "") if observes else ""
+    return Switches(observes=observes, why=why, ignored=None if observes else mode, maintenance=maintenance_of(node))
 
 
 def maintenance_of(node: Node) -> str | None:

@@ -65,9 +65,13 @@ def format_quantity(amount: int) -> str:
 
 
 def format_bytes(amount: int) -> str:
-    """Write bytes for people: three significant digits with a binary suffix (`12.4Gi`)."""
+    """Write bytes for people, the one notation in sentences and in columns: `12.4Gi`, `640Gi`, `8Gi`, `512Mi`.
+
+    Three significant digits with a binary suffix, and no `.0` where an amount is whole: a pod that declares `8Gi` reads
+    `8Gi`. What would round to 1024 of a suffix is one of the next.
+    """
     for suffix, size in reversed(_BINARY.items()):
-        if abs(amount) >= size:
+        if abs(amount) >= size - size // 2048:
             scaled = amount / size
             digits = 0 if abs(scaled) >= 99.95 or amount % size == 0 else 1
             return f"{scaled:.{digits}f}{suffix}"

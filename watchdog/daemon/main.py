@@ -10,7 +10,7 @@ from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now
-from watchdog.core.plan import CycleReport, OpenCycle, PlanEntry
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.cycle import Cycle
@@ -83,6 +83,7 @@ class Daemon:
         self._last_beat_s = -math.inf
         self._reload_wanted = False
         self._is_writable = True
+        self._early: tuple[Outcome, ...] = ()  # what the first cycles only observed, not reported yet
         self._failures = 0
         self._reexecutes = False
         self._exit_code: int | None = None
@@ -288,7 +289,7 @@ class Daemon:
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
     ) -> None:
         """Close a cycle and publish it; `reading` is the whole of what it was made from, if there was no last look."""
-        closed = self._cycle.close(opened, last_look, clock.now())
+        closed = self._without_early(self._cycle.close(opened, last_look, clock.now()))
         self._pending = None
         ended = clock.now()
         if not opened.inputs.is_inconclusive:  # otherwise no timer runs, so there is no deadline
@@ -303,11 +304,24 @@ class Daemon:
         )
         report = replace(report, maintenance_start=self._maintenance.start)
         self._publish(report, opened.inputs)
-        self._quiet_ticks.begin(opened, closed, report, reading)
+        if not self._early:
+            self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
         if stuck is not None:
             self._exit(stuck)
+
+    def _without_early(self, closed: ClosedCycle) -> ClosedCycle:
+        """The cycle, without what it "would have" done while the daemon starts: if enforcement begins, it is done.
+
+        If enforcement does not begin, it is reported once that is clear.
+        """
+        if self._permission.is_starting(clock.now()):
+            observed = tuple(outcome for outcome in closed.outcomes if outcome.result is Result.OBSERVED)
+            self._early = (*self._early, *observed)
+            return replace(closed, outcomes=tuple(each for each in closed.outcomes if each not in observed))
+        early, self._early = self._early if not self._permission.decides else (), ()
+        return replace(closed, outcomes=(*early, *closed.outcomes)) if early else closed
 
     def _publish(self, report: CycleReport, inputs: Inputs, ticks: Ticks | None = None) -> None:
         self._sinks.publish(report, is_stale=inputs.pods_stale, ticks=ticks)

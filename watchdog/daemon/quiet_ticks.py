@@ -11,7 +11,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.quiet import Resting, Ticks, are_same, is_quiet, next_change_s, repeated
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.enforcement import Permission
+from watchdog.daemon.enforcement import Enforcement, Permission
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.daemon.sinks import Sinks
 from watchdog.node.driver import DriverReading
@@ -111,9 +111,10 @@ class QuietTicks:
     def _is_still(self, last: _QuietCycle) -> bool:
         """Whether nothing has changed but, perhaps, the reading and the inputs."""
         enforcement = self._permission.enforcement
+        report = last.report
         return (
-            (enforcement.enforcing, enforcement.suspended) == (last.report.enforcing, last.report.suspended)
-            and self._cycle.ledger is last.report.plan.ledger
+            enforcement == Enforcement(enforcing=report.enforcing, suspended=report.suspended, stops=report.stops)
+            and self._cycle.ledger is report.plan.ledger
             and not self._cycle.is_acting
             and not self._cycle.has_outcomes
             and not self._sinks.awaits_cycles

@@ -15,7 +15,7 @@ from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.repeats import Repeats
 from watchdog.core.units import format_duration
-from watchdog.daemon.enforcement import Enforcement, remedies, stop_file
+from watchdog.daemon.enforcement import Enforcement, problems, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
@@ -57,6 +57,7 @@ def report_of(
         policy_loaded_at_s=policy_loaded_s,
         enforcing=enforcement.enforcing,
         suspended=enforcement.suspended,
+        stops=enforcement.stops,
         snapshot=opened.snapshot,
         pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
         attribution=opened.attribution,
@@ -297,7 +298,8 @@ class Sinks:
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
         stop_path = str(stop_file(options.journal).absolute())
-        self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=self._remedies, stop_file=stop_path)
+        to_do = {reason: problem.remedy for reason, problem in problems(options.journal, options.node).items()}
+        self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=to_do, stop_file=stop_path)
         self._server = HttpServer(options.listen, self._endpoints)
         self._changes = Changes(self._remedies)
         self.daemon_log = Log()

@@ -80,7 +80,7 @@ class Per(StrEnum):
     POD = "pod"
     ACCOUNT = "account"
     UNJUDGED = "account not judged"
-    HELD = "account held back"
+    HELD = "account withheld"
     ACTION = "action"
     RULE_ACTION = "rule and action"
     ACTED_ON = "pod acted on"

@@ -53,13 +53,14 @@ class _Stream:
 
 def _render_text(_logger: Any, _method: str, line: structlog.typing.EventDict, *, is_coloured: bool) -> str:
     """A line for a terminal: the time, the event, the sentence, and fields that are not in the sentence."""
-    at, level, event = str(line.get("timestamp", ""))[:19], str(line.get("level", "")), str(line.get("event", ""))
+    at = str(line.get("timestamp", ""))[:19].replace("T", " ")
+    level, event = str(line.get("level", "")), str(line.get("event", ""))
     colour = {"warning": YELLOW, "error": RED}.get(level, "")
     name = f"{event:<14} {level}" if colour and event != level else f"{event:<14}"
     shown = " ".join(f"{key}={_plain(line[key])}" for key in _SHOWN_FIELDS if key in line)
     text = " ".join(part for part in (str(line.get("message", "")), f"({shown})" if shown else "") if part)
     trace = f"\n{line['traceback'].rstrip()}" if "traceback" in line else ""
-    return f"{at}Z {paint(name, colour, is_on=is_coloured)} {text}{trace}"
+    return f"{at} UTC {paint(name, colour, is_on=is_coloured)} {text}{trace}"
 
 
 def _plain(value: Any) -> str:

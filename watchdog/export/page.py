@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from watchdog.core.assessment import Reason
-from watchdog.core.rules import MODE
+from watchdog.core.rules import MODE, REASON
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
@@ -170,7 +170,10 @@ def _stop(status: Status) -> Row:
     stopped_by = [reason for reason in STOPPED if reason in status.suspended]
     if stopped_by:
         resume = {
-            "node_annotation": ("The node's annotation turns it off.", f"kubectl annotate node {node} {MODE}-"),
+            "node_annotation": (
+                "The node's annotation turns it off.",
+                f"kubectl annotate node {node} {MODE}- {REASON}-",
+            ),
             "stop_file": (
                 f"The file {inert(path or 'stop')} turns it off. In {where}",
                 f"{exec_}gpu-watchdog resume{option}",

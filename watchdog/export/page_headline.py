@@ -17,6 +17,7 @@ from watchdog.report.sentences.node import (
     gpu_labels,
     maintenance_clause,
     pods_stale,
+    reason_given,
     unlisted,
 )
 from watchdog.report.status import AccountStatus, GapStatus, GpuStatus, HealthStatus, Status
@@ -29,6 +30,9 @@ _CHECK_DRIVER: Final = (
     "watchdog's pod: restarting it is safe"
 )
 SEE_ABOVE: Final = "see above"
+_CHECK_API: Final = "run `gpu-watchdog doctor` in the watchdog's pod: it says what keeps the pods from being read"
+_FIND_OUT: Final = "find out who stopped enforcement here, and why, before you resume it: the command is below"
+_BEFORE_RESUMING: Final = "if that is no longer needed, resume enforcement: the command is below"
 _CHECK_LOG: Final = "wait a few seconds; if this does not change, read the watchdog's log"
 
 
@@ -131,11 +135,16 @@ class Headline:
 
     def says(self, text: str) -> bool:
         """Whether a text is part of it."""
-        return bool(text) and (text in self.rest or text in self.remedy)
+        return bool(text) and any(text in part for part in (self.state, self.rest, self.remedy))
 
     def shortened(self, text: str) -> str:
-        """A text elsewhere on the page, which refers to the remedy if it repeats it."""
-        return text.replace(self.remedy, SEE_ABOVE) if self.remedy else text
+        """A text elsewhere on the page, which refers to the cause and the remedy if it repeats them."""
+        if not self.remedy:
+            return text
+        text, end = text.replace(self.remedy, SEE_ABOVE), f"; {SEE_ABOVE}"
+        subject, _, cause = text.removesuffix(end).rpartition(": ")
+        is_repeated = text.endswith(end) and bool(cause) and cause in self.state
+        return f"{subject}: {SEE_ABOVE}" if is_repeated else text
 
 
 def headline(seen: PageInput) -> Headline:
@@ -192,15 +201,18 @@ def _responding(seen: PageInput, status: Status) -> Headline:
 def _mode(seen: PageInput, status: Status) -> tuple[Level, str, str]:
     """Whether it enforces, and the remedy if it should but does not."""
     if status.pods_stale:
-        problem = next((gap.text for gap in status.gaps if gap.reason == GapReason.PODS.value), "")
-        remedy = problem or "check that whatever writes the pod list is still running"
-        return Level.BAD, pods_stale(status, seen.now_s), remedy
+        gap = next((gap for gap in status.gaps if gap.reason == GapReason.PODS.value), GapStatus())
+        state, cause = pods_stale(status, seen.now_s), gap.why.rstrip(".")
+        by_file = seen.health.api is None
+        usual = "check that whatever writes the pod list is still running" if by_file else _CHECK_API
+        return Level.BAD, f"{state} Cause: {cause}." if cause else state, gap.remedy or usual
     if status.suspended:
-        remedies = [seen.remedies.get(reason, reason) for reason in status.suspended if reason not in STOPPED]
+        given = [f"{capital(reason_given(stop, status.node))}." for stop in status.stops]
+        remedies = [seen.remedies.get(reason, _CHECK_LOG) for reason in status.suspended if reason not in STOPPED]
         if len(remedies) < len(status.suspended):
-            remedies.insert(0, "find out who stopped enforcement here, and why, before you resume it")
-        remedy = "; ".join(remedies)
-        return Level.BAD, f"Enforcement is suspended: {suspended_because(status.suspended)}.", remedy
+            remedies.insert(0, _BEFORE_RESUMING if all(stop.why for stop in status.stops) else _FIND_OUT)
+        state = f"Enforcement is suspended: {suspended_because(status.suspended)}."
+        return Level.BAD, " ".join([state, *given]), "; ".join(dict.fromkeys(remedies))
     return Level.GOOD, "Enforcing." if status.enforcing else "Observing: no action is taken.", ""
 
 

@@ -337,7 +337,7 @@ class Informer(Generic[Value, Objects]):
         self._taken = view = self.view
         if view.problem is None:
             return view
-        kept = "nothing is known" if view.synced is None else "what is known is kept, and ages"
+        kept = "nothing is known" if view.synced is None else "the last known state is used"
         gap = Gap(reason=self._resource.reason, what=self._resource.noun, problem=view.problem.of(kept))
         return replace(view, gaps=(*view.gaps, gap))
 

@@ -182,7 +182,7 @@ def _reason(usage: Usage, fit: Fit) -> str:
         Fit.TOO_LITTLE: f"declares too little: was over its limit for {over} of the time",
         Fit.TOO_MUCH: f"declares {format_bytes(_declared(usage))}, {_declared(usage) / _enough(usage):.1f} times "
         "what is needed",
-        Fit.FITS: "its declaration covers its peak, and is less than twice what is needed",
+        Fit.FITS: "its declaration fits its peak use",
         Fit.NOTHING: "declares nothing",
         Fit.MISDECLARED: f"its declaration is invalid: {_misdeclared(usage)}",
         Fit.WHOLE: f"requests whole devices by {by}: there is no number to change",

@@ -13,7 +13,7 @@ from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
-from watchdog.report.sentences.node import breaker_note, maintenance_line
+from watchdog.report.sentences.node import breaker_note, maintenance_line, with_reason_given
 from watchdog.report.text import count, inert, span
 
 
@@ -279,8 +279,10 @@ class Changes:
         before, self._suspended = self._suspended, frozenset(report.suspended)
         for reason in sorted(self._suspended - before):
             why = maintenance_line(report) if reason == MAINTENANCE else ""
-            text = "; ".join(filter(None, (why, self._remedies.get(reason, inert(reason)))))
-            sentence = f"Enforcement is suspended: {text}."
+            remedy = with_reason_given(
+                self._remedies.get(reason, inert(reason)), reason, report.stops, report.node.name
+            )
+            sentence = f"Enforcement is suspended: {'; '.join(filter(None, (why, remedy)))}."
             yield Change(event=ChangeKind.SUSPENDED, at=report.at, sentence=sentence, detail=reason)
         for reason in sorted(before - self._suspended):
             rest = "Enforcing again" if report.enforcing else "Still not enforcing"

@@ -110,35 +110,35 @@ def _steps(
         sentence = under_way_sentence(account.under_way, status)
         yield NextStep(short=short, detail=sentence, level=Level.BAD, enforces=True)
     for entry in sorted(coming(account, entries), key=lambda entry: (entry.due_in_s, not entry.do.enforces)):
-        is_postponed = _is_postponed(entry, status)
-        acts = is_enforced(account, status) and entry.withheld_by is None and not is_postponed
+        is_paused = _is_paused(entry, status)
+        acts = is_enforced(account, status) and entry.withheld_by is None and not is_paused
         yield NextStep(
             short=planned_short(entry, account, status, elapsed_s),
             detail=entry.detail or entry.sentence,
             level=Level.BAD if entry.do.enforces and acts else Level.WATCH,
             due_s=entry.due_in_s,
-            is_held=entry.withheld_by is not None and not is_postponed,
+            is_held=entry.withheld_by is not None and not is_paused,
             enforces=entry.do.enforces,
         )
 
 
 def planned_short(entry: PlanStatus, account: AccountStatus, status: Status, elapsed_s: float = 0.0) -> str:
-    """A step of the plan in a few words: `kill in 7s`, `kill held: owner, 3m`, `would evict in 3s`.
+    """A step of the plan in a few words: `kill in 7s`, `kill withheld: owner, 3m`, `would evict in 3s`.
 
-    Whether it is held comes before the time, since a narrow column cuts the end.
+    Whether it is withheld comes before the time, since a narrow column cuts the end.
     """
     noun, when, would = entry.do.verb.noun, due_short(entry, elapsed_s), not is_enforced(account, status)
     what = f"would {entry.do.verb.base}" if would else noun
-    if _is_postponed(entry, status):
-        state = "postponed"
+    if _is_paused(entry, status):
+        state = f"withheld: {'hung' if status.hangs_since is not None else 'stale'}"
     elif entry.pending is not None:
         return _pending_short(entry.pending, noun, elapsed_s)
     elif entry.withheld_by is None:
         return f"{what} {when}"
     elif entry.due_in_s > elapsed_s:
-        return f"{what} (held) {when}"
+        return f"{what} (withheld) {when}"
     else:
-        state = f"held: {brake_short(entry, elapsed_s)}"
+        state = f"withheld: {brake_short(entry, elapsed_s)}"
     return f"{what} ({state})" if would else f"{what} {state}"
 
 
@@ -173,7 +173,7 @@ def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) 
         return "being killed, MPS clients are drained first"
     left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0
     if status.hangs_since is not None and left_s > 0:
-        return "being killed, SIGKILL postponed"
+        return "being killed, SIGKILL may follow"
     if left_s - elapsed_s > 0:
         return f"being killed, SIGKILL in {_left(left_s - elapsed_s)}"
     return "killed, memory not freed yet"
@@ -186,6 +186,6 @@ def _pending_short(pending: PendingStatus, noun: str, elapsed_s: float) -> str:
     return f"{noun} {state}, attempt {pending.tries}, next {f'in {_left(left_s)}' if left_s > 0 else 'now'}"
 
 
-def _is_postponed(entry: PlanStatus, status: Status) -> bool:
+def _is_paused(entry: PlanStatus, status: Status) -> bool:
     """Whether its timer is paused: no cycle ends, or the pod list is stale."""
     return status.hangs_since is not None or (status.pods_stale and entry.due_in_s > 0)

@@ -445,6 +445,14 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
         return self.hangs_since is None
 
 
+class StopStatus(Struct, frozen=True, kw_only=True):
+    """What is known of a switch that turns enforcement off: the reason of suspension, why it was set, and by whom."""
+
+    switch: str = ""
+    why: str = ""
+    by: str = ""
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """The status of a node; that of `scan` has no `recent`, `changes` or `health`."""
 
@@ -453,6 +461,8 @@ class Status(Struct, frozen=True, kw_only=True):
     mode: str = ""
     enforcing: bool = False
     suspended: tuple[str, ...] = ()
+    stopped_why: str | None = None
+    stops: tuple[StopStatus, ...] = ()
     policy: PolicyStatus = PolicyStatus()
     gpus: tuple[GpuStatus, ...] = ()
     accounts: tuple[AccountStatus, ...]

@@ -51,6 +51,7 @@ from watchdog.report.status import (
     RecentStatus,
     Status,
     StepStatus,
+    StopStatus,
     UnattributedStatus,
     UnderWayStatus,
     json_seconds,
@@ -214,7 +215,7 @@ def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch
     )
 
 
-_POSTPONED: Final = "No cycle has completed since then: no action starts until one does."
+_UNTIL_A_CYCLE: Final = "No cycle has completed since then: no action starts until one does."
 
 
 def status_of(
@@ -240,6 +241,8 @@ def status_of(
         mode=report.policy.mode,
         enforcing=report.enforcing,
         suspended=suspensions(report),
+        stopped_why="; ".join(stop.why for stop in report.stops if stop.why) or None,
+        stops=tuple(StopStatus(switch=stop.switch, why=stop.why, by=stop.by) for stop in report.stops),
         policy=PolicyStatus(sha256=report.policy.sha256, loaded_at=Moment(report.policy_loaded_at_s)),
         gpus=tuple(_gpu(gpu, residual[gpu.uuid], unattributed[gpu.uuid], snapshot) for gpu in snapshot.gpus),
         accounts=tuple(account_status(assessment, report, bounds, limits) for assessment in report.assessments),
@@ -373,7 +376,7 @@ def _pending(entry: PlanEntry, report: CycleReport) -> PendingStatus | None:
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
     words = forecast(entry, report.at, report.policy, report.switched_off_by, stale=stale)
-    postponed = f" {_POSTPONED}" if hangs else ""
+    waits = f" {_UNTIL_A_CYCLE}" if hangs else ""
     return PlanStatus(
         namespace=pod.namespace,
         pod=pod.name,
@@ -395,6 +398,6 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         releases_in_s=json_seconds(entry.releases_in_s) if entry.releases_in_s is not None else None,
         held_because=withheld_because(entry, report.policy) if entry.withheld_by is not None else None,
         pending=_pending(entry, report),
-        sentence=words.sentence + postponed,
-        detail=words.detail + postponed,
+        sentence=words.sentence + waits,
+        detail=words.detail + waits,
     )

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TextIO
 
+from watchdog.core.units import format_bytes
+
 # A pod's name may have 253 characters, a container's 63 (RFC 1123); what is longer is no name that Kubernetes gave.
 LONGEST_NAME: Final = 253
 
@@ -85,18 +87,8 @@ def clock_time(wall_s: float, seen_from_s: float) -> str:
 
 
 def byte_cell(amount: int | None) -> str:
-    """Bytes in a column: one decimal with a binary suffix (`7.0Gi`), `0`, or `unknown`.
-
-    In a sentence `core.units.format_bytes` reads better.
-    """
-    if amount is None:
-        return "unknown"
-    scaled, suffixes = float(amount), iter(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
-    suffix = ""
-    # What would round to 1024.0 is one of the next suffix already.
-    while abs(scaled) >= 1023.95 and (larger := next(suffixes, "")):
-        scaled, suffix = scaled / 1024, larger
-    return f"{scaled:.1f}{suffix}" if suffix else str(amount)
+    """Bytes in a column: as in a sentence, or `unknown`."""
+    return "unknown" if amount is None else format_bytes(amount)
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

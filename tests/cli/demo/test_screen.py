@@ -76,7 +76,7 @@ def test_plain() -> None:
     """A pipe gets whole lines without control codes."""
     shown = view()
     assert plain_line(shown).partition("| ")[2] == (
-        "detector 4.0Gi/8.0Gi within | finetune 11.0Gi/8.0Gi over, kill in 3s | jupyter-7 9.0Gi/8.0Gi over"
+        "detector 4Gi/8Gi within | finetune 11Gi/8Gi over, kill in 3s | jupyter-7 9Gi/8Gi over"
     )
     assert plain_line(shown).startswith("t=12.5s  card ")
     assert str(event_line(shown.events[2])).endswith("x" * 200)

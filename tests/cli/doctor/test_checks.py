@@ -48,7 +48,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
-from watchdog.core.rules import MODE
+from watchdog.core.rules import MODE, REASON
 from watchdog.kube.rights import Piece
 from watchdog.node.devices import Library
 from watchdog.node.driver import DriverReading, released_reading
@@ -298,7 +298,8 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("from which the declaration", given(_under(BY_SHARES, node=LABELLED), node_object=Path("n.json"))),
     ),
     "node_annotation": (
-        ("of node n1 turns enforcement off", _node(annotations={MODE: "observe"})),
+        ("turns enforcement off (no reason was given; `kubectl get node n1", _node(annotations={MODE: "observe"})),
+        ('(the reason given: "driver upgrade")', _node(annotations={MODE: "observe", REASON: "driver upgrade"})),
         ("which has no effect", _node(annotations={MODE: "enforce"})),
         ("can't be read, so it is assumed to", spoilt("cluster", node=UNKNOWN_NODE, node_gaps=(NODE_GAP,))),
         ("is not watched", _node(known=False)),
@@ -345,7 +346,7 @@ JOURNAL: Final[Mapping[str, tuple[Row, ...]]] = {
         ("can't be opened", spoilt("journal", lock="unreadable", detail="Permission denied")),
     ),
     "stop_file": (
-        ("turns enforcement off", spoilt("journal", is_stopped=True)),
+        ("turns enforcement off (no reason was given)", spoilt("journal", is_stopped=True)),
         ("can't be determined", spoilt("journal", is_stopped=True, stop_problem="Permission denied")),
     ),
     "listen": (

@@ -9,9 +9,11 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Diagnosis, Finding, FindingState
 from watchdog.config.load import PolicyProblem
 from watchdog.core.model import GapReason
+from watchdog.core.plan import StopNote
 from watchdog.report.text import RED
 
-STOPPED = spoilt("journal", is_stopped=True)
+NOTE = StopNote(switch="stop_file", why="driver upgrade", by="root at 2026-01-02 03:04:05 UTC")
+STOPPED = spoilt("journal", is_stopped=True, stop=NOTE)
 
 
 def _bad(facts: Facts) -> Diagnosis:
@@ -26,8 +28,9 @@ def test_a_row_a_finding() -> None:
     assert diagnosis_text(_bad(STOPPED)) == (
         "STATUS   FOR      CHECK      MESSAGE\n"
         "ok       observe  python     Python 3.11\n"
-        "missing  enforce  stop_file  the file /var/lib/gpu-watchdog/stop turns enforcement off. Remedy: find out who "
-        "created it and why, then run `gpu-watchdog resume`\n\n"
+        "missing  enforce  stop_file  the file /var/lib/gpu-watchdog/stop turns enforcement off (stopped by root at "
+        '2026-01-02 03:04:05 UTC: "driver upgrade"). Remedy: if that is no longer needed, run `gpu-watchdog resume`'
+        "\n\n"
         "Can observe: yes; can enforce: no. Policy: enforce"
     )
 
@@ -37,7 +40,7 @@ def test_lines_fit_a_terminal() -> None:
     lines = diagnosis_text(_bad(STOPPED), width=70).splitlines()
     assert lines[2:4] == [
         "missing  enforce  stop_file  the file /var/lib/gpu-watchdog/stop turns",
-        "                             enforcement off. Remedy: find out who",
+        "                             enforcement off (stopped by root at",
     ]
     assert max(map(len, lines)) <= 70
 
@@ -107,8 +110,9 @@ def test_the_json() -> None:
                 "name": "stop_file",
                 "state": "missing",
                 "for": ["enforce"],
-                "what": "the file /var/lib/gpu-watchdog/stop turns enforcement off",
-                "remedy": "find out who created it and why, then run `gpu-watchdog resume`",
+                "what": "the file /var/lib/gpu-watchdog/stop turns enforcement off (stopped by root at 2026-01-02 "
+                '03:04:05 UTC: "driver upgrade")',
+                "remedy": "if that is no longer needed, run `gpu-watchdog resume`",
             },
         ],
     }

@@ -184,8 +184,8 @@ def _switched_off(reason: str, how: str, on_again: str) -> Firing:
         {**NODE, "reason": reason, "severity": "warning"},
         "Enforcement on node n1 has been off for more than an hour",
         f"The policy says enforce, but someone has turned enforcement off on node n1: {how}. Pods above their GPU "
-        "memory limit are left alone there. Find out who turned it off and why. If it is no longer needed, turn it "
-        f"back on: {on_again}",
+        "memory limit are left alone there. The watchdog's status page shows who turned it off and why, if a reason "
+        f"was given. If it is no longer needed, turn it back on: {on_again}",
     )
 
 

@@ -14,7 +14,6 @@ from watchdog.cli.demo.screen import OutputError, Screen, screen_for
 from watchdog.cli.demo.sim import SimNode
 from watchdog.clock import Waiter
 from watchdog.journal.errors import JournalError
-from watchdog.report.sentences.action import explanation
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (
@@ -86,13 +85,11 @@ def _show(daemon: DemoDaemon, screen: Screen, clock: FastClock, signals: "_EndSi
 
 
 def _finish(daemon: DemoDaemon, screen: Screen, kept: Path | None) -> int:
-    """Show how it ended, what the owner of the killed pod can read, and what can be done with the `kept` journal."""
+    """Show how it ended, the Events for the owner of the killed pod, and what can be done with the `kept` journal."""
     is_as_expected = daemon.end()
     screen.finish(daemon.view())
-    outcome = daemon.outcome
-    if outcome is not None:
-        title = f"What the owner of {outcome.entry.assessment.pod.title} can read:"
-        screen.say(title, explanation(outcome, daemon.policy))
+    for event in daemon.victim_events:
+        screen.say(f"Event {event.reason} on pod {event.namespace}/{event.pod}, for its owner:", event.note)
     if not is_as_expected:
         return _fail("the demo did not end as expected; what happened is shown above")
     screen.say("Next:", (_NEXT if kept is None else _KEPT).format(command=program_name(), kept=kept))

@@ -23,11 +23,13 @@ from watchdog.daemon.last_look import FRESH_S, LastLook
 from watchdog.daemon.sampler import Pace
 from watchdog.journal.journal import Journal
 from watchdog.journal.recorder import Recorder
+from watchdog.kube.event_objects import PodEvent
 from watchdog.kube.files import PodFile
 from watchdog.node.process import pidfd_supported
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.scan import Scanner
 from watchdog.report.changes import Changes
+from watchdog.report.events import KILLED, RELEASED, pod_events
 from watchdog.report.status import Status
 from watchdog.report.status_build import status_of
 
@@ -87,12 +89,19 @@ class DemoDaemon:
         self._pace = Pace(_CYCLE_EVERY_S)
         self._ends_s = self._begin.boottime_s + _TOO_LONG_S
         self._is_ending = False
+        self.pod_events: tuple[PodEvent, ...] = ()
         self._status, self._cycle_at = self._run_cycle()
 
     @property
     def outcome(self) -> Outcome | None:
         """The outcome of the kill, once it has ended."""
         return self._events.outcome
+
+    @property
+    def victim_events(self) -> tuple[PodEvent, ...]:
+        """The Events of the kill on the pod that was killed, as a daemon in a cluster writes them."""
+        killed = {each.uid for each in self.pod_events if each.reason == KILLED}
+        return tuple(each for each in self.pod_events if each.uid in killed and each.reason in (KILLED, RELEASED))
 
     @property
     def is_over(self) -> bool:
@@ -165,7 +174,9 @@ class DemoDaemon:
             outcomes=closed.outcomes,
         )
         self._past.record(report, self._journal)
-        self._journal.record(report, self._changes.since(report))
+        changes = self._changes.since(report)
+        self._journal.record(report, changes)
+        self.pod_events += tuple(pod_events(changes, report))
         return status_of(report), report.at
 
     def _last_look(self, opened: OpenCycle) -> LastLook | None:

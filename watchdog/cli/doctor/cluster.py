@@ -11,8 +11,10 @@ from watchdog.core.attribute import GVISOR_REMEDY, OUTSIDE_REMEDY, outsiders
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap
 from watchdog.core.policy import Declaration
-from watchdog.core.rules import MODE, switches
+from watchdog.core.rules import MODE, REASON, switches
 from watchdog.core.units import format_duration
+from watchdog.daemon.enforcement import annotation_note
+from watchdog.report.sentences.node import reason_given
 from watchdog.report.text import inert, span
 
 _POD_FILE: Final = "pod file"
@@ -353,9 +355,10 @@ def node_annotation(facts: Facts) -> Iterator[CheckResult]:
             f"`kubectl annotate node {node} {key}-`; only the policy can turn enforcement on",
         )
     elif found.observes:
+        why = reason_given(annotation_note(found), node)
         yield missing(
-            f"the annotation {key} of node {node} turns enforcement off",
-            f"`kubectl annotate node {node} {key}-` removes it; first find out who set it and why",
+            f"the annotation {key} of node {node} turns enforcement off ({why})",
+            f"if that is no longer needed, remove it: `kubectl annotate node {node} {key}- {REASON}-`",
         )
     else:
         yield ok(f"node {node} has no annotation {key}")

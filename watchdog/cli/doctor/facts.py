@@ -8,6 +8,7 @@ from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, Node, PodList, Process
+from watchdog.core.plan import StopNote
 from watchdog.core.policy import Policy
 from watchdog.core.rules import Namespaces
 from watchdog.daemon.enforcement import Environment
@@ -201,8 +202,8 @@ class JournalFacts:
     """The journal's folder, and the files in it.
 
     `folder_problem` is why the folder is not writable (or, if it does not exist, why it can't be created). `detail`
-    belongs to `kind`. `stop_problem` is why the stop file can't be checked. `free` are the free bytes of the disk,
-    `size` those of the journal.
+    belongs to `kind`. `stop_problem` is why the stop file can't be checked, `stop` what is known of one. `free` are the
+    free bytes of the disk, `size` those of the journal.
     """
 
     folder_exists: bool
@@ -217,6 +218,7 @@ class JournalFacts:
     holder: int | None = None
     is_stopped: bool = False
     stop_problem: str = ""
+    stop: StopNote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

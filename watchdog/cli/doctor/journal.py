@@ -5,9 +5,11 @@ from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
+from watchdog.core.plan import StopNote
 from watchdog.core.units import format_bytes
 from watchdog.daemon.enforcement import stop_file as stop_path
 from watchdog.journal.lock import lock_path
+from watchdog.report.sentences.node import reason_given
 
 _REMOTE: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "afs", "9p", "virtiofs"}
@@ -153,9 +155,10 @@ def stop_file(facts: Facts) -> Iterator[CheckResult]:
             "run as the user that owns its folder",
         )
     elif facts.journal.is_stopped:
+        why = reason_given(facts.journal.stop or StopNote(switch="stop_file"), facts.options.node)
         yield missing(
-            f"the file {path} turns enforcement off",
-            "find out who created it and why, then run `gpu-watchdog resume`",
+            f"the file {path} turns enforcement off ({why})",
+            "if that is no longer needed, run `gpu-watchdog resume`",
         )
     else:
         yield ok(f"there is no file {path}")

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from watchdog.cli.doctor.facts import JournalFacts, JournalKind
-from watchdog.daemon.enforcement import stop_file
+from watchdog.daemon.enforcement import StopFile, stop_file
 from watchdog.journal.errors import CorruptError, JournalError, explain
 from watchdog.journal.file import MAGIC, quick_check
 from watchdog.journal.lock import NodeLock, check_lock
@@ -87,6 +87,7 @@ def read_journal(path: Path) -> JournalFacts:
         holder=lock.holder if state == "held" else None,
         is_stopped=is_stopped,
         stop_problem=stop_problem,
+        stop=StopFile(stop_file(path)).note() if is_stopped else None,
     )
 
 

@@ -29,7 +29,7 @@ HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
 
 
 def acted(verb: str, entry: PlanEntry, processes: int | None = None) -> str:
-    """A verb with its object: `killing 3 processes of container main`."""
+    """A verb with its object: `kill all processes of container main`, `killing 3 processes of container main`."""
     match entry.do:
         case Do.WARN:
             return verb
@@ -42,28 +42,43 @@ def acted(verb: str, entry: PlanEntry, processes: int | None = None) -> str:
 
 
 def victims(entry: PlanEntry, processes: int | None = None) -> str:
-    """The victims of a kill: `3 processes of container main`."""
-    number = len(entry.targets) if processes is None else processes
-    who = count(number, "process", "processes") if number else "the processes"
-    if entry.definition.scope == "pod":
-        return f"{who} in all containers of the pod"
-    return f"{who} of container {inert(entry.victim)}" if entry.victim else f"{who} of the pod"
+    """The victims of a kill: `all processes of container main`, or once `processes` got a signal, how many.
+
+    Before that no number is known: only processes on a GPU are listed, and a kill ends those without one too.
+    """
+    scope, container = entry.definition.scope, entry.victim
+    if processes is None:
+        return planned_victims(scope, container)
+    where = "in all containers of the pod" if scope == "pod" else f"of {_container(container)}"
+    return f"{count(processes, 'process', 'processes')} {where}"
+
+
+def planned_victims(scope: str | None, container: str | None) -> str:
+    """Whom a kill of a scope is going to end: `all processes of container main`."""
+    if scope == "pod":
+        return "all processes of the pod"
+    which = "the largest GPU process" if scope == "process" else "all processes"
+    return f"{which} of {_container(container)}"
+
+
+def _container(name: str | None) -> str:
+    return f"container {inert(name)}" if name else "one of its containers"
 
 
 def acted_later(step: StepStatus, account: AccountStatus) -> str:
-    """What a step would do whose threshold has not been reached: `kill container main`."""
+    """What a step would do whose threshold has not been reached: `kill all processes of container main`."""
     names = {process.container for process in account.processes if process.container}
     named = sorted(names | {account.container} if account.container else names)
-    whose = f"container {inert(named[0])}" if len(named) == 1 else "the container furthest over its own declaration,"
     match step.do:
         case Do.WARN:
             return "warn"
         case Do.EVICT:
             return "evict the pod"
-        case Do.KILL if step.scope == "pod":
-            return "kill all containers"
+        case Do.KILL if step.scope == "pod" or len(named) == 1:
+            return f"kill {planned_victims(step.scope, named[0] if named else None)}"
         case Do.KILL:
-            return f"kill the largest GPU process of {whose}" if step.scope == "process" else f"kill {whose}"
+            which = "the largest GPU process" if step.scope == "process" else "all processes"
+            return f"kill {which} of the container furthest over its own declaration,"
         case _:
             assert_never(step.do)
 

@@ -45,7 +45,7 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None) -> str:
     """Why an entry is withheld, as the end of a sentence; with the policy's numbers if the policy is given."""
     brake = entry.withheld_by
     if brake is None:
-        return "nothing holds it back"
+        return "nothing withholds it"
     bounds = policy.brakes if policy is not None else Brakes()
     if entry.presumed:
         return _presumed(entry, brake, bounds)
@@ -102,7 +102,7 @@ def _by_count(entry: PlanEntry, brake: Brake, bounds: Brakes, *, observing: bool
 def held_for(entry: PlanEntry, wall_s: float) -> str:
     """When the brake releases: ` for another 4m 10s, until 14:05:10 UTC`; empty if that is not a matter of time.
 
-    Of a step that is not due yet only the moment: how long it will have been held back by then is another span.
+    Of a step that is not due yet only the moment: how long it will have been withheld by then is another span.
     `wall_s` is the Unix time of the cycle.
     """
     seconds = entry.releases_in_s

@@ -1,4 +1,4 @@
-"""What comes next for an account, in words: which step, when, and what holds it back."""
+"""What comes next for an account, in words: which step, when, and what withholds it."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,14 +26,14 @@ def note(
 ) -> str:
     """Why a step is due and what follows, in at most 1 kB of UTF-8.
 
-    `observing`: no action is taken, because of `suspended` if the policy says enforce. `processes` is how many will be
-    signalled (default: those listed). With the policy the text has the numbers of the brake that withholds a step.
+    `observing`: no action is taken, because of `suspended` if the policy says enforce. `processes` is how many got the
+    first signal, None before it. With the policy the text has the numbers of the brake that withholds a step.
     """
     why = f"{usage(entry, now)} {because(entry, policy)}"
     doing = acted(entry.do.verb.doing, entry, processes)
     if entry.withheld_by is not None:
         when, then = (f"would be due in {span(entry.due_in_s)}", " then") if entry.due_in_s > 0 else ("is due", "")
-        held = f"held back{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}"
+        held = f"withheld{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}"
         return fit(f"{why} No action taken: {doing} {when} but {held}.")
     idle = observing_because(entry.assessment, policy, suspended) if observing else ""
     if entry.do is Do.WARN:
@@ -69,7 +69,7 @@ class Forecast(NamedTuple):
 def forecast(
     entry: PlanEntry, now: Now, policy: Policy | None = None, suspended: tuple[str, ...] = (), *, stale: bool = False
 ) -> Forecast:
-    """A plan entry in words: the account, the step, when and why it comes, and what holds it back.
+    """A plan entry in words: the account, the step, when and why it comes, and what withholds it.
 
     `suspended` is why no action is taken although the policy enforces; `stale`: the pod list is too old, so timers
     are paused.
@@ -85,7 +85,7 @@ def forecast(
     ]
     if entry.withheld_by is not None:
         then = " then" if entry.due_in_s > 0 else ""
-        parts.append(f"Held back{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}.")
+        parts.append(f"Withheld{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}.")
     elif idle:
         parts.append(f"No action will be taken: {observing_because(entry.assessment, policy, suspended)}.")
     if stale and entry.due_in_s > 0:
@@ -161,7 +161,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
             yield _coming(entry, status)
     ahead = [step for step in account.ladder if step.state != "above" and step.threshold_bytes is not None]
     if ahead and account.protected is None:
-        # A kill in progress does not hold back a stronger one on the same container, which ends its grace period.
+        # A kill in progress does not withhold a stronger one on the same container, which ends its grace period.
         is_kill = under_way is not None and under_way.do in (Do.KILL, None)
         is_held = any(entry.withheld_by not in (None, "pending" if is_kill else None) for entry in enforcing)
         is_paused = status.pods_stale or status.hangs_since is not None or status.breaker.open
@@ -172,7 +172,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
 
 
 def _is_overtaken(entry: PlanStatus, enforcing: list[PlanStatus]) -> bool:
-    """Whether another step of the account is due first, or is held back by a brake that would hold this one too."""
+    """Whether another step of the account is due first, or is withheld by a brake that would withhold this one too."""
     others = [other for other in enforcing if other is not entry]
     is_held = any(other.withheld_by not in (None, "pending") for other in others)
     return not entry.is_now and entry.withheld_by is None and (is_held or any(other.is_now for other in others))
@@ -195,6 +195,6 @@ def _coming(entry: PlanStatus, status: Status) -> str:
 
 
 def _later_step(step: StepStatus, account: AccountStatus, status: Status) -> str:
-    """A step as a clause: `kill container main above 11.2Gi (110% of its limit) for 10s`."""
+    """A step as a clause: `kill all processes of container main above 11.2Gi (110% of its limit) for 10s`."""
     lasting = f" for {format_duration(step.for_s)}" if step.for_s else ", immediately"
     return f"{acted_later(step, account)} {threshold_in_bytes(step, account, status)}{lasting}"

@@ -8,12 +8,12 @@ from typing import Final
 
 from watchdog.core.brakes import BrakeMemory, breaker_wait_s
 from watchdog.core.model import MAINTENANCE, Now
-from watchdog.core.plan import CycleReport
+from watchdog.core.plan import CycleReport, StopNote
 from watchdog.core.policy import Brakes
 from watchdog.core.units import format_duration, format_percent
 from watchdog.report.sentences.brakes import acted_on, until
-from watchdog.report.status import BreakerStatus, GapStatus, GpuStatus, Moment, Status
-from watchdog.report.text import clock_time, count, inert, rfc3339
+from watchdog.report.status import BreakerStatus, GapStatus, GpuStatus, Moment, Status, StopStatus
+from watchdog.report.text import clock_time, count, inert, quoted, rfc3339
 
 TIMERS_PAUSED: Final = "timers are paused, and no pod is killed or evicted"
 _LONGEST: Final = 600
@@ -45,6 +45,23 @@ def gap_subject(gap: GapStatus, gpus: Sequence[GpuStatus]) -> str:
         if gpu.index is not None and subject in (gpu.uuid, gpu.parent):
             return " ".join([gpu_label(gpu) if subject == gpu.uuid else f"GPU {gpu.index}", *rest])
     return gap.what
+
+
+def with_reason_given(remedy: str, switch: str, stops: Sequence[StopNote | StopStatus], node: str) -> str:
+    """A remedy for a suspension, with the reason that was given where a switch suspends enforcement."""
+    known = next((stop for stop in stops if stop.switch == switch), None)
+    return f"{remedy} ({reason_given(known, node)})" if known is not None else remedy
+
+
+def reason_given(stop: StopNote | StopStatus, node: str) -> str:
+    """Who stopped enforcement and why, as a clause: `stopped by root at 2026-01-02 14:05:10 UTC: "driver upgrade"`."""
+    by, why = f"stopped by {inert(stop.by)}" if stop.by else "", quoted(stop.why, _LONGEST)
+    if why:
+        return f'{by or "the reason given"}: "{why}"'
+    # The API server records which client set each field and when (metadata.managedFields), which kubectl hides.
+    shown = f"`kubectl get node {inert(node)} -o yaml --show-managed-fields` shows who set it and when"
+    who = by or (shown if stop.switch == "node_annotation" else "")
+    return f"no reason was given{f'; {who}' * bool(who)}"
 
 
 def hung(status: Status, now_s: float) -> str:
@@ -223,7 +240,7 @@ def breaker_note(report: CycleReport) -> str:
     """That the breaker has opened, or was open before, why, and what follows; or that it has closed."""
     breaker, opened, now = report.policy.brakes.breaker, report.plan.ledger.brakes.opened, report.at
     if opened is None:
-        return "The breaker has closed: it no longer holds back kills and evictions."
+        return "The breaker has closed: it no longer withholds kills and evictions."
     if breaker is None:
         return "The breaker is open."
     hold, acts = format_duration(breaker.hold_s), acted_on(observing=not report.enforcing)
