@@ -260,7 +260,7 @@ def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     maintained = remedy_on("maintenance: the node's label x is y, since z", here)
     cause, remedy = told["maintenance"].split(": ", 1)
     assert (cause, maintained) == ("the GPUs are under maintenance", f"the node's label x is y, since z: {remedy}")
-    assert "kubectl get node gpu-7 -o yaml --show-managed-fields" in maintained
+    assert "kubectl get node gpu-7 -o yaml --show-managed-fields" in remedy
     nameless = status(node="", health=None)
     assert [remedy_on(reason, nameless) for reason in ("node_annotation", "stop_file", "lock", "unheard_of")] == [
         *(REMEDIES[reason] for reason in ("node_annotation", "stop_file", "lock")),
