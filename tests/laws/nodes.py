@@ -72,6 +72,10 @@ DECLARATIONS = (
     Declaration(resource="nvidia.com/gpu", unit="share", shares=f"label:{REPLICAS}"),
     Declaration(resource="t/share", unit="share", shares=8),
     Declaration(resource="nvidia.com/mig-*", unit="mig"),
+    Declaration(resource="t/cards", unit="cards", of=100),
+    Declaration(resource="t/unset", unit=Gi, zero="unset"),
+    Declaration(resource="t/wrong", unit=1, wrong_unit="it is smaller"),
+    Declaration(annotation="gpu-fraction", unit="fraction", per="gpu", container_annotation="for-container"),
 )
 # The clocks of its zone go from 08:00:02 to 09:00:03, so that it ends three seconds after the worlds begin.
 MORNING = Hours(
@@ -160,6 +164,7 @@ _ANNOTATIONS = (
     {"limit": "300", "main.limit": "4096"},
     {"main.vram": "2", "main.limit": "1", "limit": "none"},
     {"gpu-fraction": "0.1", "gpu-fraction-num-devices": "1"},
+    {"gpu-fraction": "0.5", "for-container": "side"},
 )
 _CAPACITIES: tuple[dict[str, str], ...] = ({}, {}, {"nvidia.com/gpu": "4"}, {MEMORY: "800Gi", "t/share": "8"})
 _PARTS: tuple[dict[str, str], ...] = (
@@ -167,6 +172,9 @@ _PARTS: tuple[dict[str, str], ...] = (
     {"t/ratio": "150"},
     {"t/share": "1"},
     {"t/core": "100", MEMORY: "1Gi"},
+    {"t/cards": "200"},
+    {"t/unset": "0", MEMORY: "1Gi"},
+    {"t/wrong": "4096"},
     {"nvidia.com/mig-1g.10gb": "1"},
     {"nvidia.com/mig-1g.10gb.me": "1", "nvidia.com/mig-3g.40gb": "1"},
 )
@@ -179,7 +187,8 @@ def _container(dice: random.Random, uid: str, name: str) -> Container:
     count = {"nvidia.com/gpu": "1"} if dice.random() < 0.2 else {}
     kind = dice.choice([ContainerKind.MAIN] * 6 + [ContainerKind.SIDECAR, ContainerKind.INIT])
     running = dice.random() < 0.8
-    return container(name, of=uid, kind=kind, running=running, resources={**resources, **count})
+    made = container(name, of=uid, kind=kind, running=running, resources={**resources, **count})
+    return replace(made, claims=("gpu",)) if dice.random() < 0.05 else made
 
 
 def _process(dice: random.Random, pid: int, pods: tuple[Pod, ...]) -> Process:

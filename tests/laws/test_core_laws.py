@@ -28,10 +28,12 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
+from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import PlaceKind, Process
 from watchdog.core.plan import Plan, PlanEntry
@@ -76,6 +78,17 @@ def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
     one, other = plan_of(node), plan_of(shuffled)
     assert list(map(ESSENCE, one.entries)) == list(map(ESSENCE, other.entries))
     assert one.ledger == other.ledger
+
+
+@given(nodes(), st.lists(st.integers(0, 2**32), max_size=3))
+def test_what_is_remembered_of_declarations_changes_nothing(node: GeneratedNode, seeds: list[int]) -> None:
+    """Law 10, "no pod object holds up the loop": what is not read again is what would be read."""
+    memory = DeclarationMemory()
+    for second, seed in enumerate([0, *seeds]):
+        node = node.later(seed, second) if second else node
+        given_inputs = inputs(node.under, node.pods, node=node.node)
+        attribution = attribute(node.seen, node.pods)
+        assert assess(attribution, node.seen, given_inputs, memory) == assess(attribution, node.seen, given_inputs)
 
 
 def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:

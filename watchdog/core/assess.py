@@ -290,7 +290,7 @@ def assess(
 
     With a `memory` of earlier cycles, a pod that still says the same is not read again; nothing else depends on it.
     """
-    memory = memory or DeclarationMemory()
+    memory = DeclarationMemory() if memory is None else memory
     coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
     short = short_for(inputs.policy, snapshot.gpus)
     memory.begin(inputs.policy, inputs.node, coverage.cards)

@@ -135,6 +135,10 @@ class DeclarationMemory:
         self._known: dict[str, _Remembered] = {}
         self._asked: dict[str, _Remembered] = {}
 
+    def __len__(self) -> int:
+        """How many pods are remembered."""
+        return len(self._known.keys() | self._asked.keys())
+
     def begin(self, policy: Policy, node: Node, cards: Cards) -> None:
         """Begin a cycle with this policy, node and cards."""
         self._known, self._asked = self._asked, {}
