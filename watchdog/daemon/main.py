@@ -235,8 +235,10 @@ class Daemon:
         if not opened.only:
             self._finish(opened, reading=reading)
             return
-        self._pending = PendingCycle(opened=self._cycle.intend(opened), since=now)
-        self._advance_pending(self._pending, now)
+        opened = self._cycle.intend(opened)
+        queued = clock.now()  # the disk is given its time from here: a plan that took long is no fault of the disk
+        self._pending = PendingCycle(opened=opened, since=queued)
+        self._advance_pending(self._pending, queued)
 
     def _advance_pending(self, pending: PendingCycle, now: Now) -> None:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
