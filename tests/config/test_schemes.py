@@ -112,14 +112,16 @@ def test_check_names_the_scheme_of_each_table() -> None:
     text = 'schemes = ["hami", "aliyun"]\n' + own + RULE
     said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
     at = said.index("Declarations (the first that a container has applies):") + 1
-    titles, *rows = (line.split() for line in said[at : at + 7])
+    titles, *rows = (line.split() for line in said[at : at + 9])
     assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME", "CONDITIONS"]
     of_schemes = [
         ("nvidia.com/gpumem", "hami"),
         ("nvidia.com/gpumem-percentage", "hami"),
         ("nvidia.com/vgpu", "hami"),
+        ("nvidia.com/gpucores", "hami"),
         ("aliyun.com/gpu-mem", "aliyun"),
         ("aliyun.com/gpu-count", "aliyun"),
+        ("aliyun.com/gpu-core.percentage", "aliyun"),
     ]
     assert [(row[0], row[4]) for row in rows] == [("veriff.com/gpu-memory", "-"), *of_schemes]
     found = json.loads(CliRunner().invoke(main, ["check", "-", "--json"], input=text).stdout)

@@ -263,3 +263,11 @@ def test_what_people_write_is_judged_as_their_system_means_it(case: Case) -> Non
     if case.by is not None:
         assert got.declared_by == case.by
     assert bool(got.limit_unknown) is (got.declared is None)
+
+
+def test_a_claim_of_a_pod_that_uses_no_gpu_memory_makes_no_account() -> None:
+    """A claim may be for a network card: a pod that has one and no GPU memory must not raise an alert for ever."""
+    policy = parse_policy('schemes = ["*"]\n[[rule]]\nname = "all"\nmatch = {}\n')
+    owner = pod("a", replace(container(), claims=("nic",)))
+    assert assessed(snapshot(), [owner], policy) == ()
+    assert [each.verdict.value for each in assessed(snapshot([use(7, 1)]), [owner], policy)] == ["unknown"]

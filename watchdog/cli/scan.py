@@ -199,7 +199,8 @@ def _remarks(account: AccountStatus) -> Iterator[str]:
         yield f"no action is taken: {rule_observes(hours)}"
     if account.limit_unknown is not None:
         yield f"its limit is unknown: {account.limit_unknown}"
-    if suspicion := unit_suspicion(account.least, account.declared, account.declared_by):
+    suspicion = unit_suspicion(account.least, account.declared, account.declared_by)
+    if suspicion and account.verdict == Verdict.OVER:
         yield suspicion
     for declaration in account.misdeclarations:
         yield f"{declaration.source} {'is used as written' if declaration.counts else 'is ignored'}: {declaration.why}"

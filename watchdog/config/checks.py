@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from watchdog.config.document import Location, Mistake, format_path
 from watchdog.config.fields import CONTAINER, quote
-from watchdog.config.known_units import doubt_of, is_known
+from watchdog.config.known_units import doubt_of, is_known, per_of
 from watchdog.core.amount import GPU_RESOURCE, profile_of
 from watchdog.core.policy import Brakes, Capacity, Declaration, Do, Match, Policy, Protect, Rule, Step, Threshold
 from watchdog.core.units import format_duration, format_quantity
@@ -242,6 +242,12 @@ def _warn_of_declaration(declaration: Declaration, at: Location) -> Iterator[Mis
             'over its limit: write unit = "1Mi" then; unit_differs = true confirms bytes'
         )
         yield Mistake((*at, "unit"), what)
+    if (known := per_of(declaration)) is not None and not declaration.unit_differs:
+        what = (
+            f'is "{declaration.per}", and scheme {known.scheme} reads the key with per = "{known.per}"; '
+            "unit_differs = true says that it differs here"
+        )
+        yield Mistake((*at, "per"), what)
     if declaration.unit == "mig" and profile_of(declaration.resource or "") is None:
         what = 'is for resources named after a MIG profile, like "nvidia.com/mig-*"; here 1 stands for a whole card'
         yield Mistake((*at, "unit"), what)

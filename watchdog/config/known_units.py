@@ -1,10 +1,10 @@
-"""A table's unit, compared with that of the scheme that knows its key; nothing that a pod wrote counts."""
+"""What the schemes know of a key: its unit, compared with a table's, whatever pods write; and which of them read it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from watchdog.config.document import read_declaration
 from watchdog.config.fields import quote
@@ -13,8 +13,8 @@ from watchdog.config.scheme import all_schemes
 from watchdog.core.policy import Declaration
 
 # Units of numbers that count devices or shares of them; in bytes, an operator may give each any size.
-_COUNTS: Final = frozenset({"share", "cards", "mig"})
-_COMPARED: Final = frozenset({"resource", "annotation", "label", "unit"})
+_COUNTS: Final = frozenset({"share", "cards", "mig", "named"})
+_COMPARED: Final = frozenset({"resource", "annotation", "label", "unit", "per", "zero"})
 _PARTS: Final = ("percent", "fraction")  # the smaller one first
 # No share of a card is smaller: the context of a process alone takes more (docs/policy.md, allowance).
 _SMALLEST_SHARE: Final = 64 * 2**20
@@ -39,6 +39,23 @@ def doubt_of(declaration: Declaration) -> UnitDoubt | None:
     return min(doubts, key=lambda doubt: not doubt.is_smaller, default=None)
 
 
+def schemes_of(resource: str) -> tuple[str, ...]:
+    """The schemes that read a resource, in their order."""
+    readers = (known.scheme for known in _tables() if known.resource and fnmatchcase(resource, known.resource))
+    return tuple(dict.fromkeys(readers))
+
+
+def zero_of(declaration: Declaration) -> Literal["none", "unset"]:
+    """What 0 means to the scheme that knows the key of a table; `none` if no scheme does."""
+    return "unset" if any(known.zero == "unset" and _same_key(declaration, known) for known in _tables()) else "none"
+
+
+def per_of(declaration: Declaration) -> Declaration | None:
+    """The table of a scheme that knows the key and gives its amount per GPU or in total, unlike this one."""
+    alike = (known for known in _tables() if known.unit == declaration.unit and _same_key(declaration, known))
+    return next((known for known in alike if known.per != declaration.per), None)
+
+
 def is_known(declaration: Declaration) -> bool:
     """Whether some scheme knows the key of a table."""
     return any(_same_key(declaration, known) for known in _tables())
@@ -55,7 +72,10 @@ def _read_all() -> Iterator[Declaration]:
         for table in scheme.tables:
             # Only key and unit are compared.
             kept = {key: value for key, value in table.items() if key in _COMPARED}
-            yield replace(read_declaration(kept), scheme=scheme.name)
+            read = replace(read_declaration(kept), scheme=scheme.name)
+            yield read
+            if "unless" in table:  # a number of cores, of which so many make a card
+                yield replace(read, resource=table["unless"]["resource"], unit="cards")
 
 
 def _same_key(one: Declaration, other: Declaration) -> bool:
@@ -66,14 +86,14 @@ def _same_key(one: Declaration, other: Declaration) -> bool:
 def _is_smaller(own: Declaration, known: Declaration) -> bool | None:
     """Whether a unit is smaller than the known one (True) or larger (False); None: neither, or it can't be compared."""
     one, other = own.unit, known.unit
-    if other in (one, "named") or own.of is not None:
+    if one == other or own.of is not None:
         return None
     if isinstance(one, int):
         if isinstance(other, int):
             return one < other
         return True if other in _PARTS or one < _SMALLEST_SHARE else None
     if one in _COUNTS:
-        return None if other in _COUNTS else False
+        return None if other in _COUNTS or (one == "share" and other in _PARTS) else False
     if isinstance(other, int):
         return False
     # A percentage of a card is less than any share of one; a fraction of 1 is a whole card.

@@ -221,7 +221,7 @@ def built_in_policy() -> Policy:
 def _compile(data: bytes, source: str) -> Policy:
     from watchdog.config.checks import find_mistakes, find_warnings
     from watchdog.config.document import check_document, format_path
-    from watchdog.config.known_units import doubt_of
+    from watchdog.config.known_units import doubt_of, zero_of
     from watchdog.config.scheme import select
 
     document = parse_document(data, source)
@@ -240,7 +240,11 @@ def _compile(data: bytes, source: str) -> Policy:
             )
             for mistake in sorted(mistakes, key=_sort_key)
         )
-    own = tuple(replace(each, wrong_unit=_wrong(doubt_of(each))) for each in policy.declarations)
+    given = document.get("declaration", ())
+    own = tuple(
+        replace(each, wrong_unit=_wrong(doubt_of(each)), zero=each.zero if "zero" in table else zero_of(each))
+        for each, table in zip(policy.declarations, given, strict=True)
+    )
     policy = replace(policy, declarations=own)
     schemes = select(policy.schemes, has_own=bool(policy.declarations))
     tables = (*document.get("declaration", ()), *(table for each in schemes for table in each.tables))

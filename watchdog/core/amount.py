@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -154,14 +155,19 @@ class CardCount:
             return cls()
         shared = f" with {replicas} to a card (label {_REPLICAS_OF_CARDS})" if replicas else ""
         offers = f"the node offers {offered} {GPU_RESOURCE}{shared}"
-        if count in known:
-            return cls(offered=f"{offers}, while its label {_COUNT} and the driver agree on {_cards(seen)}")
-        if count is None and _HAMI in node.annotations:
+        if _HAMI in node.annotations:
             return cls(offered=f"{offers}, since HAMi offers each card several times, and {lists}")
+        if count in known | _numbers_by_model(snapshot):
+            return cls(offered=f"{offers}, while {lists}, and its label {_COUNT} agrees")
         if replicas:
             return cls(missing=f"{offers}, and {lists}")
         why = f"no label {_COUNT} or {_REPLICAS_OF_CARDS} says whether cards are shared or missing"
-        return cls(uncertain=f"{offers}, {lists}, and {why}") if count is None else cls()
+        return cls(uncertain=f"{offers}, {lists}, and {why}")
+
+
+def _numbers_by_model(snapshot: Snapshot) -> set[int]:
+    """The number of cards of each model: on a node with several, GPU feature discovery counts one of them."""
+    return set(Counter(gpu.name for gpu in snapshot.gpus if gpu.parent is None).values())
 
 
 def _cards(number: int) -> str:
@@ -255,7 +261,8 @@ class Amount:
     `size` None: it can't be determined now, since it depends on labels of the node, on a card, or on a claim that is
     not known; `unknown` is why, as a clause. `per` says what it applies to. `total`: all GPUs together. `gpu`: each
     GPU, or each of the `count` most used ones if there is a count. `any`: whole devices, which can be counted either
-    way. `is_checked`: the scheduler has checked it; otherwise it is the tenant's word.
+    way. `is_checked`: the scheduler has checked it; otherwise it is the tenant's word. `is_claim`: it stands for
+    resource claims that are not read, which may be for anything.
     """
 
     source: str
@@ -266,6 +273,7 @@ class Amount:
     count: int | None = None
     is_checked: bool = False
     unknown: str = ""
+    is_claim: bool = False
 
 
 def read_size(declaration: Declaration, written: Mapping[str, str], shares: int | None) -> Size | None:
@@ -335,7 +343,8 @@ def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None
     if capped(size, per, cards) == size:
         return None
     if isinstance(size, CardShare):
-        have = "a whole card" if per == "gpu" else f"all {cards.number} cards together"
+        is_one = per == "gpu" or cards.number == 1
+        have = "a whole card" if is_one else f"all {cards.number} cards together"
     else:
         amount = format_bytes((cards.largest if per == "gpu" else cards.total_size) or 0)
         have = f"the largest card ({amount})" if per == "gpu" else f"all cards together ({amount})"

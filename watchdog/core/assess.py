@@ -146,7 +146,7 @@ def assess_pod(
     """
     rule, declaration = terms.rule, terms.declaration
     acting = [key for key in inputs.acting if key.uid == pod.uid]
-    if not (uses or acting) and (pod.is_finished or not (declaration.amounts or declaration.misdeclared)):
+    if not (uses or acting) and (pod.is_finished or not declaration.is_about_gpus):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
     hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)

@@ -118,7 +118,8 @@ def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: 
     amounts = {} if is_split else _amounts_of(names, declaration)
     asked = {*names, *([] if amounts else [""])}
     has_tried = not amounts and account.rule.default is None
-    if declaration.invalid & asked or (has_tried and (is_split or declaration.misdeclared & asked)):
+    # What is invalid for the pod as a whole is so for each of its containers.
+    if declaration.invalid & {*asked, ""} or (has_tried and (is_split or declaration.misdeclared & asked)):
         return Budget(misdeclared=True)
     if not amounts:
         return _without(declaration.amounts if one is None else {}, account, policy)

@@ -91,6 +91,11 @@ class PodDeclaration:
     misdeclared: frozenset[str] = frozenset()
     invalid: frozenset[str] = frozenset()
 
+    @property
+    def is_about_gpus(self) -> bool:
+        """Whether the pod certainly declares GPU memory, validly or not; a claim may be for a network card."""
+        return bool(self.misdeclared) or any(not amount.is_claim for amount in self.amounts.values())
+
 
 def declare(
     pod: Pod,
@@ -253,7 +258,10 @@ class _Reader:
             return ordered
         in_order = sorted((order, amount.per) for order, amount in ordered.values() if amount.per in kinds)
         kept = checked.pop() if checked else in_order[0][1]
-        every, self.declarations = self.declarations, tuple(each for each in self.declarations if each[1].per == kept)
+        every, self.declarations = (
+            self.declarations,
+            tuple(each for each in self.declarations if each[1].per == kept or each[1].unit == "cards"),
+        )
         for container in self.pod.containers:
             _, amount = ordered.get(container.name, (0, None))
             if amount is None or amount.per in ("any", kept):
@@ -405,7 +413,8 @@ class _Reader:
         """What a container holds by resource claims, which are not read."""
         names = ", ".join(brief(name) for name in container.claims)
         why = f"container {container.name} may have a GPU by a ResourceClaim ({names}), and claims are not read"
-        return Amount(source=f"claim {names}", per="any", size=None, allowance=NO_ALLOWANCE, unknown=why)
+        source = f"claim {names}"
+        return Amount(source=source, per="any", size=None, allowance=NO_ALLOWANCE, unknown=why, is_claim=True)
 
     def _first_of_pod(self, before: int) -> tuple[int, Amount] | None:
         tried = self.skipped
@@ -506,6 +515,8 @@ class _Reader:
         if isinstance(declaration.shares, str):
             label = declaration.shares.removeprefix(LABEL)
             return f"the node has no label {label}, which gives the number of shares of {key}"
+        if declaration.unit == "mig":
+            return 'the node shares the MIG instances, which need a [[declaration]] with unit = "share"'
         return f"no declaration of {key} applies on this node"
 
     def _amount(
@@ -566,6 +577,7 @@ class _Reader:
                 count = self._whole_by_other(container, declaration)
                 if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
                     devices = {declaration.unless.resource: (None, count)}
+                    break
         if not devices:
             tables = (each for _, each in self.declarations if each.unit == "cards" and self._is_for_node(each))
             amounts = (self._resource(each, container) for each in tables if not each.wrong_unit)
@@ -578,8 +590,10 @@ class _Reader:
         number = _quantity(container.resources.get(GPU_RESOURCE))
         if number is None or number <= 0 or number.denominator == 1 or not self._is_whole(GPU_RESOURCE):
             return None
+        if not self._has(GPU_RESOURCE, math.ceil(number)):
+            return None
         size = CardShare(cards=number)
-        return Amount(source=GPU_RESOURCE, per="total", size=size, allowance=self.policy.allowance, is_checked=True)
+        return Amount(source=GPU_RESOURCE, per="total", size=size, allowance=self.policy.allowance)
 
     def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
         """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""

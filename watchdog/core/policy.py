@@ -311,7 +311,9 @@ class Declaration:
         None, 'With `unit = "cards"`: this many make a card. A smaller number declares nothing.'
     )
     zero: Literal["none", "unset"] = _default(
-        "none", 'What 0 means: no memory is used, or ("unset") nothing is declared, so that the next table applies.'
+        "none",
+        'What 0 means: no memory is used, or ("unset") nothing is declared, so that the next table applies. Where a '
+        "scheme knows the key, what it means there.",
     )
     unit_differs: bool = _default(
         False,

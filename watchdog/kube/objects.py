@@ -17,11 +17,11 @@ from watchdog.core.units import brief
 from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
 
-# Quantities are strings, or numbers if something other than the API wrote them.
 class _RawClaim(msgspec.Struct, gc=False):
     name: str
 
 
+# Quantities are strings, or numbers if something other than the API wrote them.
 class _RawResources(msgspec.Struct, gc=False):
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
@@ -320,7 +320,7 @@ def _bounded_containers(containers: Iterable[Container]) -> tuple[tuple[Containe
         if container.ids or others <= _MOST_CONTAINERS:
             kept.append(replace(container, resources=asked) if asked is not container.resources else container)
         else:
-            is_cut = is_cut or bool(asked)
+            is_cut = is_cut or bool(asked or container.claims)
     return tuple(kept), is_cut
 
 

@@ -380,6 +380,19 @@ LIMITS: Final[Mapping[str, tuple[Row, ...]]] = {
         ("label is 2; limits that depend on it", spoilt("processes", card_gaps=(CARDS_GAP,))),
         ("it offers ten. Another plugin", spoilt("processes", cards_offered="it offers ten")),
     ),
+    "node_schemes": (
+        (
+            "the node offers volcano.sh/vgpu-number, which scheme volcano reads",
+            within(GOOD, node=Node(name="n1", capacity={"volcano.sh/vgpu-number": "10", "cpu": "4"})),
+        ),
+        (
+            "a default applies to its pods, and may kill them",
+            under(
+                within(GOOD, node=Node(name="n1", capacity={"aliyun.com/gpu-mem": "80"})),
+                policy(replace(policy().rules[0], default=2**32)),
+            ),
+        ),
+    ),
     "limits_known": (
         ("the limit of pod ns/pod-p0 is unknown: nvidia", _assessed(1, key="nvidia.com/gpu", unknown=True)),
         ("more accounts with an unknown limit: 2", _assessed(1, 7, key="nvidia.com/gpu", unknown=True)),

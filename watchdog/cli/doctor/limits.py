@@ -1,10 +1,12 @@
 """Checks of what pods declare: whether it can be determined here, and whether its unit can be right."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, ok, to_enforce, warning
+from watchdog.config.known_units import schemes_of
 from watchdog.core.assessment import Verdict
 from watchdog.report.sentences.usage import title, unit_suspicion
 
@@ -28,10 +30,28 @@ def node_cards(facts: Facts) -> Iterator[CheckResult]:
         yield warning(
             f"{offered}. Another plugin offers each card several times, or no label says that cards are shared; pods "
             "that declare no memory count as having whole cards",
-            "with HAMi nothing; with time-slicing let GPU feature discovery read the device plugin's configuration",
+            "none is needed with HAMi; with time-slicing, give GPU feature discovery the device plugin's configuration",
         )
     if not (gaps or offered):
         yield ok("the GPUs that the driver lists agree with the Node object")
+
+
+@to_enforce(given=lambda facts: facts.cluster.node.known and facts.policy.policy is not None)
+def node_schemes(facts: Facts) -> Iterator[CheckResult]:
+    """The policy reads the resources of GPU sharing systems that the node offers."""
+    keys = [each.resource or "" for each in facts.known_policy.declarations]
+    has_default = any(rule.default is not None for rule in facts.known_policy.rules)
+    offered = (key for key, number in facts.cluster.node.capacity.items() if number not in ("", "0"))
+    unread = [key for key in sorted(offered) if not any(fnmatchcase(key, pattern) for pattern in keys)]
+    found = [(key, " or ".join(schemes_of(key))) for key in unread if schemes_of(key)]
+    for resource, scheme in found:
+        follows = "a default applies to its pods, and may kill them" if has_default else "its pods are left alone"
+        yield warning(
+            f"the node offers {resource}, which scheme {scheme} reads, and the policy does not select that: {follows}",
+            "add it to schemes, or write a [[declaration]]; `gpu-watchdog check --schemes` says what to look up",
+        )
+    if not found:
+        yield ok("the policy reads every resource of a GPU sharing system that the node offers")
 
 
 @to_enforce(given=_is_assessed)
