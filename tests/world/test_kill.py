@@ -220,9 +220,11 @@ def test_a_rise_between_readings_is_acted_on_at_once(world: Node) -> None:
     policy = write_policy(world.root, kill(grace="0s"), interval="5m", more='[pulse]\nevery = "50ms"\n')
     with run(world, policy) as running:
         running.wait(lambda each: each.metric("cycle_duration_seconds_count"))
+        assert running.metric("pulse_active") == 1
         world.use(over, 9 * GIB)
         running.wait(ended, 10.0)
         assert over.ended_by == signal.SIGKILL
+        assert running.metric("pulse_looks_spent_total") == 0
         running.wait(lambda each: each.status()["health"]["pulse"] == "on")
         assert 0 < running.status()["health"]["pulse_s"] < 0.05
 
