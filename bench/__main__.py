@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.gpu import PAGE, gpu_section
 from bench.idle import changing, idle, tools
 from bench.node import sleepers
-from bench.reaction import reaction
+from bench.reaction import again, reaction
 from bench.running import ROOT, Bench
 from bench.scrape import scrape, scraped
 from bench.start import memory, startup
@@ -21,7 +21,9 @@ from bench.unpaced import unpaced
 from tests.stub import build
 from watchdog.node.process import raise_descriptor_limit
 
-FIGURES = {each.__name__: each for each in (idle, changing, tools, unpaced, scraped, reaction, memory, startup, scrape)}
+FIGURES = {
+    each.__name__: each for each in (idle, changing, tools, unpaced, scraped, reaction, again, memory, startup, scrape)
+}
 TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 
 

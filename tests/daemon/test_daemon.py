@@ -15,6 +15,7 @@ from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, Use
 from watchdog.core.plan import OpenCycle, Outcome, Result
+from watchdog.core.policy import Pulse
 from watchdog.daemon.enforcement import Environment
 from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
@@ -242,6 +243,16 @@ def test_an_expensive_pulse_is_logged_once(daemon: Daemon, capsys: pytest.Captur
         assert daemon._sinks._endpoints.health_status().pulse_s == (None if cost is None else cost.seconds)
     messages = [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()]
     assert [text.partition(":")[0].partition(" takes")[0] for text in messages] == [
-        "the pulse is off for an hour, since reading the memory counters",
+        "the pulse pauses, since reading the memory counters",
         "the pulse is on again",
     ]
+
+
+def test_looks_that_are_spent_are_logged(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """The card is named, with the key of the policy that decides it; with nothing spent there is no line."""
+    configure()
+    for cards in ((), ("GPU-a", "GPU-b")):
+        daemon._sinks.note_spent_looks(cards, replace(daemon._policy, pulse=Pulse()))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "GPU-a, GPU-b" in json.loads(line)["message"]
+    assert "[pulse] looks, 60 per 1m" in json.loads(line)["message"]

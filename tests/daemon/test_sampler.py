@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
 from tests.node.support import wait_until
-from tests.stub import GIB, LISTS, MIB, StubDelay
+from tests.stub import GIB, LISTS, MIB, StubDelay, StubGpu
 from tests.worlds import at
 from watchdog import clock
 from watchdog.core.model import GapReason
@@ -19,7 +19,7 @@ from watchdog.core.quiet import Ticks
 from watchdog.core.rules import Switches
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.node.devices import open_devices
-from watchdog.node.driver_thread import Rest
+from watchdog.node.driver_thread import PulseState, Rest
 
 FREE = Switches()
 UNSEEN = Switches(unseen=True)
@@ -171,19 +171,19 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
     time.sleep(0.6)
 
 
-def pulsing(sampler: Sampler) -> None:
+def pulsing(sampler: Sampler, looks: Window = PULSE.looks) -> None:
     """Read once, with a pulse from then on."""
     sampler.note_switches(FREE, at(0))
-    sampler.set_pulse(PULSE)
+    sampler.set_pulse(replace(PULSE, looks=looks))
     reached(sampler, 0)
 
 
-def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float) -> None:
-    """Have the memory counter rise, and the sampler notice it at this second."""
-    world.show(card("a", ghost(1, used)))
+def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float, *others: StubGpu) -> tuple[str, ...]:
+    """Have a memory counter rise, and the sampler notice it at this second; who is newly without looks."""
+    world.show(card("a", ghost(1, used)), *others)
     assert select.select([sampler.thread], [], [], 5.0)[0]
     assert sampler.take(at(second)) is None
-    sampler.note_rise(at(second))
+    return sampler.note_rise(at(second))
 
 
 def test_a_rise_brings_a_reading_forward(world: NvmlWorld, sampler: Sampler) -> None:
@@ -219,6 +219,25 @@ def test_readings_that_are_not_needed_are_not_used_up(world: NvmlWorld, sampler:
     reached(sampler, 62)
     rise(world, sampler, 10 * GIB, 62.1)
     assert sampler.wake_s(at(62.1)) == at(62.1).boottime_s
+
+
+def test_a_card_that_spends_its_looks_leaves_the_others_theirs(world: NvmlWorld, sampler: Sampler) -> None:
+    """Point 40: a pod that allocates without end delays what is seen of its own card, and of no other."""
+    sampler.pace.interval_s = 30.0
+    calm = card("b", ghost(2))
+    world.show(card("a", ghost(1)), calm)
+    pulsing(sampler, Window(count=4, per_s=60.0))
+    for number in (1, 2, 3):
+        assert rise(world, sampler, (number + 1) * GIB, number, calm) == ()
+        reached(sampler, number)
+    assert rise(world, sampler, 5 * GIB, 4, calm) == ("GPU-a",)
+    assert sampler.wake_s(at(4)) == at(30).boottime_s
+    assert sampler.pulse_state == PulseState(is_active=True, looks_spent=1)
+    assert rise(world, sampler, 5 * GIB, 5, card("b", ghost(2, 9 * GIB))) == ()
+    assert sampler.wake_s(at(5)) == at(5).boottime_s
+    reached(sampler, 5)
+    assert rise(world, sampler, 6 * GIB, 6, card("b", ghost(2, 9 * GIB))) == (), "that has been reported"
+    assert sampler.pulse_state.looks_spent == 2
 
 
 def test_no_pulse_under_maintenance(world: NvmlWorld, sampler: Sampler) -> None:

@@ -25,8 +25,9 @@ from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, PodList
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.policy import Declaration, Maintenance
+from watchdog.core.policy import Declaration, Maintenance, Pulse
 from watchdog.export.metrics import Metrics
+from watchdog.node.driver_thread import PulseState
 
 ACCOUNT_LABELS = "namespace pod container gpu rule"
 NAMES_BY_LABELS = {
@@ -48,7 +49,8 @@ NAMES_BY_LABELS = {
     "reason": "scan_gaps_total enforcement_suspended",
     "": "release_seconds_count scan_duration_seconds_count cycle_duration_seconds_count last_cycle_timestamp_seconds "
     "pods_last_sync_timestamp_seconds enforcing breaker_open policy_last_reload_successful "
-    "maintenance_since_timestamp_seconds maintenance_alert_after_seconds policy_last_reload_success_timestamp_seconds",
+    "maintenance_since_timestamp_seconds maintenance_alert_after_seconds policy_last_reload_success_timestamp_seconds "
+    "pulse_active pulse_looks_spent_total",
     "sha256 mode": "policy_info",
     "version python": "build_info",
 }
@@ -62,7 +64,7 @@ def test_names_and_labels_are_the_promised_ones() -> None:
     held = replace(last.plan, entries=(withheld(Brake.STALE),))
     start = MaintenanceStart(at=at(0), seen=True)
     last = replace(last, outcomes=(killed(release_s=1.0),), suspended=("lock",), plan=held)
-    last = replace(last, maintenance="why", maintenance_start=start)
+    last = replace(last, maintenance="why", maintenance_start=start, policy=replace(last.policy, pulse=Pulse()))
     found = after(climbing(9), last)
     ours = {name.removeprefix("gpu_watchdog_") for name, _ in found if name.startswith("gpu_watchdog_")}
     assert {name for name in ours if not name.endswith(("_bucket", "_sum"))} == set(NAMES)
@@ -332,6 +334,21 @@ def test_maintenance_is_dated_in_both_modes() -> None:
     found = after(quiet(policy=policy(maintenance=Maintenance(alert_after_s=120.0))))
     assert series(found, "maintenance_since_timestamp_seconds") == []
     assert values(found)["maintenance_alert_after_seconds"] == 120
+
+
+@pytest.mark.parametrize(
+    ("pulse", "is_active", "shown"),
+    [(Pulse(), True, [1]), (Pulse(), False, [0]), (Pulse(every_s=0.0), False, []), (None, False, [])],
+)
+def test_the_pulse_is_shown_where_the_policy_has_one(pulse: Pulse | None, is_active: bool, shown: list[float]) -> None:
+    """Point 40: whether counters are read, as of the scrape and not of the last cycle, which may be a while ago."""
+    state = [PulseState()]
+    metrics = Metrics(pulse=lambda: state[0])
+    metrics.update(quiet(policy=policy(pulse=pulse)))
+    state[0] = PulseState(is_active=is_active, looks_spent=7)
+    found = read(metrics)
+    assert [value for (name, _), value in found.items() if name == "gpu_watchdog_pulse_active"] == shown
+    assert values(found)["pulse_looks_spent_total"] == 7
 
 
 def test_a_bad_reload_shows() -> None:

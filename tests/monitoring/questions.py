@@ -24,8 +24,9 @@ from tests.node.support import ENDS_WITH_US, REPOSITORY, wait_until
 from tests.ports import free_port
 from tests.rig import Daemon, Node, node
 from tests.rig.command import COMMAND, daemon
+from tests.rig.node import Tenant
 from tests.rig.volume import mount
-from tests.stub import GIB, LISTS, Stub, StubDelay, StubGpu, StubProcess, StubReturn, environment
+from tests.stub import GIB, LISTS, MIB, Stub, StubDelay, StubGpu, StubProcess, StubReturn, environment
 from tests.world.policies import KILL_AT_ONCE, write_policy
 
 PAGE: Final = REPOSITORY / "docs" / "metrics.md"
@@ -91,10 +92,11 @@ def _troubled(root: Path) -> Iterator[Daemon]:
         silent = StubGpu(uuid=_SILENT, processes=(StubProcess(pid=tenant.pid, used=None),))
         world.stub = replace(world.stub, gpus=(card, silent))
         world.write()
-        policy = write_policy(root, KILL_AT_ONCE)
+        policy = write_policy(root, KILL_AT_ONCE, more='[pulse]\nlooks = "1 per 1h"\n')
         options = ("--policy", policy, "--pods", world.pods_file, "--journal", world.journal)
         with daemon(root, world.stub_file, *options) as running:
             running.wait_passes(1)
+            _spend_looks(world, running, tenant)
             _spoil(world, running, policy)
             yield running
 
@@ -110,6 +112,16 @@ def _maintained(root: Path) -> Iterator[Daemon]:
         with daemon(root, world.stub_file, "--policy", write_policy(root, KILL_AT_ONCE), *options) as running:
             running.wait_passes(1)
             yield running
+
+
+def _spend_looks(world: Node, running: Daemon, tenant: Tenant) -> None:
+    """Let what a process uses rise until a rise has found no look left."""
+
+    def has_spent(running: Daemon) -> bool:
+        world.use(tenant, tenant.used + 17 * MIB)
+        return bool(running.metric("pulse_looks_spent_total"))
+
+    running.wait(has_spent)
 
 
 def _spoil(world: Node, running: Daemon, policy: Path) -> None:

@@ -47,6 +47,8 @@ _ANSWERS: Final = (
     ("time() - gpu_watchdog_maintenance_since", {"node": "n7"}),
     ("gpu_watchdog_enforcement_suspended", {"node": "n3", "reason": "stop_file"}),
     ("gpu_watchdog_policy_last_reload", {"node": "n3"}),
+    ("gpu_watchdog_pulse_active", {"node": "n3"}),
+    ("gpu_watchdog_pulse_looks_spent", {"node": "n3"}),
     ("increase(gpu_watchdog_actions_total", {"node": "n1", "rule": "batch"}),
     ("max by (node) (kube_node", {"node": "n6"}),
     ("histogram_quantile(0.99, sum by (action", {"action": "kill"}),

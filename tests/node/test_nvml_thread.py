@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.node.nvml_world import NvmlWorld, card, ghost, row, uses
 from tests.node.support import wait_until
@@ -17,7 +19,7 @@ from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu
 from watchdog.core.policy import Pulse
 from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import CounterPulse, DriverBusyError, DriverThread, PulseCost
+from watchdog.node.driver_thread import CounterPulse, DriverBusyError, DriverThread
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
 
@@ -154,22 +156,30 @@ def pulsing(world: NvmlWorld, thread: DriverThread) -> None:
 
 
 def test_a_counter_that_rises_is_noticed_once_for_each_reading(world: NvmlWorld, thread: DriverThread) -> None:
-    """The loop wakes within a pulse; until the next reading one rise is all there is to know."""
+    """The loop wakes within a pulse, once for each card: until the next reading that is all there is to know."""
     pulsing(world, thread)
     world.show(card("a", ghost(1, GIB + 100 * MIB)), card("b", ghost(2)))
     assert not is_readable(thread, 0.2), "not more than `rise`"
     world.show(card("a", ghost(1)), card("b", ghost(2, GIB + 101 * MIB)))
     assert is_readable(thread, 5.0)
-    assert (thread.take(), thread.take_rise(), thread.take_rise()) == (None, True, False)
+    assert thread.take() is None
+    assert (thread.take_risen(), thread.take_risen()) == (frozenset({"GPU-b"}), frozenset())
     world.show(card("a", ghost(1)), card("b", ghost(2, 3 * GIB)))
     assert not is_readable(thread, 0.2)
+    world.show(card("a", ghost(1, 2 * GIB)), card("b", ghost(2, 3 * GIB)))
+    assert is_readable(thread, 5.0)
+    thread.silence()
+    assert thread.take_risen() == {"GPU-a"}
     assert world.calls(LISTS[0]) == 0
     read(thread)
     world.show(card("a", ghost(1)), card("b", ghost(2, 2 * GIB)))
     assert not is_readable(thread, 0.2), "less than at the last reading"
     world.show(card("a", ghost(1)), card("b", ghost(2, 4 * GIB)))
     assert is_readable(thread, 5.0)
-    assert thread.take_rise()
+    thread.silence()
+    world.show(card("a", ghost(1, 3 * GIB)), card("b", ghost(2, 4 * GIB)))
+    assert is_readable(thread, 5.0)
+    assert thread.take_risen() == {"GPU-a", "GPU-b"}, "whoever is slow to ask gets both"
 
 
 def test_a_rise_before_a_reading_is_forgotten_with_it(world: NvmlWorld, thread: DriverThread) -> None:
@@ -178,7 +188,7 @@ def test_a_rise_before_a_reading_is_forgotten_with_it(world: NvmlWorld, thread: 
     world.show(card("a", ghost(1, 3 * GIB)), card("b", ghost(2)))
     assert is_readable(thread, 5.0)
     read(thread)
-    assert not thread.take_rise()
+    assert not thread.take_risen()
 
 
 def test_a_pulse_calls_only_a_session_that_is_open(world: NvmlWorld, thread: DriverThread) -> None:
@@ -229,11 +239,15 @@ class Counters:
         self.now_s = 0.0
         self.takes_s = 0.0
         self.busy: Callable[[], None] = lambda: None
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
-        """All GPUs, or these."""
-        shown = [uuid for uuid in self.counters if only is None or uuid in only]
-        return DriverReading(driver="0", gpus=tuple(replace(gpu(), uuid=uuid, used=0) for uuid in shown))
+        """All GPUs, or these; meanwhile the counters may change."""
+        self.meanwhile()
+        shown = {uuid: used for uuid, used in self.counters.items() if only is None or uuid in only}
+        return DriverReading(
+            driver="0", gpus=tuple(replace(gpu(), uuid=uuid, used=used) for uuid, used in shown.items())
+        )
 
     def used(self) -> dict[str, int]:
         """The counters as they are, after a while."""
@@ -263,42 +277,106 @@ def test_the_last_look_at_one_gpu_hides_no_rise_on_another(counters: Counters, p
     """Before a kill only its GPUs are read again; what was allocated elsewhere meanwhile has not been seen."""
     counters.counters["b"] = GIB
     pulse.read(frozenset({"a"}))
-    assert pulse.has_risen()
+    assert pulse.risen()
     pulse.read(frozenset({"a"}))
-    assert not pulse.has_risen(), "it has been noticed"
+    assert not pulse.risen(), "it has been noticed"
 
 
 def test_a_pulse_can_be_switched_off_while_it_reads(counters: Counters, pulse: CounterPulse) -> None:
     """By the stop file, a reload or maintenance, on the loop's thread, at any moment; and no cost is left over."""
     counters.busy, counters.takes_s = lambda: setattr(pulse, "settings", None), 1.0
-    assert pulse.has_risen() is False
-    assert (pulse.wait_s, pulse.cost, pulse.has_risen()) == (None, None, False)
+    assert pulse.risen() == frozenset()
+    assert (pulse.wait_s, pulse.cost, pulse.risen()) == (None, None, frozenset())
 
 
-def test_a_driver_that_becomes_slow_is_left_alone_at_once(counters: Counters, pulse: CounterPulse) -> None:
-    """One read that takes longer than `every` is enough; an hour later it is measured again, and may be cheap."""
+@example([500, None, 0, 300])
+@given(st.lists(st.one_of(st.just(None), st.integers(0, 1000)), min_size=1, max_size=30))
+def test_a_rise_is_measured_from_the_lowest_value_since_the_reading(story: list[int | None]) -> None:
+    """Point 40: after a fall, what comes next is seen however much was in use before it; None is a full reading."""
+    counters = Counters()
+    pulse = CounterPulse(counters, lambda: 0.0)
+    pulse.settings = PULSE
+    pulse.read(None)
+    lowest, is_noticed = 0, False
+    for value in story:
+        if value is None:
+            pulse.read(None)
+            lowest, is_noticed = counters.counters["a"], False
+            continue
+        counters.counters["a"] = value * MIB
+        lowest = min(lowest, value * MIB)
+        is_new = value * MIB > lowest + PULSE.rise and not is_noticed
+        assert pulse.risen() == ({"a"} if is_new else frozenset())
+        is_noticed = is_noticed or is_new
+
+
+@pytest.mark.parametrize(("before", "during", "after"), [(0, 2, 2), (2, 0, 2), (2, 0, 0)])
+def test_what_changes_while_processes_are_listed_hides_no_rise(
+    counters: Counters, pulse: CounterPulse, before: int, during: int, after: int
+) -> None:
+    """A list takes milliseconds, in which a job may end and another one begin; the lower of both values counts."""
+    counters.counters["a"] = before * GIB
+    counters.meanwhile = lambda: counters.counters.update(a=during * GIB)
+    pulse.read(None)
+    counters.counters["a"] = after * GIB
+    assert pulse.risen() == ({"a"} if after > min(before, during) else frozenset())
+
+
+def beat(counters: Counters, pulse: CounterPulse, *took_s: float) -> None:
+    """Wait for as long as the pulse does, and read the counters, which takes so long each time."""
+    for takes_s in took_s:
+        assert pulse.wait_s is not None
+        counters.now_s += pulse.wait_s
+        counters.takes_s = takes_s
+        pulse.risen()
+
+
+def costs(pulse: CounterPulse) -> tuple[float, bool]:
+    """The cost, to the microsecond."""
+    assert pulse.cost is not None
+    return round(pulse.cost.seconds, 6), pulse.cost.is_expensive
+
+
+CHEAP_S, SLOW_S = 0.0001, 3.0
+
+
+def test_slow_reads_turn_nothing_off_while_most_are_quick(counters: Counters, pulse: CounterPulse) -> None:
+    """Point 40: a read that waits for a lock of the driver, as at the start of a process, is not what reads cost."""
+    beat(counters, pulse, *[CHEAP_S] * 9)
     for _ in range(30):
-        pulse.has_risen()
-    assert pulse.cost == PulseCost(seconds=0.0, is_expensive=False)
-    counters.takes_s = 3.0
-    pulse.has_risen()
-    assert pulse.cost == PulseCost(seconds=3.0, is_expensive=True)
-    assert pulse.wait_s == pytest.approx(3600.0 - 3.0)
+        beat(counters, pulse, *[SLOW_S] * 4, *[CHEAP_S] * 5)
+        assert (costs(pulse), pulse.wait_s, pulse.is_active) == ((CHEAP_S, False), PULSE.every_s, True)
+
+
+def test_a_driver_that_stays_slow_is_left_alone_for_longer_and_longer(counters: Counters, pulse: CounterPulse) -> None:
+    """Point 40: from seconds to an hour; once it has been quick for as long as the last pause, from the start."""
+    beat(counters, pulse, *[SLOW_S] * 9)
+    assert costs(pulse) == (SLOW_S, True)
     reads = counters.reads
     pulse.read(None)
-    assert counters.reads == reads
-    counters.takes_s, counters.now_s = 0.0, counters.now_s + 3600.0
-    for _ in range(30):
-        pulse.has_risen()
-    assert pulse.cost == PulseCost(seconds=0.0, is_expensive=False)
+    assert counters.reads == reads, "none before a full reading either"
+    pauses_s = []
+    for _ in range(12):
+        assert not pulse.is_active
+        pauses_s.append(pulse.wait_s)
+        beat(counters, pulse, *[SLOW_S] * 9)
+    assert pauses_s == pytest.approx([5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600])
+    beat(counters, pulse, *[CHEAP_S] * 9)
+    assert (pulse.is_active, costs(pulse)) == (True, (CHEAP_S, False))
+    beat(counters, pulse, *[SLOW_S] * 5)
+    assert pulse.wait_s == pytest.approx(3600), "too soon to start over"
+    beat(counters, pulse, *[CHEAP_S] * 9)
+    counters.now_s += 3600
+    beat(counters, pulse, *[SLOW_S] * 5)
+    assert pulse.wait_s == pytest.approx(5)
 
 
 def test_without_counters_there_is_no_pulse(counters: Counters, pulse: CounterPulse) -> None:
     """GB10 and other unified chips have none: waking up twenty times a second would be for nothing."""
-    assert pulse.wait_s == PULSE.every_s
+    assert (pulse.wait_s, pulse.is_active) == (PULSE.every_s, True)
     counters.counters.clear()
     pulse.read(None)
-    assert pulse.wait_s is None
+    assert (pulse.wait_s, pulse.is_active) == (None, False)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -706,9 +706,9 @@ struct memory {
 
 static void measure(const struct device *device, struct memory *memory) {
     const struct device *card = device->parent < 0 ? device : &devices[device->parent];
-    double now = now_ms();
     *memory = (struct memory){device->total, device->reserved, device->base + device->reserved};
     notice_deaths(card->first[LISTS], card->count[LISTS]);
+    double now = now_ms();
     for (int i = card->first[LISTS]; i < card->first[LISTS] + card->count[LISTS]; i++)
         if (is_listed(&processes[i], now) && (device->parent < 0 || processes[i].gi == device->gi))
             memory->used += processes[i].holds;
@@ -766,11 +766,11 @@ static void give_entry(char *into, int size, const struct process *process) {
 static int give_list(const struct device *device, int list, int size, unsigned *count, char *into) {
     const struct device *card = device->parent < 0 ? device : &devices[device->parent];
     int first = card->first[list], end = first + card->count[list];
-    double now = now_ms();
     unsigned listed = 0, grown_by = 0, room = *count;
     if (into == NULL && room != 0) return INVALID_ARGUMENT;
     if (size_query_succeeds && into == NULL) return *count = 0, OK;
     notice_deaths(first, card->count[list]);
+    double now = now_ms();
     for (int i = first; i < end; i++) {
         if (!is_listed(&processes[i], now) || !is_in(&processes[i], device)) continue;
         if (listed++ < room) give_entry(into + (size_t)(listed - 1) * (size_t)size, size, &processes[i]);

@@ -220,8 +220,28 @@ def test_a_rise_between_readings_is_acted_on_at_once(world: Node) -> None:
     policy = write_policy(world.root, kill(grace="0s"), interval="5m", more='[pulse]\nevery = "50ms"\n')
     with run(world, policy) as running:
         running.wait(lambda each: each.metric("cycle_duration_seconds_count"))
+        assert running.metric("pulse_active") == 1
         world.use(over, 9 * GIB)
         running.wait(ended, 10.0)
         assert over.ended_by == signal.SIGKILL
+        assert running.metric("pulse_looks_spent_total") == 0
         running.wait(lambda each: each.status()["health"]["pulse"] == "on")
         assert 0 < running.status()["health"]["pulse_s"] < 0.05
+
+
+def test_what_is_allocated_after_a_job_has_ended_is_acted_on_at_once(world: Node) -> None:
+    """The counter is compared with what the end of the job has left in use, and not with what was in use before it."""
+    job = world.single("job", used=0, declared="16Gi")
+    over = world.single("hog", used=0)
+    policy = write_policy(world.root, kill(grace="0s"), interval="30s", more='[pulse]\nevery = "50ms"\n')
+    with run(world, policy) as running:
+        running.wait(lambda each: each.status()["health"]["pulse"] == "on")
+        world.use(job, 15 * GIB)
+        running.wait(lambda each: each.metric("container_memory_used_bytes", pod="job") == 15 * GIB, 10.0)
+        job.process.kill()
+        job.process.wait()
+        running.wait_call("nvmlDeviceGetMemoryInfo_v2")
+        running.wait_call("nvmlDeviceGetMemoryInfo_v2")
+        world.use(over, 9 * GIB)
+        running.wait(ended, 10.0)
+        assert over.ended_by == signal.SIGKILL

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tools.dashboard.kinds import curves, heads, stat, states, table
+from tools.dashboard.kinds import bars, curves, heads, stat, states, table
 from tools.dashboard.panels import (
     BLUE,
     GREEN,
@@ -153,6 +153,31 @@ def _ages() -> list[Panel]:
     ]
 
 
+def _pulse() -> list[Panel]:
+    return [
+        curves(
+            "Pulse",
+            "1 while memory counters are read between readings; 0 while they are not although the policy has [pulse], "
+            "as where nothing is enforced, or where reading them takes too long.",
+            "short",
+            Query(expr=by(NODE, "pulse_active"), legend="{{node}}"),
+            defaults={"min": 0, "max": 1, "decimals": 0},
+            look={"lineInterpolation": "stepAfter"},
+            width=8,
+            none="no [pulse], or unknown",
+        ),
+        bars(
+            "Rises without a look",
+            "Rises of memory counters that brought no reading forward at once, since the looks of their cards were "
+            "spent. The log names the cards.",
+            NODE,
+            "pulse_looks_spent_total",
+            "{{node}}",
+            none="no rise had to wait",
+        ),
+    ]
+
+
 def _speed() -> list[Panel]:
     look: Json = {"width": 6, "height": 9, "text": "value_and_name", "none": _NO_ACTION}
     return [
@@ -219,4 +244,4 @@ def _own() -> list[Panel]:
 
 def health() -> Row:
     """Give the row."""
-    return Row(title="Health of the watchdog", panels=[_nodes(), *_states(), *_ages(), *_speed(), *_own()])
+    return Row(title="Health of the watchdog", panels=[_nodes(), *_states(), *_ages(), *_pulse(), *_speed(), *_own()])

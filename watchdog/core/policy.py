@@ -487,9 +487,14 @@ class Pulse:
         0.05, 'How often each card\'s memory counter is read; "0s" is off.', "every"
     )
     rise: Annotated[int, "quantity", "1", "1Ti"] = _default(
-        16 * 2**20, "A rise of this much since the last full reading brings the next one forward."
+        16 * 2**20,
+        "A rise by more than this, from the lowest since the last full reading, brings the next one forward.",
     )
-    looks: Window = _default(Window(count=60, per_s=60.0), "At most this many full readings are brought forward.")
+    looks: Window = _default(
+        Window(count=60, per_s=60.0),
+        "At most this many full readings are brought forward. Half of them belong to the cards in equal shares, the "
+        "others to whichever comes first.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -569,10 +574,15 @@ class Policy:
         return tuple(step for rule in enforcing for step in rule.steps)
 
     @property
+    def has_pulse(self) -> bool:
+        """Whether there is a pulse, of use or not."""
+        return self.pulse is not None and bool(self.pulse.every_s)
+
+    @property
     def useful_pulse(self) -> Pulse | None:
         """The pulse, if some rule that enforces can kill or evict within a second; None: it would be of no use."""
         is_quick = any(step.do.enforces and step.for_s <= _QUICK_S for step in self._enforced_steps)
-        return self.pulse if self.pulse and self.pulse.every_s and is_quick else None
+        return self.pulse if self.has_pulse and is_quick else None
 
     @property
     def reads_namespaces(self) -> bool:

@@ -64,7 +64,7 @@ class Daemon:
         event_writer, evictor = (
             (self._cluster.event_writer, self._cluster.evictor) if self._cluster is not None else (None, None)
         )
-        self._sinks = Sinks(options, self._policy, now, event_writer)
+        self._sinks = Sinks(options, self._policy, now, event_writer, lambda: self._sampler.pulse_state)
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
         record = self._keeper.record
         self._maintenance = MaintenanceWatch(record.maintenance)
@@ -140,7 +140,7 @@ class Daemon:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
         timed = self._sampler.take(now)
-        self._sampler.note_rise(now)
+        self._sinks.note_spent_looks(self._sampler.note_rise(now), self._policy)
         if self._pending is not None:
             if timed is not None:
                 self._pending.take(timed)

@@ -4,7 +4,6 @@ import fcntl
 import math
 import os
 import sys
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from watchdog.core.plan import Plan
 from watchdog.core.policy import Pulse
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.core.rules import Switches
+from watchdog.daemon.looks import Looks
 from watchdog.journal.recorder import longest_step_s
 from watchdog.node.devices import descriptors, open_devices
 from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread, Rest
+from watchdog.node.driver_thread import DriverThread, PulseState, Rest
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -132,25 +132,35 @@ class Sampler:
         self._is_releasing = False
         self._left_open: tuple[str, ...] = ()
         self._rest: Rest | None = None
-        self._rise_readings_s: deque[float] = deque()  # readings that the pulse has brought forward
+        self._looks = Looks()
 
     def set_pulse(self, pulse: Pulse | None) -> None:
         """Read the memory counters between readings, except under maintenance; None: do not."""
         self.thread.pulse = pulse if self.maintenance is None else None
 
-    def note_rise(self, now: Now) -> None:
-        """Bring a reading forward if a memory counter has risen, as soon as the pulse's limit on readings permits."""
-        pulse = self.thread.pulse
-        if not self.thread.take_rise() or pulse is None:
-            return
-        while self._rise_readings_s and self._rise_readings_s[0] <= now.boottime_s - pulse.looks.per_s:
-            self._rise_readings_s.popleft()
-        is_free = len(self._rise_readings_s) < pulse.looks.count
-        at_s = now.boottime_s if is_free else self._rise_readings_s[-pulse.looks.count] + pulse.looks.per_s
+    @property
+    def pulse_state(self) -> PulseState:
+        """The state of the pulse as of now; may be read from any thread."""
+        return PulseState(is_active=self.thread.is_pulsing, looks_spent=self._looks.spent)
+
+    def note_rise(self, now: Now) -> tuple[str, ...]:
+        """Bring a reading forward if memory counters have risen, as soon as one of those GPUs has a look left.
+
+        Returns the GPUs and MIG instances that are newly without looks.
+        """
+        pulse, risen = self.thread.pulse, self.thread.take_risen()
+        if not risen or pulse is None:
+            return ()
         next_s = self.pace.next_reading_s if self._rest is None else min(self._rest.next_s, self.pace.next_reading_s)
-        if at_s < next_s:  # otherwise the next reading comes first anyway
-            self._rise_readings_s.append(at_s)
+        if next_s <= now.boottime_s:
+            return ()  # it comes at once anyway
+        cards = max(self.thread.counted, 1)
+        free_s, card = self._looks.free_s(risen, pulse.looks, cards)
+        at_s = max(free_s, now.boottime_s)
+        if at_s < next_s:
+            self._looks.plan(at_s, card, pulse.looks, cards)
             self.pace.read_at(at_s)
+        return self._looks.note_spent(risen, now.boottime_s) if at_s > now.boottime_s else ()
 
     def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
         """Leave the ticks to the driver's thread while readings equal this one, until a time on CLOCK_BOOTTIME at most.
@@ -258,6 +268,8 @@ class Sampler:
         """Request a reading of these GPUs (None: all); the driver must be free."""
         self._asked, self._asked_for = now, only
         self._is_open = True
+        if only is None:
+            self._looks.begin(now.boottime_s)
         self.thread.request(only)
 
     def wake_s(self, now: Now) -> float:

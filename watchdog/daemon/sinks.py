@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
 from watchdog.clock import Bell
+from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import GapReason, MaintenanceStart, Now, ProcessKey
@@ -27,13 +28,14 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.driver_thread import PulseCost
+from watchdog.node.driver_thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
 from watchdog.options import Options
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
 from watchdog.report.recent import LastAction
 from watchdog.report.sentences.node import maintenance_line, presumed_note
 from watchdog.report.status_build import changes_status
+from watchdog.report.text import span
 
 if TYPE_CHECKING:
     from watchdog.kube.events import EventWriter
@@ -285,16 +287,23 @@ _CLOSE_WITHIN_S: Final = 0.3
 class Sinks:
     """Publishes each cycle, and keeps the HTTP server running, without ever waiting."""
 
-    def __init__(self, options: Options, policy: Policy, now: Now, event_writer: "EventWriter | None" = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        policy: Policy,
+        now: Now,
+        event_writer: "EventWriter | None" = None,
+        pulse: Callable[[], PulseState] = PulseState,
+    ) -> None:
         """Open everything; ListenError if the address can't be bound.
 
-        `bell` is rung when the journal has done something that the loop waits for.
+        `bell` is rung when the journal has done something that the loop waits for. `pulse` is called at each scrape.
         """
         self.bell = Bell()
         configure()
         self._options = options
         self._event_writer = event_writer
-        self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now)
+        self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now, pulse)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
         stop_path = str(stop_file(options.journal).absolute())
@@ -374,10 +383,20 @@ class Sinks:
             took = f"reading the memory counters takes {1000 * cost.seconds:.1f} ms on this driver"
             if cost.is_expensive:
                 self.daemon_log.warn(
-                    f"the pulse is off for an hour, since {took}; readings come at `interval` until then"
+                    f"the pulse pauses, since {took}; readings come at `interval` until then. It is tried again after "
+                    f"{span(FIRST_PAUSE_S)}, then after twice as long each time, up to {span(LONGEST_PAUSE_S)}"
                 )
             else:
                 self.daemon_log.inform(f"the pulse is on again: {took}")
+
+    def note_spent_looks(self, cards: tuple[str, ...], policy: Policy) -> None:
+        """Log that rises of these cards' counters bring no readings forward now."""
+        if cards and policy.pulse is not None:
+            self.daemon_log.warn(
+                f"the memory of {', '.join(cards)} rises so often that its looks are spent ([pulse] looks, "
+                f"{format_window(policy.pulse.looks)}): until one is free, its rises are seen at `interval`. If that "
+                "is a pod's normal work, raise `rise` or `looks`"
+            )
 
     def policy_loaded(self, policy: Policy, now: Now) -> None:
         """Apply a new policy; the next report brings it to the log and the journal."""

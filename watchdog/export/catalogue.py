@@ -302,6 +302,16 @@ MAINTENANCE_ALERT_AFTER: Final = Family(
 BREAKER_OPEN: Final = Family(
     "breaker_open", "1 while the breaker is open or half open, so that kills and evictions are withheld."
 )
+PULSE_ACTIVE: Final = Family(
+    "pulse_active",
+    "1 while memory counters are read between readings; 0 while they are not although the policy has `[pulse]`: "
+    "nothing is enforced, no rule acts within a second, no card has a counter, or reading them takes too long. Absent "
+    "without `[pulse]`.",
+)
+PULSE_LOOKS_SPENT: Final = _counter(
+    "pulse_looks_spent_total",
+    "Rises of memory counters that brought no reading forward at once, since the looks of their cards were spent.",
+)
 POLICY_INFO: Final = _info("policy_info", "Always 1: the current policy.", labels=("sha256", "mode"))
 RELOAD_OK: Final = Family(
     "policy_last_reload_successful",
@@ -321,7 +331,7 @@ SECTIONS: Final = {
     "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (
         *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
-        *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER),
+        *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER, PULSE_ACTIVE, PULSE_LOOKS_SPENT),
         *(POLICY_INFO, RELOAD_OK, RELOAD_TIME, BUILD_INFO),
     ),
 }

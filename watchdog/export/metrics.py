@@ -30,6 +30,7 @@ from watchdog.export.catalogue import (
     metric,
     single,
 )
+from watchdog.node.driver_thread import PulseState
 from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
@@ -303,11 +304,15 @@ class Metrics(Collector):
     """
 
     def __init__(
-        self, events: Callable[[], Mapping[str, int]] | None = None, now: Callable[[], Now] | None = None
+        self,
+        events: Callable[[], Mapping[str, int]] | None = None,
+        now: Callable[[], Now] | None = None,
+        pulse: Callable[[], PulseState] = PulseState,
     ) -> None:
         self.registry = CollectorRegistry()
         self._events = events
         self._now = now
+        self._pulse = pulse
         self._state = _State()
         self._revision = 0
         self.registry.register(self)
@@ -362,11 +367,14 @@ class Metrics(Collector):
             yield single(of.RELOAD_TIME, state.reloaded_at_s)
         yield from _counter_families(state.counters)
         yield metric(of.EVENTS, _keyed(self._events() if self._events is not None else {}))
+        pulse = self._pulse()
+        yield single(of.PULSE_LOOKS_SPENT, pulse.looks_spent)
         if state.report is not None:
             report = state.report
             if self._now is not None and self._now().boottime_s - state.at_s > report.policy.reset_after_s:
                 report = without_late_values(report)
             yield from _state_families(report)
+            yield single(of.PULSE_ACTIVE, float(pulse.is_active) if report.policy.has_pulse else None)
             yield from _gpu_families(report)
             yield from _pod_families(report, state.counters.peaks)
             yield from _account_families(report)

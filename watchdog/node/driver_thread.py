@@ -1,9 +1,11 @@
 """The driver's own thread, since a driver call can hang forever; and the readings that it takes between requests."""
 
+import math
 import queue
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,9 +19,10 @@ from watchdog.node.driver import Driver, DriverReading
 
 # The share of `every` that the reads may take. With 12 us a call, as on an idle driver, 8 GPUs take 0.2% of 50 ms.
 _MOST_SHARE: Final = 0.02
-_MEASURED: Final = 20
+_MEASURED: Final = 9  # reads, of which the median decides: one that waits for a lock of the driver changes nothing
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 3600.0
 _MOST_TICKS: Final = 100  # of one rest
-_MEASURED_EVERY_S: Final = 3600.0
 
 
 class _Request(Enum):
@@ -41,22 +44,28 @@ class PulseCost:
     is_expensive: bool
 
 
-class CounterPulse:
-    """Reads the memory counters between readings, and notices once if one has risen since the last full reading began.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulseState:
+    """Whether the memory counters are read between readings, and how many rises have found no look left."""
 
-    The time that it takes is measured when it begins and every hour; where that is too much, or a single read takes
-    longer than `every`, it stops for an hour. It also stops while the last reading had no counters.
+    is_active: bool = False
+    looks_spent: int = 0
+
+
+class CounterPulse:
+    """Reads the memory counters between readings, and notices once for each that it has risen.
+
+    A rise is measured from the lowest value since the last full reading began. While the median of the last reads is
+    too much for `every`, it pauses: first for seconds, then each time twice as long, for an hour at most. The pauses
+    start over once it has been cheap for as long as the last one. It also stops while the last reading had no counters.
     """
 
     def __init__(self, driver: Driver, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._driver = driver
         self._monotonic = monotonic
-        self._settings: Pulse | None = None
-        self._before: dict[str, int] = {}
-        self._is_noticed = False
-        self._costs: list[float] = []
-        self._measure_s = monotonic()
-        self.cost: PulseCost | None = None
+        self._lowest: dict[str, int] = {}
+        self._noticed: frozenset[str] = frozenset()
+        self.settings = None
 
     @property
     def settings(self) -> Pulse | None:
@@ -65,17 +74,28 @@ class CounterPulse:
 
     @settings.setter
     def settings(self, settings: Pulse | None) -> None:
-        self._settings, self._measure_s, self._costs, self.cost = settings, self._monotonic(), [], None
+        self._settings: Pulse | None = settings
+        self._took_s: deque[float] = deque(maxlen=_MEASURED)
+        self._pause_s, self._paused_until_s, self._cheap_since_s = 0.0, -math.inf, -math.inf
+        self.cost: PulseCost | None = None
 
     @property
     def wait_s(self) -> float | None:
         """How long to wait until the next read; None if there is nothing to read until it is set or requested."""
         settings = self._settings
-        if settings is None or not self._before:
+        if settings is None or not self._lowest:
             return None
-        if self._is_expensive:
-            return max(self._measure_s - self._monotonic(), settings.every_s)
-        return settings.every_s
+        return max(self._paused_until_s - self._monotonic(), settings.every_s)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether counters are being read."""
+        return self._settings is not None and bool(self._lowest) and not self._is_expensive
+
+    @property
+    def counted(self) -> int:
+        """How many GPUs and MIG instances have a counter, as of the last full reading."""
+        return len(self._lowest)
 
     @property
     def _is_expensive(self) -> bool:
@@ -93,39 +113,46 @@ class CounterPulse:
         is_on = self._settings is not None and not self._is_expensive
         before = dict(self._driver.used()) if is_on else {}
         reading = self._driver.read(None, like)
-        self._before = {gpu.uuid: gpu.used for gpu in reading.gpus if gpu.used is not None} | before
-        self._is_noticed = False
+        self._lowest = before
+        self._lower({gpu.uuid: gpu.used for gpu in reading.gpus if gpu.used is not None})
+        self._noticed = frozenset()
         return reading
 
-    def has_risen(self) -> bool:
-        """Read the counters; whether one has now risen by more than `rise`, for the first time since the reading."""
+    def risen(self) -> frozenset[str]:
+        """Read the counters; those that have now risen by more than `rise`, for the first time since the reading."""
         settings = self._settings
         if settings is None:
-            return False
+            return frozenset()
         used = self._measure(settings)
-        if self._is_noticed:
-            return False
-        for uuid, now in used.items():
-            if now > self._before.setdefault(uuid, now) + settings.rise:
-                self._is_noticed = True
-        return self._is_noticed
+        self._lower(used)
+        risen = {uuid for uuid, now in used.items() if now > self._lowest[uuid] + settings.rise} - self._noticed
+        self._noticed |= risen
+        return frozenset(risen)
+
+    def _lower(self, used: Mapping[str, int]) -> None:
+        self._lowest |= {uuid: min(self._lowest.get(uuid, now), now) for uuid, now in used.items()}
 
     def _measure(self, settings: Pulse) -> Mapping[str, int]:
-        began_s = self._monotonic()
+        took_s, began_s = self._took_s, self._monotonic()
         used = self._driver.used()
-        took_s = self._monotonic() - began_s
-        is_slow = took_s > settings.every_s
-        if not is_slow and began_s < self._measure_s:
-            return used
-        costs = self._costs
-        costs.append(took_s)
-        if is_slow or len(costs) >= _MEASURED:
-            seconds = took_s if is_slow else sorted(costs)[len(costs) // 2]
-            cost = PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s)
-            costs.clear()
-            if self._settings is settings:
-                self.cost, self._measure_s = cost, began_s + _MEASURED_EVERY_S
+        ended_s = self._monotonic()
+        took_s.append(ended_s - began_s)
+        if len(took_s) == _MEASURED and self._settings is settings:
+            seconds = sorted(took_s)[_MEASURED // 2]
+            self._judge(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
         return used
+
+    def _judge(self, cost: PulseCost, now_s: float) -> None:
+        """Take over a cost, and begin a pause if it is too much."""
+        was_expensive, self.cost = self._is_expensive, cost
+        if not cost.is_expensive:
+            if was_expensive:
+                self._cheap_since_s = now_s
+            return
+        has_recovered = not was_expensive and now_s - self._cheap_since_s >= self._pause_s
+        self._pause_s = FIRST_PAUSE_S if has_recovered else min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._paused_until_s = now_s + self._pause_s
+        self._took_s.clear()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -184,7 +211,7 @@ class DriverThread:
         self._now = now
         self._pulse = CounterPulse(driver)
         self._rest: Rest | None = None
-        self._has_risen = False
+        self._risen: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._requests: queue.SimpleQueue[frozenset[str] | _Request | None] = queue.SimpleQueue()
         self._reading: DriverReading | None = None
@@ -250,13 +277,23 @@ class DriverThread:
         """What the pulse costs on this driver; None before it has been measured, and while it is off."""
         return self._pulse.cost
 
-    def take_rise(self) -> bool:
-        """Whether a memory counter has risen since the last full reading began; True once per rise.
+    @property
+    def is_pulsing(self) -> bool:
+        """Whether memory counters are read between readings."""
+        return self._pulse.is_active
 
-        The descriptor becomes readable when that is noticed.
+    @property
+    def counted(self) -> int:
+        """How many GPUs and MIG instances have a memory counter."""
+        return self._pulse.counted
+
+    def take_risen(self) -> frozenset[str]:
+        """The GPUs and MIG instances whose memory counter has risen since the last full reading began, each once.
+
+        The descriptor becomes readable when one is noticed.
         """
         with self._lock:
-            risen, self._has_risen = self._has_risen, False
+            risen, self._risen = self._risen, frozenset()
         return risen
 
     def _submit(self, request: frozenset[str] | _Request | None) -> None:
@@ -316,9 +353,9 @@ class DriverThread:
             except queue.Empty:
                 if due is not None:
                     self._tick(due)
-                elif self._pulse.has_risen():
+                elif risen := self._pulse.risen():
                     with self._lock:
-                        self._has_risen = True
+                        self._risen |= risen
                         self._bell.ring()
                 continue
             if self._closing:
@@ -331,7 +368,7 @@ class DriverThread:
             else:
                 if request is None:
                     with self._lock:
-                        self._has_risen = False
+                        self._risen = frozenset()
                 reading = self._pulse.read(request)
             with self._lock:
                 self._reading = reading
@@ -344,7 +381,7 @@ class DriverThread:
         with self._lock:
             if self._rest is not rest:
                 return  # it ended just now
-            self.asked, self._busy_since, self._has_risen = asked, time.monotonic(), False
+            self.asked, self._busy_since, self._risen = asked, time.monotonic(), frozenset()
         reading = self._pulse.read(None, rest.reading)
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:

@@ -13,6 +13,7 @@ from tests.monitoring.rules.scenario import under_maintenance
 from tests.monitoring.rules.world import World
 from tests.worlds import at, container
 from watchdog.core.brakes import Brake
+from watchdog.core.policy import Pulse
 from watchdog.export.metrics import render
 
 # What the scrape configuration adds to each series, and Prometheus or a ruler above it.
@@ -30,7 +31,8 @@ def _exposed() -> dict[str, set[str]]:
     ended = killed(at=at(1), reaction_s=0.1, release_s=0.1)
     lasting = under_maintenance(0)
     report = daemon.see(trainer_node(12.4, 1), **{**lasting, "suspended": ("lock",), "outcomes": (ended,)})
-    daemon.metrics.update(replace(report, plan=replace(report.plan, entries=(withheld(Brake.STALE),))))
+    withholds = replace(report.plan, entries=(withheld(Brake.STALE),))
+    daemon.metrics.update(replace(report, plan=withholds, policy=replace(report.policy, pulse=Pulse())))
     found: dict[str, set[str]] = defaultdict(set)
     for family in text_string_to_metric_families(render(daemon.metrics.registry, openmetrics=False).decode()):
         for sample in family.samples:
