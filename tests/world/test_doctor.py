@@ -25,7 +25,7 @@ pytestmark = pytest.mark.node
 
 KILL_UNWARNED = f"{KILL_AT_ONCE}\nunwarned = true"
 
-BRAKES: Final = '\n[brakes]\nnode = "10 per 10m"\n'
+BRAKES: Final = '\n[brakes]\nnode = "10 per 10m"\nbreaker = { offenders = "50%", of_at_least = 3, hold = "10m" }\n'
 
 
 @dataclass(frozen=True, kw_only=True)
