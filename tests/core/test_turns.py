@@ -83,16 +83,13 @@ def test_one_offender_alone_is_acted_on_whenever_a_slot_is_free() -> None:
 
 
 def test_a_scope_with_room_for_all_has_no_turns() -> None:
-    """Point 25: alternating is for a brake that lets only some through; the others' order stays that of bytes."""
-    town = Town(under(Brakes(namespace=ONE, node=Window(count=10, per_s=SLOT_S))))
-    sizes = {"big": 9 * Gi, "small": 2 * Gi}
-    both = [resident("big", "big"), resident("small", "small")]
-    assert town.live(0, [resident("other", "other", "elsewhere")]) == [
-        "other"
-    ]  # the node's next turn is the second kind
-    assert town.live(5, both[1:], sizes) == ["small"]
-    assert town.live(45, [resident("again", "again", "elsewhere")]) == ["again"]
-    assert town.live(50, both, sizes) == ["big"]
+    """Point 25: a node with room for everyone does not decide whose turn it is in a namespace without."""
+    town = Town(under(Brakes(namespace=Window(count=2, per_s=SLOT_S), node=Window(count=10, per_s=SLOT_S))))
+    small, big = resident("small", "small"), resident("big", "big")
+    assert town.live(0, [resident("first", "first")]) == ["first"]
+    assert town.live(20, [resident("second", "second")]) == ["second"]  # so the next turn goes by bytes
+    assert town.live(25, [small, resident("else", "else", "elsewhere")]) == ["else"]  # at the node by byte-seconds
+    assert town.live(41, [small, big], {"big": 9 * Gi}) == ["big"]
 
 
 def test_bytes_and_byte_seconds_within_one_cycle() -> None:
@@ -144,6 +141,18 @@ def test_byte_seconds_count_only_while_a_brake_withholds() -> None:
     assert withheld(80) == 0.0
 
 
+def test_a_moment_below_costs_no_turn_and_recovery_does() -> None:
+    """Point 25, laws 8 and 11: a dip does not set byte-seconds to zero, but they fall twice as fast as they grew."""
+    town = Town(under(Brakes(owner=Window(count=1, per_s=1000))))
+    account = town.see(0, [HOG]).entries[0].account
+    assert town.live(0, [HOG]) == ["hog"]
+    found = []
+    for second, used in ((10, 3), (20, 3), (30, 1), (32, 3), (40, 1), (45, 1), (70, 1), (80, 3), (90, 3)):
+        town.see(second, [HOG], {"hog": used * Gi})
+        found.append(town.ledger.accounts[account].withheld_byte_s(at(second)) / Gi)
+    assert found == [0, 20, 40, 32, 48, 28, 0, 0, 20]
+
+
 def test_what_has_failed_has_no_second_turn_and_leaves_no_slot_empty() -> None:
     """Point 25: an account whose last attempt failed goes by its bytes alone; with nobody else it goes in any turn."""
     town, hits = Town(under(Brakes(node=Window(count=1, per_s=100)), rule(step(do="evict")))), []
@@ -159,14 +168,15 @@ def test_what_has_failed_has_no_second_turn_and_leaves_no_slot_empty() -> None:
     assert hits == ["fails", "a", "fails", "b", "fails", "fails"]
 
 
-def test_a_turn_that_is_withdrawn_goes_to_the_next() -> None:
-    """Points 22 and 25: new baits whose use falls at each last look do not keep a slot for ever."""
+@pytest.mark.parametrize("result", [Result.WITHDRAWN, Result.GONE, Result.FAILED])
+def test_a_turn_in_which_nothing_begins_goes_to_the_next(result: Result) -> None:
+    """Points 22 and 25: new baits whose use falls at each last look, or that end before it, do not keep a slot."""
     town, hits = Town(under(Brakes(node=ONE))), []
     for second in range(0, 100, 10):
         pods = [HOG, bait(second)]
         for entry in town.see(second, pods, {each.uid: 9 * Gi for each in pods} | SIZES).taken:
             hits.append(entry.account.uid)
-            town.ledger = settle(town.ledger, Outcome(entry=entry, result=Result.WITHDRAWN, at=at(second)))
+            town.ledger = settle(town.ledger, Outcome(entry=entry, result=result, at=at(second)))
     assert hits[:2] == ["bait-train-0", "hog"]
 
 

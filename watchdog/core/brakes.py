@@ -104,10 +104,10 @@ class BrakeMemory:
             kept[scope] = (*kept.get(scope, ()), begun)[-MOST_REMEMBERED:]
         return replace(self, begun=kept, second_next=(self.second_next ^ scopes) & kept.keys())
 
-    def note_withdrawn(self, owner: BrakeScope) -> "BrakeMemory":
-        """The memory after an action on a pod of this owner was withdrawn: it has had its turn of the first kind.
+    def note_unused(self, owner: BrakeScope) -> "BrakeMemory":
+        """The memory after an action on a pod of this owner did not begin: its turn of the first kind is over.
 
-        Otherwise pods whose use falls at each last look could take every slot and never use one.
+        Otherwise new pods whose use falls, or whose processes end, right before each signal could keep that turn.
         """
         return replace(self, second_next=self.second_next | {NODE, owner[:1], owner})
 
@@ -119,9 +119,7 @@ class BrakeMemory:
             places = [place for place, each in enumerate(actions) if (each,) == last]
             if places:
                 begun[scope] = actions[: places[-1]] + actions[places[-1] + 1 :]
-        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions}).note_withdrawn(
-            owner
-        )
+        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions}).note_unused(owner)
 
     def without_observed(self) -> "BrakeMemory":
         """The memory when enforcement starts: actions that were only planned do not count."""

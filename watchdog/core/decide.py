@@ -93,7 +93,8 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         states[assessment.account] = state
         shown = [step_reading for step_reading in ladder if _is_planned(step_reading, inputs)]
         if rule is None or not shown:
-            states[assessment.account] = state.with_withheld(0, now)
+            is_below = assessment.is_conclusive and assessment.used is not None and not inputs.pods_stale
+            states[assessment.account] = state.with_withheld(None if is_below else 0, now)
         else:
             candidates.append(tuple(_entry(assessment, rule, step_reading, state, now) for step_reading in shown))
     ledger = replace(ledger, accounts=states, last_cycle=now if is_whole else ledger.last_cycle)

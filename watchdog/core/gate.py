@@ -79,7 +79,7 @@ class Gate:
         due = [entry for entry in entries if entry.due_in_s <= 0]
         later = [self._foresee(entry) for entry in entries if entry.due_in_s > 0]
         judged = list(self._judge_due(due))
-        self._note_withheld(entries[0].account, due, judged)
+        self._note_withheld(entries, judged)
         ends = [_acts_in_s(entry) for entry in (*later, *judged) if entry.do.enforces]
         is_ending = self.states[entries[0].account].under_way is not None
         for entry in (*later, *judged):
@@ -94,11 +94,16 @@ class Gate:
         """The memory of the brakes with what has been let through, that of rules that only observe or of the others."""
         return self._memory[observes]
 
-    def _note_withheld(self, account: AccountKey, due: Iterable[PlanEntry], judged: Iterable[PlanEntry]) -> None:
+    def _note_withheld(self, entries: tuple[PlanEntry, ...], judged: Iterable[PlanEntry]) -> None:
         """Note how far an account is over the lowest threshold of its due steps, while a brake withholds one."""
-        is_withheld = any(entry.withheld_by in COUNT_ACTIONS for entry in judged)
-        over = [each.assessment.used_at_least - each.threshold_bytes for each in due if each.do.enforces]
-        self.states[account] = self.states[account].with_withheld(max(over) if is_withheld else 0, self._now)
+        over: int | None = None
+        if any(entry.withheld_by in COUNT_ACTIONS for entry in judged):
+            due = (entry for entry in entries if entry.do.enforces and entry.due_in_s <= 0)
+            over = max(entry.assessment.used_at_least - entry.threshold_bytes for entry in due)
+        elif any(entry.do.enforces for entry in entries):
+            over = 0
+        account = entries[0].account
+        self.states[account] = self.states[account].with_withheld(over, self._now)
 
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
         """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning.

@@ -59,21 +59,25 @@ class Failures:
 class WithheldUse:
     """The use over a threshold that brakes have withheld an action for, summed over time.
 
-    `byte_s` is the sum in byte-seconds up to `at_s` (CLOCK_BOOTTIME); since then it grows by `over` bytes per second,
-    0 while no brake withholds it.
+    `byte_s` is the sum in byte-seconds up to `at_s` (CLOCK_BOOTTIME); since then it grows by `over` bytes per second, 0
+    while no brake withholds it. While use is below every threshold it falls, twice as fast as it grew last (`grew`).
     """
 
     byte_s: float
     over: int
     at_s: float
+    grew: int = 0
 
     def by(self, now: Now) -> float:
         """The byte-seconds up to a moment."""
-        return self.byte_s + self.over * max(now.boottime_s - self.at_s, 0.0)
+        return max(self.byte_s + self.over * max(now.boottime_s - self.at_s, 0.0), 0.0)
 
-    def then(self, over: int, now: Now) -> "WithheldUse":
-        """The sum from now on; the identical object if it goes on growing by as much."""
-        return self if over == self.over else WithheldUse(byte_s=self.by(now), over=over, at_s=now.boottime_s)
+    def then(self, over: int | None, now: Now) -> "WithheldUse":
+        """The sum from now on; None: it falls. The identical object if it goes on changing by as much."""
+        over = -2 * self.grew if over is None else over
+        if over == self.over:
+            return self
+        return WithheldUse(byte_s=self.by(now), over=over, at_s=now.boottime_s, grew=max(over, 0) or self.grew)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +160,18 @@ class AccountState:
         """The byte-seconds that brakes have withheld since the last action."""
         return self.withheld.by(now) if self.withheld is not None else 0.0
 
-    def with_withheld(self, over: int, now: Now) -> "AccountState":
-        """The state while brakes withhold an action for use this far over a threshold; 0: they withhold none."""
+    def with_withheld(self, over: int | None, now: Now) -> "AccountState":
+        """The state while brakes withhold an action for use this far over a threshold.
+
+        0: they withhold none; None: its use is below the thresholds of all kills and evictions.
+        """
+        if self.withheld is None and not over:
+            return self
         before = self.withheld or WithheldUse(byte_s=0.0, over=0, at_s=now.boottime_s)
         after = before.then(over, now)
-        return self if after is before else replace(self, withheld=after)
+        if not over and after.by(now) == 0:
+            return replace(self, withheld=None)
+        return self if after is self.withheld else replace(self, withheld=after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,10 +289,9 @@ class Ledger:
         failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s, withdrawn=withdrawn)
         return self._with(key, replace(state, failures={**state.failures, do: failures}))
 
-    def note_withdrawn(self, assessment: Assessment, do: Do, now: Now) -> "Ledger":
-        """The ledger after an action was withdrawn before it began."""
-        ledger = self.note_failed(assessment.account, do, now, withdrawn=True)
-        return replace(ledger, brakes=self.brakes.note_withdrawn(owner_of(assessment.pod)))
+    def note_unused(self, assessment: Assessment) -> "Ledger":
+        """The ledger after an action that would have counted did not begin."""
+        return replace(self, brakes=self.brakes.note_unused(owner_of(assessment.pod)))
 
     def note_withheld(self, key: AccountKey, brake: str) -> "Ledger":
         """The ledger after a withheld step was reported; the identical object if it had been reported before."""
