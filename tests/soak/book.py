@@ -290,8 +290,7 @@ class Book:
         """An action has ended; one without a signal, since a process was out of reach, may count."""
         intended = self._intended.pop(number, None)
         if intended is not None:
-            self.brakes.perhaps.append(Begun(intended.owner, now, now.boottime_s))
-            self.brakes.ends_unused(intended.owner)
+            self.brakes.ends_unseen(intended.owner, now)
         self.actions.ended(number, result, now)
 
     def withdrawn(self, number: int) -> None:

@@ -34,7 +34,8 @@ class BrakeBook:
         self.perhaps: list[Begun] = []  # what has ended before any signal
         self.opened_s: float | None = None
         self.turns = TurnBook()
-        self._unsure: set[tuple[str, ...]] = set()  # the scopes whose next turn is not known
+        self._second: set[tuple[str, ...]] = set()  # the scopes whose next turn goes by byte-seconds
+        self._unsure: set[tuple[str, ...]] = set()  # those of which that is not known
         self._unknown_s: float | None = None
         self._lost: Now | None = None
         self._lost_s = 0.0
@@ -43,6 +44,7 @@ class BrakeBook:
         """The journal is gone. `lost`: that can be seen, so every window and back-off counts as full once from now."""
         self.begun.clear()
         self.turns.reset()
+        self._second.clear()
         self._unsure.clear()
         self.opened_s = self._unknown_s = None
         self._lost, self._lost_s = (now if lost else None), now.boottime_s
@@ -64,14 +66,22 @@ class BrakeBook:
             if each.at.boot_id == now.boot_id:
                 each.at_s = each.at.boottime_s
         self.begun.sort(key=lambda each: each.at_s)
+        self._second.clear()
+        for each in self.begun:
+            self._second ^= _scopes(each.owner)
 
     def doubt(self, now: Now) -> None:
         """It is no longer known whether the breaker is open: what was said of it may not have reached the disk."""
         self._doubt(now.boottime_s)
 
     def ends_unused(self, owner: Workload) -> None:
-        """An action did not begin, or may have: whose turn is next in its scopes is not known."""
-        self._unsure.update(_scopes(owner))
+        """An action did not begin: it has had its turn if that went by bytes."""
+        self._second |= _scopes(owner)
+
+    def ends_unseen(self, owner: Workload, now: Now) -> None:
+        """An action has ended without a signal, and may have begun."""
+        self.perhaps.append(Begun(owner, now, now.boottime_s))
+        self._unsure |= _scopes(owner)
 
     def begin(self, owner: Workload, brakes: Brakes, intended: Now, now: Now) -> None:
         """An action begins: no brake may forbid it. The journal has it from when it was intended."""
@@ -79,6 +89,7 @@ class BrakeBook:
         if why:
             fail(LAW, why)
         self.begun.append(Begun(owner, intended, now.boottime_s))
+        self._second ^= _scopes(owner)
 
     def is_free(self, owner: Workload, brakes: Brakes, now_s: float) -> bool:
         """Whether one more action on a pod of this owner is allowed now, whatever else counts."""
@@ -137,14 +148,15 @@ class BrakeBook:
         del self.begun[before:]
         for each in lost:
             shared = _scopes(owner) & _scopes(each.tenant.workload)
-            if _stands_alone(chosen, waiting, shared) and _stands_alone(each, waiting, shared):
+            choosing = _limited(chosen, brakes) | _limited(each, brakes)
+            if not any(_rivals(fact, waiting, choosing - shared) for fact in (chosen, each)):
                 self._compare(chosen, each, self._turns_of(shared, others))
 
     def _turns_of(self, shared: set[tuple[str, ...]], others: list[Begun]) -> set[int]:
         """Which turns an action may take in these scopes: 0 goes by bytes, 1 by byte-seconds; both if not known."""
         if shared & self._unsure or any(shared & _scopes(other.owner) for other in others):
             return {0, 1}
-        return {sum(each.owner[: len(scope)] == scope for each in self.begun) % 2 for scope in shared}
+        return {int(scope in self._second) for scope in shared}
 
     def _compare(self, first: Fact, second: Fact, turns: set[int]) -> None:
         if 0 in turns and _over(first) >= _over(second):
@@ -238,10 +250,17 @@ def _scopes(owner: Workload) -> set[tuple[str, ...]]:
     return {(), owner[:1], owner}
 
 
-def _stands_alone(fact: Fact, waiting: Iterable[Fact], shared: set[tuple[str, ...]]) -> bool:
-    """Whether nothing else waits in the scopes of an account that another does not share, so none of them chooses."""
-    own = _scopes(fact.tenant.workload) - shared
-    return not any(each.key != fact.key and own & _scopes(each.tenant.workload) for each in waiting)
+def _limited(fact: Fact, brakes: Brakes) -> set[tuple[str, ...]]:
+    """The namespace and the owner of an account, if they have a brake: only then they choose among their own."""
+    owner = fact.tenant.workload
+    is_limited = brakes.owner is not None or brakes.owner_backoff is not None
+    return {scope for scope, has_brake in ((owner[:1], brakes.namespace is not None), (owner, is_limited)) if has_brake}
+
+
+def _rivals(fact: Fact, waiting: Iterable[Fact], choosing: set[tuple[str, ...]]) -> bool:
+    """Whether another account may have had the turn of this one in a scope that chooses."""
+    own = _scopes(fact.tenant.workload) & choosing
+    return any(each.key != fact.key and own & _scopes(each.tenant.workload) for each in waiting)
 
 
 def _over(fact: Fact) -> int:

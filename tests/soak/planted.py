@@ -48,8 +48,6 @@ FAULTS: Final = {
         Edit("core/brakes.py", "if has_reached and not blind else", "if False else")),
     "the account the fewest bytes over goes first": Fault("point 25", ("fault/54", 200),
         Edit("core/gate.py", "return (-over, assessment.pod.priority or 0,", "return (over, 0,")),
-    "each slot goes to the account most bytes over": Fault("point 25", ("fault/0", 200),
-        Edit("core/turns.py", "self._key in memory.second_next", "False")),
     "a journal lost under the daemon is not filled again": Fault(BRAKES, ("fault/26", 700),
         Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0")),
     "a journal lost between two daemons is taken for a new node's": Fault(BRAKES, ("fault/4", 600),
