@@ -74,8 +74,9 @@ def test_one_cycle_lets_no_more_through_than_the_window() -> None:
     town = Town(under(Brakes(node=Window(count=2, per_s=100))))
     used = {"a": 3 * Gi, "b": 5 * Gi, "c": 4 * Gi}
     pods = [resident(uid, uid) for uid in used]
-    assert town.see(0, pods, used).taken
-    assert town.live(1, pods, used) == ["b", "c"]
+    for _ in range(2):
+        assert [entry.account.uid for entry in town.see(0, pods, used).taken] == ["b", "c"]
+    assert town.live(0, pods, used) == ["b", "c"]
 
 
 @pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])

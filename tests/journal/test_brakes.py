@@ -35,6 +35,7 @@ def test_an_intention_counts_for_the_brakes_from_its_commit_on(journal: Journal,
         journal.end(journal.intend(entry(), KEYS, at(number)), Result.FAILED, "it forked", at(number))
     journal.withdraw(journal.intend(entry(), KEYS, at(34)), "its use fell", at(34))
     assert [len(memory.begun[OWNER]) for memory in (reread(path, at(40)), journal.brakes(at(40)))] == [3, 3]
+    assert reread(path, at(40)).second_next == {(), ("a",), OWNER}  # point 25: the fourth turn is of the second kind
 
 
 def test_pruning_takes_nothing_from_the_brakes(journal: Journal, path: Path) -> None:

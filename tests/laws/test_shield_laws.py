@@ -30,6 +30,7 @@ BRAKES: Final = Brakes(
     node=Window(count=3, per_s=70.0),
     breaker=Breaker(offenders=Fraction(1, 2), of_at_least=3, hold_s=30.0),
 )
+AT_BREAKER: Final = Brakes(breaker=BRAKES.breaker)
 # While one brake holds the offender, others of its tenant may fill the next one; through each it goes first.
 LONGEST_WAIT_S: Final = 60.0 + 50.0 + 70.0 + 30.0
 # What runs in a container that the pod list does not have counts after a minute; what was counted may be lost by then.
@@ -38,9 +39,22 @@ BOUND_UNDELETED_S: Final = FOR_S + UNLISTED_S + LONGEST_WAIT_S + 3 * INTERVAL_S
 # Once a pod is being deleted it is spared for ten minutes; before and after that each brake may hold it.
 BOUND_S: Final = BOUND_UNDELETED_S + MOST_TERMINATING_S + LONGEST_WAIT_S
 MOST_DECOYS: Final = 8
-# Larger decoys take every other turn, those that were over before the hog, or with it, one each of the others; what the
-# list does not have makes the hog start over.
+# Larger decoys take every turn of the first kind, and turns of the second kind only if they have been withheld for as
+# long; what the list does not have makes the hog start over.
 BOUND_BREAKER_S: Final = 2 * (FOR_S + 2 * (MOST_DECOYS + 2) * 30.0) + UNLISTED_S + 3 * INTERVAL_S
+# One slot at a time in each scope alone, and in all of them.
+SLOT_S: Final = 40.0
+_ONE: Final = Window(count=1, per_s=SLOT_S)
+SCARCE: Final = (
+    Brakes(owner=_ONE),
+    Brakes(owner_backoff=Backoff(first_s=SLOT_S, factor=1.0, max_s=SLOT_S)),
+    Brakes(namespace=_ONE),
+    Brakes(node=_ONE),
+    Brakes(owner=_ONE, namespace=_ONE, node=_ONE),
+)
+# Decoys that were withheld before the hog, or with it, take a turn of the second kind each; so do a few later ones, but
+# only after a multiple of the time for which the hog has waited when they come.
+BOUND_SLOTS_S: Final = FOR_S + UNLISTED_S + 2 * (MOST_DECOYS + 4) * SLOT_S + 3 * INTERVAL_S
 # No decoy is larger: the rest of a hold and one turn of those that have been waiting. Each of two more rules, new to
 # the hog, may cost it one turn of its own by its `for`.
 BOUND_LARGEST_S: Final = FOR_S + 3 * 2 * 30.0 + 2 * INTERVAL_S
@@ -137,11 +151,24 @@ def test_no_decoy_shields_an_offender_at_the_breaker_beyond_a_bound(tenant: Shie
     assert _acted_s(replace(tenant, sizes=sizes, deletes=0.0)) <= BOUND_BREAKER_S
 
 
-def _acted_s(tenant: Shielding) -> float:
+@given(shielding(), st.sampled_from([(2, 24), (24,)]), st.sampled_from(SCARCE))
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,), SCARCE[0])
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,), SCARCE[1])
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,), SCARCE[2])
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,), SCARCE[3])
+@example(Shielding(random.Random(0), 0.0, 0.0, 1.0, 0.0, 0.0, 0.0), (24,), SCARCE[4])
+def test_no_decoy_that_is_replaced_shields_an_offender_behind_a_window_beyond_a_bound(
+    tenant: Shielding, sizes: tuple[int, ...], brakes: Brakes
+) -> None:
+    """Law 11, point 25: "others delay an account only by what they are over themselves, which the cards bound"."""
+    assert _acted_s(replace(tenant, sizes=sizes, deletes=0.0), brakes) <= BOUND_SLOTS_S
+
+
+def _acted_s(tenant: Shielding, brakes: Brakes = AT_BREAKER) -> float:
     """When its offender is acted on, where a crowd of decoys is there from the beginning."""
     for number in range(MOST_DECOYS):
         tenant.start(f"first-{number}")
-    return next(_cycles(tenant, Brakes(breaker=BRAKES.breaker)), math.inf)
+    return next(_cycles(tenant, brakes), math.inf)
 
 
 @pytest.mark.slow

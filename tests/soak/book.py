@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.soak.actionbook import ENDED, ActionBook, TrackedAction
-from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready
+from tests.soak.brakebook import Begun, BrakeBook, counts, is_ready, perhaps_due
 from tests.soak.cluster import Tenant
 from tests.soak.driver import Listed, TrueReading
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
@@ -113,6 +113,7 @@ class Book:
         """Whether enforcement is permitted from now on."""
         if enforcing and not self.standing.enforcing:
             self.timers.reset()
+            self.brakes.turns.reset()
             self.seen["enforcement began"] += 1
         self.standing.enforcing = enforcing
 
@@ -151,6 +152,7 @@ class Book:
         sure = bright and not here.stale
         opened = self.brakes.look(facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing)
         self.seen["breaker opened"] += opened
+        self._note_withheld(facts, asked)
         self.seen["bright reading"] += bright
         self._is_written = self._is_written and written
 
@@ -240,27 +242,44 @@ class Book:
         if found and entry.victim != found[0]:
             fail(LAW4, f"{chosen.key}: the plan is about {entry.victim!r}, and farthest over is {found[0]!r}")
 
-    def _check_its_turn(self, chosen: TrackedAction) -> None:
-        """Point 25: whether another account should have had its place under the brakes."""
+    def _ready(self, facts: Mapping[Key, Fact], asked: Now) -> list[Fact]:
+        """The accounts on which a kill is surely due, and that nothing but a brake that counts actions can withhold."""
         here = self.standing
-        if here.reading is None:
-            return
-        asked, others = here.reading.asked, [each for each in self._intended.values() if each is not chosen]
-        busy = {each.key[0] for each in (*others, chosen, *self.actions.open.values())}
+        busy = {each.key[0] for each in (*self._intended.values(), *self.actions.open.values())}
         busy |= {uid for uid, at_s in self.actions.closed_s.items() if asked.boottime_s - at_s <= _SETTLES_S}
-        ready = [
+        return [
             fact
-            for fact in here.reading.facts.values()
+            for fact in facts.values()
             if fact.key[0] not in busy
             and counts(fact, here.policy, asked)
             and is_ready(fact, self.timers)
             and victims(fact)
             and not here.is_withheld_for_mps(fact)
         ]
-        before = len(self.brakes.begun)
-        self.brakes.begun += [Begun(each.owner, each.dated, each.dated.boottime_s) for each in others]
-        self.brakes.in_its_turn(chosen, here.reading.facts, ready, self.timers, here.policy.brakes, asked)
-        del self.brakes.begun[before:]
+
+    def _note_withheld(self, facts: Mapping[Key, Fact], asked: Now) -> None:
+        """Note which accounts the brakes surely withhold, and how far over the lowest threshold of a due kill."""
+        here, withheld = self.standing, list[tuple[Fact, int]]()
+        is_sure = here.enforcing and not here.stale and self._is_written
+        for fact in self._ready(facts, asked) if is_sure else ():
+            if self.brakes.forbids(fact.tenant.workload, here.policy.brakes, asked.boottime_s):
+                due = (step for step in fact.rule.steps if self.timers.surely_due(fact, step))
+                bound = min(threshold_bytes(step, fact.allowed or 0) for step in due if step.do != "warn")
+                withheld.append((fact, fact.used - bound))
+        self.brakes.turns.read(facts, withheld, asked.boottime_s)
+
+    def _check_its_turn(self, chosen: TrackedAction) -> None:
+        """Point 25: whether another account should have had its place under the brakes."""
+        here = self.standing
+        if here.reading is None:
+            return
+        asked, others = here.reading.asked, [each for each in self._intended.values() if each is not chosen]
+        facts = here.reading.facts
+        waiting = [fact for fact in facts.values() if perhaps_due(fact, self.timers)]
+        begun = [Begun(each.owner, each.dated, each.dated.boottime_s) for each in others]
+        if chosen.key in facts:
+            ready = self._ready(facts, asked)
+            self.brakes.in_its_turn(facts[chosen.key], begun, ready, waiting, here.policy.brakes, asked)
 
     @property
     def meant(self) -> list[str]:
@@ -271,7 +290,7 @@ class Book:
         """An action has ended; one without a signal, since a process was out of reach, may count."""
         intended = self._intended.pop(number, None)
         if intended is not None:
-            self.brakes.perhaps.append(Begun(intended.owner, now, now.boottime_s))
+            self.brakes.ends_unseen(intended.owner, now)
         self.actions.ended(number, result, now)
 
     def withdrawn(self, number: int) -> None:
@@ -280,6 +299,7 @@ class Book:
         self.seen["withdrawn"] += 1
         if action is not None:
             self._withdrawn[number] = action
+            self.brakes.ends_unused(action.owner)
             self.timers.note_failed(action.key)
 
     def _take_back(self, number: int) -> TrackedAction | None:
@@ -326,6 +346,7 @@ class Book:
             chosen=_chosen(fact, victim, entry.targets) if step.scope == "process" else None,
         )
         self.begun_now.add(fact.key)
+        self.brakes.turns.forget(fact.key)
         self.timers.note_acted(fact.key)
         self.seen["action"] += 1
         self.seen["killed before its deadline"] += now.wall_s <= (fact.tenant.deadline_s or 0.0)

@@ -1,20 +1,19 @@
 """Brakes of the oracle: every action that was begun, and whether one more was allowed."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tests.soak.actionbook import TrackedAction
 from tests.soak.clock import QUANTUM_S
 from tests.soak.timers import Timers
 from tests.soak.truth import Fact, Key, protected, threshold_bytes
+from tests.soak.turnbook import TurnBook
 from tests.soak.violation import fail
 from watchdog.core.model import Now
 from watchdog.core.policy import Brakes, Policy
 
 LAW = "law 6, the brakes hold over any history"
-FIRST = "point 25, the account most bytes over goes first if a brake lets only some through"
+FIRST = "point 25, bytes over and byte-seconds withheld come first by turns if a brake lets only some through"
 Workload = tuple[str, str, str]
 
 
@@ -34,6 +33,9 @@ class BrakeBook:
         self.begun: list[Begun] = []
         self.perhaps: list[Begun] = []  # what has ended before any signal
         self.opened_s: float | None = None
+        self.turns = TurnBook()
+        self._second: set[tuple[str, ...]] = set()  # the scopes whose next turn goes by byte-seconds
+        self._unsure: set[tuple[str, ...]] = set()  # those of which that is not known
         self._unknown_s: float | None = None
         self._lost: Now | None = None
         self._lost_s = 0.0
@@ -41,6 +43,9 @@ class BrakeBook:
     def forget(self, now: Now, *, lost: bool) -> None:
         """The journal is gone. `lost`: that can be seen, so every window and back-off counts as full once from now."""
         self.begun.clear()
+        self.turns.reset()
+        self._second.clear()
+        self._unsure.clear()
         self.opened_s = self._unknown_s = None
         self._lost, self._lost_s = (now if lost else None), now.boottime_s
 
@@ -50,6 +55,8 @@ class BrakeBook:
             if each.at.boot_id != now.boot_id:
                 each.at_s = now.boottime_s - max(now.wall_s - each.at.wall_s, 0.0)
         self.reads(now)
+        self.turns.reset()
+        self._unsure = {scope for each in self.perhaps for scope in _scopes(each.owner)}
         if self._lost is not None and self._lost.boot_id != now.boot_id:
             self._lost_s = now.boottime_s - max(now.wall_s - self._lost.wall_s, 0.0)
 
@@ -59,10 +66,22 @@ class BrakeBook:
             if each.at.boot_id == now.boot_id:
                 each.at_s = each.at.boottime_s
         self.begun.sort(key=lambda each: each.at_s)
+        self._second.clear()
+        for each in self.begun:
+            self._second ^= _scopes(each.owner)
 
     def doubt(self, now: Now) -> None:
         """It is no longer known whether the breaker is open: what was said of it may not have reached the disk."""
         self._doubt(now.boottime_s)
+
+    def ends_unused(self, owner: Workload) -> None:
+        """An action did not begin: it has had its turn if that went by bytes."""
+        self._second |= _scopes(owner)
+
+    def ends_unseen(self, owner: Workload, now: Now) -> None:
+        """An action has ended without a signal, and may have begun."""
+        self.perhaps.append(Begun(owner, now, now.boottime_s))
+        self._unsure |= _scopes(owner)
 
     def begin(self, owner: Workload, brakes: Brakes, intended: Now, now: Now) -> None:
         """An action begins: no brake may forbid it. The journal has it from when it was intended."""
@@ -70,6 +89,7 @@ class BrakeBook:
         if why:
             fail(LAW, why)
         self.begun.append(Begun(owner, intended, now.boottime_s))
+        self._second ^= _scopes(owner)
 
     def is_free(self, owner: Workload, brakes: Brakes, now_s: float) -> bool:
         """Whether one more action on a pod of this owner is allowed now, whatever else counts."""
@@ -105,35 +125,47 @@ class BrakeBook:
 
     def in_its_turn(
         self,
-        chosen: TrackedAction,
-        facts: Mapping[Key, Fact],
+        chosen: Fact,
+        others: list[Begun],
         ready: Iterable[Fact],
-        timers: Timers,
+        waiting: list[Fact],
         brakes: Brakes,
         asked: Now,
     ) -> None:
-        """An action is about to begin: no account that is ready and more bytes over may lose its place by that.
+        """An action is about to begin: no account that is ready may lose its place by that unless it comes later.
 
-        Where the breaker is half open, every other turn is that of those that have been over for the most actions.
-        `asked` is when the facts were read; actions that are about to begin as well are to be in `begun` already.
+        In every other turn of an owner, a namespace and the node, the most byte-seconds withheld come first instead of
+        the most bytes over. `asked` is when the facts were read; `others` are actions that are about to begin as well,
+        `waiting` all accounts that may be due.
         """
-        if chosen.key not in facts or self._unknown_s is not None:
+        if self._unknown_s is not None:
             return
-        fact, now_s = facts[chosen.key], asked.boottime_s
-        by_age = self._let_through_by(math.inf) % 2
-        over, place = _over(fact), (by_age * self._let_through_by(timers.since_s(fact)[0]), -_over(fact))
-        turns = ((by_age * self._let_through_by(timers.since_s(each)[1]), -_over(each), each) for each in ready)
-        first = [each for *turn, each in turns if tuple(turn) < place]
-        free = [fact for fact in first if not self.forbids(fact.tenant.workload, brakes, now_s)]
-        self.begun.append(Begun(chosen.owner, asked, now_s))
-        for fact in free:
-            if self.forbids(fact.tenant.workload, brakes, now_s):
-                fail(FIRST, f"{chosen.key} is {over} over and goes before {fact.key}, {_over(fact)} over")
-        self.begun.pop()
+        owner, now_s, before = chosen.tenant.workload, asked.boottime_s, len(self.begun)
+        self.begun += others
+        free = [each for each in ready if not self.forbids(each.tenant.workload, brakes, now_s)]
+        self.begun.append(Begun(owner, asked, now_s))
+        lost = [each for each in free if self.forbids(each.tenant.workload, brakes, now_s)]
+        del self.begun[before:]
+        for each in lost:
+            shared = _scopes(owner) & _scopes(each.tenant.workload)
+            choosing = _limited(chosen, brakes) | _limited(each, brakes)
+            if not any(_rivals(fact, waiting, choosing - shared) for fact in (chosen, each)):
+                self._compare(chosen, each, self._turns_of(shared, others))
 
-    def _let_through_by(self, at_s: float) -> int:
-        """How many actions had begun by a moment since the breaker opened; 0 where it is closed."""
-        return 0 if self.opened_s is None else sum(self.opened_s < each.at_s < at_s for each in self.begun)
+    def _turns_of(self, shared: set[tuple[str, ...]], others: list[Begun]) -> set[int]:
+        """Which turns an action may take in these scopes: 0 goes by bytes, 1 by byte-seconds; both if not known."""
+        if shared & self._unsure or any(shared & _scopes(other.owner) for other in others):
+            return {0, 1}
+        return {int(scope in self._second) for scope in shared}
+
+    def _compare(self, first: Fact, second: Fact, turns: set[int]) -> None:
+        if 0 in turns and _over(first) >= _over(second):
+            return
+        most, least = self.turns.most(first.key), self.turns.least(second.key)
+        if 1 in turns and most >= least:
+            return
+        over = f"{_over(first)} over, at most {most} byte-seconds"
+        fail(FIRST, f"{first.key}, {over}, goes before {second.key}, {_over(second)} over, at least {least} ({turns})")
 
     def _backoff_s(self, owner: Workload, brakes: Brakes) -> float | None:
         """How long the owner has to wait after its last action."""
@@ -170,7 +202,7 @@ class BrakeBook:
             return False
         crowd = [fact for fact in facts.values() if counts(fact, policy, now)]
         base = {fact.tenant.workload for fact in crowd}
-        perhaps = {fact.tenant.workload for fact in facts.values() if _perhaps_due(fact, timers)}
+        perhaps = {fact.tenant.workload for fact in facts.values() if perhaps_due(fact, timers)}
         may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
@@ -214,6 +246,23 @@ def _above(fact: Fact) -> bool:
     return any(step.do != "warn" and fact.used > threshold_bytes(step, fact.allowed or 0) for step in fact.rule.steps)
 
 
+def _scopes(owner: Workload) -> set[tuple[str, ...]]:
+    return {(), owner[:1], owner}
+
+
+def _limited(fact: Fact, brakes: Brakes) -> set[tuple[str, ...]]:
+    """The namespace and the owner of an account, if they have a brake: only then they choose among their own."""
+    owner = fact.tenant.workload
+    is_limited = brakes.owner is not None or brakes.owner_backoff is not None
+    return {scope for scope, has_brake in ((owner[:1], brakes.namespace is not None), (owner, is_limited)) if has_brake}
+
+
+def _rivals(fact: Fact, waiting: Iterable[Fact], choosing: set[tuple[str, ...]]) -> bool:
+    """Whether another account may have had the turn of this one in a scope that chooses."""
+    own = _scopes(fact.tenant.workload) & choosing
+    return any(each.key != fact.key and own & _scopes(each.tenant.workload) for each in waiting)
+
+
 def _over(fact: Fact) -> int:
     return fact.used - (fact.allowed or 0)
 
@@ -232,7 +281,7 @@ def is_ready(fact: Fact, timers: Timers) -> bool:
     return bool(due) and all(step.do == "kill" for step in steps[due[0] :])
 
 
-def _perhaps_due(fact: Fact, timers: Timers) -> bool:
+def perhaps_due(fact: Fact, timers: Timers) -> bool:
     return any(step.do != "warn" and timers.due(fact, step) for step in fact.rule.steps)
 
 

@@ -272,9 +272,8 @@ class Life:
             )
         finish = self.cycle.close(opened, last, now)
         for outcome in finish.outcomes:
-            account = outcome.entry.account
-            if outcome.result is Result.FAILED and outcome.number is None:
-                book.timers.note_failed((account.uid, account.container, account.gpu))
+            if outcome.number is None:
+                self._note_not_written(outcome)
         for entry in finish.plan.entries:
             if entry.withheld_by is not None:
                 book.seen[f"withheld {entry.withheld_by}"] += 1
@@ -284,6 +283,14 @@ class Life:
             ended, enforcement = world.clock.now(), self._permission.enforcement
             report = report_of(opened, finish, enforcement, policy_loaded_s=0.0, maintenance=None, ended=ended)
             record(self._record.journal, report)
+
+    def _note_not_written(self, outcome: Outcome) -> None:
+        """An action has ended before the daemon wrote anything down."""
+        book, account, pod = self._book, outcome.entry.account, outcome.entry.assessment.pod
+        if outcome.result in (Result.FAILED, Result.GONE):
+            book.brakes.ends_unused((pod.namespace, pod.workload.kind, pod.workload.name))
+        if outcome.result is Result.FAILED:
+            book.timers.note_failed((account.uid, account.container, account.gpu))
 
     def _check(self, opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
         # An action that ends changes the ledger inside `open`: then it is not known by which one was decided.

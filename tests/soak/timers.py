@@ -150,19 +150,9 @@ class Timers:
 
     def surely_due(self, fact: Fact, step: Step) -> bool:
         """Whether the time of a step has passed in readings that hid nothing, whatever was before them."""
-        return self._sure_since_s(fact, step) is not None
-
-    def since_s(self, fact: Fact) -> tuple[float, float]:
-        """Since when, at the earliest and at the latest, an account has been above a threshold of enforcement."""
-        ladder = self.ladders.get(fact.key)
-        earliest_s = ladder.reads[0].at_s if ladder is not None and ladder.reads else 0.0
-        since = (self._sure_since_s(fact, step) for step in fact.rule.steps if step.do != "warn")
-        return earliest_s, min((each for each in since if each is not None), default=float("inf"))
-
-    def _sure_since_s(self, fact: Fact, step: Step) -> float | None:
         ladder, policy = self.ladders.get(fact.key), self._policy
         if ladder is None or policy is None:
-            return None
+            return False
         least, top, run, is_running = float("inf"), 0, list[float](), True
         known_s = ladder.known_s.get(fact.rule.name, float("inf"))
         for read in ladder.backwards(fact.rule, step):
@@ -175,8 +165,8 @@ class Timers:
                 run.append(read.at_s)
         gaps = [later - earlier for later, earlier in pairwise(run)]
         if least <= top or not run or any(gap >= reset_after_s(policy) for gap in gaps):
-            return None
-        return run[-1] if sum(min(gap, policy.interval_s) for gap in gaps) >= step.for_s else None
+            return False
+        return sum(min(gap, policy.interval_s) for gap in gaps) >= step.for_s
 
     def is_rewritten(self, key: Key) -> bool:
         """Whether a tenant has changed the rule or the amount of an account since it was calm."""

@@ -3,11 +3,14 @@
 Times are seconds of CLOCK_BOOTTIME in this boot; actions of earlier boots have negative times.
 """
 
+import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod
@@ -48,6 +51,9 @@ class Brake(StrEnum):
         return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)
 
 
+COUNT_ACTIONS: Final = frozenset({Brake.OWNER, Brake.OWNER_BACKOFF, Brake.NAMESPACE, Brake.NODE, Brake.BREAKER})
+
+
 def owner_of(pod: Pod) -> BrakeScope:
     """The owner that an action on a pod counts for."""
     return (pod.namespace, pod.workload.kind, pod.workload.name)
@@ -66,12 +72,13 @@ class BrakeMemory:
     """What the brakes remember: the actions begun, by scope, oldest first, and when the breaker opened.
 
     `lost_s` is when the memory of earlier actions was lost: each window and back-off counts as full until it has
-    elapsed since then.
+    elapsed since then. `second_next` are the scopes whose next slot is a turn of the second kind (`core/turns`).
     """
 
     begun: Mapping[BrakeScope, tuple[Begun, ...]] = field(default_factory=dict)
     opened: Begun | None = None
     lost_s: float | None = None
+    second_next: frozenset[BrakeScope] = frozenset()
 
     @classmethod
     def of(cls, actions: Iterable[tuple[BrakeScope, Begun]]) -> "BrakeMemory":
@@ -81,17 +88,28 @@ class BrakeMemory:
         for owner, action in sorted(actions, key=lambda each: (each[1].at_s, each[0])):
             for scope in (NODE, owner[:1], owner):
                 begun[scope].append(action)
-        return cls(begun={scope: tuple(actions_of[-MOST_REMEMBERED:]) for scope, actions_of in begun.items()})
+        return cls(
+            begun={scope: tuple(actions_of[-MOST_REMEMBERED:]) for scope, actions_of in begun.items()},
+            second_next=_odd(begun),
+        )
 
     def note(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
         """The memory with one more action on a pod of this owner."""
         kept = {
             scope: actions for scope, actions in self.begun.items() if actions[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S
         }
-        for scope in (NODE, owner[:1], owner):
+        scopes = frozenset((NODE, owner[:1], owner))
+        for scope in scopes:
             # Actions of an earlier boot can't be later than now, so this one comes last.
             kept[scope] = (*kept.get(scope, ()), begun)[-MOST_REMEMBERED:]
-        return replace(self, begun=kept)
+        return replace(self, begun=kept, second_next=(self.second_next ^ scopes) & kept.keys())
+
+    def note_unused(self, owner: BrakeScope) -> "BrakeMemory":
+        """The memory after an action on a pod of this owner did not begin: its turn of the first kind is over.
+
+        Otherwise new pods whose use falls, or whose processes end, right before each signal could keep that turn.
+        """
+        return replace(self, second_next=self.second_next | {NODE, owner[:1], owner})
 
     def without_last(self, owner: BrakeScope) -> "BrakeMemory":
         """The memory without the last action on a pod of this owner, which did not begin after all."""
@@ -101,13 +119,14 @@ class BrakeMemory:
             places = [place for place, each in enumerate(actions) if (each,) == last]
             if places:
                 begun[scope] = actions[: places[-1]] + actions[places[-1] + 1 :]
-        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions})
+        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions}).note_unused(owner)
 
     def without_observed(self) -> "BrakeMemory":
         """The memory when enforcement starts: actions that were only planned do not count."""
         begun = {scope: tuple(each for each in actions if not each.observed) for scope, actions in self.begun.items()}
         opened = self.opened if self.opened is not None and not self.opened.observed else None
-        return replace(self, begun={scope: actions for scope, actions in begun.items() if actions}, opened=opened)
+        begun = {scope: actions for scope, actions in begun.items() if actions}
+        return replace(self, begun=begun, opened=opened, second_next=_odd(begun))
 
     def inheriting(self, journal: "BrakeMemory") -> "BrakeMemory":
         """The memory after reading the journal, which has every action begun; planned ones are kept from this memory.
@@ -138,6 +157,25 @@ class BrakeMemory:
             (Brake.NODE, self._window(NODE, brakes.node, now_s)),
         )
         return tuple((brake, wait_s) for brake, wait_s in waits if wait_s > 0)
+
+    def free(self, scope: BrakeScope, brakes: Brakes, now_s: float) -> float:
+        """How many actions the brakes of a scope let through now; infinity if none limits it."""
+        if scope == NODE:
+            window, is_one, waits_s = brakes.node, self.opened is not None, breaker_wait_s(self, brakes.breaker, now_s)
+        elif _is_owner(scope):
+            window, is_one = brakes.owner, brakes.owner_backoff is not None
+            waits_s = self._backoff(scope, brakes.owner_backoff, now_s)
+        else:
+            window, is_one, waits_s = brakes.namespace, False, 0.0
+        if waits_s > 0 or self._window(scope, window, now_s) > 0:
+            return 0
+        return min(1 if is_one else math.inf, self._left(scope, window, now_s))
+
+    def _left(self, scope: BrakeScope, window: Window | None, now_s: float) -> float:
+        if window is None:
+            return math.inf
+        actions = self.begun.get(scope, ())
+        return window.count - (len(actions) - bisect_right(actions, now_s - window.per_s, key=lambda each: each.at_s))
 
     def presumes(self, brake: Brake, owner: BrakeScope, brakes: Brakes, now_s: float) -> bool:
         """Whether a brake withholds only because it counts as full, since earlier actions are unknown."""
@@ -180,6 +218,11 @@ class BrakeMemory:
     def _presumed_s(self, whole_s: float, now_s: float) -> float:
         """Seconds until a brake that counts as full, since earlier actions were lost, releases."""
         return 0.0 if self.lost_s is None else self.lost_s + whole_s - now_s
+
+
+def _odd(begun: Mapping[BrakeScope, Sequence[Begun]]) -> frozenset[BrakeScope]:
+    """The scopes with an odd number of actions: turns alternate, and the first one is of the first kind."""
+    return frozenset(scope for scope, actions in begun.items() if len(actions) % 2)
 
 
 def in_this_boot_s(then: Now, now: Now) -> float:
@@ -255,12 +298,6 @@ def breaker_wait_s(memory: BrakeMemory, breaker: Breaker | None, now_s: float) -
     if last_s is None or last_s < memory.opened.at_s:
         return max(half_open_s - now_s, 0.0)
     return max(half_open_s - now_s, last_s + breaker.hold_s - now_s, 0.0)
-
-
-def let_through_by(memory: BrakeMemory, at_s: float) -> int:
-    """The number of actions begun between the opening of the breaker and a moment."""
-    opened_s = memory.opened.at_s if memory.opened is not None else at_s
-    return sum(opened_s < action.at_s < at_s for action in memory.begun.get(NODE, ()))
 
 
 def _reaches_share(offenders: frozenset[BrakeScope], owners: frozenset[BrakeScope], breaker: Breaker) -> bool:

@@ -1,19 +1,19 @@
 """The decision: which steps are due, on which container, and which of them the gate lets through."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from watchdog.core.assess import card_of, rank
+from watchdog.core.assess import card_of
 from watchdog.core.assessment import Assessment, Inputs
-from watchdog.core.brakes import BreakerOwners, let_through_by, update_breaker
+from watchdog.core.brakes import BreakerOwners, update_breaker
 from watchdog.core.gate import Gate, permanent_brake, urgency
 from watchdog.core.ladder import Comparison, StepReading, climb, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.turns import Candidate, pass_in_turn
 
 
 def victim_of(assessment: Assessment, card: str | None = None) -> str:
@@ -63,9 +63,6 @@ def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -
     return tuple(sorted(used))
 
 
-_Candidate = tuple[PlanEntry, ...]  # the steps of an account whose thresholds it is above; never empty
-
-
 def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: Inputs) -> Plan:
     """Plan one cycle. It depends neither on the mode nor on the order of the assessments."""
     assessments = tuple(assessments)
@@ -74,7 +71,8 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     # A pod that declares nothing has an account only while its use is seen, which may be hidden now.
     unseen = (hidden or frozenset()) - {each.account.uid for each in assessments}
     # An action in progress is remembered even if its account is not seen any more.
-    states = {key: state for key, state in ledger.accounts.items() if state.has_action or key.uid in unseen}
+    kept = ((key, state) for key, state in ledger.accounts.items() if state.has_action or key.uid in unseen)
+    states = {key: state.with_withheld(0, now) for key, state in kept}
     others = list(ledger.missing_accounts(assessments))
     calm: dict[str, AccountState] = {}  # by rule
     for assessment in assessments:
@@ -85,7 +83,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         if rule.name not in calm:
             calm[rule.name] = AccountState(ran_under=frozenset({rule.name}), read=now)
         states[assessment.account] = calm[rule.name]
-    candidates: list[_Candidate] = []
+    candidates: list[Candidate] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = step_readings(assessment, stale=inputs.pods_stale)
@@ -93,10 +91,11 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
             continue
         state = climb(assessment, ladder, ledger, policy, now, stale=inputs.pods_stale)
         states[assessment.account] = state
-        if rule is None:
-            continue
-        shown = tuple(step_reading for step_reading in ladder if _is_planned(step_reading, inputs))
-        if shown:
+        shown = [step_reading for step_reading in ladder if _is_planned(step_reading, inputs)]
+        if rule is None or not shown:
+            is_below = assessment.is_conclusive and assessment.used is not None and not inputs.pods_stale
+            states[assessment.account] = state.with_withheld(None if is_below else 0, now)
+        else:
             candidates.append(tuple(_entry(assessment, rule, step_reading, state, now) for step_reading in shown))
     ledger = replace(ledger, accounts=states, last_cycle=now if is_whole else ledger.last_cycle)
     ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
@@ -107,7 +106,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         for entry in candidate
         if entry.gpu is not None and entry.assessment.observes in ledger.accounts[entry.account].observed
     )
-    entries = [entry for candidate in _in_order(candidates, ledger) for entry in gate.pass_through(candidate)]
+    entries = [*pass_in_turn(candidates, gate, inputs, now)]
     return Plan(
         entries=tuple(
             sorted(entries, key=lambda entry: (entry.due_in_s, *urgency(entry.assessment), entry.step_index))
@@ -128,35 +127,9 @@ def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now, d
     return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
 
 
-def _in_order(candidates: Iterable[_Candidate], ledger: Ledger) -> list[_Candidate]:
-    """The accounts in the order in which they pass the gate: by urgency, then those due only under pressure, by rank.
-
-    A half-open breaker lets one account through at a time. It alternates between the account over by the most bytes,
-    and the one over by the most among those that have waited longest. Many small offenders thus delay a large one by at
-    most one turn. Pods that are restarted repeatedly, each over by more, cannot shield it forever.
-    """
-
-    def order_of(candidate: _Candidate) -> tuple[object, ...]:
-        assessment = candidate[0].assessment
-        due = [entry for entry in candidate if entry.due_in_s <= 0 and entry.do.enforces]
-        memory = ledger.trial if assessment.observes else ledger.brakes
-        if memory.opened is not None:
-            is_turn_of_largest = let_through_by(memory, math.inf) % 2 == 0
-            enforcing_above_since_s = ledger.accounts[assessment.account].enforcing_above_since_s
-            waiting: float = 0 if is_turn_of_largest else let_through_by(memory, enforcing_above_since_s)
-            if ledger.accounts[assessment.account].failures and not is_turn_of_largest:
-                waiting = math.inf  # what has failed goes on waiting, and would take this turn too
-            return (False, waiting, *urgency(assessment))
-        if not due or any(entry.gpu is None for entry in due):
-            return (False, 0, *urgency(assessment))
-        return (True, *rank(assessment, due[-1].gpu or ""))
-
-    return sorted(candidates, key=order_of)
-
-
 def _update_breakers(
     assessments: Sequence[Assessment],
-    candidates: Iterable[_Candidate],
+    candidates: Iterable[Candidate],
     ledger: Ledger,
     policy: Policy,
     now: Now,

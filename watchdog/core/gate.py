@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
-from watchdog.core.brakes import Begun, Brake, breaker_wait_s, owner_of
+from watchdog.core.brakes import COUNT_ACTIONS, Begun, Brake, BrakeMemory, breaker_wait_s, owner_of
 from watchdog.core.eviction import DELETED, objection_by_state
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
@@ -79,6 +79,7 @@ class Gate:
         due = [entry for entry in entries if entry.due_in_s <= 0]
         later = [self._foresee(entry) for entry in entries if entry.due_in_s > 0]
         judged = list(self._judge_due(due))
+        self._note_withheld(entries, judged)
         ends = [_acts_in_s(entry) for entry in (*later, *judged) if entry.do.enforces]
         is_ending = self.states[entries[0].account].under_way is not None
         for entry in (*later, *judged):
@@ -88,6 +89,21 @@ class Gate:
                 yield self._warn(entry)
             elif entry.due_in_s < min(ends, default=math.inf) and not is_ending:
                 yield entry
+
+    def memory(self, *, observes: bool) -> BrakeMemory:
+        """The memory of the brakes with what has been let through, that of rules that only observe or of the others."""
+        return self._memory[observes]
+
+    def _note_withheld(self, entries: tuple[PlanEntry, ...], judged: Iterable[PlanEntry]) -> None:
+        """Note how far an account is over the lowest threshold of its due steps, while a brake withholds one."""
+        over: int | None = None
+        if any(entry.withheld_by in COUNT_ACTIONS for entry in judged):
+            due = (entry for entry in entries if entry.do.enforces and entry.due_in_s <= 0)
+            over = max(entry.assessment.used_at_least - entry.threshold_bytes for entry in due)
+        elif any(entry.do.enforces for entry in entries):
+            over = 0
+        account = entries[0].account
+        self.states[account] = self.states[account].with_withheld(over, self._now)
 
     def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
         """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning.

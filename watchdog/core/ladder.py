@@ -89,12 +89,13 @@ def climb(
             over_since=over_since,
             under_way=state.under_way,
             pending_eviction=state.pending_eviction,
+            withheld=state.withheld,  # a moment below must not cost it its turn
         )
     return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since)
 
 
 def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
-    """Whether an account is surely below every threshold, and has no action in progress and no other rule to remember.
+    """Whether an account is surely below every threshold, and has no action, withheld use or other rule to remember.
 
     `climb` then only notes its rule and the reading. Most accounts are calm at every cycle, and this takes a tenth of
     the time.
@@ -105,7 +106,7 @@ def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
     if assessment.short or assessment.verdict is not Verdict.WITHIN:
         return False
     state = ledger.accounts.get(assessment.account)
-    if state is not None and (state.has_action or not state.ran_under <= {rule.name}):
+    if state is not None and (state.has_action or state.withheld or not state.ran_under <= {rule.name}):
         return False
     used = assessment.used_at_least
     return all(step.under_pressure or used <= step.above.threshold_bytes(allowed, step.do) for step in rule.steps)

@@ -45,10 +45,39 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """How often an action has failed in this incident, and the CLOCK_BOOTTIME before which it is not tried again."""
+    """How often an action has failed in this incident, and the CLOCK_BOOTTIME before which it is not tried again.
+
+    `withdrawn`: the last one was withdrawn before it began.
+    """
 
     count: int
     retry_at_s: float
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldUse:
+    """The use over a threshold that brakes have withheld an action for, summed over time.
+
+    `byte_s` is the sum in byte-seconds up to `at_s` (CLOCK_BOOTTIME); since then it grows by `over` bytes per second, 0
+    while no brake withholds it. While use is below every threshold it falls, twice as fast as it grew last (`grew`).
+    """
+
+    byte_s: float
+    over: int
+    at_s: float
+    grew: int = 0
+
+    def by(self, now: Now) -> float:
+        """The byte-seconds up to a moment."""
+        return max(self.byte_s + self.over * max(now.boottime_s - self.at_s, 0.0), 0.0)
+
+    def then(self, over: int | None, now: Now) -> "WithheldUse":
+        """The sum from now on; None: it falls. The identical object if it goes on changing by as much."""
+        over = -2 * self.grew if over is None else over
+        if over == self.over:
+            return self
+        return WithheldUse(byte_s=self.by(now), over=over, at_s=now.boottime_s, grew=max(over, 0) or self.grew)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +128,8 @@ class AccountState:
     is above; `read` is the last reading with known use, and `over_since` the first reading over the limit, which an
     unknown one keeps and one within the limit ends; `under_way` is the action in progress. The rest belongs to the
     incident: `warned_s` is the CLOCK_BOOTTIME of the last warning, and `observed` whether observe mode has planned the
-    incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `reported`:
-    the brakes already reported.
+    incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `withheld`:
+    the use that brakes have withheld since the last action; `reported`: the brakes already reported.
     """
 
     ran_under: frozenset[str] = frozenset()
@@ -111,6 +140,7 @@ class AccountState:
     failures: Mapping[Do, Failures] = field(default_factory=dict)
     observed: frozenset[bool] = frozenset()
     acted: bool = False
+    withheld: WithheldUse | None = None
     under_way: UnderWay | None = None
     pending_eviction: PendingEviction | None = None
     reported: frozenset[str] = frozenset()
@@ -126,11 +156,22 @@ class AccountState:
         is_reported = self.warned_s or self.observed or self.reported
         return bool(self.stretches or self.failures or is_reported or self.acted)
 
-    @property
-    def enforcing_above_since_s(self) -> float:
-        """CLOCK_BOOTTIME since which it has been above the threshold of an enforcing step; infinity if it is not."""
-        enforcing = (stretch for (_, signature), stretch in self.stretches.items() if signature.do.enforces)
-        return min((stretch.since.boottime_s for stretch in enforcing), default=float("inf"))
+    def withheld_byte_s(self, now: Now) -> float:
+        """The byte-seconds that brakes have withheld since the last action."""
+        return self.withheld.by(now) if self.withheld is not None else 0.0
+
+    def with_withheld(self, over: int | None, now: Now) -> "AccountState":
+        """The state while brakes withhold an action for use this far over a threshold.
+
+        0: they withhold none; None: its use is below the thresholds of all kills and evictions.
+        """
+        if self.withheld is None and not over:
+            return self
+        before = self.withheld or WithheldUse(byte_s=0.0, over=0, at_s=now.boottime_s)
+        after = before.then(over, now)
+        if not over and after.by(now) == 0:
+            return replace(self, withheld=None)
+        return self if after is self.withheld else replace(self, withheld=after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,8 +224,10 @@ class Ledger:
         brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
         if isinstance(action, PendingEviction):
-            return replace(self._note_pending_eviction(key, action), brakes=brakes)
-        return replace(self.note_under_way(key, action), brakes=brakes)
+            ledger = self._note_pending_eviction(key, action)
+        else:
+            ledger = self.note_under_way(key, action)
+        return replace(ledger._without_withheld(key), brakes=brakes)
 
     def note_not_begun(self, assessment: Assessment) -> "Ledger":
         """The ledger once an action that was about to begin, and counted, has been withdrawn."""
@@ -218,7 +261,8 @@ class Ledger:
         state = self.accounts.get(assessment.account)
         if state is None:
             return self
-        ledger = self._with(assessment.account, replace(state, observed=state.observed | {assessment.observes}))
+        observed = state.observed | {assessment.observes}
+        ledger = self._with(assessment.account, replace(state, observed=observed, withheld=None))
         owner, begun = owner_of(assessment.pod), Begun(now.boottime_s, observed=True)
         if assessment.observes:
             return replace(ledger, trial=self.trial.note(owner, begun))
@@ -235,15 +279,19 @@ class Ledger:
         kept = {step_key: stretch for step_key, stretch in state.stretches.items() if not step_key[1].do.enforces}
         return self._with(key, replace(state, stretches=kept, under_way=None))
 
-    def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
+    def note_failed(self, key: AccountKey, do: Do, now: Now, *, withdrawn: bool = False) -> "Ledger":
         """The ledger after an action has failed: it is not tried again for some time; other actions continue."""
         state = self.accounts.get(key)
         if state is None:
             return self
         count = state.failures[do].count + 1 if do in state.failures else 1
         wait_s = min(_RETRY_FIRST_S * 2 ** min(count - 1, 16), _RETRY_MAX_S)
-        failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s)
+        failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s, withdrawn=withdrawn)
         return self._with(key, replace(state, failures={**state.failures, do: failures}))
+
+    def note_unused(self, assessment: Assessment) -> "Ledger":
+        """The ledger after an action that would have counted did not begin."""
+        return replace(self, brakes=self.brakes.note_unused(owner_of(assessment.pod)))
 
     def note_withheld(self, key: AccountKey, brake: str) -> "Ledger":
         """The ledger after a withheld step was reported; the identical object if it had been reported before."""
@@ -257,6 +305,10 @@ class Ledger:
         if state is None:
             return self
         return self._with(key, replace(state, pending_eviction=pending, acted=state.acted or pending is not None))
+
+    def _without_withheld(self, key: AccountKey) -> "Ledger":
+        state = self.accounts.get(key)
+        return self if state is None or state.withheld is None else self._with(key, replace(state, withheld=None))
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
         return replace(self, accounts={**self.accounts, key: state})

@@ -249,7 +249,10 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
         return ledger
     account, step = outcome.entry.account, outcome.entry.definition.signature
     if outcome.result is Result.WITHDRAWN:  # it never began, so no stretch starts over
-        return ledger.note_failed(account, outcome.entry.do, outcome.at)
+        ledger = ledger.note_failed(account, outcome.entry.do, outcome.at, withdrawn=True)
+        return ledger.note_unused(outcome.entry.assessment)
+    if outcome.number is None:
+        ledger = ledger.note_unused(outcome.entry.assessment)
     is_kill = outcome.entry.do is Do.KILL
     has_succeeded = is_kill or outcome.result is Result.DONE
     if outcome.number is not None and has_succeeded:
