@@ -11,13 +11,27 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.town import resident, under
-from tests.worlds import VERIFF, Gi, at, container, inputs, opened, process, rule, snapshot, step, use
+from tests.worlds import (
+    VERIFF,
+    Gi,
+    at,
+    container,
+    inputs,
+    opened,
+    owner,
+    planned,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
 from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import ContainerKind, Gap, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
-from watchdog.core.policy import Backoff, Brakes, Breaker, LimitAnnotation, Match, Policy, Window
+from watchdog.core.policy import Backoff, Brakes, Breaker, LimitAnnotation, Match, Policy, Protect, Window
 from watchdog.core.rules import MOST_TERMINATING_S, TerminatingPods
 
 INTERVAL_S: Final = 5.0
@@ -115,6 +129,43 @@ def shielding(draw: st.DrawFn) -> Shielding:
     deletes = draw(st.sampled_from([0.0, 0.0, 0.0, 0.02]))
     dice = random.Random(draw(st.integers(0, 2**32)))
     return Shielding(dice, relabels, rewrites, decoys, wavers, spreads, deletes)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, 10**9, 2 * 10**9, 2_000_001_000]),
+            st.sampled_from([None, "Deployment", "DaemonSet"]),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    st.sampled_from([False, None]),
+    st.sampled_from([("kube-system", "gpu-operator"), ("gpu-*",), ()]),
+)
+def test_no_priority_owner_or_name_shields_anybody(
+    disguises: list[tuple[int | None, str | None, bool]], mps: bool | None, protected: tuple[str, ...]
+) -> None:
+    """Law 11 for point 35: none of them holds anything back, of the pod itself or of others, with an MPS list or not.
+
+    Nor do the bytes count for nobody.
+    """
+    pods = [
+        replace(resident(f"p{number}"), priority=priority, owner=owner(kind, "x") if kind else None)
+        for number, (priority, kind, _) in enumerate(disguises)
+    ]
+    uses = [use(pid, 20 * Gi, mps=mps) for pid, _ in enumerate(pods, 100)]
+    named = zip(pods, disguises, strict=True)
+    seen = snapshot(
+        uses,
+        [
+            process(pid, f"{pod.uid}/main", mps_server=is_named)
+            for pid, (pod, (_, _, is_named)) in enumerate(named, 100)
+        ],
+    )
+    policy = under(Brakes(), protect=Protect(priority_at_least=10**9, priority_namespaces=protected))
+    assert {entry.account.uid for entry in planned(seen, pods, policy).taken} == {pod.uid for pod in pods}
 
 
 @given(shielding())

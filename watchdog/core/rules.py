@@ -30,8 +30,12 @@ def has_name(pod: Pod, patterns: Iterable[str]) -> bool:
 
 
 def is_system(pod: Pod) -> bool:
-    """Whether a pod belongs to the system, so that no tenant can have started it."""
-    return pod.namespace == _SYSTEM or pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+    """Whether a pod belongs to the system, so that no tenant can have started it.
+
+    Its priority shows nothing: since Kubernetes 1.17 any namespace may use system-node-critical, unless a quota forbids
+    it (https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default).
+    """
+    return pod.namespace == _SYSTEM or pod.static
 
 
 def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str | None:
@@ -42,8 +46,6 @@ def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str |
         return "it is in kube-system"
     if pod.static:
         return "it is a static pod"
-    if pod.priority is not None and pod.priority >= SYSTEM_CRITICAL_PRIORITY:
-        return "its priority is system-critical"
     if _is_terminating_in_time(pod, now):
         return TERMINATING
     return _by_policy(pod, protect)
@@ -90,8 +92,11 @@ def _by_policy(pod: Pod, protect: Protect) -> str | None:
         return f"the policy protects namespace {pod.namespace}"
     if has_name(pod, protect.pods):
         return "the policy protects pods of this name"
-    if pod.priority is not None and pod.priority >= protect.priority_at_least:
-        return f"the policy protects priority {protect.priority_at_least} and above"
+    if pod.priority is not None and matches(pod.namespace, protect.priority_namespaces):
+        if pod.priority >= SYSTEM_CRITICAL_PRIORITY:
+            return "its priority is system-critical"
+        if pod.priority >= protect.priority_at_least:
+            return f"the policy protects priority {protect.priority_at_least} and above"
     if protect.annotation and protect.annotation in pod.annotations:
         return f"it carries the annotation {protect.annotation}"
     return None

@@ -31,7 +31,7 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     name: str
     mps: bool | None = False
     mps_server: bool = False
-    serves_others: bool = False
+    privileged: bool = False
     unlisted: str = ""
 
 
@@ -149,7 +149,7 @@ class RecordedProcesses:
 
 def _place(use: AttributedUse) -> _Place:
     who = use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu, use.name
-    return (*who, use.mps, use.mps_server, use.serves_others, use.unlisted)
+    return (*who, use.mps, use.mps_server, use.privileged, use.unlisted)
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:
