@@ -45,6 +45,9 @@ EXAMPLE: Final = """\
     do = "kill"
     grace = "0s"
 
+    [protect]
+    priority_namespaces = ["kube-system", "gpu-operator"]
+
     [brakes]
     node = "10 per 10m"
     owner = "3 per 10m"

@@ -97,6 +97,7 @@ def test_every_key_is_compiled() -> None:
         namespaces=("gpu-operator",),
         pods=("*/dcgm-exporter-*", "trainer"),
         priority_at_least=1_000_000_000,
+        priority_namespaces=("kube-system", "gpu-*"),
         annotation="example.com/spare",
     )
     assert policy.journal == JournalLimits(max_age_s=7 * 86400.0, max_size=64 * Mi)

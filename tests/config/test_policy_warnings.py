@@ -19,7 +19,8 @@ def step(rest: str) -> str:
 
 
 WARNING_STEP: Final = 'above = "100%"\nfor = "2s"\ndo = "warn"'
-KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"\nunwarned = true')
+PROTECT: Final = '[protect]\npriority_namespaces = ["kube-system"]\n'
+KILLING: Final = step('above = "100%"\nfor = "2s"\ndo = "kill"\nunwarned = true') + PROTECT
 
 
 def rule(name: str, match: str) -> str:
@@ -72,6 +73,11 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "veriff.com/gpu-memory"\n'
         ('[protect]\npods = ["dcgm-exporter-*"]\n', "protect.pods[0]: protects such a pod in any namespace"),
         ('[protect]\npods = ["team-?/x"]\n', "protect.pods[0]: protects such a pod in a namespace team-?: tenants"),
         ('[protect]\nnamespaces = ["a", "gpu-*"]\n', "protect.namespaces[1]: protects everyone who can create a"),
+        (KILLING.removesuffix(PROTECT), 'protect.priority_namespaces: with "*" any tenant protects its pods by'),
+        (
+            KILLING.replace('"kube-system"', '"gpu-*"'),
+            'protect.priority_namespaces: with "gpu-*" tenants there protect',
+        ),
         ("[pressure]\n", "pressure: applies only to steps with under_pressure = true, and there is none"),
         (f'{SOURCE}{RULE}mode = "enforce"\n', "rule[0].mode: is enforce, but the policy observes, so the rule only"),
         (f'mode = "enforce"\n{KILLING}', "there are no [brakes]: the number of kills and evictions"),
@@ -102,9 +108,9 @@ def test_what_is_probably_not_meant_is_warned_of(text: str, warning: str) -> Non
     "text",
     [
         step('above = "100%"\nfor = "0s"\ndo = "warn"'),
-        step('above = "100%"\nfor = "1s"\ndo = "kill"\nunwarned = true'),
+        step('above = "100%"\nfor = "1s"\ndo = "kill"\nunwarned = true') + PROTECT,
         step('above = "0%"\nfor = "1s"\ndo = "warn"'),
-        step('above = "+0"\nfor = "1s"\ndo = "kill"\nunwarned = true'),
+        step('above = "+0"\nfor = "1s"\ndo = "kill"\nunwarned = true') + PROTECT,
         f'{RULE}default = "0"\n',
         SOURCE + rule("a", '{ pods = ["b"] }') + RULE,
         SOURCE + rule("a", '{ node_labels = { a = "*" } }') + RULE,

@@ -60,7 +60,9 @@ def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: 
         ("a/main", {"owner": DAEMON_SET}, {"privileged": True}, "mps_server"),
         ("a/main", {"namespace": "kube-system"}, {}, "mps_server"),
         ("a/main", {"static": True}, {}, "mps_server"),
-        ("a/main", {"priority": 2_000_001_000}, {}, "mps_server"),  # system-node-critical
+        ("a/main", {"priority": 2_000_001_000}, {}, None),  # system-node-critical
+        ("a/main", {"priority": 2_000_001_000}, {"privileged": True}, None),
+        ("a/main", {"owner": DAEMON_SET, "priority": 2_000_001_000}, {"privileged": True}, "mps_server"),
         ("a/main", {"owner": DAEMON_SET}, {}, None),
         ("a/main", {}, {"privileged": True}, None),
         ("a/main", {}, {}, None),

@@ -159,6 +159,29 @@ def test_the_protected_are_never_acted_on(who: Pod, why: str | None) -> None:
     assert [e.withheld_by for e in plan.entries if e.do is Do.KILL] == [None if why is None else Brake.PROTECTED]
 
 
+@pytest.mark.parametrize(
+    ("namespaces", "where", "priority", "is_spared"),
+    [
+        (("*",), "ns", 2_000_001_000, True),
+        (("kube-system", "gpu-*"), "gpu-operator", 2_000_001_000, True),
+        (("kube-system", "gpu-*"), "gpu-operator", 1000, True),
+        (("kube-system", "gpu-*"), "gpu-operator", 999, False),
+        (("kube-system", "gpu-*"), "ns", 2_000_001_000, False),
+        (("kube-system", "gpu-*"), "ns", 1000, False),
+        (("kube-system", "gpu-*"), "kube-system", None, True),
+        ((), "kube-system", 0, True),
+        ((), "gpu-operator", 2_000_001_000, False),
+    ],
+)
+def test_a_priority_protects_in_some_namespaces_only(
+    namespaces: tuple[str, ...], where: str, priority: int | None, *, is_spared: bool
+) -> None:
+    """Point 35: any tenant may use system-node-critical; kube-system is protected without any priority."""
+    spared = Protect(priority_at_least=1000, priority_namespaces=namespaces)
+    who = pod("a", namespace=where, priority=priority)
+    assert (protection(who, spared, None, at(0)) is not None) is is_spared
+
+
 def test_when_a_pod_was_first_seen_terminating_is_remembered() -> None:
     """Point 28: neither an edit of the pod nor a new list changes that time while the pod is listed."""
     seen = TerminatingPods()

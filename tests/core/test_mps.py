@@ -58,14 +58,14 @@ HELD, KILLED = [(Brake.MPS, False)], [(None, True)]
         ([], [], HELD),  # its server is not seen
         ([use(2, 1)], [server(2, None)], HELD),
         ([use(2, 1)], [server(2, "d/main", privileged=True)], HELD),
-        ([use(2, 1)], [server(2, "d/main")], HELD),
         ([use(2, 1)], [server(2, "b/main")], HELD),
         ([use(2, 1)], [server(2, "a/side")], KILLED),
         ([use(2, 1, 1)], [server(2, "a/side")], HELD),  # on another card than the client
         ([use(2, None)], [server(2, "a/side")], KILLED),
         # With two that could be meant it is not known whose client it is.
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None)], HELD),
-        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "d/main")], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "d/main", privileged=True)], HELD),
+        ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "d/main")], KILLED),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "unlisted/main")], HELD),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=UNREADABLE)], HELD),
         ([use(2, 1), use(3, 1, 1)], [server(2, "a/side"), server(3, None)], KILLED),
@@ -123,13 +123,15 @@ def test_a_client_on_another_card_counts() -> None:
         ("a/main", {}, [], KILLED),
         ("a/main", {"privileged": True}, [], KILLED),
         ("a/main", {}, [use(2, 1, 1, mps=True)], KILLED),
-        ("a/main", {}, [use(2, 1, mps=True)], HELD),
+        ("a/main", {}, [use(2, 1, mps=True)], KILLED),
+        # As NVIDIA's DRA driver starts it: in a Deployment's pod, and privileged.
+        ("a/main", {"privileged": True}, [use(2, 1, mps=True)], HELD),
     ],
 )
 def test_a_name_protects_nobody(
     where: str, more: dict[str, object], clients: list[Use], expected: list[tuple[Brake | None, bool]]
 ) -> None:
-    """Point 35: an offender called nvidia-cuda-mps-server is ended unless other pods' clients may depend on it."""
+    """Point 35: an offender called nvidia-cuda-mps-server is ended, unless it is privileged and others need it."""
     processes = [server(1, where, **more), process(2, "b/main")]
     seen = snapshot([use(1, 9 * Gi), *clients], processes, [gpu(0), gpu(1)])
     assert withheld(seen, OTHER) == expected
@@ -138,14 +140,11 @@ def test_a_name_protects_nobody(
     assert withheld(explained, OTHER) == KILLED
 
 
-@pytest.mark.parametrize("privileged", [True, False])
 @pytest.mark.parametrize("under", [AT_ONCE, ACCEPTED])
-def test_a_server_of_a_daemonset_is_never_ended(under: Policy, *, privileged: bool) -> None:
+def test_a_server_of_a_daemonset_is_never_ended(under: Policy) -> None:
     """Point 35: neither it nor the container that it runs in, whatever else runs there; and never by an eviction."""
     shared = pod("d", container("main", "1Gi", of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
-    seen = snapshot(
-        [use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=privileged), process(2, "d/main")]
-    )
+    seen = snapshot([use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=True), process(2, "d/main")])
     (entry,) = planned(seen, [shared], under).entries
     assert (entry.withheld_by, entry.taken) == (Brake.MPS, False)
     assert entry.mps_hazard is not None
@@ -184,10 +183,20 @@ def test_a_client_whose_pod_cannot_be_determined(mps: bool | None, expected: lis
     assert withheld(seen, under=ACCEPTED) == KILLED
 
 
-@pytest.mark.parametrize(("where", "expected"), [(None, HELD), ("d/main", HELD), ("b/main", KILLED)])
-def test_a_driver_without_the_list(where: str | None, expected: list[tuple[Brake | None, bool]]) -> None:
+@pytest.mark.parametrize(
+    ("where", "privileged", "expected"),
+    [
+        (None, False, HELD),
+        ("d/main", True, HELD),
+        ("d/main", False, KILLED),  # point 35: anyone can write a DaemonSet into an owner reference
+        ("b/main", False, KILLED),
+    ],
+)
+def test_a_driver_without_the_list(
+    where: str | None, *, privileged: bool, expected: list[tuple[Brake | None, bool]]
+) -> None:
     """Point 36: if the driver does not list clients, any process on a GPU with a shared server may be one."""
-    seen = snapshot([use(1, 9 * Gi, mps=None), use(2, 1, mps=None)], [server(2, where)])
+    seen = snapshot([use(1, 9 * Gi, mps=None), use(2, 1, mps=None)], [server(2, where, privileged=privileged)])
     assert withheld(seen, DAEMON, OTHER) == expected
 
 

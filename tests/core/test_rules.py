@@ -10,8 +10,9 @@ from watchdog.config.fields import hours
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Verdict
 from watchdog.core.attribute import attribute
+from watchdog.core.keys import keys_of
 from watchdog.core.model import Gap, GapReason, Node
-from watchdog.core.policy import Match, Mode, Rule
+from watchdog.core.policy import Match, Mode, Protect, Rule
 from watchdog.core.rules import Namespaces, hours_at, observes, rule_of
 
 NODE = Node(name="n1", labels={"pool": "shared", "tier": "gold"})
@@ -185,3 +186,14 @@ def test_labels_of_namespaces_reach_the_assessment() -> None:
         (got,) = assess(attribute(SEEN, [TENANT]), SEEN, inputs(under, [TENANT], namespaces=known))
         named.append(got.rule.name if got.rule else None)
     assert named == ["by namespace", "harsh", None]
+
+
+def test_a_pod_that_was_read_for_another_policy_has_no_rule() -> None:
+    """Point 6: what the new policy names may have been left out, so the pod is left alone until it is read again."""
+    before = policy(rule(step()))
+    under, known = replace(before, protect=Protect(annotation="spare")), keys_of(before)
+    found = rule_of(replace(TENANT, keys=known), under, NODE, NAMESPACES)
+    assert isinstance(found, Gap)
+    assert (found.reason, found.what) == (GapReason.PODS, f"pod {TENANT.title}")
+    for keys, now in ((known, before), (known | keys_of(under), under), (None, under)):
+        assert rule_of(replace(TENANT, keys=keys), now, NODE, NAMESPACES) == before.rules[0]

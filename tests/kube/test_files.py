@@ -11,7 +11,7 @@ import pytest
 
 from tests.kube.objects import Object, list_of, pod_object
 from watchdog.clock import now
-from watchdog.core.model import Gap, GapReason, Node, Now
+from watchdog.core.model import Gap, GapReason, Node, Now, PodKeys
 from watchdog.kube.files import NamespaceFile, NodeFile, PodFile, WatchedFile, parse_namespaces, parse_node
 
 
@@ -208,6 +208,18 @@ def test_a_change_shows_before_it_is_read(tmp_path: Path) -> None:
     assert not file.has_changed()
     path.write_bytes(PODS.two)
     assert file.has_changed()
+
+
+def test_a_file_is_read_again_for_other_keys(tmp_path: Path) -> None:
+    """Point 6: a policy that is loaded later reads what an earlier one did not name, although the file is the same."""
+    path = tmp_path / "pods.json"
+    many = {f"k{number}": "" for number in range(300)} | {"example.com/long": "1Gi"}
+    path.write_bytes(list_of(pod_object(metadata={"annotations": many}), kind="PodList"))
+    file, later = PodFile(path), replace(now(), wall_s=time.time() + 100)  # it has settled
+    assert "example.com/long" not in file.read(later).pods[0].annotations
+    file.want(keys := PodKeys(annotations=frozenset({"example.com/long"})))
+    (found,) = file.read(later).pods
+    assert (found.annotations["example.com/long"], found.keys) == ("1Gi", keys)
 
 
 def test_a_wrong_node_name_is_reported_and_drops_no_pod(tmp_path: Path) -> None:

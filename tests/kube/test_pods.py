@@ -1,7 +1,8 @@
 """Pods as the API writes them: each is decoded on its own, and nothing is guessed."""
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.kube.objects import HASH, ID, INIT_ID, LAST_ID, UID, Object, list_of, nested, nested_pod, pod_object
 from tests.worlds import Gi, assessed, policy, process, snapshot, use
 from watchdog.core.assessment import Verdict
-from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Pod
+from watchdog.core.keys import keys_of
+from watchdog.core.model import Container, ContainerKind, GapReason, Owner, Place, PlaceKind, Pod, PodKeys
 from watchdog.core.units import parse_number
 from watchdog.kube.objects import parse_pods
 
@@ -99,24 +101,61 @@ def test_what_a_tenant_writes_without_end_is_bounded() -> None:
         parse_number(few.annotations["b"])
 
 
+KEYS: Final = PodKeys(
+    annotations=frozenset({"example.com/a-rather-long-key", "{container}.vram", "note-*"}),
+    labels=frozenset({"example.com/a-rather-long-key"}),
+    resources=frozenset({"veriff.com/gpu-memory", "r/mig-*"}),
+)
+DECOYS: Final = {f"k{number}": "" for number in range(5_000)}
+
+
+def test_what_is_named_is_read_whatever_else_a_pod_carries() -> None:
+    """Point 6: thousands of empty annotations, labels and resources push out nothing that the policy names."""
+    long, asked = {"example.com/a-rather-long-key": "1Gi"}, {"veriff.com/gpu-memory": "0", "r/mig-1": "1"}
+    others = {f"a/{number}": "1" for number in range(5_000)}
+    made = pod_object(
+        metadata={"annotations": {**DECOYS, **long, "main.vram": "2Gi", "x.vram": "3Gi" * 9}, "labels": DECOYS | long},
+        spec={"containers": [{"name": "main", "resources": {"limits": {**others, **asked}}}]},
+    )
+    ((found,), gaps) = parse_pods(list_of(made), keys=KEYS)
+    main = next(each for each in found.containers if each.name == "main")
+    assert {**long, "main.vram": "2Gi"}.items() <= found.annotations.items()
+    assert "x.vram" not in found.annotations  # no container has that name
+    assert (long.items() <= found.labels.items(), asked.items() <= main.resources.items()) == (True, True)
+    assert (found.keys, found.is_cut, gaps) == (KEYS, False, ())
+    assert len(msgspec.json.encode(found)) < 2**16
+    ((whole,), _) = parse_pods(list_of(made), keys=None)
+    most = max(len(each.resources) for each in whole.containers)
+    assert (len(whole.annotations), most, whole.keys) == (5_003, 5_002, None)
+
+
+def test_what_a_pattern_matches_is_read_before_the_rest() -> None:
+    """Point 6: only keys that a pattern matches as well can push out one that it matches; then the rest counts as 0."""
+    notes = {f"note-{number:03}": "1" for number in range(200)}
+    ((found,), gaps) = parse_pods(list_of(pod_object(metadata={"annotations": DECOYS | notes})), keys=KEYS)
+    assert (set(found.annotations), gaps) == (set(notes), ())
+    ((found,), (gap,)) = parse_pods(list_of(pod_object(metadata={"annotations": {**notes, "note-x": ""}})), keys=KEYS)
+    assert (len(found.annotations), found.is_cut, gap.what) == (200, True, "pod a/trainer")
+
+
 @pytest.mark.parametrize(
     "spec",
     [
-        {"containers": [{"name": "main", "resources": {"limits": {f"r/{n}": "1" for n in range(101)}}}]},
+        {"containers": [{"name": "main", "resources": {"limits": {f"r/mig-{n}": "1" for n in range(101)}}}]},
         {"containers": [{"name": f"c{n}", "resources": {"limits": {"r/x": "1"}}} for n in range(600)]},
     ],
     ids=["resources", "containers"],
 )
 def test_a_pod_that_is_not_read_as_a_whole_is_a_gap(spec: Object) -> None:
-    """Law 3: what it may use is unknown, and that is said: a declaration that is left out is not taken for none."""
-    (found,), (gap,) = parse_pods(list_of(pod_object(spec=spec)))
-    assert (found.is_cut, gap.what, "so what it may use is unknown" in gap.problem.cause) == (
-        True,
-        "pod a/trainer",
-        True,
-    )
-    (account,) = assessed(snapshot([use(5, Gi)], [process(5, f"{UID}/main")]), [found], policy())
-    assert (account.verdict, account.used) == (Verdict.UNKNOWN, None)
+    """Points 6 and 39: what is left out counts as 0 and is reported; the pod is neither unknown nor undeclared."""
+    spec["containers"][0]["resources"]["limits"]["veriff.com/gpu-memory"] = "1Gi"
+    under, here = policy(), Place(kind=PlaceKind.POD, pod=UID, container=ID)
+    spec["containers"][0]["name"] = "main"  # the one that runs
+    (found,), (gap,) = parse_pods(list_of(pod_object(spec=spec)), keys=KEYS)
+    assert (found.is_cut, gap.what, "the rest counts as 0" in gap.problem.cause) == (True, "pod a/trainer", True)
+    found = replace(found, keys=keys_of(under) | KEYS)
+    (account,) = assessed(snapshot([use(5, 3 * Gi)], [process(5, place=here)]), [found], under)
+    assert (account.verdict, account.used_at_least) == (Verdict.OVER, 3 * Gi)
 
 
 @pytest.mark.parametrize("phase", [None, "", "Pending", "Running", "Succeeded", "Failed", "Unknown"])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+import threading
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,9 @@ from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.kube.objects import list_of
 from tests.kube.watch_lines import bookmark, error, line, pod
+from tests.node.support import wait_until
 from watchdog.clock import Bell
+from watchdog.core.model import PodKeys
 from watchdog.kube import wire
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer
@@ -250,6 +253,44 @@ def test_a_long_list_takes_the_memory_of_one_pod(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert (outcome.problem, [each.name for each in informer.view.objects]) == (None, ["x"])
     assert peak < 5 * len(fat)
+
+
+def test_pods_are_listed_again_for_other_keys(tmp_path: Path) -> None:
+    """Point 6: a new policy's keys are read of every pod, and until the new list has come what is known is kept."""
+    notes = {f"k{number}": "" for number in range(300)} | {"example.com/long": "1Gi"}
+    fat = pod("x", "1")
+    fat["metadata"]["annotations"] = notes
+    listed = list_of(fat, kind="PodList", version="3")
+    asked, may_answer = threading.Semaphore(0), threading.Semaphore(0)
+
+    def answer(connection: socket.socket) -> None:
+        if b"watch=true" in connection.recv(65536):
+            connection.sendall(STAYS)
+            return
+        asked.release()
+        may_answer.acquire()
+        connection.sendall(CLOSES + listed)
+        connection.close()
+
+    def read() -> list[str | None]:
+        return [each.annotations.get("example.com/long") for each in informer.view.objects]
+
+    with faulty.server(answer) as port:
+        config = write_kubeconfig(tmp_path / "kubeconfig", server=f"http://127.0.0.1:{port}", ca=None)
+        informer = PodInformer(Api(config), "n1", Bell())
+        informer.start()
+        may_answer.release()
+        wait_until(lambda: read() == [None])
+        asked.acquire()
+        informer.want(keys := PodKeys(annotations=frozenset({"example.com/long"})))
+        asked.acquire()
+        assert read() == [None]
+        may_answer.release()
+        wait_until(lambda: read() == ["1Gi"])
+        assert [each.keys for each in informer.view.objects] == [keys]
+        informer.want(keys)
+        assert not asked.acquire(blocking=False)
+        informer.stop()
 
 
 SHORT = replace(USUAL, first_bookmark_s=(0.2, 0.2), short_length_s=(-14.0, -14.0))  # 15 s late is in 1 s

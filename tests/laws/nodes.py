@@ -268,5 +268,8 @@ def _policy(dice: random.Random) -> Policy:
         declarations=tuple(dice.sample(DECLARATIONS, dice.randint(1, 6))),
         allowance=dice.choice([Allowance(), policy().allowance]),
         safety=Safety(signal_mps_clients=dice.random() < 0.2),
-        protect=Protect(namespaces=("ns-2",) if dice.random() < 0.3 else ()),
+        protect=Protect(
+            namespaces=("ns-2",) if dice.random() < 0.3 else (),
+            priority_namespaces=dice.choice([("*",), ("kube-system", "ns-1"), ()]),
+        ),
     )

@@ -12,14 +12,35 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.town import resident, under
-from tests.worlds import VERIFF, Gi, at, container, inputs, opened, process, rule, snapshot, step, use
+from tests.kube.objects import list_of, pod_object
+from tests.worlds import (
+    NODE,
+    VERIFF,
+    Gi,
+    at,
+    container,
+    inputs,
+    opened,
+    owner,
+    planned,
+    policy,
+    process,
+    rule,
+    snapshot,
+    step,
+    use,
+)
+from watchdog.core.amount import Cards
 from watchdog.core.attribute import Unlisted, attribute, overdue_gaps
 from watchdog.core.brakes import Brake
+from watchdog.core.declare import declare
+from watchdog.core.keys import keys_of
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import ContainerKind, Gap, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
-from watchdog.core.policy import Backoff, Brakes, Breaker, LimitAnnotation, Match, Policy, Window
-from watchdog.core.rules import MOST_TERMINATING_S, TerminatingPods
+from watchdog.core.policy import Backoff, Brakes, Breaker, Declaration, LimitAnnotation, Match, Policy, Protect, Window
+from watchdog.core.rules import MOST_TERMINATING_S, TerminatingPods, protection, rule_of
+from watchdog.kube.objects import parse_pods
 
 INTERVAL_S: Final = 5.0
 FOR_S: Final = 20.0
@@ -130,6 +151,83 @@ def shielding(draw: st.DrawFn) -> Shielding:
     deletes = draw(st.sampled_from([0.0, 0.0, 0.0, 0.02]))
     dice = random.Random(draw(st.integers(0, 2**32)))
     return Shielding(dice, relabels, rewrites, decoys, wavers, spreads, deletes)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([None, 10**9, 2 * 10**9, 2_000_001_000]),
+            st.sampled_from([None, "Deployment", "DaemonSet"]),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+    st.sampled_from([False, None]),
+    st.sampled_from([("kube-system", "gpu-operator"), ("gpu-*",), ()]),
+)
+def test_no_priority_owner_or_name_shields_anybody(
+    disguises: list[tuple[int | None, str | None, bool]], mps: bool | None, protected: tuple[str, ...]
+) -> None:
+    """Law 11 for point 35: none of them holds anything back, of the pod itself or of others, with an MPS list or not.
+
+    Nor do the bytes count for nobody.
+    """
+    pods = [
+        replace(resident(f"p{number}"), priority=priority, owner=owner(kind, "x") if kind else None)
+        for number, (priority, kind, _) in enumerate(disguises)
+    ]
+    uses = [use(pid, 20 * Gi, mps=mps) for pid, _ in enumerate(pods, 100)]
+    named = zip(pods, disguises, strict=True)
+    seen = snapshot(
+        uses,
+        [
+            process(pid, f"{pod.uid}/main", mps_server=is_named)
+            for pid, (pod, (_, _, is_named)) in enumerate(named, 100)
+        ],
+    )
+    kills = under(Brakes(), protect=Protect(priority_at_least=10**9, priority_namespaces=protected))
+    assert {entry.account.uid for entry in planned(seen, pods, kills).taken} == {pod.uid for pod in pods}
+
+
+NAMED: Final = {
+    "annotations": ("example.com/gpu-memory-of-the-pod", "example.com/most-of-it", "example.com/spare"),
+    "labels": ("example.com/tier-of-the-pod", "example.com/vram-by-label"),
+}
+_KEYS: Final = st.text("abcdef", min_size=1, max_size=3)
+
+
+@given(
+    st.fixed_dictionaries(
+        {kind: st.dictionaries(st.sampled_from(keys), st.sampled_from(["1Gi", "2Gi"])) for kind, keys in NAMED.items()}
+    ),
+    st.fixed_dictionaries({kind: st.integers(150, 400) for kind in NAMED}),
+    st.dictionaries(_KEYS, st.sampled_from(["", "1"])),
+)
+def test_nothing_else_that_a_pod_carries_changes_what_is_read(
+    named: dict[str, dict[str, str]], numbers: dict[str, int], more: dict[str, str]
+) -> None:
+    """Law 11 for point 6: its rule, its protection and its declaration are those of a pod without all the rest."""
+    note, most, spare = NAMED["annotations"]
+    tier, by_label = NAMED["labels"]
+    sources = (
+        Declaration(annotation=note, unit=1, limits=(LimitAnnotation(key=most),)),
+        Declaration(label=by_label, unit=1),
+    )
+    strict = replace(rule(step(), match=Match(labels={tier: "*"})), name="strict")
+    under = policy(strict, rule(step()), declarations=sources, protect=Protect(annotation=spare))
+    decoys = {kind: {f"{number:x}": "" for number in range(count)} | more for kind, count in numbers.items()}
+    plain, crowded = (
+        parse_pods(list_of(pod_object(metadata=metadata)), keys=keys_of(under))[0][0]
+        for metadata in (named, {kind: decoys[kind] | named[kind] for kind in NAMED})
+    )
+    cards = Cards.of(snapshot([]), NODE)
+    for ask in (
+        lambda pod: rule_of(pod, under, NODE, {}),
+        lambda pod: protection(pod, under.protect, None, at(0)),
+        lambda pod: declare(pod, under, NODE, cards),
+    ):
+        assert ask(plain) == ask(crowded)
 
 
 @given(shielding())

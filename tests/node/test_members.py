@@ -6,6 +6,7 @@ import signal
 import subprocess
 import textwrap
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ from tests.node.support import (
     ways,
 )
 from tests.rig.cgroups import Version
-from watchdog.core.model import Gap, GapReason, Place, PlaceKind
+from watchdog.core.model import Gap, GapReason, Place, PlaceKind, Process
 from watchdog.node.process import Handle, ReadFailures
 from watchdog.node.process_table import ProcessTable, hold
 from watchdog.node.procfs import Procfs
@@ -41,10 +42,10 @@ IDS, PODS = frozenset({ID}), frozenset({UID})
 
 
 def container_members(
-    root: Path, *, pidfds: bool = True, spare_servers: bool = False
+    root: Path, *, pidfds: bool = True, spares: Callable[[Process], bool] = lambda _: False
 ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
     table = ProcessTable(Procfs(root), pidfds=pidfds)
-    members = table.container_members(IDS, PODS, spare_servers=spare_servers)
+    members = table.container_members(IDS, PODS, spares)
     table.close()
     return members
 
@@ -85,7 +86,7 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
 @ways
 @pytest.mark.parametrize("spare_servers", [True, False])
 def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: bool) -> None:
-    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server beside those of other pods."""
+    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server that others need."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
         named = re.sub(rb"\(.*\)", b"(nvidia-cuda-mps)", real_stat(server.pid))
@@ -93,7 +94,9 @@ def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: boo
         fake.add(0, POD)
         for pid in (1, os.getpid(), process.pid):
             fake.add(pid, POD, real_stat(pid))
-        handles, _ = container_members(tmp_path, pidfds=pidfds, spare_servers=spare_servers)
+        handles, _ = container_members(
+            tmp_path, pidfds=pidfds, spares=lambda process: spare_servers and process.mps_server
+        )
         found = {process.pid} if spare_servers else {server.pid, process.pid}
         assert {handle.key.pid for handle in handles} == found
         for handle in handles:

@@ -17,7 +17,7 @@ from tests.export.build import outcome, record
 from tests.past.histories import history, under
 from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
-from watchdog.core.model import Node, Now, ProcessKey
+from watchdog.core.model import Node, Now, PodKeys, ProcessKey
 from watchdog.core.mps import Mps
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.journal.errors import JournalError
@@ -132,6 +132,14 @@ def test_of_a_pod_only_what_a_policy_can_ask_for_is_kept() -> None:
     assert not [key for key in less.annotations if key.startswith("kubectl")]
     assert (less.containers[0].ids, less.config_hash, less.labels) == (frozenset(), None, {"app": "web"})
     assert reduced(less) == less
+
+
+def test_what_the_policy_names_is_kept_whatever_else_a_pod_carries() -> None:
+    """Point 6: a replay reads what the daemon read; masses of short annotations push nothing out."""
+    notes = {f"k{number}": "" for number in range(300)} | {"example.com/a.vram": "1Gi"}
+    keys = PodKeys(annotations=frozenset({"example.com/a.vram"}))
+    less = reduced(replace(tenant(annotations=notes), keys=keys), keys)
+    assert (less.annotations["example.com/a.vram"], len(less.annotations), less.keys) == ("1Gi", 101, None)
 
 
 def test_pods_that_no_policy_can_concern_are_left_out(path: Path) -> None:

@@ -210,7 +210,7 @@ class Node:
         """Start a process in a container, or on the host (None), that uses so much of the card.
 
         An MPS client stands in the driver's list `mps` too; the behaviour `server` has the name of an MPS server,
-        `sentry` that of gVisor's kernel.
+        `mimic` too, without the rights of a privileged container, and `sentry` that of gVisor's kernel.
         """
         notes = self.root / f"terms-{len(self._tenants)}"
         process = subprocess.Popen(
@@ -249,14 +249,16 @@ class Node:
 
     def _named(self, behaviour: str) -> list[str | Path]:
         """A shell that goes by other names: the kernel's, from the file that is started, and its first argument."""
-        names = {"server": ("nvidia-cuda-mps-server", ""), "sentry": ("exe", "runsc-sandbox")}
+        server = ("nvidia-cuda-mps-server", "")
+        names = {"server": server, "mimic": server, "sentry": ("exe", "runsc-sandbox")}
         if behaviour not in names:
             return []
         name, argument = names[behaviour]
         path = self.root / f"{len(self._tenants)}" / name
         path.parent.mkdir()
         path.symlink_to("/bin/sh")
-        start = "import os, sys; os.execv(sys.argv[1], [sys.argv[2] or sys.argv[1], *sys.argv[3:]])"
+        drop = "import ctypes; ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); " if behaviour == "mimic" else ""
+        start = f"{drop}import os, sys; os.execv(sys.argv[1], [sys.argv[2] or sys.argv[1], *sys.argv[3:]])"
         return [sys.executable, "-c", start, path, argument, "-c", "read line; echo ready; read line"]
 
     def sandbox(self, pod: Pod, *, used: int) -> Tenant:

@@ -24,6 +24,7 @@ INJECTED: Final = (
     *("card well", "card unlisted", "card contradictory", "card numberless", "card lost"),
     *("card lost across a restart", "daemon started without a card"),
     *("MPS server on the host", "MPS server in a DaemonSet's pod", "MPS server for its own pod", "MPS server ended"),
+    "a tenant's MPS server looks like the system's",
 )
 # What a long run must have met at least once.
 SITUATIONS: Final = (

@@ -50,6 +50,7 @@ class SimSources(Sources):
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
         self._terminating = TerminatingPods()
+        self._policy = None
 
 
 class _Pods(NoSource[PodList]):

@@ -74,6 +74,7 @@ def _generate_any(dice: random.Random) -> Policy:
         protect=Protect(
             namespaces=("team-b",) if dice.random() < 0.15 else (),
             priority_at_least=dice.choice([2_000_000_000, 1000]),
+            priority_namespaces=random.Random(repr(dice.getstate())).choice([("*",), ("kube-system", "team-b"), ()]),
             annotation=dice.choice(["", "spare-me"]),
         ),
         brakes=_generate_brakes(dice),
@@ -84,7 +85,14 @@ def _generate_any(dice: random.Random) -> Policy:
 # What an operator changes; "mode" is twice as likely.
 _CHANGED: Final = (
     *("mode", "mode", "interval_s", "stale_after_s", "allowance.percent", "allowance.per_context"),
-    *("protect.namespaces", "rules", "protect.annotation", "protect.priority_at_least", "brakes"),
+    *(
+        "protect.namespaces",
+        "rules",
+        "protect.annotation",
+        "protect.priority_at_least",
+        "protect.priority_namespaces",
+        "brakes",
+    ),
     *("release_timeout_s", "safety.signal_mps_clients"),
 )
 

@@ -1,11 +1,14 @@
-"""MPS servers: on the host or in a DaemonSet's privileged pod for all pods, or in a pod for that pod alone."""
+"""MPS servers: on the host or in a DaemonSet's privileged pod for all pods, or in a pod for that pod alone.
+
+The last kind is what a tenant can start: also where a DaemonSet owns the pod, or its priority is that of the system.
+"""
 
 from collections.abc import Callable
 from typing import Final
 
 from tests.soak import processes
 from tests.soak.cluster import Mi, Tenant
-from tests.soak.truth import WATCHDOG, may_serve_others
+from tests.soak.truth import WATCHDOG, is_daemon_sets, is_system
 from tests.soak.world import World
 
 
@@ -34,18 +37,16 @@ def begin_or_end(world: World) -> None:
         if task.server is server and not server.serves_others:
             processes.hold(world, task)
     world.say(f"MPS server {where}")
-
-
-def _is_daemon_sets(tenant: Tenant) -> bool:
-    return tenant.owner is not None and tenant.owner[0] == "DaemonSet"
+    if pod is not None and not server.serves_others and (is_daemon_sets(pod) or (pod.priority or 0) >= 2_000_000_000):
+        world.say("a tenant's MPS server looks like the system's")
 
 
 def _serves_itself(tenant: Tenant) -> bool:
-    return tenant.uid != WATCHDOG and not may_serve_others(tenant)
+    return tenant.uid != WATCHDOG and not is_system(tenant)
 
 
 _FITS: Final[dict[str, Callable[[Tenant], bool] | None]] = {
     "on the host": None,
-    "in a DaemonSet's pod": _is_daemon_sets,
+    "in a DaemonSet's pod": is_daemon_sets,
     "for its own pod": _serves_itself,
 }

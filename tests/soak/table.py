@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tests.soak.kernel import Held, Kernel, State, Task
 from watchdog.core.errors import Problem
-from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, PlaceKind, Process
+from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
 
@@ -41,7 +41,7 @@ class SimulatedTable(ProcessTable):
         return self._ask(set(pids), again=True)
 
     def container_members(
-        self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
+        self, ids: frozenset[str], pods: frozenset[str], spares: Callable[[Process], bool] = lambda _: False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
         """All living processes whose cgroup text puts them there now, each held."""
         self._stir("members")
@@ -51,7 +51,7 @@ class SimulatedTable(ProcessTable):
             place = task.claim
             unreadable += place.kind is PlaceKind.UNREADABLE
             belongs = place.kind is PlaceKind.POD and place.container in ids
-            if belongs and (place.pod is None or place.pod in pods) and not (spare_servers and task.named):
+            if belongs and (place.pod is None or place.pod in pods) and not spares(_process(task, place)):
                 found.append(Held(task, self._kernel, self._tell))
         gap = Gap(reason=GapReason.CGROUP, what="processes", problem=Problem("unreadable"))
         return tuple(found), (gap,) if unreadable else ()
@@ -87,10 +87,20 @@ class SimulatedTable(ProcessTable):
             process = gone if known is None else replace(known.process, place=GONE)
         else:
             place = ZOMBIE if task.state is State.ZOMBIE else task.claim
-            process = Process(
-                pid=pid, key=task.key, place=place, name="python3", mps_server=task.named, privileged=task.serves_others
-            )
+            process = _process(task, place)
             if known is not None and known.process == process:
                 process = known.process
         self._known[pid] = _Known(task, process)
         return process
+
+
+def _process(task: Task, place: Place) -> Process:
+    """What /proc says of a process."""
+    return Process(
+        pid=task.key.pid,
+        key=task.key,
+        place=place,
+        name="python3",
+        mps_server=task.named,
+        privileged=task.serves_others,
+    )

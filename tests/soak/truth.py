@@ -273,16 +273,21 @@ def _amount(box: Box, tenant: Tenant, uses: list[TrueUse], sight: Sight) -> int:
 
 def protected(tenant: Tenant, policy: Policy, now: Now, ago_s: float = 0.0) -> bool:
     """Whether a pod must never be acted on at this moment, or at one this many seconds before it."""
-    priority = tenant.priority or 0
     return (
         tenant.namespace == "kube-system"
         or tenant.uid == WATCHDOG
         or tenant.static
-        or priority >= min(2_000_000_000, policy.protect.priority_at_least)
+        or _has_protected_priority(tenant, policy)
         or _may_take_its_time(tenant, now.wall_s - ago_s, now.boottime_s - ago_s)
         or tenant.namespace in policy.protect.namespaces
         or (policy.protect.annotation != "" and tenant.spared)
     )
+
+
+def _has_protected_priority(tenant: Tenant, policy: Policy) -> bool:
+    where = policy.protect.priority_namespaces
+    least = min(2_000_000_000, policy.protect.priority_at_least)
+    return tenant.priority is not None and tenant.priority >= least and ("*" in where or tenant.namespace in where)
 
 
 def _may_take_its_time(tenant: Tenant, wall_s: float, boottime_s: float) -> bool:
@@ -294,16 +299,15 @@ def _may_take_its_time(tenant: Tenant, wall_s: float, boottime_s: float) -> bool
 
 def is_trusted_server(task: Task, tenant: Tenant) -> bool:
     """Whether what calls itself an MPS server there is one that no tenant can have made up."""
-    return task.named and (is_system(tenant) or (task.serves_others and may_serve_others(tenant)))
+    return task.named and (is_system(tenant) or (task.serves_others and is_daemon_sets(tenant)))
 
 
-def may_serve_others(tenant: Tenant) -> bool:
-    """Whether an MPS server there may be one that other pods need."""
-    return is_system(tenant) or (tenant.owner is not None and tenant.owner[0] == "DaemonSet")
+def is_daemon_sets(tenant: Tenant) -> bool:
+    return tenant.owner is not None and tenant.owner[0] == "DaemonSet"
 
 
 def is_system(tenant: Tenant) -> bool:
-    return tenant.namespace == "kube-system" or tenant.static or (tenant.priority or 0) >= 2_000_000_000
+    return tenant.namespace == "kube-system" or tenant.static
 
 
 WATCHDOG = "pod-watchdog"  # the UID of the daemon's own pod
@@ -327,26 +331,21 @@ def true_to_claim(task: Task) -> bool:
 
 
 def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], policy: Policy) -> bool:
-    """Whether a process of the pod may be a client of a server that is not its own, or a server that others have.
+    """Whether a process of the pod is a server that others have, or may be a client of one that is not its own.
 
     A server that honestly runs in a pod that serves no other pod is its clients' own, where no other one is listed.
     """
     servers = [(line.gpu, line.task) for line in truth.lines if line.task is not None and line.task.named]
     clients = {(line.gpu, line.task.pod) for line in truth.lines if line.task is not None and line.mps is not False}
-    serves = any(task.pod == uid for _, task in servers)
-    if not serves and all(pod != uid for _, pod in clients):
-        return False
-    if serves and may_serve_others(tenants[uid]):
+    if any(task.pod == uid and is_trusted_server(task, tenants[uid]) for _, task in servers):
         return True
     own = {(gpu, task.pod) for gpu, task in servers if _serves_its_pod(task, tenants)}
     open_gpus = {gpu for gpu, task in servers if not _serves_its_pod(task, tenants)}
     open_gpus |= {gpu for gpu, _ in clients - own}
-    mine = {gpu for gpu, pod in own if pod == uid and serves}
-    if not policy.safety.signal_mps_clients:
-        mine |= {gpu for gpu, pod in clients if pod == uid}
-    return not mine.isdisjoint(open_gpus)
+    mine = {gpu for gpu, pod in clients if pod == uid}
+    return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
 def _serves_its_pod(task: Task, tenants: Mapping[str, Tenant]) -> bool:
     tenant = tenants.get(task.pod or "")
-    return tenant is not None and not may_serve_others(tenant) and true_to_claim(task) and task.lives
+    return tenant is not None and not is_trusted_server(task, tenant) and true_to_claim(task) and task.lives

@@ -1,13 +1,13 @@
 """`run` in enforce mode on a node with MPS: no client is ended whose neighbours would break, and no name protects."""
 
 import signal
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.rig import Daemon, Node
 from tests.rig.node import Tenant
-from tests.stub import GIB, LISTS, MIB, ListName, StubDelay, StubGpu
+from tests.stub import GIB, LISTS, MIB, ListName, StubDelay, StubGpu, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import ended, explained, history_of, run
 from tests.world.test_not_killed import wait_for_the_middle_of_a_reading
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 CLIENT: tuple[ListName, ...] = ("compute", "mps")
 DAEMON_SET = {"ownerReferences": [{"kind": "DaemonSet", "name": "mps-control-daemon", "uid": "u", "controller": True}]}
+NOT_SUPPORTED: Final = 3  # NVML_ERROR_NOT_SUPPORTED
 EVICT = 'above = "100%"\nfor = "0s"\ndo = "evict"\ngrace = "2s"'
 ACCEPTED = "\n[safety]\nsignal_mps_clients = true\n"
 
@@ -115,7 +116,34 @@ def test_a_hog_that_calls_itself_mps_server_is_killed(any_world: Node, shared: s
     assert over.ended_by == signal.SIGTERM
 
 
-@pytest.mark.parametrize("more", ["", ACCEPTED])
+SYSTEM: Final = 2_000_001_000  # system-node-critical
+SHIPPED: Final = '\n[protect]\npriority_namespaces = ["kube-system", "gpu-operator"]\n'
+
+
+@pytest.mark.parametrize("disguise", ["a priority", "an owner", "both"])
+def test_no_disguise_as_the_systems_mps_server_hides_anything(any_world: Node, disguise: str) -> None:
+    """Point 35: the bytes of a tenant's "server" count for its pod, whatever its priority and its owner reference."""
+    metadata = {} if disguise == "a priority" else DAEMON_SET
+    priority = None if disguise == "an owner" else SYSTEM
+    over = any_world.single("hog", used=20 * GIB, behaviour="mimic", metadata=metadata, priority=priority)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=SHIPPED)) as running:
+        running.wait(ended)
+        assert not running.status()["unattributed"]
+    assert over.ended_by == signal.SIGTERM
+
+
+@pytest.mark.parametrize("metadata", [{}, DAEMON_SET], ids=["a priority", "both"])
+def test_no_disguise_as_the_systems_mps_server_shields_a_neighbour(any_world: Node, metadata: dict[str, Any]) -> None:
+    """Point 35: where the driver lists no MPS clients, a tenant's "server" makes no other pod a client of it."""
+    any_world.show(returns=(StubReturn(call=LISTS[2], code=NOT_SUPPORTED),))
+    any_world.single("decoy", used=MIB, behaviour="mimic", metadata=metadata, priority=SYSTEM)
+    over = any_world.single("hog", used=20 * GIB)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=SHIPPED)) as running:
+        running.wait(ended)
+    assert over.ended_by == signal.SIGTERM
+
+
+@pytest.mark.parametrize("more", ["", ACCEPTED, SHIPPED])
 def test_the_device_plugins_server_and_its_container_live(any_world: Node, more: str) -> None:
     """Point 35: the server in a DaemonSet's pod stays protected, and so does the container that it runs in."""
     plugin = any_world.pod("mps-control-daemon", ("ctr", "1Gi"), metadata=DAEMON_SET)

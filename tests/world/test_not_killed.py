@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import pytest
 
@@ -227,6 +228,32 @@ def test_the_daemons_own_pod_is_spared_in_a_private_cgroup_namespace(world: Node
         assert (side.is_alive, side.terms) == (True, [])
         (account,) = (each for each in running.status()["accounts"] if each["uid"] == own.uid)
         assert (account["verdict"], account["protected"]) == ("over", "it is the watchdog's own pod")
+
+
+_CRITICAL: Final = "\n[protect]\npriority_at_least = 1000000000\n"
+_SHIPPED: Final = _CRITICAL + 'priority_namespaces = ["kube-system", "gpu-operator"]\n'
+
+
+@pytest.mark.parametrize("priority", [1_000_000_000, 2_000_001_000])
+def test_a_priority_protects_no_tenant(any_world: Node, priority: int) -> None:
+    """Point 35: system-node-critical is open to any namespace; the pods of the shipped policy's namespaces live."""
+    over = any_world.single("hog", used=9 * GIB, priority=priority)
+    system = any_world.single("device-plugin", used=9 * GIB, priority=priority, namespace="gpu-operator")
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=_SHIPPED)) as running:
+        running.wait(ended)
+        running.wait_passes(2)
+        assert (over.ended_by, system.is_alive, system.terms) == (signal.SIGTERM, True, [])
+        assert running.metric("withheld_total", brake="protected") == 1
+
+
+def test_a_priority_protects_everywhere_under_a_policy_without_the_key(any_world: Node) -> None:
+    """Point 35: a policy that was written before the key existed goes on protecting what it did."""
+    critical = any_world.single("device-plugin", used=9 * GIB, priority=2_000_001_000)
+    over = any_world.single("hog", used=9 * GIB, priority=999_999_999)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, more=_CRITICAL)) as running:
+        running.wait(ended)
+        running.wait_passes(2)
+        assert (over.ended_by, critical.is_alive, critical.terms) == (signal.SIGTERM, True, [])
 
 
 def test_protected_pods_live_and_no_tenant_takes_their_name(any_world: Node) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.rig import Daemon, Node
 from tests.rig.volume import mount
 from tests.stub import GIB
-from tests.world.policies import HEAD, WARN_AT_ONCE
+from tests.world.policies import HEAD, WARN_AT_ONCE, kill, write_policy
 from tests.world.test_kill import explained, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -111,3 +111,59 @@ def test_no_warning_is_announced_for_after_the_kill(any_world: Node) -> None:
             assert "warn in" not in running.get("/")[1].lower()
         running.wait(killed)
         assert "warning" not in explained(any_world, running).lower()
+
+
+DECOYS: Final = {f"a{number}": "" for number in range(201)}
+LONG: Final = "example.com/gpu-memory-of-this-pod"
+
+
+def test_empty_annotations_push_out_no_declaration(any_world: Node) -> None:
+    """Point 6: 201 empty annotations, shorter than the one that declares, make nobody undeclared; nor do labels."""
+    over = any_world.single(
+        "hog", declared=None, used=9 * GIB, metadata={"annotations": {LONG: "1Gi", **DECOYS}, "labels": {"tier": "a"}}
+    )
+    plain = any_world.single(
+        "plain", declared=None, used=9 * GIB, metadata={"annotations": {LONG: "1Gi"}, "labels": {"tier": "b"}}
+    )
+    policy = mount(any_world.root / "policy.toml", _named(rule("a", for_s=0), rule("b", for_s=0)))
+    with run(any_world, policy) as running:
+        running.wait(lambda _: not over.is_alive and not plain.is_alive)
+
+
+def test_empty_labels_choose_no_laxer_rule(any_world: Node) -> None:
+    """Point 6: 201 empty labels, shorter than the one that a rule matches, bring no pod under the next rule."""
+    labels = {"example.com/tier-of-this-pod": "strict"}
+    over = any_world.single("hog", used=9 * GIB, metadata={"labels": {**DECOYS, **labels}})
+    strict = rule("a", for_s=0).replace('labels = { tier = "a" }', 'labels = { "example.com/tier-of-this-pod" = "*" }')
+    lax = strict.replace("of-this-pod", "of-no-pod").replace('"a"', '"b"')
+    with run(any_world, mount(any_world.root / "policy.toml", _named(strict, lax))) as running:
+        running.wait(killed)
+    assert not over.is_alive
+
+
+def test_what_only_a_later_policy_names_is_read_with_it(any_world: Node) -> None:
+    """Point 6: a reload has the keys of the new policy too, though the pods have not changed since."""
+    metadata = {"annotations": {LONG: "1Gi", **DECOYS}, "labels": {"tier": "a"}}
+    over = any_world.single("hog", declared=None, used=9 * GIB, metadata=metadata)
+    before = write(any_world.root, rule("a", for_s=0))
+    with run(any_world, before) as running:
+        running.wait_passes(2)
+        assert [each["verdict"] for each in running.status()["accounts"]] == ["undeclared"]
+        mount(before, _named(rule("a", for_s=0)))
+        running.wait(lambda _: not over.is_alive)
+
+
+def test_an_annotation_that_protects_is_read_from_a_crowd(any_world: Node) -> None:
+    """Point 6: an innocent with 201 annotations of other tools keeps the protection that its operator gave it."""
+    crowd = any_world.single("crowd", used=9 * GIB, metadata={"annotations": {"example.com/spare": "", **DECOYS}})
+    over = any_world.single("hog", used=9 * GIB, metadata={"annotations": DECOYS})
+    protect = '\n[protect]\nannotation = "example.com/spare"\n'
+    with run(any_world, write_policy(any_world.root, kill(), more=protect)) as running:
+        running.wait(lambda _: not over.is_alive)
+        running.wait_passes(2)
+        assert (crowd.is_alive, crowd.terms) == (True, [])
+
+
+def _named(*rules: str) -> str:
+    """A policy with these rules that reads a long annotation."""
+    return HEAD.format(mode="enforce").replace("[allowance]", NOTE.replace('"vram"', f'"{LONG}"')) + "".join(rules)

@@ -22,7 +22,7 @@ from watchdog.core.policy import (
     Rule,
     Step,
 )
-from watchdog.core.rules import matches
+from watchdog.core.rules import SYSTEM_CRITICAL_PRIORITY, matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "warns, kills and evicts as the rules say"}
@@ -208,8 +208,10 @@ def _rest(policy: Policy) -> Iterator[str]:
     protect = policy.protect
     spared = [f"namespace {name}" for name in protect.namespaces] + [f"pod {name}" for name in protect.pods]
     spared += [f"annotation {protect.annotation}"] if protect.annotation else []
-    spared.append(f"priority from {protect.priority_at_least}")
-    yield f"Protected in addition to the built-in cases: {', '.join(spared)}"
+    where = "any namespace" if "*" in protect.priority_namespaces else ", ".join(protect.priority_namespaces)
+    if where:
+        spared.append(f"priority from {min(protect.priority_at_least, SYSTEM_CRITICAL_PRIORITY)} in {where}")
+    yield f"Protected in addition to the built-in cases: {', '.join(spared) or 'none'}"
     yield _brakes(policy.brakes)
     if any(step.under_pressure for rule in policy.rules for step in rule.steps):
         yield f"A card is short of memory while less than {format_percent(policy.pressure.free_below)} of it is free"

@@ -299,6 +299,8 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
         )
         yield Mistake(("brakes",), what)
     yield from _warn_of_protection(policy.protect)
+    if enforces:
+        yield from _warn_of_priorities(policy.protect)
 
 
 def _warn_of_protection(protect: Protect) -> Iterator[Mistake]:
@@ -314,9 +316,21 @@ def _warn_of_protection(protect: Protect) -> Iterator[Mistake]:
             yield Mistake(("protect", "namespaces", index), what)
     priority = protect.priority_at_least
     if priority > Protect().priority_at_least:
-        yield Mistake(("protect", "priority_at_least"), "has no effect: 2000000000 and above are always protected")
+        yield Mistake(("protect", "priority_at_least"), "has no effect: 2000000000 and above always count")
     if priority <= 0:
         yield Mistake(("protect", "priority_at_least"), "protects every pod that has no priority class")
+
+
+def _warn_of_priorities(protect: Protect) -> Iterator[Mistake]:
+    for namespace in protect.priority_namespaces:
+        if "*" in namespace or "?" in namespace:
+            where = "any tenant protects its pods" if not namespace.strip("*") else "tenants there protect their pods"
+            what = (
+                f'with "{namespace}" {where} by the priority class system-node-critical, unless a quota forbids it; '
+                'name each namespace in full, as in priority_namespaces = ["kube-system", "gpu-operator"]'
+            )
+            yield Mistake(("protect", "priority_namespaces"), what)
+            return
 
 
 def _warn_of_unused(rules: Sequence[Rule]) -> Iterator[Mistake]:

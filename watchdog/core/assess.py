@@ -18,7 +18,6 @@ from watchdog.core.rules import observes, protection, rule_of
 
 _MOST_IDLE: Final = 100  # accounts of one pod that only declare: no action can be due on them
 _MOST_READ: Final = 4096  # containers of one pod, over all of its phases: some 50 ms
-_CUT: Final = "the pod has more containers or resources than are read"
 _MANY_PHASES: Final = (
     "the pod list does not have all of the pod's containers yet, and the pod has too many init containers to find the "
     "largest limit that may apply"
@@ -203,8 +202,6 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
 def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[[Account], Budget]:
     """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
     policy, declaration = inputs.policy, terms.declaration
-    if pod.is_cut:
-        return partial(undetermined, declaration, why=_CUT)
     if all(use.container for use in uses):
         return partial(budget, active_containers(pod), declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.

@@ -20,7 +20,7 @@ class AttributedUse:
 
     `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
     one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
-    `serves_others`: it also runs where servers for other pods run. `gvisor`: it is the kernel of a gVisor sandbox.
+    `privileged`: it also has the rights of a privileged container. `gvisor`: it is the kernel of a gVisor sandbox.
     """
 
     key: ProcessKey
@@ -31,7 +31,7 @@ class AttributedUse:
     name: str = ""
     mps: bool | None = False
     mps_server: bool = False
-    serves_others: bool = False
+    privileged: bool = False
     unlisted: str = ""
     gvisor: bool = False
 

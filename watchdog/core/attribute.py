@@ -11,7 +11,7 @@ from typing import Final
 from watchdog.core.assessment import Assessment, AttributedUse, Attribution, ContainerKey, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
-from watchdog.core.mps import is_trusted_server, may_serve_others
+from watchdog.core.mps import is_trusted_server
 
 # The kubelet writes a new container's ID into the pod's status within seconds.
 _OVERDUE_AFTER_S: Final = 60.0
@@ -203,7 +203,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
                 name=process.name,
                 mps=use.mps,
                 mps_server=process.mps_server,
-                serves_others=process.mps_server and may_serve_others(pod),
+                privileged=process.mps_server and process.privileged,
                 unlisted="" if container else process.place.container or "",
                 gvisor=process.gvisor and not container,
             )

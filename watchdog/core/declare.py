@@ -27,6 +27,7 @@ from watchdog.core.amount import (
     shares_of,
 )
 from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
+from watchdog.core.keys import COUNT_ANNOTATIONS, COUNT_RESOURCES
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy
 from watchdog.core.rules import has_labels
@@ -62,10 +63,6 @@ def active_containers(pod: Pod) -> tuple[Container, ...]:
 
 Phase = tuple[Container, ...]
 CONTAINER: Final = "{container}"
-# Where a pod sets the number of GPUs to which an amount per GPU applies; schedulers read it too. Besides these, the
-# resources that a table with `unit = "cards"` counts.
-_COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number", "nvidia.com/vgpu-number")
-_COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
 _UNLIKE: Final = {
     "total": "it is a total, and what other containers declare is per GPU: they can't be added",
     "gpu": "it is per GPU, and what other containers declare is a total: they can't be added",
@@ -400,13 +397,13 @@ class _Reader:
     def _count(self, container: Container, declaration: Declaration, source: str) -> int | None:
         """The number of GPUs to which an amount per GPU applies, by the container or an annotation for it."""
         cards = (each.key for _, each in self.declarations if each.unit == "cards" and each.of is None)
-        keys = [*_COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
+        keys = [*COUNT_RESOURCES, *(key for pattern in cards for key in _keys(container.resources, pattern))]
         counts = (_positive(container.resources.get(key)) for key in keys if key != source)
         annotated = self._annotated_count() if declaration.container_annotation else None
         return next(filter(None, counts), annotated)
 
     def _annotated_count(self) -> int | None:
-        counts = (_positive(self.pod.annotations.get(key)) for key in _COUNT_ANNOTATIONS)
+        counts = (_positive(self.pod.annotations.get(key)) for key in COUNT_ANNOTATIONS)
         return next(filter(None, counts), None)
 
     def _claimed(self, container: Container) -> Amount:

@@ -271,12 +271,33 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodKeys:
+    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys."""
+
+    annotations: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    resources: frozenset[str] = frozenset()
+
+    def __or__(self, other: "PodKeys") -> "PodKeys":
+        return PodKeys(
+            annotations=self.annotations | other.annotations,
+            labels=self.labels | other.labels,
+            resources=self.resources | other.resources,
+        )
+
+    def cover(self, other: "PodKeys") -> bool:
+        """Whether they include all of the other ones."""
+        return self | other == self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod of this node, as far as the watchdog needs it.
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
     cgroup carries. `is_finished`: its phase says that all containers have ended, for good; a process may still run.
-    `is_cut`: it has so many containers or resources that not all were read. `deletion_deadline_s` is the Unix time
+    `keys`: it has so many annotations, labels or resources that of the rest only these were read; None: all were.
+    `is_cut`: some that may count were not, of these or of its containers. `deletion_deadline_s` is the Unix time
     until which a terminating pod may run, and `terminating_since` is when this daemon first saw it terminating; None:
     at this moment.
     """
@@ -292,6 +313,7 @@ class Pod:
     priority: int | None = None
     static: bool = False
     is_finished: bool = False
+    keys: PodKeys | None = None
     is_cut: bool = False
     deletion_deadline_s: float | None = None
     terminating_since: Now | None = None

@@ -23,29 +23,26 @@ DRAIN: Final = "DRAIN"
 _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
 
 
-def may_serve_others(pod: Pod) -> bool:
-    """Whether a pod may run an MPS server for other pods: a system pod, or one of a DaemonSet."""
-    return is_system(pod) or (pod.owner is not None and pod.owner.kind == "DaemonSet")
-
-
 def is_trusted_server(process: Process, pod: Pod) -> bool:
     """Whether a process of a pod is an MPS server that no tenant can fake, by its name and where it runs.
 
-    NVIDIA's device plugin runs it in a privileged container of a DaemonSet. A name alone proves nothing.
+    NVIDIA's device plugin runs it in a privileged container of a DaemonSet. A name, a priority or an owner reference
+    alone prove nothing: tenants write all of them.
     """
-    return process.mps_server and may_serve_others(pod) and (is_system(pod) or process.privileged)
+    is_daemon_sets = pod.owner is not None and pod.owner.kind == "DaemonSet"
+    return process.mps_server and (is_system(pod) or (is_daemon_sets and process.privileged))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mps:
     """The MPS servers and clients of one reading of the node.
 
-    `shared` are the GPUs with a server that may serve any pod: on the host, in a DaemonSet's or system pod, or in an
-    unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor
-    one in their own pod. `trusted` are the containers of trusted servers, by pod UID and name. `hidden`: clients of
-    any pod may be missing, since a GPU can't be listed or a client's cgroup can't be read. `drainable` are the listed
-    clients that can be drained, `drained` those that have been. `named` are the listed servers that a trusted control
-    daemon names, which prove to serve any pod.
+    `shared` are the GPUs with a server that may serve any pod: one that is trusted, is named by a trusted control
+    daemon, or runs on the host or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod),
+    that have neither such a server nor one in their own pod. `trusted` are the containers of trusted servers, by pod
+    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed or a client's cgroup can't be
+    read. `drainable` are the listed clients that can be drained, `drained` those that have been. `named` are the listed
+    servers that a trusted control daemon names, which prove to serve any pod.
     """
 
     shared: frozenset[str] = frozenset()
@@ -67,8 +64,7 @@ class Mps:
         if not servers and not clients and not outside_servers:
             return cls()  # without any sign of MPS on the node, a hidden GPU is no reason to spare every pod
         named = frozenset(use.key for use in servers if use.key in drains.servers)
-        shared = {use.gpu for use in outside_servers}
-        shared |= {use.gpu for use in servers if use.serves_others or use.key in named}
+        shared = {use.gpu for use in outside_servers} | {use.gpu for use in servers if use.key in named}
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
         listed = {use.key for use in inside if use.mps is not False}
@@ -92,11 +88,11 @@ class Mps:
         if self == _NO_MPS:
             return ()
         servers = [use for use in uses if use.mps_server or use.key in self.named]
-        needed = {use.gpu for use in servers if use.key in self.named or self._may_be_needed(use.gpu, pod)}
+        needed = [use for use in servers if use.key in self.named or self._is_needed(use, pod)]
         spared = self.drainable | self.drained
         trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
         hazards = [MpsHazard(role=MpsRole.SERVER, container=name) for name in trusted]
-        hazards += [_hazard(MpsRole.SERVER, use) for use in servers if use.gpu in needed]
+        hazards += [_hazard(MpsRole.SERVER, use) for use in needed]
         if not accepts_clients:
             foreign = self._foreign(pod, uses)
             hazards += [_hazard(MpsRole.CLIENT, use) for use in foreign if use.key not in spared]
@@ -113,13 +109,21 @@ class Mps:
     def _foreign(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> list[AttributedUse]:
         """The uses that may be those of clients of a server outside their pod."""
         # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
-        own = {use.gpu for use in uses if use.mps_server and not self._may_be_needed(use.gpu, pod)}
+        own = {use.gpu for use in uses if use.mps_server and not self._has_orphans(use.gpu, pod)}
         served = own - self.shared
         return [use for use in uses if use.key in self.drainable or self._is_foreign(use, served)]
 
-    def _may_be_needed(self, gpu: str, pod: Pod) -> bool:
-        """Whether other pods may need a server of this pod on a GPU."""
-        return may_serve_others(pod) or any(at == gpu and uid != pod.uid for at, uid in self.orphans)
+    def _is_needed(self, use: AttributedUse, pod: Pod) -> bool:
+        """Whether other pods need a server that is not trusted: a privileged one, as of NVIDIA's DRA driver.
+
+        It runs in a Deployment's pod, so that its clients elsewhere have to show it. Without privileges two pods of one
+        tenant could show the same.
+        """
+        return use.privileged and self._has_orphans(use.gpu, pod)
+
+    def _has_orphans(self, gpu: str, pod: Pod) -> bool:
+        """Whether clients of other pods on a GPU may have a server of this pod."""
+        return any(at == gpu and uid != pod.uid for at, uid in self.orphans)
 
     def _is_foreign(self, use: AttributedUse, served: set[str]) -> bool:
         """Whether a use may be that of a client of a server outside its pod."""

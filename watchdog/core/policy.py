@@ -363,7 +363,12 @@ class Protect:
     namespaces: tuple[NamespacePattern, ...] = _default((), "All pods of these namespaces.")
     pods: tuple[PodPattern, ...] = _default((), "These pods; without a slash, in any namespace.")
     priority_at_least: Annotated[int, "whole", -(2**31), 2**31 - 1] = _default(
-        2_000_000_000, "Pods of this priority and above."
+        2_000_000_000, "Pods of this priority and above, in the namespaces of `priority_namespaces`."
+    )
+    priority_namespaces: tuple[NamespacePattern, ...] = _default(
+        ("*",),
+        "Where a priority protects: 2000000000 and above, and `priority_at_least`. With `*`, any tenant protects its "
+        "pods by `system-node-critical`, unless a quota forbids it.",
     )
     annotation: Annotated[str, "key", "the key of an annotation", "optional"] = _default(
         "", "Pods with this annotation. If empty, tenants cannot exempt themselves."

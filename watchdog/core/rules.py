@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from watchdog.core.errors import Problem
+from watchdog.core.keys import keys_of
 from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod, elapsed_s
 from watchdog.core.policy import Match, Policy, Protect, Rule
 from watchdog.core.units import format_duration
@@ -30,8 +31,12 @@ def has_name(pod: Pod, patterns: Iterable[str]) -> bool:
 
 
 def is_system(pod: Pod) -> bool:
-    """Whether a pod belongs to the system, so that no tenant can have started it."""
-    return pod.namespace == _SYSTEM or pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+    """Whether a pod belongs to the system, so that no tenant can have started it.
+
+    Its priority shows nothing: since Kubernetes 1.17 any namespace may use system-node-critical, unless a quota forbids
+    it (https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default).
+    """
+    return pod.namespace == _SYSTEM or pod.static
 
 
 def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str | None:
@@ -42,8 +47,6 @@ def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str |
         return "it is in kube-system"
     if pod.static:
         return "it is a static pod"
-    if pod.priority is not None and pod.priority >= SYSTEM_CRITICAL_PRIORITY:
-        return "its priority is system-critical"
     if _is_terminating_in_time(pod, now):
         return TERMINATING
     return _by_policy(pod, protect)
@@ -90,8 +93,11 @@ def _by_policy(pod: Pod, protect: Protect) -> str | None:
         return f"the policy protects namespace {pod.namespace}"
     if has_name(pod, protect.pods):
         return "the policy protects pods of this name"
-    if pod.priority is not None and pod.priority >= protect.priority_at_least:
-        return f"the policy protects priority {protect.priority_at_least} and above"
+    if pod.priority is not None and matches(pod.namespace, protect.priority_namespaces):
+        if pod.priority >= SYSTEM_CRITICAL_PRIORITY:
+            return "its priority is system-critical"
+        if pod.priority >= protect.priority_at_least:
+            return f"the policy protects priority {protect.priority_at_least} and above"
     if protect.annotation and protect.annotation in pod.annotations:
         return f"it carries the annotation {protect.annotation}"
     return None
@@ -106,8 +112,11 @@ def rule_of(pod: Pod, policy: Policy, node: Node, namespaces: Namespaces) -> Rul
     """The first rule that matches a pod; None if none does, so that the pod is measured and left alone.
 
     `namespaces` has the labels of every known namespace. If only unknown labels keep a rule from matching, that is a
-    gap. No later rule is used, since it may be harsher than the one that the operator put first.
+    gap. No later rule is used, since it may be harsher than the one that the operator put first. Nor is any while a pod
+    was read for another policy, and what this one reads may have been left out.
     """
+    if pod.keys is not None and not pod.keys.cover(keys_of(policy)):
+        return _unread_gap(pod)
     for rule in policy.rules:
         if not _matches_pod(rule.match, pod):
             continue
@@ -159,6 +168,14 @@ def _node_gap(rule: Rule, node: Node) -> Gap:
         f"by the API: the gap `node {node.name}` has the cause; with --pods: give --node-object FILE; {_LEFT_ALONE}",
     )
     return Gap(reason=GapReason.NODE, what=f"labels of node {node.name}", problem=problem)
+
+
+def _unread_gap(pod: Pod) -> Gap:
+    problem = Problem(
+        "it has more annotations, labels or resources than are kept, and the policy reads others since it was changed",
+        "wait: the pods are being listed again; until then it has no rule and is left alone",
+    )
+    return Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=problem)
 
 
 def _namespace_gap(rule: Rule, namespace: str) -> Gap:

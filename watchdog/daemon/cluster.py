@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from watchdog.clock import Bell
+from watchdog.core.keys import keys_of
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
@@ -37,6 +38,7 @@ class Cluster:
 
     def follow(self, policy: Policy) -> None:
         """Watch exactly what this policy needs from now on."""
+        self.pods.want(keys_of(policy))
         for informer, is_needed in self._kinds:
             if is_needed(policy) and informer not in self._watched:
                 informer.start()
@@ -53,6 +55,7 @@ class Cluster:
 
     def fetch(self, policy: Policy) -> None:
         """List once what this policy needs; a failure becomes a gap when the source is read."""
+        self.pods.want(keys_of(policy))
         for informer, is_needed in self._kinds:
             if is_needed(policy):
                 informer.fetch()

@@ -11,7 +11,8 @@ from watchdog.core.amount import CardCount
 from watchdog.core.assessment import Assessment, ContainerKey, Inputs
 from watchdog.core.attribute import outside_gaps, outsiders, overdue_gaps
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Node, Now, Place, PodList, Snapshot
+from watchdog.core.keys import keys_of
+from watchdog.core.model import Gap, GapReason, Node, Now, Place, PodKeys, PodList, Snapshot
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
@@ -63,6 +64,13 @@ class Source(Protocol[T_co]):
         """Whether it can't be updated, and was last known to be current longer ago than this."""
 
 
+class PodSource(Source[PodList], Protocol):
+    """Where the pods come from."""
+
+    def want(self, keys: PodKeys) -> None:
+        """Read these keys of every pod from now on, whatever else it carries."""
+
+
 # What is known, and the gaps in it; the pod list has its own gaps, and its own age.
 NodeSource = Source[tuple[Node, tuple[Gap, ...]]]
 NamespaceSource = Source[tuple[Namespaces, tuple[Gap, ...]]]
@@ -70,6 +78,9 @@ NamespaceSource = Source[tuple[Namespaces, tuple[Gap, ...]]]
 
 class NoSource(Generic[T]):
     """A fixed value, for when no source is configured."""
+
+    def want(self, keys: PodKeys) -> None:
+        """Nothing: there is nothing to read."""
 
     def __init__(self, known: T) -> None:
         self._known = known
@@ -177,7 +188,7 @@ class Sources:
     def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
         self._own = own
         self.files = tuple(filter(None, (options.pods, options.node_object, options.namespaces)))
-        self.pods: Source[PodList] = NoSource(PodList())
+        self.pods: PodSource = NoSource(PodList())
         self.node: NodeSource = NoSource((Node(name=options.node, known=False), ()))
         self.namespaces = NO_NAMESPACES
         if cluster is not None:
@@ -189,6 +200,13 @@ class Sources:
         if options.namespaces is not None:
             self.namespaces = NamespaceFile(options.namespaces)
         self._terminating = TerminatingPods()
+        self._policy: Policy | None = None
+
+    def _follow(self, policy: Policy) -> None:
+        """Have the pods read for this policy."""
+        if policy is not self._policy:
+            self._policy = policy
+            self.pods.want(keys_of(policy))
 
     @property
     def have_changed(self) -> bool:
@@ -213,6 +231,7 @@ class Sources:
         policy_unsettled: bool = False,
     ) -> Inputs:
         """The inputs of a cycle at this moment."""
+        self._follow(policy)
         node, node_gaps = self.node.read(now)
         namespaces, namespace_gaps = self.namespaces.read(now)
         if self.namespaces.is_old(now, policy.stale_after_s):

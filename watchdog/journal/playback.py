@@ -86,7 +86,7 @@ class RecordedNode:
                 name=process.name,
                 mps=process.mps,
                 mps_server=process.mps_server,
-                serves_others=process.serves_others,
+                privileged=process.privileged,
                 unlisted=process.unlisted,
             )
             self._uid_by_number[process.number] = process.uid

@@ -1,7 +1,7 @@
 """The format of the recording: frames with what each cycle changed, and how they are computed."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -9,8 +9,9 @@ import msgspec
 
 from watchdog.core.assess import short_cards
 from watchdog.core.assessment import AccountKey, AttributedUse, ContainerKey
+from watchdog.core.keys import WantedKeys, keys_of
 from watchdog.core.ladder import step_readings
-from watchdog.core.model import Gpu, Node, PlaceKind, Pod
+from watchdog.core.model import Gpu, Node, PlaceKind, Pod, PodKeys
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 
@@ -31,7 +32,7 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     name: str
     mps: bool | None = False
     mps_server: bool = False
-    serves_others: bool = False
+    privileged: bool = False
     unlisted: str = ""
 
 
@@ -149,7 +150,7 @@ class RecordedProcesses:
 
 def _place(use: AttributedUse) -> _Place:
     who = use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu, use.name
-    return (*who, use.mps, use.mps_server, use.serves_others, use.unlisted)
+    return (*who, use.mps, use.mps_server, use.privileged, use.unlisted)
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:
@@ -160,17 +161,22 @@ def has_moved(kept: int | None, now: int | None) -> bool:
 
 
 _LONGEST: Final = 256  # characters of an annotation's value: no amount or switch is longer
-_MOST: Final = 100  # annotations, the shortest ones: the API server allows 256 KiB of them
+_MOST: Final = 100  # annotations that the policy does not name, the shortest ones: there may be 256 KiB of them
+_NO_KEYS: Final = PodKeys()
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-def reduced(pod: Pod) -> Pod:
-    """A pod without what only attribution needs, and with limited annotations; too long values become empty."""
+def reduced(pod: Pod, keys: PodKeys = _NO_KEYS) -> Pod:
+    """A pod without what only attribution needs, and with limited annotations; too long values become empty.
+
+    The annotations of `keys` stay, whatever else it carries.
+    """
     return replace(
         pod,
         containers=tuple(replace(each, ids=frozenset()) for each in pod.containers),
         config_hash=None,
-        annotations=_bounded(pod.annotations),
+        annotations=_bounded(pod, keys),
+        keys=None,
     )
 
 
@@ -180,17 +186,20 @@ def asks_for_devices(pod: Pod) -> bool:
     return any(name not in _NATIVE and not name.startswith("hugepages-") for name in names)
 
 
-def _bounded(annotations: Mapping[str, str]) -> dict[str, str]:
+def _bounded(pod: Pod, keys: PodKeys) -> dict[str, str]:
     # `kubectl apply` writes the whole object into this annotation, which is redundant.
     short = {
         key: value if len(value) <= _LONGEST else ""
-        for key, value in annotations.items()
+        for key, value in pod.annotations.items()
         if key != "kubectl.kubernetes.io/last-applied-configuration"
     }
     if len(short) <= _MOST:
         return short
-    ordered = sorted(short, key=lambda key: (len(key) + len(short[key]), key))
-    return {key: short[key] for key in ordered[:_MOST]}
+    wanted = WantedKeys(keys.annotations, (container.name for container in pod.containers))
+    named = {key: value for key, value in short.items() if wanted.names(key)}
+    others = short.keys() - named.keys()
+    ordered = sorted(others, key=lambda key: (not wanted.matches(key), len(key) + len(short[key]), key))
+    return named | {key: short[key] for key in ordered[:_MOST]}
 
 
 _FRESH_S: Final = 5.0  # a pod list up to this age counts as current; beyond, its age is recorded
@@ -257,12 +266,13 @@ class FrameEncoder:
         wanted = {use.uid for use in report.attribution.attributed}
         wanted.update(assessment.account.uid for assessment in report.assessments)
         new, present = [], set()
+        keys = keys_of(report.policy)
         for pod in report.pods.pods:
             present.add(pod.uid)
             kept = self._pods.get(pod.uid)
             if kept is None and pod.uid not in wanted and not asks_for_devices(pod):
                 continue
-            less = reduced(pod)
+            less = reduced(pod, keys)
             if less != kept:
                 self._pods[pod.uid] = less
                 new.append(less)

@@ -94,7 +94,7 @@ def read_pod(request: EvictionRequest, response: ApiResponse) -> EvictionResult 
     if not response.is_good:
         return _refused(request, response, _GETTING)
     try:
-        pods, gaps = parse_pods(response.body)
+        pods, gaps = parse_pods(response.body, keys=None)
     except ValueError:
         pods, gaps = (), ()
     if len(pods) != 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Generic, TypeVar
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
+from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.objects import decode_namespace, decode_node, parse_pods
 from watchdog.kube.text_file import as_utf8
@@ -38,6 +38,10 @@ class WatchedFile:
             return False
         before, self._noticed = self._noticed, current
         return current != before
+
+    def forget(self) -> None:
+        """Let the next reading take place even if the file has not changed."""
+        self._settled = None
 
     def read_if_changed(self, wall_s: float) -> bytes | None:
         """Its content if that may differ from the last call's, else None; OSError or ValueError if unreadable.
@@ -185,7 +189,14 @@ class PodFile(_ObjectFile[tuple[Pod, ...]]):
     def __init__(self, path: Path, node: str | None = None) -> None:
         super().__init__(path, self._parse_pods, ())
         self._node = node
+        self._keys = PodKeys()
         self._synced: Now | None = None
+
+    def want(self, keys: PodKeys) -> None:
+        """Read these keys of every pod from now on, whatever else it carries."""
+        if not self._keys.cover(keys):
+            self._keys |= keys
+            self._file.forget()
 
     def read(self, now: Now) -> PodList:
         """The pods as in the file now; with a node's name, without those bound to another node.
@@ -200,12 +211,12 @@ class PodFile(_ObjectFile[tuple[Pod, ...]]):
         return PodList(pods=pods, synced=self._synced, gaps=gaps, by_file=True)
 
     def _parse_pods(self, text: bytes) -> Parsed[tuple[Pod, ...]]:
-        pods, gaps = parse_pods(text, self._node)
+        pods, gaps = parse_pods(text, self._node, self._keys)
         if pods or self._node is None:
             return pods, gaps
         # No pod at all is on a node of this name, not even the watchdog's own: more likely the name is wrong.
         # A pod of another node has no process here, so keeping them all affects no pod.
-        pods, gaps = parse_pods(text)
+        pods, gaps = parse_pods(text, keys=self._keys)
         if not pods:
             return pods, gaps
         cause = f"none of its {len(pods)} pods is on a node named {self._node}, so all of them are kept"

@@ -1,14 +1,14 @@
 """Informers for the pods of this node, its node object and the labels of namespaces, from the API server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from watchdog.clock import Bell
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodList
+from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
-from watchdog.kube.objects import decode_namespace, decode_node, decode_pod, distinct_pods
+from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods
 from watchdog.kube.reflector import USUAL, RequestPace
 from watchdog.kube.store import Store
 from watchdog.kube.watch import Informer, Resource
@@ -93,7 +93,14 @@ class PodInformer(Informer[Pod, tuple[Pod, ...]]):
     """Lists and watches the pods of one node; unchanged pods stay identical objects."""
 
     def __init__(self, api: Api, node: str, bell: Bell, pace: RequestPace = USUAL) -> None:
-        super().__init__(api, pods_of(node, pace), bell)
+        self._keys = PodKeys()
+        super().__init__(api, pods_of(node, pace, lambda: self._keys), bell)
+
+    def want(self, keys: PodKeys) -> None:
+        """Read these keys of every pod from now on, whatever else it carries; if they are new, list the pods again."""
+        if not self._keys.cover(keys):
+            self._keys |= keys
+            self.list_again()
 
     def read(self, now: Now) -> PodList:
         """The pods as known now; `synced` is when the API server last confirmed that."""
@@ -101,8 +108,10 @@ class PodInformer(Informer[Pod, tuple[Pod, ...]]):
         return PodList(pods=view.objects, synced=view.synced, gaps=view.gaps)
 
 
-def pods_of(node: str, pace: RequestPace = USUAL) -> Resource[Pod, tuple[Pod, ...]]:
-    """The pods of a node, as they are listed and watched."""
+def pods_of(
+    node: str, pace: RequestPace = USUAL, keys: Callable[[], PodKeys] = PodKeys
+) -> Resource[Pod, tuple[Pod, ...]]:
+    """The pods of a node, as they are listed and watched; `keys` are read whatever else a pod carries."""
     return Resource(
         noun=f"pods of node {node}",
         thread="api-pods",
@@ -112,15 +121,15 @@ def pods_of(node: str, pace: RequestPace = USUAL) -> Resource[Pod, tuple[Pod, ..
         # The only selector of pods that the API server has an index for.
         selector={"fieldSelector": f"spec.nodeName={node}"},
         heartbeat=True,
-        make_store=lambda: pod_store(node),
+        make_store=lambda: pod_store(node, keys()),
         gather=gather_pods,
         pace=pace,
     )
 
 
-def pod_store(node: str) -> Store[Pod]:
+def pod_store(node: str, keys: PodKeys = NO_KEYS) -> Store[Pod]:
     """An empty store for the pods of a node."""
-    return Store(lambda item: decode_pod(item, node), namespaced=True, may_go=_runs_nothing)
+    return Store(lambda item: decode_pod(item, node, keys), namespaced=True, may_go=_runs_nothing)
 
 
 def _runs_nothing(pod: Pod) -> bool:

@@ -4,7 +4,7 @@ Only the fields that are read are declared; unknown fields are ignored, known on
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Final
@@ -12,7 +12,8 @@ from typing import Annotated, Final
 import msgspec
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod
+from watchdog.core.keys import WantedKeys
+from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod, PodKeys
 from watchdog.core.units import brief
 from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
@@ -137,25 +138,30 @@ def decode_node(item: Item) -> Node:
 _CONFIG: Final = "kubernetes.io/config."
 _HASH: Final = re.compile(r"[0-9a-f]{32}")
 _CUT: Final = Problem(
-    "it has more containers or resources than are read, so what it may use is unknown",
-    "ask its owner to split it: at most 500 containers that have not run, and 100 resources in each, are read",
+    "it has more containers, resources, annotations or labels than are read, and the rest counts as 0",
+    "ask its owner to split it: besides what the policy names, 500 containers that have not run, 100 resources in "
+    "each, 200 annotations and 200 labels are read",
 )
 _FINISHED: Final = ("Succeeded", "Failed")
+NO_KEYS: Final = PodKeys()
 _CHECK_WRITER: Final = "check what writes the list"
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
 
 
-def decode_pod(item: Item, node: str | None = None) -> Pod | None:
+def decode_pod(item: Item, node: str | None = None, keys: PodKeys | None = NO_KEYS) -> Pod | None:
     """Decode one pod; with `node`, None if it is bound to another one. An error of DECODE_ERRORS if it can't be read.
 
-    A finished pod is kept: processes can outlive its phase, and it explains them.
+    `keys` are read whatever else the pod carries, and of the others a number; None: all are read. A finished pod is
+    kept: processes can outlive its phase, and it explains them.
     """
     raw = decode_json(_POD, item)
-    return _pod(raw) if not node or raw.spec.node_name in (None, "", node) else None
+    return _pod(raw, keys) if not node or raw.spec.node_name in (None, "", node) else None
 
 
-def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
+def parse_pods(
+    text: bytes, node: str | None = None, keys: PodKeys | None = NO_KEYS
+) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
     """Decode a list of pods, or one, without those of another node than `node`; ValueError as `split_items`.
 
     An unreadable pod becomes a gap, the others count.
@@ -164,7 +170,7 @@ def parse_pods(text: bytes, node: str | None = None) -> tuple[tuple[Pod, ...], t
     gaps = []
     for item in split_items(text, "Pod"):
         try:
-            pods.append(decode_pod(item, node))
+            pods.append(decode_pod(item, node, keys))
         except DECODE_ERRORS as error:
             why = Problem(f"it can't be read: {error}", _CHECK_WRITER)
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {name_object(item)}", problem=why))
@@ -191,42 +197,56 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
 _MOST_CONTAINERS: Final = 500  # that have never run
 _MOST_RESOURCES: Final = 100  # of one container
 _MOST_CLAIMS: Final = 8  # of one container
-_MOST_LABELS: Final = 200  # and as many annotations
+_MOST_LABELS: Final = 200  # and as many annotations, besides those that are named exactly
 _LONGEST_VALUE: Final = 300  # no amount or switch is longer
 
 
-def _bounded(texts: Mapping[str, str]) -> dict[str, str]:
-    """Labels or annotations: the shortest ones if there are too many, and no value at its full length if it is long."""
+def _bounded(
+    texts: Mapping[str, str], keys: Collection[str] | None, containers: Iterable[str]
+) -> tuple[dict[str, str], bool]:
+    """Labels or annotations, no value at its full length if it is long; and whether one that may count is left out.
+
+    If there are too many, those that are named, then the shortest ones that match a pattern, then the shortest ones.
+    """
     kept = {key: brief(value, _LONGEST_VALUE) for key, value in texts.items()}
-    if len(kept) <= _MOST_LABELS:
-        return kept
-    return {key: kept[key] for key in sorted(kept, key=lambda key: (len(key) + len(kept[key]), key))[:_MOST_LABELS]}
+    if len(kept) <= _MOST_LABELS or keys is None:
+        return kept, False
+    wanted = WantedKeys(keys, containers)
+    named = {key: value for key, value in kept.items() if wanted.names(key)}
+    matching = {key for key in kept if key not in named and wanted.matches(key)}
+    others = kept.keys() - named.keys()
+    by_size = sorted(others, key=lambda key: (key not in matching, len(key) + len(kept[key]), key))
+    return named | {key: kept[key] for key in by_size[:_MOST_LABELS]}, len(matching) > _MOST_LABELS
 
 
-def _pod(raw: _RawPod) -> Pod:
+def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
     metadata, spec, status = raw.metadata, raw.spec, raw.status or _RawStatus()
-    annotations = metadata.annotations or {}
+    annotations, labels = metadata.annotations or {}, metadata.labels or {}
     deadline = metadata.deletion_timestamp
-    containers, is_cut = _bounded_containers(
-        (
-            *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
-            *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
-            *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
-        )
+    every = (
+        *_containers(spec.init_containers, status.init_container_statuses, ContainerKind.INIT),
+        *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
+        *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
     )
+    containers, containers_cut = _bounded_containers(every, keys.resources if keys else None)
+    names = [container.name for container in containers]
+    noted, notes_cut = _bounded(annotations, keys.annotations if keys else None, names)
+    labelled, labels_cut = _bounded(labels, keys.labels if keys else None, names)
+    left_out = len(noted) < len(annotations) or len(labelled) < len(labels) or _lacks_resources(containers, every)
     return Pod(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         containers=containers,
         config_hash=annotations.get(f"{_CONFIG}hash") or annotations.get(f"{_CONFIG}mirror"),
-        labels=_bounded(metadata.labels or {}),
-        annotations=_bounded(annotations),
+        labels=labelled,
+        annotations=noted,
         owner=_owner(metadata),
         priority=spec.priority,
         static=_is_static(metadata.uid, annotations),
         is_finished=status.phase in _FINISHED,
-        is_cut=is_cut,
+        keys=keys if left_out else None,
+        is_cut=containers_cut or notes_cut or labels_cut,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
     )
@@ -302,26 +322,45 @@ def _claims(resources: _RawResources | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(brief(name, _LONGEST_NAME) for name in names))[:_MOST_CLAIMS]
 
 
-def _bounded_containers(containers: Iterable[Container]) -> tuple[tuple[Container, ...], bool]:
-    """The containers that have run, and a number of others; and whether any that asks for something is left out.
-
-    Requests for none are left out first, then what is not an extended resource.
-    """
+def _bounded_containers(
+    containers: Iterable[Container], keys: Collection[str] | None
+) -> tuple[tuple[Container, ...], bool]:
+    """The containers that have run, and a number of others; and whether any that asks for something is left out."""
     kept: list[Container] = []
     others = 0
     is_cut = False
     for container in containers:
-        asked = container.resources
-        if len(asked) > _MOST_RESOURCES:
-            asked = {name: quantity for name, quantity in asked.items() if quantity != "0" and "/" in name}
-            is_cut = is_cut or len(asked) > _MOST_RESOURCES
-            asked = dict(list(asked.items())[:_MOST_RESOURCES])
         others += not container.ids
-        if container.ids or others <= _MOST_CONTAINERS:
-            kept.append(replace(container, resources=asked) if asked is not container.resources else container)
+        if keys is None or container.ids or others <= _MOST_CONTAINERS:
+            asked, loses = _bounded_resources(container.resources, keys)
+            kept.append(container if asked is container.resources else replace(container, resources=asked))
+            is_cut = is_cut or loses
         else:
-            is_cut = is_cut or bool(asked or container.claims)
+            is_cut = is_cut or bool(container.resources or container.claims)
     return tuple(kept), is_cut
+
+
+def _bounded_resources(asked: Mapping[str, str], keys: Collection[str] | None) -> tuple[Mapping[str, str], bool]:
+    """What a container asks for; and whether something that may count is left out.
+
+    If it is too much: what is named, then what matches a pattern, then what is not 0.
+    """
+    if len(asked) <= _MOST_RESOURCES or keys is None:
+        return asked, False
+    wanted = WantedKeys(keys)
+    named = {name: quantity for name, quantity in asked.items() if wanted.names(name)}
+    matching = {name for name in asked if name not in named and wanted.matches(name)}
+    others = [name for name in asked if name not in named and (name in matching or asked[name] != "0")]
+    others.sort(key=lambda name: (name not in matching, asked[name] == "0", name))
+    left_out = matching.intersection(others[_MOST_RESOURCES:])
+    return named | {name: asked[name] for name in others[:_MOST_RESOURCES]}, any(
+        asked[name] != "0" for name in left_out
+    )
+
+
+def _lacks_resources(kept: Sequence[Container], every: Sequence[Container]) -> bool:
+    """Whether a resource of a container was left out."""
+    return sum(len(each.resources) for each in kept) < sum(len(each.resources) for each in every)
 
 
 def _ids(status: _RawContainerStatus | None) -> frozenset[str]:

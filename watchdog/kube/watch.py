@@ -270,7 +270,14 @@ class Informer(Generic[Value, Objects]):
 
     def start(self) -> None:
         """Begin to watch; what was known before no longer counts."""
-        watcher = self._begin()
+        self._run(self._begin())
+
+    def list_again(self) -> None:
+        """List and watch from the beginning; what is known is kept until the new list has come."""
+        if self.is_following:
+            self._run(self._begin(keeps=True))
+
+    def _run(self, watcher: Watcher[Value]) -> None:
         thread = threading.Thread(target=watcher.run, name=self._resource.thread, daemon=True)
         thread.start()
         self._thread = thread
@@ -341,7 +348,7 @@ class Informer(Generic[Value, Objects]):
         gap = Gap(reason=self._resource.reason, what=self._resource.noun, problem=view.problem.of(kept))
         return replace(view, gaps=(*view.gaps, gap))
 
-    def _begin(self) -> Watcher[Value]:
+    def _begin(self, *, keeps: bool = False) -> Watcher[Value]:
         self.stop()
         watcher: Watcher[Value] = Watcher(
             self._api,
@@ -351,7 +358,8 @@ class Informer(Generic[Value, Objects]):
             self._version,
         )
         with self._lock:
-            self._watcher, self._thread, self._view = watcher, None, self._empty_view()
+            self._watcher, self._thread = watcher, None
+            self._view = self._view if keeps else self._empty_view()
         return watcher
 
     def _empty_view(self) -> KnownObjects[Objects]:

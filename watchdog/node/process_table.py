@@ -141,19 +141,18 @@ class ProcessTable:
         return self._are_settled and not self._exits.poll(0, 1)
 
     def container_members(
-        self, ids: frozenset[str], pods: frozenset[str], *, spare_servers: bool = False
+        self, ids: frozenset[str], pods: frozenset[str], spares: Callable[[Process], bool] = lambda _: False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
         """Find all living processes, listed or not, in these containers (IDs) of a pod by its keys (UID, config hash).
 
-        The caller closes the handles. Init, this daemon and ended processes are left out, and with `spare_servers`
-        anything named like an MPS server. A gap means that there may be more: a process could not be read or held.
+        The caller closes the handles. Init, this daemon and ended processes are left out, and those that `spares` is
+        true of. A gap means that there may be more: a process could not be read or held.
         """
 
         def belongs(process: Process) -> bool:
             place = process.place
             is_named = place.pod is None or place.pod in pods
-            is_spared = spare_servers and process.mps_server
-            return place.kind is PlaceKind.POD and place.container in ids and is_named and not is_spared
+            return place.kind is PlaceKind.POD and place.container in ids and is_named and not spares(process)
 
         failures = ReadFailures()
         handles = []

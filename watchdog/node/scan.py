@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
-from watchdog.core.mps import may_serve_others
+from watchdog.core.mps import is_trusted_server
 from watchdog.node.driver import DriverReading
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
@@ -115,7 +115,7 @@ class Scanner:
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
-        handles, gaps = self._table.container_members(containers, keys, spare_servers=may_serve_others(pod))
+        handles, gaps = self._table.container_members(containers, keys, lambda process: is_trusted_server(process, pod))
         self._gaps = tuple({*self._gaps, *gaps})
         return list(handles), not gaps
 

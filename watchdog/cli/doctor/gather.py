@@ -40,7 +40,8 @@ from watchdog.core.amount import CardCount
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
-from watchdog.core.model import Now
+from watchdog.core.keys import keys_of
+from watchdog.core.model import Now, PodKeys
 from watchdog.core.policy import Policy
 from watchdog.core.rules import maintenance_of
 from watchdog.daemon.cluster import Cluster
@@ -66,12 +67,14 @@ def gather(options: Options, patience_s: float) -> Facts:
     driver must not be opened.
     """
     policy = _policy(options.policy)
+    keys = keys_of(policy.policy or DEFAULTS)
     connection = open_cluster(options, Bell())
     api = ApiFacts()
     if connection is not None:
+        connection.pods.want(keys)
         api = query_api(options, policy.policy or DEFAULTS, connection, min(patience_s, _API_PATIENCE_S))
     now = clock.now()
-    cluster = _cluster(options, connection, now)
+    cluster = _cluster(options, connection, keys, now)
     driver = _driver(patience_s, maintenance_of(cluster.node))
     return Facts(
         options=options,
@@ -105,8 +108,9 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _cluster(options: Options, connection: Cluster | None, now: Now) -> ClusterFacts:
+def _cluster(options: Options, connection: Cluster | None, keys: PodKeys, now: Now) -> ClusterFacts:
     sources = Sources(options, None, connection)
+    sources.pods.want(keys)
     node, node_gaps = sources.node.read(now)
     namespaces, namespace_gaps = sources.namespaces.read(now)
     return ClusterFacts(
