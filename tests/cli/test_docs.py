@@ -78,7 +78,7 @@ def test_a_node_that_was_stopped_before_stays_stopped(section: str, tmp_path: Pa
     subprocess.run(["sh", "-ec", script], cwd=tmp_path, env=environment, check=True, timeout=60)
     assert (tmp_path / "stopped-before.txt").read_text(encoding="utf-8") == "node/n2\n"
     calls = (tmp_path / "calls").read_text(encoding="utf-8")
-    assert calls == "annotate node/n1 node/n3 node/n10 gpu-memory-watchdog/mode-\n"
+    assert calls == "annotate node/n1 node/n3 node/n10 gpu-memory-watchdog/mode- gpu-memory-watchdog/reason-\n"
     assert section.index("> stopped-before.txt") < section.index("annotate nodes --all")
 
 
