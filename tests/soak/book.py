@@ -150,7 +150,11 @@ class Book:
         here.reading = Reading(truth, asked, facts, bright)
         self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
-        opened = self.brakes.look(facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing)
+        # What is never let through does not count for the breaker.
+        free = {key for key, fact in facts.items() if not here.is_withheld_for_mps(fact)}
+        opened = self.brakes.look(
+            facts, self.timers, here.policy, asked, sure=sure, enforcing=here.enforcing, free=free
+        )
         self.seen["breaker opened"] += opened
         self._note_withheld(facts, asked)
         self.seen["bright reading"] += bright

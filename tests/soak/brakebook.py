@@ -1,6 +1,6 @@
 """Brakes of the oracle: every action that was begun, and whether one more was allowed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -190,11 +190,20 @@ class BrakeBook:
         return ""
 
     def look(
-        self, facts: Mapping[Key, Fact], timers: Timers, policy: Policy, now: Now, *, sure: bool, enforcing: bool
+        self,
+        facts: Mapping[Key, Fact],
+        timers: Timers,
+        policy: Policy,
+        now: Now,
+        *,
+        sure: bool,
+        enforcing: bool,
+        free: Collection[Key],
     ) -> bool:
         """See by a reading whether the breaker opens, or closes; whether it has just opened.
 
-        `sure`: the reading hid nothing. What can't be known is taken for the state that allows more.
+        `sure`: the reading hid nothing. `free`: the accounts that are certainly not withheld for MPS. What can't be
+        known is taken for the state that allows more.
         """
         breaker, now_s = policy.brakes.breaker, now.boottime_s
         if breaker is None:
@@ -206,7 +215,7 @@ class BrakeBook:
         may_open = bool(perhaps) and (not sure or _crowded(perhaps, base, breaker.offenders, breaker.of_at_least))
         since_s = self.opened_s if self.opened_s is not None else self._unknown_s
         if since_s is None:
-            due = {fact.tenant.workload for fact in crowd if _surely_due(fact, timers)}
+            due = {fact.tenant.workload for fact in crowd if fact.key in free and _surely_due(fact, timers)}
             if sure and enforcing and _crowded(due, base, breaker.offenders, breaker.of_at_least):
                 self.opened_s = now_s
             elif may_open:
