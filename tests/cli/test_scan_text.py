@@ -228,3 +228,28 @@ def test_after_a_kill_at_once_the_lesser_steps_do_not_follow() -> None:
     assert plan.count("Pod a/trainer") == 1
     spared = section(Story(pods=(trainer(namespace="kube-system"),)).run(17, 2), "What would happen next")
     assert spared.count("Pod kube-system/trainer, in ") == 2
+
+
+@pytest.mark.parametrize(
+    ("declared", "remark"),
+    [
+        ("12Gi", ""),
+        ("1Gi", ""),
+        ("12Mi", "it uses 12.4Gi, about a thousand times the 12Mi that it declares by veriff.com/gpu-memory"),
+        ("12Ki", "about a million times the 12Ki that it declares"),
+        ("12", "about a billion times the 12 that it declares"),
+    ],
+)
+def test_a_unit_that_can_hardly_be_right_is_remarked(declared: str, remark: str) -> None:
+    """Who reads MiB as bytes sees it in `scan`; a pod that is merely over is no such case."""
+    tenant = trainer(containers=(container("main", declared, of="u1"),))
+    said = " ".join(printed(Story(pods=(tenant,)).see(trainer_node(second=9))).split())
+    assert remark in said
+    assert ("is the unit of that table right?" in said) is bool(remark)
+
+
+def test_why_a_limit_is_unknown_is_remarked() -> None:
+    """Every unknown limit names its cause where its owner or an operator looks."""
+    claimed = replace(container("main", of="u1"), claims=("gpu",))
+    said = " ".join(printed(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).split())
+    assert "a/trainer: its limit is unknown: container main may have a GPU by a ResourceClaim (gpu)" in said

@@ -128,3 +128,36 @@ def test_check_names_the_scheme_of_each_table() -> None:
     declarations = [(each["resource"], each["scheme"]) for each in found["declarations"]]
     assert declarations == [("veriff.com/gpu-memory", None), *of_schemes]
     assert (found["policy"]["schemes"], len(found["policy"]["declaration"])) == (["hami", "aliyun"], 1)
+
+
+# What 0 means under each key of a scheme, by its source. "none": no memory is used; counts of devices and shares have
+# none of it, since a count of 0 requests nothing.
+COUNTED: Final = ("share", "cards", "mig", "named")
+MEANS_NONE: Final = {"veriff.com/gpu-memory", "tencent.com/vcuda-memory"}
+
+
+@pytest.mark.parametrize("name", all_schemes())
+def test_a_scheme_says_what_0_means(name: str) -> None:
+    """Point 6: a 0 that means "not set" to its system never makes a pod one that may use nothing."""
+    for table in all_schemes()[name].tables:
+        if table["unit"] in COUNTED:
+            assert "zero" not in table
+            continue
+        key = next(table[kind] for kind in ("resource", "annotation", "label") if kind in table)
+        assert table.get("zero", "none") == ("none" if key in MEANS_NONE else "unset"), key
+
+
+@pytest.mark.parametrize(
+    ("lines", "zero"),
+    [
+        (('resource = "nvidia.com/gpumem"', 'unit = "1Mi"', 'per = "gpu"'), "unset"),
+        (('resource = "volcano.sh/vgpu-memory"', 'unit = "10Mi"', 'per = "gpu"', "unit_differs = true"), "unset"),
+        (('resource = "nvidia.com/gpumem"', 'unit = "1Mi"', 'per = "gpu"', 'zero = "none"'), "none"),
+        (('resource = "veriff.com/gpu-memory"', 'unit = "1"'), "none"),
+        (('resource = "example.com/vram"', 'unit = "1Mi"'), "none"),
+    ],
+)
+def test_a_table_of_ones_own_reads_a_0_as_its_scheme_does(lines: tuple[str, ...], zero: str) -> None:
+    """A table with another unit for a key of HAMi must not turn "not set" into "nothing may be used"."""
+    under = parse_policy("\n".join(("[[declaration]]", *lines)) + RULE)
+    assert under.declarations[0].zero == zero
