@@ -155,6 +155,8 @@ def test_in_full() -> None:
     protected = row(account(protected="it is a system pod"))
     assert protected.next_full() == "protected, no action is taken: it is a system pod"
     assert next_of().next_full() == "-"
+    unknown = row(account(verdict="unknown", limit_unknown="claims are not read"))
+    assert unknown.next_full() == "limit unknown: claims are not read"
     for idle in (next_of(KILL, enforcing=False), row(account(observes=True), KILL)):
         assert idle.next_full() == "would kill all processes of container main above 110% in 12s"
         assert idle.is_waiting

@@ -220,6 +220,13 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
     assert told.count('rule "notebooks"') == 1, "a rule that all have in common is named once"
 
 
+def test_why_a_limit_is_unknown_stands_beside_it() -> None:
+    """A pod whose limit can't be determined says why where it is listed."""
+    claimed = replace(container("main", of="u1"), claims=("gpu",))
+    told = read(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).text("pods")
+    assert "unknown (container main may have a GPU by a ResourceClaim (gpu), and claims are not read)" in told
+
+
 def test_older_actions_have_a_line_each() -> None:
     """Three with when, why and what came of it, the others without, and all but six collapsed."""
     done = action()

@@ -177,8 +177,10 @@ class TopRow:
         if self.is_acting:
             return self.next_short(elapsed_s)
         if self.next is None:
-            protected = self.account.protected
-            return f"protected, no action is taken: {protected}" if protected else "-"
+            protected, unknown = self.account.protected, self.account.limit_unknown
+            if protected:
+                return f"protected, no action is taken: {protected}"
+            return f"limit unknown: {unknown}" if unknown else "-"
         shown = [self.next]
         if not self.next.do.enforces:
             shown += [step for step in self.steps if step.do.enforces][:1]

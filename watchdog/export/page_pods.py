@@ -129,4 +129,5 @@ def _row(progress: AccountProgress, title: str, seen: PageInput, *, names_rule: 
         "state": f"{state}, {gravest.short}" if gravest is not None else state,
         "css": progress.level.value if progress.steps else verdict_css,
         "is_protected": account.protected is not None,
+        "why": inert(account.limit_unknown, 200) if account.limit_unknown is not None else "",
     }
