@@ -25,7 +25,14 @@ pytestmark = pytest.mark.node
 
 KILL_UNWARNED = f"{KILL_AT_ONCE}\nunwarned = true"
 
-BRAKES: Final = '\n[brakes]\nnode = "10 per 10m"\nbreaker = { offenders = "50%", of_at_least = 3, hold = "10m" }\n'
+BRAKES: Final = """
+[brakes]
+node = "10 per 10m"
+breaker = { offenders = "50%", of_at_least = 3, hold = "10m" }
+
+[protect]
+priority_namespaces = ["kube-system"]
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
