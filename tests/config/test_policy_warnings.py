@@ -257,7 +257,7 @@ SMALLER, LARGER, UNKNOWN = "smaller", "larger", "no scheme"
 def test_a_unit_is_compared_with_that_of_the_scheme_that_knows_the_key(
     key: str, lines: tuple[str, ...], found: str | None
 ) -> None:
-    """Point 6: whether a unit is wrong is judged from the policy; a smaller one applies to nobody."""
+    """Point 6: whether a unit is wrong is judged from the policy; a smaller one applies to no pod."""
     policy = parse_policy(unit(key, *lines))
     said = [warning for warning in policy.warnings if warning.startswith("declaration[0].unit: ")]
     words = {SMALLER: "is smaller than", LARGER: "is larger than", UNKNOWN: 'is "1": pods must write bytes'}

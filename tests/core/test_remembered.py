@@ -10,9 +10,10 @@ from tests.worlds import MEMORY, Gi, assessed, container, gpu, inputs, pod, poli
 from watchdog.core.amount import Cards
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
-from watchdog.core.declare import DeclarationMemory, active_containers
+from watchdog.core.declare import active_containers
 from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
 from watchdog.core.policy import Policy
+from watchdog.core.remembered import DeclarationMemory
 
 World = tuple[Pod, Policy, Node, tuple[Gpu, ...]]
 NODE: Final = Node(name="n1", labels={"nvidia.com/gpu.count": "1"}, capacity={MEMORY: "80Gi"})

@@ -33,11 +33,11 @@ from watchdog.core.assessment import AccountKey, Assessment, Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
-from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import PlaceKind, Process
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Match, Step
+from watchdog.core.remembered import DeclarationMemory
 
 T = TypeVar("T")
 ESSENCE = attrgetter("account", "step_index", "victim", "targets", "due_in_s", "withheld_by", "taken")

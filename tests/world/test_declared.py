@@ -83,7 +83,7 @@ WRONG: Final = 'schemes = ["*"]\n[[declaration]]\nresource = "nvidia.com/gpumem"
 
 
 def test_a_wrong_unit_kills_nobody_and_check_fails(any_world: Node) -> None:
-    """Point 6: MiB read as bytes would kill every pod; the table applies to nobody, and `check` says why."""
+    """Point 6: MiB read as bytes would kill every pod; the table applies to no pod, and `check` says why."""
     asks = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "6144"}
     owner = _tenant(any_world, asks, 5 * GIB)
     hog = any_world.pods[1].containers[0].tenants[0]

@@ -123,7 +123,7 @@ def _conditions(declaration: Declaration) -> list[str]:
     if declaration.limits:
         parts.append(f"limit in annotation {' or '.join(map(_limit, declaration.limits))}")
     if declaration.wrong_unit:
-        parts.append("applies to nobody, because of its unit")
+        parts.append("applies to no pod, because of its unit")
     if declaration.allowance is not None:
         own = _allowance(declaration.allowance)
         parts.append("no allowance" if declaration.allowance == NO_ALLOWANCE else f"own allowance {own}")

@@ -107,7 +107,7 @@ def _sentence(own: Declaration, known: Declaration, *, is_smaller: bool) -> str:
     what = f"{one} is {differs} than {other}, the unit of {quote(own.key)} in scheme {known.scheme}"
     if is_smaller:
         return (
-            f"{what}: every pod would be over its limit, so the table applies to nobody; write unit = {other}, or "
+            f"{what}: every pod would be over its limit, so the table applies to no pod; write unit = {other}, or "
             "unit_differs = true if this cluster's unit really is smaller"
         )
     return (

@@ -270,7 +270,7 @@ def _wrong(doubt: "UnitDoubt | None") -> str:
 
 
 def unit_mistakes(policy: Policy) -> tuple[PolicyProblem, ...]:
-    """The tables that apply to nobody because of their unit; `check` fails for them if the policy enforces."""
+    """The tables that apply to no pod because of their unit; `check` fails for them if the policy enforces."""
     return tuple(
         PolicyProblem(source=policy.source, path=f"declaration[{index}].unit", what=each.wrong_unit)
         for index, each in enumerate(policy.declarations)

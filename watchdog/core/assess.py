@@ -10,10 +10,11 @@ from typing import Final
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
 from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget, undetermined
-from watchdog.core.declare import DeclarationMemory, PodDeclaration, active_containers, phases
+from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.model import ContainerKind, Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
+from watchdog.core.remembered import DeclarationMemory
 from watchdog.core.rules import observes, protection, rule_of
 
 _MOST_IDLE: Final = 100  # accounts of one pod that only declare: no action can be due on them

@@ -283,7 +283,7 @@ class Declaration:
     Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
     name of a unit that depends on the cards, or on the resource's name. `allowance` is None if that of the policy
     applies. `scheme` is the one that it comes from, empty for the policy's own; that makes no difference to what is
-    declared. `wrong_unit` is why its unit is most likely a mistake, so that it applies to nobody; empty if it is not.
+    declared. `wrong_unit` is why its unit is most likely a mistake, so that it applies to no pod; empty if it is not.
     """
 
     resource: Annotated[str, "resource", "wild"] | None = _default(
@@ -318,7 +318,7 @@ class Declaration:
     unit_differs: bool = _default(
         False,
         "The unit is right, although that of the scheme that knows the key differs. Without it, a table with a smaller "
-        "unit applies to nobody: its accounts are misdeclared.",
+        "unit applies to no pod: its accounts are misdeclared.",
     )
     node_labels: Labels = field(
         default_factory=dict, metadata=_key("The declaration applies only on nodes with these labels.")

@@ -10,12 +10,12 @@ from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
-from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
+from watchdog.core.remembered import DeclarationMemory
 from watchdog.daemon.drain import clients_seen
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions

@@ -9,12 +9,12 @@ from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
-from watchdog.core.declare import DeclarationMemory
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.remembered import DeclarationMemory
 from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.driver import DriverReading

@@ -14,7 +14,7 @@ _INCIDENT_S: Final = 600.0
 class Looks:
     """Shares `[pulse] looks` out among the cards and MIG instances whose counters are read.
 
-    Half of the looks belong to them in equal shares, at least one each; the rest is for whoever comes first. So none
+    Half of the looks belong to them in equal shares, at least one each; the rest is for the first to come. So none
     can take the last looks of the others, and a single busy one has more than its share. If there are fewer looks than
     cards, each has one at most. `spent` counts the rises that found none left. Times are CLOCK_BOOTTIME.
     """

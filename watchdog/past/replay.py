@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
-from watchdog.core.declare import DeclarationMemory
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gpu, Now, Pod
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import JUST_AFTER_S, next_change_s
+from watchdog.core.remembered import DeclarationMemory
 from watchdog.core.rules import hours_at
 from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 

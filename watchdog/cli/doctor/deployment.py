@@ -147,7 +147,7 @@ def policy_warnings(facts: Facts) -> Iterator[CheckResult]:
 
 @to_enforce(given=lambda facts: facts.policy.policy is not None)
 def policy_units(facts: Facts) -> Iterator[CheckResult]:
-    """No table has a smaller unit than the scheme that knows its key. Such a table applies to nobody."""
+    """No table has a smaller unit than the scheme that knows its key. Such a table applies to no pod."""
     mistakes = unit_mistakes(facts.known_policy)
     for mistake in mistakes:
         place, (what, _, remedy) = mistake.path, mistake.what.partition("; ")
