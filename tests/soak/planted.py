@@ -133,7 +133,7 @@ FAULTS: Final = {
              "*self._busy.values()")),
     "an owner reference makes an MPS server": Fault("law 10", ("shared/3", 1100),
         Edit("core/mps.py", "(is_daemon_sets and process.privileged)", "is_daemon_sets")),
-    "a priority protects in every namespace": Fault("point 25", ("fault/1", 100),
+    "a priority protects in every namespace": Fault("law 10", ("fault/59", 1300),
         Edit("core/rules.py", "is not None and matches(pod.namespace, protect.priority_namespaces):", "is not None:")),
     "a client of an MPS server is killed with its neighbours": Fault("point 36", ("fault/1", 200),
         Edit("core/gate.py", "return Brake.MPS if entry.mps_hazard is not None else None", "return None"),
