@@ -37,6 +37,7 @@ _ROUTED: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUMemoryMPSWithheld", "warning", _TENANT, "platform"),
     ("GPUWatchdogNotEnforcing", "critical", _NODE, "platform-page"),
     ("GPUWatchdogNotEnforcing", "warning", _NODE, "platform"),
+    ("GPUWatchdogMaintenanceOverdue", "warning", _NODE, "platform"),
     ("GPUWatchdogReactionSlow", "warning", _NODE, "platform"),
     ("GPUWatchdogStale", "critical", _NODE, "platform-page"),
     ("GPUWatchdogDown", "critical", _NODE, "platform-page"),
