@@ -116,4 +116,6 @@ def test_the_journal_has_it_over_daemons_and_other_files(tmp_path: Path) -> None
     third.maintenance(None)
     third.close()
     second.close()
-    assert Journal.open(path, JournalLimits(), "n1").kept.maintenance is None
+    fourth = Journal.open(path, JournalLimits(), "n1")
+    assert fourth.kept.maintenance is None
+    fourth.close()
