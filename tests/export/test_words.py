@@ -151,10 +151,10 @@ def test_the_release_has_its_time() -> None:
         ([], "no signal"),
         ([("SIGTERM", "abc", 0.0)], "SIGTERM"),
         ([("SIGKILL", "abc", 0.0)], "SIGKILL"),
-        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "c", 10.0)], "SIGTERM, and 1 process SIGKILL after 10s"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "c", 10.0)], "SIGTERM, then SIGKILL to 1 process after 10s"),
         ([("SIGTERM", "abc", 0.0), ("SIGKILL", "abc", 4.0)], "SIGTERM, then SIGKILL after 4s"),
         ([("SIGTERM", "abc", 0.0), ("SIGKILL", "abcd", 4.0)], "SIGTERM, then SIGKILL after 4s"),
-        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "cde", 4.0)], "SIGTERM, and 3 processes SIGKILL after 4s"),
+        ([("SIGTERM", "abc", 0.0), ("SIGKILL", "cde", 4.0)], "SIGTERM, then SIGKILL to 3 processes after 4s"),
     ],
 )
 def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, str, float]], said: str) -> None:

@@ -6,8 +6,13 @@ from typing import Final
 
 import pytest
 
+from tests.monitoring.grafana import Viewer
 from tests.monitoring.prometheus import Prometheus, Sample
 from tests.monitoring.questions import Question, questions, trouble_everywhere
+from tests.monitoring.rules.exposed import LABELS
+from tests.monitoring.shared_node import INTERVAL_S
+from tests.monitoring.test_chain import SELDOM as SELDOM_METRICS
+from tests.monitoring.test_dashboard import DOCUMENT, SELDOM, numbers
 
 pytestmark = [pytest.mark.slow, pytest.mark.node]
 
@@ -111,6 +116,24 @@ def test_numbers_are_those_of_the_node(prometheus: Prometheus) -> None:
     promised = prometheus.query(_starting("sum by (node) (gpu_watchdog_pod_memory_declared"))
     assert _of(promised, node="n1").value == pytest.approx((16 + 3 + 2 + 0.5 + 4) / (40 + 40 + 20))
     assert _of(promised, node="n2").value == pytest.approx(4 / 40)
+
+
+@pytest.mark.parametrize("title", sorted(SELDOM))
+def test_panels_that_are_seldom_filled_are_filled_here(prometheus: Prometheus, title: str) -> None:
+    """A panel about the pulse or a maintenance shows it where there is one."""
+    now = prometheus.value("time()")
+    viewer = Viewer(prometheus=prometheus, document=DOCUMENT, start=now - 60, end=now, interval_s=INTERVAL_S)
+    found = numbers(viewer.ask(title))
+    assert found
+    assert all(map(math.isfinite, found)), found
+
+
+@pytest.mark.parametrize("name", sorted(SELDOM_METRICS))
+def test_hand_made_series_that_are_seldom_there_have_the_labels_of_real_ones(prometheus: Prometheus, name: str) -> None:
+    """What tests/monitoring/rules say of a pulse, a maintenance or a suspension is what a running daemon exposes."""
+    of_the_target = {"__name__", "instance", "job", "node", "cluster", "watchdog_pod", "watchdog_namespace"}
+    found = {frozenset(each.labels.keys() - of_the_target) for each in prometheus.query(name)}
+    assert found == {frozenset(LABELS[name])}
 
 
 def _starting(beginning: str) -> str:

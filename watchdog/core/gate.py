@@ -27,7 +27,7 @@ def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
     return (-over, assessment.pod.priority or 0, *assessment.account.sort_key)
 
 
-# Brakes that depend on what a step would end. The others hold back every step of the account.
+# Brakes that depend on what a step would end. The others withhold every step of the account.
 _OF_THE_STEP: Final = frozenset({Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS, Brake.PENDING})
 
 

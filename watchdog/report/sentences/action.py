@@ -89,15 +89,15 @@ def signals(grace_s: float) -> str:
 
 
 def sent_signals(sent: Sequence[Sent]) -> str:
-    """The signals that were really sent: `SIGTERM`, `SIGTERM, and 1 process SIGKILL after 10s`."""
+    """The signals that were really sent: `SIGTERM`, `SIGTERM, then SIGKILL to 1 process after 10s`."""
     first, *others = [each for each in sent if each.signal != DRAIN] or (None,)
     if first is None:
         return "no signal"
     if not others:
         return first.signal
     (last,) = others
-    whose = "then" if first.keys <= last.keys else f"and {count(len(last.keys), 'process', 'processes')}"
-    return f"{first.signal}, {whose} {last.signal} after {span(last.after_s)}"
+    whom = "" if first.keys <= last.keys else f" to {count(len(last.keys), 'process', 'processes')}"
+    return f"{first.signal}, then {last.signal}{whom} after {span(last.after_s)}"
 
 
 def draining(entry: PlanEntry, *, observing: bool = False) -> str:
