@@ -122,9 +122,10 @@ class Daemon(Endpoints):
         return False
 
     def is_up(self) -> bool:
-        """Whether a cycle has finished."""
+        """Whether a cycle has finished, and the journal, which a busy disk delays, has been opened or cannot be."""
         with contextlib.suppress(OSError):
-            return self.get("/api/status")[0] == 200
+            code, body = self.get("/api/status")
+            return code == 200 and "still waiting for the disk" not in json.loads(body)["health"]["journal"]
         return False
 
     def wait_call(self, name: str, cards: int = 1) -> None:
