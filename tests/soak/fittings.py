@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
 from watchdog.core.errors import RecordError
+from watchdog.core.left import LeftPods
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.rules import TerminatingPods
 from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
@@ -49,7 +49,7 @@ class SimSources(Sources):
         self.pods = _Pods(world)
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
-        self._terminating = TerminatingPods()
+        self.left = LeftPods()
         self._policy = None
 
 
