@@ -104,10 +104,11 @@ def _written(amount: int, unit: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The pod list at one moment, as the daemon has it, and the tenants behind it."""
+    """The pod list at one moment, as the daemon has it, the tenants behind it, and who was deleted before."""
 
     tenants: Mapping[str, Tenant]
     pods: tuple[Pod, ...]
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -120,6 +121,7 @@ class Cluster:
     labelled: bool = True
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
+    gone: set[str] = field(default_factory=set)
     _serial: int = 0
 
     def serial(self) -> int:
@@ -135,6 +137,7 @@ class Cluster:
 
     def remove(self, uid: str) -> None:
         self.tenants.pop(uid, None)
+        self.gone.add(uid)
 
     @property
     def node(self) -> Node:
@@ -143,6 +146,7 @@ class Cluster:
     def read(self, now: Now) -> PodList:
         if not self.frozen:
             if self.view.tenants != self.tenants:
-                self.view = View(tenants=dict(self.tenants), pods=tuple(map(as_pod, self.tenants.values())))
+                pods = tuple(map(as_pod, self.tenants.values()))
+                self.view = View(tenants=dict(self.tenants), pods=pods, gone=frozenset(self.gone))
             self.synced = now
-        return PodList(pods=self.view.pods, synced=self.synced)
+        return PodList(pods=self.view.pods, synced=self.synced, gone=self.view.gone)

@@ -32,6 +32,7 @@ SITUATIONS: Final = (
     *("cycle", "bright reading", "last look", "last look too late", "intended", "withdrawn"),
     *("action", "SIGTERM", "SIGKILL", "grace ran out", "hastened", "interrupted", "failed", "not released"),
     *("scope process", "scope container", "scope pod", "killed before its deadline"),
+    *("pod left with its processes", "killed after it left"),
     *("warn done", "warn observed", "kill done", "kill failed", "kill withdrawn", "kill interrupted", "kill observed"),
     *("evict failed", "evict observed"),
     *("withheld protected", "withheld pending", "withheld stale", "withheld owner", "withheld owner_backoff"),
