@@ -117,7 +117,7 @@ class Book:
         here = self.standing
         self._departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
         self._listed |= tenants
-        self._dying_s = {uid: since_s for uid, since_s in self._dying_s.items() if uid in tenants}
+        self._dying_s = {uid: at_s for uid, at_s in self._dying_s.items() if uid in tenants or uid not in gone}
         for uid, tenant in tenants.items():
             if tenant.deadline_s is not None:
                 self._dying_s.setdefault(uid, now.boottime_s)

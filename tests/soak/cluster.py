@@ -113,7 +113,10 @@ class View:
 
 @dataclass(slots=True)
 class Cluster:
-    """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing."""
+    """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing.
+
+    A list may lack pods that are there (`missing`); of those in `gone` the API server says that they were deleted.
+    """
 
     clock: Clock
     tenants: dict[str, Tenant] = field(default_factory=dict)
@@ -122,6 +125,7 @@ class Cluster:
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
     gone: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     _serial: int = 0
 
     def serial(self) -> int:
@@ -145,8 +149,9 @@ class Cluster:
 
     def read(self, now: Now) -> PodList:
         if not self.frozen:
-            if self.view.tenants != self.tenants:
-                pods = tuple(map(as_pod, self.tenants.values()))
-                self.view = View(tenants=dict(self.tenants), pods=pods, gone=frozenset(self.gone))
+            tenants = {uid: tenant for uid, tenant in self.tenants.items() if uid not in self.missing}
+            if self.view.tenants != tenants or self.view.gone != self.gone:
+                pods = tuple(map(as_pod, tenants.values()))
+                self.view = View(tenants=tenants, pods=pods, gone=frozenset(self.gone))
             self.synced = now
         return PodList(pods=self.view.pods, synced=self.synced, gone=self.view.gone)
