@@ -1,6 +1,6 @@
 """Pods that have left the API while processes of their containers run: a real API server, real processes, no kubelet.
 
-So no container ends by itself, as under a kubelet that gives each the grace period of its spec, a year for instance.
+So no container ends by itself, as under a kubelet that gives each a grace period of a year (test_force_deleted_node).
 """
 
 import json

@@ -12,7 +12,7 @@ from tests.cluster.api import Object
 from tests.cluster.card import Card
 from tests.cluster.node import Cluster
 from tests.cluster.node_daemon import NodeDaemon, node_daemon
-from tests.cluster.real_pods import MEMORY, container, pod
+from tests.cluster.real_pods import MEMORY, container, pod, wait_until
 from tests.cluster.test_force_deleted import YEAR_S, account_of, gap_of, is_left
 from tests.stub import GIB
 from tests.world.policies import kill, write_policy
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 
 class Site:
-    """A real node with the daemon, and a pod whose container takes no notice of SIGTERM and has a year for its end."""
+    """A real node with the daemon, and a pod whose container takes no notice of SIGTERM."""
 
     def __init__(self, cluster: Cluster, room: str, card: Card, daemon: NodeDaemon) -> None:
         self.daemon = daemon
@@ -44,7 +44,12 @@ class Site:
         self._card.use(self.pid, 9 * GIB)
 
     def delete(self) -> None:
-        """Delete it by force, and wait until the API server has it no more."""
+        """Delete it with a grace period of a year, then by force; wait until the API server has it no more."""
+        path = f"/api/v1/namespaces/{self._room}/pods/hog"
+        self._cluster.control_plane.api.ask("DELETE", path, {"gracePeriodSeconds": YEAR_S})
+        wait_until(
+            lambda: "SIGTERM" in "".join(self._cluster.pods.log("hog", self._room)), "the kubelet has sent SIGTERM"
+        )
         self._cluster.pods.delete("hog", self._room)
 
     def end(self) -> None:
@@ -71,7 +76,7 @@ def site(cluster: Cluster, room: str, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_container_outlives_its_pod_and_stays_known(site: Site) -> None:
-    """Point 28: the kubelet gives it the grace period of its spec; it is known as left, and named in a gap."""
+    """Point 28: the kubelet gives it the year of the first deletion; it is known as left, and named in a gap."""
     site.delete()
     site.daemon.wait(lambda d: is_left(d, site.pod) and gap_of(d))
     site.exceed()

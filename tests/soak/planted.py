@@ -90,8 +90,6 @@ FAULTS: Final = {
         Edit("core/left.py", "proven = self._missing.keys() & listed.gone", "proven = self._missing.keys() & set()")),
     "a pod that a list lacks has left": Fault("point 28", ("fault/0", 700),
         Edit("core/left.py", "proven = self._missing.keys() & listed.gone", "proven = set(self._missing)")),
-    "a pod that has left gets its time again": Fault("law 1[01]|law 4", ("deletions/44", 1500),
-        Edit("core/left.py", "terminating_since=pod.terminating_since or now", "terminating_since=now")),
     "a tenant resets a ladder with a label": Fault("law 11", ("fault/3", 200),
         Edit("core/ladder.py", "state.stretches.get(key), _", "state.stretches.get(key) if is_current else None, _")),
     "a tenant resets a ladder with one byte in an annotation": Fault("law 11", ("fault/65", 200),
