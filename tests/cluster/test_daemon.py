@@ -68,17 +68,24 @@ class ApiNode:
         return self._new_account(policy, self.name, without=without)
 
     @contextmanager
-    def running(self, kubeconfig: Path) -> Iterator[Daemon]:
-        """The daemon under the policy that was written."""
+    def running(self, kubeconfig: Path, *, prefix: tuple[str, ...] = ()) -> Iterator[Daemon]:
+        """The daemon under the policy that was written; `prefix` comes before its command."""
         given = ("--policy", self.world.root / "policy.toml", "--journal", self.world.journal)
-        with daemon(self.world.root, self.world.stub_file, *given, "--kubeconfig", kubeconfig) as made:
+        options = (*given, "--kubeconfig", kubeconfig)
+        with daemon(self.world.root, self.world.stub_file, *options, prefix=prefix) as made:
             yield made
 
     def run(
-        self, *steps: str, mode: str = "enforce", more: str = "", without: tuple[Piece, ...] = ()
+        self,
+        *steps: str,
+        mode: str = "enforce",
+        more: str = "",
+        without: tuple[Piece, ...] = (),
+        prefix: tuple[str, ...] = (),
     ) -> AbstractContextManager[Daemon]:
         """The daemon with just the rights of its policy."""
-        return self.running(self.account(*steps, mode=mode, more=more, without=without).kubeconfig)
+        kubeconfig = self.account(*steps, mode=mode, more=more, without=without).kubeconfig
+        return self.running(kubeconfig, prefix=prefix)
 
 
 @pytest.fixture
@@ -148,17 +155,6 @@ def test_the_annotation_ends_a_grace_period_within_two_seconds(control_plane: Co
         control_plane.kubectl("annotate", "node", "n1", f"{MODE}-")
         running.wait(lambda _: len(tenant.terms) == 2)
         assert [each.result for each in actions(here.world.journal)] == ["interrupted", None]
-
-
-@pytest.mark.parametrize("grace_s", [60, 0], ids=["in its time", "by force"])
-def test_a_deletion_seen_in_the_watch_ends_a_grace_period(here: ApiNode, pods: Pods, grace_s: int) -> None:
-    """Points 27 and 28: the pod is deleted meanwhile, and then no SIGKILL comes from here."""
-    pod, tenant = here.over("stubborn")
-    with here.run(SLOW_KILL) as running:
-        running.wait(lambda _: tenant.terms)
-        pods.delete(pod, grace_s=grace_s)
-        running.wait(lambda d: d.metric("actions_total", action="kill", result="interrupted") == 1)
-        assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
 
 
 @pytest.mark.parametrize("keep", ["no", "open"])

@@ -14,9 +14,9 @@ from watchdog.clock import now
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, PodList
-from watchdog.core.policy import Capacity, Match, Policy
-from watchdog.daemon.sources import Sources, missing_sources, uses_api, with_gaps
+from watchdog.core.model import Gap, GapReason, Now, PodList
+from watchdog.core.policy import Capacity, Match, Policy, Protect
+from watchdog.daemon.sources import NoSource, Sources, missing_sources, uses_api, with_gaps
 from watchdog.options import Options
 
 FILE = Path("/nowhere/objects.json")
@@ -146,9 +146,50 @@ def test_a_rule_that_does_not_enforce_any_more_sends_no_signal(later: Policy, *,
     assert said == ("its rule no longer allowed enforcement" if objects else None)
 
 
-def test_a_pod_that_has_gone_from_the_list_gets_no_further_signal(tmp_path: Path) -> None:
-    """Point 27: a grace period in progress sends no SIGKILL once the list of this node's pods is without the pod."""
+def test_a_pod_that_has_gone_from_the_list_gets_no_first_signal(tmp_path: Path) -> None:
+    """Points 27 and 28: a list without the pod cancels an action that has not begun; one that has begun goes on."""
     path, under = tmp_path / "pods.json", policy(rule(step()))
     path.write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
     (entry,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
-    assert "gone" in (Sources(Options(node="n1", pods=path), None).objection(entry, under, at(1)) or "")
+    sources = Sources(Options(node="n1", pods=path), None)
+    assert "gone" in (sources.objection(entry, under, at(1)) or "")
+    assert sources.objection(entry, under, at(1), has_begun=True) is None
+
+
+class _Api(NoSource[PodList]):
+    """The pods as from the API server."""
+
+    def read(self, now: Now) -> PodList:
+        return replace(super().read(now), synced=now)
+
+
+YEAR_S = 365 * 86400.0
+HOG = pod("a", container(declared="1Gi"), grace_s=1.0)
+# How the pod is now -> why no first signal may be sent, and whether one that was sent is followed by SIGKILL.
+DELETIONS: dict[str, tuple[PodList, str, bool]] = {
+    "it is there": (PodList(pods=(HOG,)), "", True),
+    "it terminates": (PodList(pods=(replace(HOG, deletion_deadline_s=at(YEAR_S).wall_s),)), "terminating", True),
+    "a list lacks it": (PodList(), "gone from the list", True),
+    "it was deleted": (PodList(gone=frozenset({"a"})), "deleted by then", True),
+    "it is spared": (PodList(pods=(replace(HOG, annotations={"spare": ""}),)), "annotation", False),
+    "it terminates and is spared": (
+        PodList(pods=(replace(HOG, annotations={"spare": ""}, deletion_deadline_s=at(YEAR_S).wall_s),)),
+        "terminating",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DELETIONS)
+def test_a_deletion_counts_before_the_first_signal_alone(case: str) -> None:
+    """Points 27 and 28: it cancels what has not begun, and changes nothing of what has; protection always does."""
+    later, why, goes_on = DELETIONS[case]
+    under = policy(rule(step()), protect=Protect(annotation="spare"))
+    (entry,) = planned(snapshot([use(5, 2 * Gi)]), [HOG], under).taken
+    sources = Sources(Options(node="n1"), None)
+    sources.pods = _Api(PodList(pods=(HOG,)))
+    sources.inputs(under, at(0))
+    sources.pods = _Api(later)
+    said = sources.objection(entry, under, at(1))
+    assert why in said if said else not why, said
+    assert (sources.objection(entry, under, at(1), has_begun=True) is None) is goes_on

@@ -64,7 +64,7 @@ EXPECTED = """
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "threshold_bytes": 16363825396, "for_s": 0, "grace_s": 0,
      "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
-to at least 11Gi (the allowance is added to this)", "declare_by": null}],
+to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_since": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host", "name": "Xorg"}],
  "gaps": [],
  "plan": [

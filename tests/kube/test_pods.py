@@ -295,6 +295,14 @@ def test_the_controller_of_a_pod(kind: str, name: str, labels: dict[str, str], e
     assert pod.owner == pod.workload == Owner(kind=expected[0], name=expected[1])
 
 
+@pytest.mark.parametrize(
+    ("written", "grace_s"), [(None, 30.0), (0, 1.0), (-5, 1.0), (60, 60.0), (365 * 86400, 365 * 86400.0), (2**63, 1e9)]
+)
+def test_the_grace_period_of_a_spec(written: int | None, grace_s: float) -> None:
+    """Point 28: what the containers of a pod have that is deleted by force; a kubelet gives at least a second."""
+    assert read(pod_object(spec={"terminationGracePeriodSeconds": written})).grace_s == grace_s
+
+
 @pytest.mark.parametrize("text", ["2025-01-01T00:00:30Z", "2025-01-01T01:00:30+01:00", "2025-01-01T00:00:30.0Z"])
 def test_deletion_deadline(text: str) -> None:
     """Point 28: the deletion timestamp includes the grace period already."""

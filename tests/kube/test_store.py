@@ -75,6 +75,21 @@ def test_a_recreated_pod() -> None:
     assert pods(store) == {"x": "2"}
 
 
+def test_who_was_deleted() -> None:
+    """Point 28: each deletion is told, also of a pod that a partial list lacked; absence from a list tells nothing."""
+    gone: list[str] = []
+    store = pod_store("n1", on_deleted=gone.append)
+    fill(store, pod("x", "1"), pod("y", "2"), pod("z", "3"))
+    take(store, "DELETED", pod("x", "1"))
+    fill(store, pod("z", "3"))
+    take(store, "MODIFIED", pod("z", "4"))
+    assert gone == ["1"]
+    take(store, "DELETED", pod("y", "2"))
+    take(store, "DELETED", pod("z", "3"))
+    assert gone == ["1", "2", "3"]
+    assert pods(store) == {"z": "4"}
+
+
 def test_a_change_identified_by_its_uid() -> None:
     """If the name can't be read, the UID identifies the pod that is unreadable or gone."""
     store = store_of(pod("x", "1"), pod("y", "2"))

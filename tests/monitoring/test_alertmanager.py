@@ -29,6 +29,7 @@ _ROUTED: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUMemoryMisdeclared", "warning", _TENANT, "team-a"),
     ("GPUMemoryUnknown", "warning", _TENANT, "platform"),
     ("GPUMemoryContainerUnlisted", "warning", _TENANT, "platform"),
+    ("GPUMemoryPodLeft", "warning", _NODE, "platform"),
     ("GPUMemoryCardLost", "critical", _CARD, "platform-page"),
     ("GPUMemoryUnattributed", "warning", _CARD, "platform"),
     ("GPUMemoryCardNearlyFull", "info", _CARD, "nobody"),

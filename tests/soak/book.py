@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
@@ -31,10 +32,12 @@ from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Policy, Step, Threshold
 
+_SPEC_GRACE_S: Final = 30.0  # what a spec has if nothing is said
 _KEPT_S: Final = 600.0  # a container that is not in the list and was not seen for so long is forgotten
 _SETTLES_S: Final = 15.0  # after the end of an action on a pod: until then the daemon may still have its doubts
 LAW3: Final = "law 3, unknown or stale input never leads to enforcement"
 JOURNAL: Final = "point 31, journal first"
+LEFT: Final = "point 28, a pod that has left stays known while its processes live"
 LISTED: Final = "point 13, an unknown container counts once the list should have had it for a minute"
 COUNTED: Final = "point 29, an action that was begun counts"
 FRESH: Final = "point 22, the last look is at most 2 s old, and after the commit of the intention"
@@ -56,6 +59,8 @@ class Book:
         self.put_off: dict[Key, int] = {}
         self._is_written = True
         self._dying_s: dict[str, float] = {}
+        self._listed: dict[str, Tenant] = {}  # as they were listed last
+        self._departed: dict[str, Tenant] = {}
         self._intended: dict[int, TrackedAction] = {}  # on disk, and no signal yet
         self._withdrawn: dict[int, TrackedAction] = {}
         # When the daemon saw a container first at the earliest, and at the latest; when it did last at the latest, and
@@ -96,18 +101,45 @@ class Book:
             self.brakes.doubt(now)
         self._is_written = True
 
-    def see_pods(self, tenants: Mapping[str, Tenant], synced: Now | None, now: Now) -> None:
-        """The pod list as the daemon reads it at this moment."""
+    def see_pods(
+        self,
+        tenants: Mapping[str, Tenant],
+        synced: Now | None,
+        now: Now,
+        *,
+        left: AbstractSet[str] = frozenset(),
+        gone: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """The pod list as the daemon reads it at this moment; `left` are those that it holds to have left.
+
+        `gone` are all that were deleted, as far as a daemon can know.
+        """
         here = self.standing
-        self._dying_s = {uid: since_s for uid, since_s in self._dying_s.items() if uid in tenants}
+        self._departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
+        self._listed |= tenants
+        self._dying_s = {uid: at_s for uid, at_s in self._dying_s.items() if uid in tenants or uid not in gone}
         for uid, tenant in tenants.items():
             if tenant.deadline_s is not None:
                 self._dying_s.setdefault(uid, now.boottime_s)
-        here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()}
+        here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()} | self._departed
         here.synced = synced
         is_of_this_boot = synced is not None and synced.boot_id == now.boot_id
         age_s = now.boottime_s - (synced.boottime_s if synced is not None else 0.0)
         here.stale = not is_of_this_boot or age_s > here.policy.stale_after_s
+
+    def _departs(self, uid: str, gone: AbstractSet[str], now: Now) -> Tenant:
+        """Point 28: a pod that has left is as it was listed last, with the time of its spec if it had no deadline."""
+        if uid not in gone or uid not in self._listed:
+            fail(LEFT, f"{uid} is held to have left")
+        last = self._listed[uid]
+        deadline_s = now.wall_s + _SPEC_GRACE_S if last.deadline_s is None else last.deadline_s
+        self.seen["pod left with its processes"] += 1
+        return replace(last, deadline_s=deadline_s, dying_s=self._dying_s.get(uid, now.boottime_s))
+
+    def boxes_of(self, uid: str) -> frozenset[str]:
+        """The containers of a pod whose IDs the list had when the daemon saw it last."""
+        tenant = self._listed.get(uid)
+        return frozenset(box.cid for box in tenant.boxes if box.known) if tenant is not None else frozenset()
 
     def enforcement(self, *, enforcing: bool) -> None:
         """Whether enforcement is permitted from now on."""
@@ -353,6 +385,7 @@ class Book:
         self.brakes.turns.forget(fact.key)
         self.timers.note_acted(fact.key)
         self.seen["action"] += 1
+        self.seen["killed after it left"] += fact.key[0] in self._departed
         self.seen["killed before its deadline"] += now.wall_s <= (fact.tenant.deadline_s or 0.0)
         self.seen[f"scope {step.scope}"] += 1
 

@@ -104,15 +104,19 @@ def _written(amount: int, unit: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The pod list at one moment, as the daemon has it, and the tenants behind it."""
+    """The pod list at one moment, as the daemon has it, the tenants behind it, and who was deleted before."""
 
     tenants: Mapping[str, Tenant]
     pods: tuple[Pod, ...]
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing."""
+    """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing.
+
+    A list may lack pods that are there (`missing`); of those in `gone` the API server says that they were deleted.
+    """
 
     clock: Clock
     tenants: dict[str, Tenant] = field(default_factory=dict)
@@ -120,6 +124,8 @@ class Cluster:
     labelled: bool = True
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
+    gone: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     _serial: int = 0
 
     def serial(self) -> int:
@@ -135,6 +141,7 @@ class Cluster:
 
     def remove(self, uid: str) -> None:
         self.tenants.pop(uid, None)
+        self.gone.add(uid)
 
     @property
     def node(self) -> Node:
@@ -142,7 +149,9 @@ class Cluster:
 
     def read(self, now: Now) -> PodList:
         if not self.frozen:
-            if self.view.tenants != self.tenants:
-                self.view = View(tenants=dict(self.tenants), pods=tuple(map(as_pod, self.tenants.values())))
+            tenants = {uid: tenant for uid, tenant in self.tenants.items() if uid not in self.missing}
+            if self.view.tenants != tenants or self.view.gone != self.gone:
+                pods = tuple(map(as_pod, tenants.values()))
+                self.view = View(tenants=tenants, pods=pods, gone=frozenset(self.gone))
             self.synced = now
-        return PodList(pods=self.view.pods, synced=self.synced)
+        return PodList(pods=self.view.pods, synced=self.synced, gone=self.view.gone)

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.soak.truth import WATCHDOG
+from tests.soak.book import LEFT
+from tests.soak.kernel import Task
+from tests.soak.truth import WATCHDOG, true_to_claim
 from tests.soak.violation import fail
+from watchdog.core.assessment import Inputs
 from watchdog.core.errors import RecordError
-from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, PodList, ProcessKey
+from watchdog.core.left import LeftPods
+from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, Pod, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
-from watchdog.core.rules import TerminatingPods
+from watchdog.core.policy import Policy
 from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
@@ -44,13 +48,32 @@ def full_disk(full: bool) -> Iterator[None]:
 class SimSources(Sources):
     """The pods and the node of the simulated cluster; the oracle sees what the daemon sees."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", left: LeftPods) -> None:
+        self._world = world
+        self._seen: set[str] = set()  # in the list, by this daemon
         self._own = OWN
         self.pods = _Pods(world)
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
-        self._terminating = TerminatingPods()
+        self.left = left
         self._policy = None
+
+    def inputs(self, policy: Policy, now: Now, **given: bool) -> Inputs:
+        """The inputs of this moment; the oracle hears of each."""
+        inputs = super().inputs(policy, now, **given)
+        view, left = self._world.cluster.view, {pod.uid for pod in inputs.pods.pods if pod.left_since is not None}
+        self._seen |= view.tenants.keys()
+        for uid in (self._seen & view.gone) - left:
+            if any(self._is_its_own(task) for task in self._world.kernel.living(uid)):
+                fail(LEFT, f"{uid} is forgotten, and its processes live")
+            self._seen.discard(uid)
+        self._world.book.see_pods(view.tenants, inputs.pods.synced, now, left=left, gone=view.gone)
+        return inputs
+
+    def _is_its_own(self, task: Task) -> bool:
+        """Whether a process is truly, and honestly, in a container that the list had."""
+        known = self._world.book.boxes_of(task.pod or "")
+        return true_to_claim(task) and task.container in known
 
 
 class _Pods(NoSource[PodList]):
@@ -58,9 +81,7 @@ class _Pods(NoSource[PodList]):
         self._world = world
 
     def read(self, now: Now) -> PodList:
-        pods = self._world.cluster.read(now)
-        self._world.book.see_pods(self._world.cluster.view.tenants, pods.synced, now)
-        return pods
+        return self._world.cluster.read(now)
 
 
 class _Node(NoSource[tuple[Node, tuple[Gap, ...]]]):
@@ -161,6 +182,10 @@ class Record:
         self._world.book.actions.released(action, now, release_s)
         if self.journal is not None:
             self.journal.released(action, now, release_s, reason)
+
+    def left(self, pods: tuple[Pod, ...]) -> None:
+        if self.journal is not None:
+            self.journal.left(pods)
 
     def breaker(self, opened: Now | None) -> None:
         if self.journal is not None:

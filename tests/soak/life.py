@@ -19,6 +19,7 @@ from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import Unlisted
 from watchdog.core.ledger import Ledger
+from watchdog.core.left import LeftPods
 from watchdog.core.model import Now
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
@@ -91,7 +92,7 @@ class Life:
         self._drains = Drains(world.control)
         self._actions = WatchedKills(self._scanner, self._record, world.clock.now, self._drains)
         self._actions.begins = lambda entry: self._book.begins(entry, world.clock.now())
-        self._sources = SimSources(world)
+        self._sources = SimSources(world, LeftPods(self._record.left))
         self._permission = Permission(world.journal, _ENVIRONMENT, self._policy_file, self._sources, lambda _: None)
         # It has no API: an eviction fails at once.
         evictions = Evictions(None, self._record, world.clock.now)
@@ -159,6 +160,7 @@ class Life:
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
         self.cycle.take_over(found.unfinished, until_s, found.brakes)
+        self._sources.left.restore(found.left, now)
         if self._kept is None:
             loss, self._world.loss = self._world.loss, ""
             if loss:
@@ -183,7 +185,12 @@ class Life:
         now = self._world.clock.now()
         with full_disk(self._world.disk_full):
             self._record.settle()
-            self.cycle.advance(now, self._objection, policy_unsettled=self._permission.policy_unsettled)
+            self.cycle.advance(
+                now,
+                self._objection,
+                to_begun=partial(self._objection, has_begun=True),
+                policy_unsettled=self._permission.policy_unsettled,
+            )
         self._book.actions.advanced(now)
 
     def look(self) -> None:
@@ -204,6 +211,7 @@ class Life:
         before, unlisted = self.cycle.ledger, self.cycle.unlisted
         with full_disk(world.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
+            self._sources.left.see(opened.attribution, self._scanner.may_live, now)
             if not opened.snapshot.blind:
                 self._drains.use(opened.attribution, len(opened.snapshot.gpus))
                 self._drains.refresh(now)
@@ -327,8 +335,9 @@ class Life:
             return "the last look was already too old"
         return self._objection(entry, is_first=True)
 
-    def _objection(self, entry: PlanEntry, *, is_first: bool = False) -> str | None:
-        return self._permission.objection(entry, self._policy, self._world.clock.now(), is_first=is_first)
+    def _objection(self, entry: PlanEntry, *, is_first: bool = False, has_begun: bool = False) -> str | None:
+        now = self._world.clock.now()
+        return self._permission.objection(entry, self._policy, now, is_first=is_first, has_begun=has_begun)
 
     def end(self) -> None:
         with full_disk(self._world.disk_full):

@@ -122,6 +122,17 @@ def _delete(world: World, tenant: Tenant) -> None:
 
 
 @_to_a_pod
+def lose_from_list(world: World, tenant: Tenant) -> None:
+    """A list is partial: it lacks a pod that is there, until it is whole again."""
+    if tenant.uid in world.cluster.missing:
+        world.cluster.missing.clear()
+        world.say("the list is whole")
+    else:
+        world.cluster.missing.add(tenant.uid)
+        world.say(f"the list lacks a pod: {tenant.uid}")
+
+
+@_to_a_pod
 def crash_loop(world: World, tenant: Tenant) -> None:
     """The controller puts a pod back at once, under another UID, and it does the same again."""
     memory = [task.memory for task in world.kernel.living(tenant.uid)]

@@ -1,6 +1,7 @@
 """Signals of the oracle: each is held against the laws before it goes out."""
 
 import signal
+from dataclasses import replace
 from typing import Final
 
 from tests.soak.actionbook import ActionBook, TrackedAction
@@ -134,8 +135,9 @@ class SignalBook:
         if action.is_grace_over:
             return  # it was over before anything could be withdrawn: what is left is completed
         tenant = here.tenants.get(action.key[0])
-        # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
-        if not here.enforcing or tenant is None or protected(tenant, here.policy, now):
+        # Point 28: a deletion after the first signal changes nothing, be it of the pod's object, be it only begun.
+        is_spared = tenant is not None and protected(replace(tenant, deadline_s=None), here.policy, now)
+        if not here.enforcing or is_spared:
             fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
         if action.step.scope == "process":
             self._demand_need(action)

@@ -78,9 +78,10 @@ def objection_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
     A pod of a DaemonSet comes back on the same node at once. A pod whose deletion hangs beyond its deadline would be
     evicted repeatedly without effect, and use up the brakes for others. But a tenant may delete its pod with a grace
     period of a year; an eviction that ends it sooner, by `ends_s` (Unix time), shortens that (BeforeDelete in
-    k8s.io/apiserver/pkg/registry/rest/delete.go).
+    k8s.io/apiserver/pkg/registry/rest/delete.go). For a pod that has left, the attempt reports that it is gone.
     """
-    if pod.deletion_deadline_s is not None and (ends_s is None or pod.deletion_deadline_s <= ends_s):
+    is_deleted = pod.deletion_deadline_s is not None and pod.left_since is None
+    if is_deleted and (ends_s is None or (pod.deletion_deadline_s or 0.0) <= ends_s):
         return DELETED
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
 

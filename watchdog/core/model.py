@@ -211,6 +211,7 @@ class GapReason(StrEnum):
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
     MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
+    LEFT = "left"  # a pod has gone from the API server, and processes of its containers run on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,11 +296,13 @@ class Pod:
     """A pod of this node, as far as the watchdog needs it.
 
     `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
-    cgroup carries. `is_finished`: its phase says that all containers have ended, for good; a process may still run.
+    cgroup carries. `is_finished`: its phase says that all containers have ended, for good, or it has left; a process
+    may still run.
     `keys`: it has so many annotations, labels or resources that of the rest only these were read; None: all were.
     `is_cut`: some that may count were not, of these or of its containers. `deletion_deadline_s` is the Unix time
     until which a terminating pod may run, and `terminating_since` is when this daemon first saw it terminating; None:
-    at this moment.
+    at this moment. `left_since` is when it was found to have left (core/left), None: it is in the list; `grace_s` is
+    the grace period of its spec, which its containers then have.
     """
 
     namespace: str
@@ -317,6 +320,8 @@ class Pod:
     is_cut: bool = False
     deletion_deadline_s: float | None = None
     terminating_since: Now | None = None
+    left_since: Now | None = None
+    grace_s: float = 30.0  # SetDefaults_PodSpec in k8s.io/kubernetes/pkg/apis/core/v1
 
     @property
     def title(self) -> str:
@@ -350,10 +355,12 @@ class Node:
 class PodList:
     """The pods of this node. `synced` is when the list was last known to be current; None: it was never read.
 
-    `by_file`: they come from a file that another program writes, and not from the API server.
+    `by_file`: they come from a file that another program writes, and not from the API server. `gone` has the UIDs of
+    pods that the API server has deleted lately.
     """
 
     pods: tuple[Pod, ...] = ()
     synced: Now | None = None
     gaps: tuple[Gap, ...] = ()
     by_file: bool = False
+    gone: frozenset[str] = frozenset()

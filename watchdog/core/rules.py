@@ -53,19 +53,23 @@ def protection(pod: Pod, protect: Protect, own: Place | None, now: Now) -> str |
 
 
 class TerminatingPods:
-    """Remembers when each terminating pod was first seen terminating, while it is listed and the daemon runs.
+    """Remembers when each terminating pod was first seen terminating, while it is known and the daemon runs.
 
     Unlike the grace period, a tenant can't set that time. A restarted daemon starts counting again, but no tenant can
-    restart it.
+    restart it; of a pod that has left, the journal keeps the time.
     """
 
     def __init__(self) -> None:
         self._since: dict[str, Now] = {}
 
+    def since(self, uid: str) -> Now | None:
+        """When a pod was first seen terminating; None: it was not."""
+        return self._since.get(uid)
+
     def with_first_seen(self, pods: tuple[Pod, ...], now: Now) -> tuple[Pod, ...]:
         """The pods, with `terminating_since` set for the terminating ones."""
         listed = {pod.uid for pod in pods}
-        terminating = {pod.uid: now for pod in pods if pod.deletion_deadline_s is not None}
+        terminating = {pod.uid: pod.terminating_since or now for pod in pods if pod.deletion_deadline_s is not None}
         self._since = terminating | {uid: since for uid, since in self._since.items() if uid in listed}
         return tuple(
             pod if pod.deletion_deadline_s is None else replace(pod, terminating_since=self._since[pod.uid])

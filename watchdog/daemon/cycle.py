@@ -114,13 +114,19 @@ class Cycle:
         )
 
     def advance(
-        self, now: Now, objection: Callable[[PlanEntry], str | None], *, policy_unsettled: bool = False
+        self,
+        now: Now,
+        objection: Callable[[PlanEntry], str | None],
+        *,
+        to_begun: Callable[[PlanEntry], str | None] | None = None,
+        policy_unsettled: bool = False,
     ) -> None:
         """Advance the actions in progress, also between cycles; `objection` gives a reason to stop one.
 
-        `policy_unsettled`: no grace period ends with SIGKILL for the moment.
+        `to_begun` gives that for a kill that has begun; None: it is the same. `policy_unsettled`: no grace period ends
+        with SIGKILL for the moment.
         """
-        outcomes = self._kills.advance(now, objection, policy_unsettled=policy_unsettled)
+        outcomes = self._kills.advance(now, objection, to_begun=to_begun, policy_unsettled=policy_unsettled)
         for begun in self._kills.take_begun():
             self._note_killing(begun)
             self._began.append(begun)

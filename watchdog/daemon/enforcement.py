@@ -267,16 +267,19 @@ class Permission:
         if NODE_ANNOTATION in suspended:
             yield annotation_note(self.switches)
 
-    def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False) -> str | None:
+    def objection(
+        self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False, has_begun: bool = False
+    ) -> str | None:
         """Why an action must not begin, or its grace period must not continue; None if there is no reason.
 
-        While the policy file has not settled, no action begins, but a grace period continues.
+        While the policy file has not settled, no action begins, but a grace period continues. So does that of a kill
+        that `has_begun` although its pod is deleted meanwhile.
         """
         if not self.decides:
             return "enforcement was turned off meanwhile"
         if self.policy_unsettled and (is_first or entry.do is not Do.KILL):
             return "the policy file has changed and may still be being written"
-        return self._sources.objection(entry, policy, now)
+        return self._sources.objection(entry, policy, now, has_begun=has_begun)
 
 
 def problems(journal: Path, node: str) -> dict[str, Problem]:

@@ -210,16 +210,23 @@ class Kills:
             kill.escalate(now)
 
     def advance(
-        self, now: Now, objection: Callable[[PlanEntry], str | None], *, policy_unsettled: bool = False
+        self,
+        now: Now,
+        objection: Callable[[PlanEntry], str | None],
+        *,
+        to_begun: Callable[[PlanEntry], str | None] | None = None,
+        policy_unsettled: bool = False,
     ) -> tuple[Outcome, ...]:
         """Advance each kill; one in its grace period to which there is an objection gets no further signal.
 
-        While `policy_unsettled`, the first SIGKILL is postponed.
+        `to_begun` gives the objections to a kill that has begun; None: they are the same. While `policy_unsettled`, the
+        first SIGKILL is postponed.
         """
         outcomes: list[Outcome] = []
         for key, kill in list(self._under_way.items()):
             had_begun = kill.has_begun
-            if kill.is_in_grace and (reason := objection(kill.entry)) is not None:
+            object_to = to_begun if to_begun is not None and had_begun else objection
+            if kill.is_in_grace and (reason := object_to(kill.entry)) is not None:
                 outcome = kill.call_off(Result.INTERRUPTED, reason, now)
             else:
                 if policy_unsettled:

@@ -9,6 +9,7 @@ from watchdog.clock import Bell, Waiter
 from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Inputs
+from watchdog.core.left import LeftPods
 from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
@@ -57,7 +58,6 @@ class Daemon:
         self._policy_loaded_s = now.wall_s
         self._bell = Bell()
         self._cluster = open_cluster(options, self._bell)
-        self._sources = Sources(options, environment.own, self._cluster)
         self._driver = driver
         self._sampler = Sampler(driver, self._policy.interval_s, now, reexecuted=was_reexecuted())
         self._scanner = scanner
@@ -67,6 +67,7 @@ class Daemon:
         self._sinks = Sinks(options, self._policy, now, event_writer, lambda: self._sampler.pulse_state)
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
         record = self._keeper.record
+        self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
         self._maintenance = MaintenanceWatch(record.maintenance)
         self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
         self._drains = Drains(self._mps)
@@ -135,7 +136,12 @@ class Daemon:
         if now.boottime_s >= self._last_beat_s + _HEARTBEAT_S:
             self._beat(now)
         self._sinks.bell.silence()  # something is on disk now, which is checked below
-        self._cycle.advance(now, self._objection, policy_unsettled=self._permission.policy_unsettled)
+        self._cycle.advance(
+            now,
+            self._objection,
+            to_begun=lambda entry: self._objection(entry, has_begun=True),
+            policy_unsettled=self._permission.policy_unsettled,
+        )
         if self._cycle.has_outcomes:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
@@ -171,6 +177,7 @@ class Daemon:
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
             self._mps.asked.presume(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
+            self._sources.left.restore(restored.left, now)
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
@@ -228,6 +235,7 @@ class Daemon:
         if self._quiet_ticks.repeat(timed, inputs):
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
+        self._sources.left.see(opened.attribution, self._scanner.may_live, now)
         if not opened.snapshot.blind:
             self._drains.use(opened.attribution, len(opened.snapshot.gpus))
             if not opened.only:
@@ -331,8 +339,8 @@ class Daemon:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
 
-    def _objection(self, entry: PlanEntry) -> str | None:
-        return self._permission.objection(entry, self._policy, clock.now())
+    def _objection(self, entry: PlanEntry, *, has_begun: bool = False) -> str | None:
+        return self._permission.objection(entry, self._policy, clock.now(), has_begun=has_begun)
 
     def _idle_s(self, now: Now) -> float:
         if self._pending is not None and self._pending.waits_for_disk:

@@ -10,7 +10,7 @@ from watchdog.clock import Bell
 from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
-from watchdog.core.model import GapReason, MaintenanceStart, Now, ProcessKey
+from watchdog.core.model import GapReason, MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
@@ -89,6 +89,7 @@ class Restored:
 
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
+    `left` are the pods that had left, and may have processes.
     """
 
     unfinished: tuple[UnfinishedAction, ...]
@@ -96,6 +97,7 @@ class Restored:
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
     maintenance: MaintenanceStart | None = None
+    left: tuple[Pod, ...] = ()
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -118,6 +120,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
         maintenance=journal.kept.maintenance,
+        left=journal.kept.left,
     )
 
 

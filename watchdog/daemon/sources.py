@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -12,13 +12,13 @@ from watchdog.core.assessment import Assessment, ContainerKey, Inputs
 from watchdog.core.attribute import outside_gaps, outsiders, overdue_gaps
 from watchdog.core.errors import Problem
 from watchdog.core.keys import keys_of
-from watchdog.core.model import Gap, GapReason, Node, Now, Place, PodKeys, PodList, Snapshot
+from watchdog.core.left import LeftPods, left_gaps
+from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod, PodKeys, PodList, Snapshot
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
     Namespaces,
     Switches,
-    TerminatingPods,
     maintenance_of,
     observes,
     protection,
@@ -70,6 +70,9 @@ class PodSource(Source[PodList], Protocol):
     def want(self, keys: PodKeys) -> None:
         """Read these keys of every pod from now on, whatever else it carries."""
 
+    def find(self, missing: Iterable[Pod]) -> None:
+        """Find out whether these pods, which it lacks, are gone; returns at once."""
+
 
 # What is known, and the gaps in it; the pod list has its own gaps, and its own age.
 NodeSource = Source[tuple[Node, tuple[Gap, ...]]]
@@ -81,6 +84,9 @@ class NoSource(Generic[T]):
 
     def want(self, keys: PodKeys) -> None:
         """Nothing: there is nothing to read."""
+
+    def find(self, missing: Iterable[Pod]) -> None:
+        """Nothing: there is nothing to ask."""
 
     def __init__(self, known: T) -> None:
         self._known = known
@@ -142,14 +148,14 @@ def with_gaps(
     snapshot: Snapshot | None = None,
     node: Node | None = None,
 ) -> PodList:
-    """The pod list with gaps for undetermined rules, containers that it lacks or whose cgroup is elsewhere, and cards.
+    """The pod list with gaps for undetermined rules, pods that have left, containers that it lacks, and cards.
 
-    The last two need the reading and the Node object.
+    Containers whose cgroup is elsewhere, and cards, need the reading and the Node object.
     """
     rule_gaps = (assessment.rule_gap for assessment in assessments)
     gaps = dict.fromkeys(gap for gap in rule_gaps if gap is not None)
     missing = overdue_gaps(assessments, overdue) if overdue else ()
-    new = [*gaps, *missing]
+    new = [*gaps, *missing, *left_gaps(assessments)]
     if snapshot is not None:
         new += outside_gaps(outsiders(snapshot.processes, pods.pods))
     if snapshot is not None and node is not None and node.known:
@@ -182,11 +188,14 @@ class Sources:
     """The configured sources, read again on each call; `files` are those that are files.
 
     Without a source of pods every process of a pod is `unknown_pod`; without the Node object only its name is known.
-    `own` is where the daemon itself runs.
+    `own` is where the daemon itself runs; `left` remembers the pods that have left.
     """
 
-    def __init__(self, options: Options, own: Place | None, cluster: "Cluster | None" = None) -> None:
+    def __init__(
+        self, options: Options, own: Place | None, cluster: "Cluster | None" = None, left: LeftPods | None = None
+    ) -> None:
         self._own = own
+        self.left = left or LeftPods()
         self.files = tuple(filter(None, (options.pods, options.node_object, options.namespaces)))
         self.pods: PodSource = NoSource(PodList())
         self.node: NodeSource = NoSource((Node(name=options.node, known=False), ()))
@@ -199,7 +208,6 @@ class Sources:
             self.node = NodeFile(options.node_object, options.node)
         if options.namespaces is not None:
             self.namespaces = NamespaceFile(options.namespaces)
-        self._terminating = TerminatingPods()
         self._policy: Policy | None = None
 
     def _follow(self, policy: Policy) -> None:
@@ -236,12 +244,12 @@ class Sources:
         namespaces, namespace_gaps = self.namespaces.read(now)
         if self.namespaces.is_old(now, policy.stale_after_s):
             namespaces = {}  # rules that match by their labels can't be determined then, and their pods are left alone
-        pods = self.pods.read(now)
-        with_times = self._terminating.with_first_seen(pods.pods, now)
+        pods = self.left.with_left(self.pods.read(now), keys_of(policy), now)
+        self.pods.find(self.left.unproven)
         return Inputs(
             policy=policy,
             node=node,
-            pods=replace(pods, pods=with_times, gaps=(*pods.gaps, *node_gaps, *namespace_gaps)),
+            pods=replace(pods, gaps=(*pods.gaps, *node_gaps, *namespace_gaps)),
             own=self._own,
             namespaces=namespaces,
             pods_stale=is_stale(pods, policy, now),
@@ -251,21 +259,28 @@ class Sources:
             policy_unsettled=policy_unsettled,
         )
 
-    def objection(self, entry: PlanEntry, policy: Policy, now: Now) -> str | None:
+    def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, has_begun: bool = False) -> str | None:
         """Why no signal may be sent for an action, by the pod, its rule and the policy at this moment; None if it may.
 
-        The pod may have been deleted or protected since the plan was made. An old list shows neither.
+        The pod may have been deleted or protected since the plan was made. An old list shows neither. That it was
+        deleted after the action `has_begun` changes nothing.
         """
         inputs = self.inputs(policy, now)
         if inputs.maintenance:
             return "the GPUs came under maintenance meanwhile"
-        pod = next((pod for pod in inputs.pods.pods if pod.uid == entry.account.uid), None)
-        if pod is None and inputs.pods.synced is not None:
+        pod, planned = (
+            next((pod for pod in inputs.pods.pods if pod.uid == entry.account.uid), None),
+            entry.assessment.pod,
+        )
+        if pod is None and inputs.pods.synced is not None and not has_begun:
             return "the pod had gone from the list of this node's pods by then"
-        pod = pod or entry.assessment.pod
+        pod = pod or planned
+        if pod.left_since is not None and planned.left_since is None and not has_begun:
+            return "the pod had been deleted by then"
         rule = rule_of(pod, policy, inputs.node, inputs.namespaces)
         enforces = isinstance(rule, Rule) and any(step.do.enforces for step in rule.steps)
         if not isinstance(rule, Rule) or not enforces or observes(rule, now):
             return "its rule no longer allowed enforcement"
+        pod = replace(pod, deletion_deadline_s=None) if has_begun else pod
         protected = protection(pod, policy.protect, self._own, now)
         return None if protected is None else f"the pod had become protected: {protected}"

@@ -18,10 +18,11 @@ from watchdog.core.brakes import (
     in_this_boot_s,
     owner_of,
 )
-from watchdog.core.model import MaintenanceStart, Now, ProcessKey
+from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.journal.errors import RowError
+from watchdog.journal.recording import pack_pod, unpack_pod
 from watchdog.journal.rows import storable_text
 from watchdog.journal.schema import UNFINISHED
 
@@ -161,6 +162,23 @@ def read_maintenance(connection: sqlite3.Connection) -> MaintenanceStart | None:
     return MaintenanceStart(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seen=bool(seen))
 
 
+def write_left(connection: sqlite3.Connection, pods: Iterable[Pod]) -> None:
+    """Write the pods that have left, and no others."""
+    connection.execute("DELETE FROM left_pod")
+    for pod in pods:
+        with suppress(UnicodeEncodeError, OverflowError):  # what MessagePack or SQLite can't hold
+            connection.execute("INSERT OR REPLACE INTO left_pod VALUES (?, ?)", (pod.uid, pack_pod(pod)))
+
+
+def read_left(connection: sqlite3.Connection) -> tuple[Pod, ...]:
+    """The pods that had left when that was last noted; sqlite3.Error. Skips damaged rows."""
+    pods = []
+    for (body,) in connection.execute("SELECT body FROM left_pod ORDER BY uid"):
+        with suppress(ValueError):
+            pods.append(unpack_pod(body))
+    return tuple(pods)
+
+
 # Not the number of an action: the row marks when an earlier journal was lost, with the actions begun before.
 _LOST: Final = 0
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # up to this many are kept whatever their age: about 100 bytes each
@@ -175,11 +193,12 @@ _MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM action UNION SELECT actio
 class RestoredActions:
     """The actions that count for the brakes, the unfinished actions, and when the breaker opened.
 
-    `maintenance` is when the maintenance in progress began; None: there is none.
+    `maintenance` is when the maintenance in progress began; None: there is none. `left` are the pods that have left.
     """
 
     def __init__(self) -> None:
         self.maintenance: MaintenanceStart | None = None
+        self.left: tuple[Pod, ...] = ()
         self._begun: dict[int, BegunRow] = {}
         self._open: dict[int, UnfinishedAction] = {}
         self._opened: Now | None = None
@@ -204,6 +223,7 @@ class RestoredActions:
                 self._opened = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
         if self.maintenance is None:
             self.maintenance = read_maintenance(connection)
+        self.left = self.left or read_left(connection)
         lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
@@ -226,6 +246,7 @@ class RestoredActions:
         lacked += sum([row.insert(connection, number) for number, row in self._begun.items()])
         write_breaker(connection, self._opened)
         write_maintenance(connection, self.maintenance)
+        write_left(connection, self.left)
         return lacked
 
     def add(self, action: UnfinishedAction, begun: BegunRow) -> None:

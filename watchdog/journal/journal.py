@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from watchdog import clock
 from watchdog.core.brakes import BrakeMemory
-from watchdog.core.model import MaintenanceStart, Now, ProcessKey
+from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.actions import (
@@ -20,6 +20,7 @@ from watchdog.journal.actions import (
     read_drained,
     read_unfinished,
     write_breaker,
+    write_left,
     write_maintenance,
 )
 from watchdog.journal.errors import JournalError
@@ -212,6 +213,13 @@ class Journal:
         if self.writable:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_maintenance(connection, start))
+
+    def left(self, pods: tuple[Pod, ...]) -> None:
+        """Record the pods that have left, and no others. A write that fails is made up for."""
+        self.kept.left = pods
+        if self.writable:
+            with suppress(JournalError):
+                self._file.transaction(lambda connection: write_left(connection, pods))
 
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""

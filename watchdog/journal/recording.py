@@ -80,6 +80,7 @@ class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+_POD_DECODER: Final = msgspec.msgpack.Decoder(Pod)
 _DECODER: Final = msgspec.msgpack.Decoder(tuple[Frame, ...])
 
 
@@ -94,6 +95,19 @@ def unpack(body: bytes) -> tuple[Frame, ...]:
         unpacker = zlib.decompressobj()
         return _DECODER.decode(unpacker.decompress(body, _LARGEST))
     except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
+
+
+def pack_pod(pod: Pod) -> bytes:
+    """A pod as bytes; UnicodeEncodeError or OverflowError for what MessagePack can't hold."""
+    return _ENCODER.encode(pod)
+
+
+def unpack_pod(body: bytes) -> Pod:
+    """The pod of these bytes; ValueError if they are none."""
+    try:
+        return _POD_DECODER.decode(body)
+    except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
 
 

@@ -177,6 +177,8 @@ MIGRATIONS: Final = (
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
     ) STRICT;
     """,
+    # Pods that have gone from the API server while processes of their containers may run.
+    "CREATE TABLE left_pod (uid TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;",
 )
 
 

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from watchdog.core.errors import RecordError
-from watchdog.core.model import MaintenanceStart, Now, ProcessKey
+from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
 from watchdog.journal.errors import JournalError
@@ -137,6 +137,10 @@ class JournalWriter:
     def maintenance(self, start: MaintenanceStart | None) -> None:
         """Record when the maintenance in progress began; None: there is none. Without a journal that is dropped."""
         self._put(lambda journal: journal.maintenance(start))
+
+    def left(self, pods: tuple[Pod, ...]) -> None:
+        """Record the pods that have left. Without a journal that is dropped: the next one gets it when it is opened."""
+        self._put(lambda journal: journal.left(pods))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""

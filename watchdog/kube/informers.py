@@ -1,6 +1,6 @@
 """Informers for the pods of this node, its node object and the labels of namespaces, from the API server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from watchdog.clock import Bell
@@ -8,6 +8,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
+from watchdog.kube.departures import Departures
 from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods
 from watchdog.kube.reflector import USUAL, RequestPace
 from watchdog.kube.store import Store
@@ -94,7 +95,9 @@ class PodInformer(Informer[Pod, tuple[Pod, ...]]):
 
     def __init__(self, api: Api, node: str, bell: Bell, pace: RequestPace = USUAL) -> None:
         self._keys = PodKeys()
-        super().__init__(api, pods_of(node, pace, lambda: self._keys), bell)
+        self._departures = Departures(api, bell)
+        self._taken_gone = self._departures.gone
+        super().__init__(api, pods_of(node, pace, lambda: self._keys, self._departures.note), bell)
 
     def want(self, keys: PodKeys) -> None:
         """Read these keys of every pod from now on, whatever else it carries; if they are new, list the pods again."""
@@ -102,16 +105,31 @@ class PodInformer(Informer[Pod, tuple[Pod, ...]]):
             self._keys |= keys
             self.list_again()
 
+    def find(self, missing: Iterable[Pod]) -> None:
+        """Ask the API server for pods that a list lacks; those that it does not have are `gone` in what is read."""
+        self._departures.ask(missing)
+
+    def has_changed(self) -> bool:
+        """Whether `read` would return something else than last time, apart from `synced`."""
+        return super().has_changed() or self._departures.gone is not self._taken_gone
+
     def read(self, now: Now) -> PodList:
         """The pods as known now; `synced` is when the API server last confirmed that."""
         view = self.take_view()
-        return PodList(pods=view.objects, synced=view.synced, gaps=view.gaps)
+        self._taken_gone = self._departures.gone  # after the pods: a deletion is noted before its pod is removed
+        return PodList(pods=view.objects, synced=view.synced, gaps=view.gaps, gone=self._taken_gone)
 
 
 def pods_of(
-    node: str, pace: RequestPace = USUAL, keys: Callable[[], PodKeys] = PodKeys
+    node: str,
+    pace: RequestPace = USUAL,
+    keys: Callable[[], PodKeys] = PodKeys,
+    on_deleted: Callable[[str], None] = lambda _: None,
 ) -> Resource[Pod, tuple[Pod, ...]]:
-    """The pods of a node, as they are listed and watched; `keys` are read whatever else a pod carries."""
+    """The pods of a node, as they are listed and watched; `keys` are read whatever else a pod carries.
+
+    `on_deleted` gets the UID of each pod that the watch reports as deleted.
+    """
     return Resource(
         noun=f"pods of node {node}",
         thread="api-pods",
@@ -121,15 +139,17 @@ def pods_of(
         # The only selector of pods that the API server has an index for.
         selector={"fieldSelector": f"spec.nodeName={node}"},
         heartbeat=True,
-        make_store=lambda: pod_store(node, keys()),
+        make_store=lambda: pod_store(node, keys(), on_deleted),
         gather=gather_pods,
         pace=pace,
     )
 
 
-def pod_store(node: str, keys: PodKeys = NO_KEYS) -> Store[Pod]:
+def pod_store(node: str, keys: PodKeys = NO_KEYS, on_deleted: Callable[[str], None] = lambda _: None) -> Store[Pod]:
     """An empty store for the pods of a node."""
-    return Store(lambda item: decode_pod(item, node, keys), namespaced=True, may_go=_runs_nothing)
+    return Store(
+        lambda item: decode_pod(item, node, keys), namespaced=True, may_go=_runs_nothing, on_deleted=on_deleted
+    )
 
 
 def _runs_nothing(pod: Pod) -> bool:

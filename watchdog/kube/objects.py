@@ -41,6 +41,7 @@ class _RawSpec(msgspec.Struct, rename="camel", gc=False):
     ephemeral_containers: list[_RawContainer] | None = None
     node_name: str | None = None
     priority: int | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class _RawTerminated(msgspec.Struct, gc=False):
@@ -145,6 +146,7 @@ _CUT: Final = Problem(
 _FINISHED: Final = ("Succeeded", "Failed")
 NO_KEYS: Final = PodKeys()
 _CHECK_WRITER: Final = "check what writes the list"
+_MOST_GRACE_S: Final = 10**9  # some 30 years
 _TEMPLATE_HASH: Final = "pod-template-hash"
 _LONGEST_NAME: Final = 253
 
@@ -249,7 +251,13 @@ def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
         is_cut=containers_cut or notes_cut or labels_cut,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
+        grace_s=_grace_s(spec.termination_grace_period_seconds),
     )
+
+
+def _grace_s(asked_s: int | None) -> float:
+    """The grace period of a spec in seconds, as the API server sets it if none is given; a kubelet gives at least 1."""
+    return 30.0 if asked_s is None else float(min(max(asked_s, 1), _MOST_GRACE_S))
 
 
 def _owner(metadata: _RawMetadata) -> Owner | None:

@@ -224,13 +224,16 @@ class Store(Generic[Value]):
         *,
         namespaced: bool,
         may_go: Callable[[Value], bool] = lambda _: True,
+        on_deleted: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read.
 
-        What `may_go` is given up first where there is no room for all.
+        What `may_go` is given up first where there is no room for all. `on_deleted` gets the UID of each object that an
+        event deletes, before it is removed here.
         """
         self._decode: Final = decode
         self._may_go: Final = may_go
+        self._on_deleted: Final = on_deleted
         self._namespaced: Final = namespaced
         self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
@@ -257,6 +260,8 @@ class Store(Generic[Value]):
     def take(self, event: WatchEvent) -> bool:
         """Apply an event; return whether anything has changed. BrokenStreamError if it does not name its object."""
         uid = event.identity.uid
+        if event.kind is EventKind.DELETED and uid:
+            self._on_deleted(uid)
         key = self._name(event.identity) or next(
             (key for key, old in self._entries.items() if uid and old.uid == uid), None
         )

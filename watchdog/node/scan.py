@@ -119,6 +119,13 @@ class Scanner:
         self._gaps = tuple({*self._gaps, *gaps})
         return list(handles), not gaps
 
+    def may_live(self, pod: Pod) -> bool:
+        """Whether any process of a pod's known containers may live."""
+        handles, are_all = self.members(pod, frozenset[str]().union(*(each.ids for each in pod.containers)))
+        for handle in handles:
+            handle.close()
+        return bool(handles) or not are_all
+
     def leads_container(self, pid: int) -> bool:
         """Whether the end of a process may end its container; see `ProcessTable`."""
         return self._table.leads_container(pid)

@@ -196,6 +196,7 @@ class StepStatus(Struct, frozen=True, kw_only=True):
 class AccountStatus(Struct, frozen=True, kw_only=True):
     """An account with its processes and every step of its rule. `behind`: the pod list lacks one of its containers.
 
+    `left_since` is when its pod was found to have gone from the API server; None: it is there.
     `pinned` sums up the limits of its MPS clients, if any is known.
     """
 
@@ -229,6 +230,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     ladder: tuple[StepStatus, ...] = ()
     advice: str | None = None
     declare_by: str | None = None
+    left_since: Moment | None = None
     pinned: PinnedTotalStatus | UnsetType = UNSET
 
     @property

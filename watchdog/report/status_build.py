@@ -118,6 +118,7 @@ def account_status(
         ladder=_ladder(assessment, state),
         advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if is_advised else None,
         declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
+        left_since=_moment(assessment.pod.left_since),
         pinned=pinned_total(assessment, limits) or ABSENT,
     )
 

@@ -234,3 +234,26 @@ def container_unlisted(world: World, daemon: Daemon) -> None:
     daemon.restart(17).expect("restart", UNLISTED)
     _new(daemon, 18, gap)
     _run(daemon, 22, trainer(), 3 * Gi).expect("resolves")
+
+
+HAS_LEFT = firing(
+    {"node": "n1", "severity": "warning"},
+    "A pod that is gone from the API server still uses GPU memory of node n1",
+    "For 15 minutes, processes on node n1 have used GPU memory of a pod that is gone from the API server. It was "
+    "deleted by force, or its kubelet does not end its containers. Kubernetes gives that memory to other pods. The "
+    "watchdog still limits the pod by what it declared: a kill works, an eviction does nothing. Which pod: "
+    f"{EXEC}gpu-watchdog top --once",
+)
+
+
+@scenario("GPUMemoryPodLeft")
+def pod_left(world: World, daemon: Daemon) -> None:
+    """One that ends in its time does not fire; one that stays does, until its processes have ended."""
+    gap = Gap(reason=GapReason.LEFT, what="pod a/trainer", problem=Problem("it is gone"))
+    _new(daemon, 10, gap)
+    _new(daemon, 20).expect("below")
+    _new(daemon, 34.5, gap).expect("waits")
+    _new(daemon, 36, gap).expect("fires", HAS_LEFT)
+    daemon.restart(38).expect("restart", HAS_LEFT)
+    _new(daemon, 40, gap)
+    _new(daemon, 44).expect("resolves")
