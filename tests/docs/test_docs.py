@@ -36,7 +36,8 @@ _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    .+$", re.MULTILINE)
-# What belongs to how the project is made, or to one machine, and not into what users read.
+# What belongs to how the project is made, or to one machine, and not into what users read. The files that are named
+# are no part of the repository: what it follows is in docs/rules.md.
 _FORBIDDEN: Final = re.compile(
     r"/(?:root|home)/(?!kubernetes/)|\bsession\b|\bissue #?[0-9]|\bhelper\b|pypi\.org|files\.pythonhosted"
     r"|index-url|semantics\.md|facts\.md|design\.md|contract\.md|\bTODO\b|\bFIXME\b",

@@ -100,7 +100,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
 
 
 def _check_history(world: Node, crowd: Replicas) -> None:
-    """`history` has each withholding once per incident and daemon, with when the brake releases."""
+    """Promise 2: `history` has each withholding once per incident and daemon, with when the brake releases."""
     rows = [row for row in history_of(world) if row["event"] == "withheld"]
     assert {row["detail"] for row in rows} == {"owner"}
     assert Counter(row["uid"] for row in rows) == dict.fromkeys(crowd.uids, 2)
@@ -219,7 +219,7 @@ def test_decoys_shield_an_offender_for_one_hold(any_world: Node, own_rule: str) 
 
 
 def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
-    """Points 30, 32 and 37: what a second daemon saw while it only observed does not replace what the journal has."""
+    """Points 30, 32 and 38: what a second daemon saw while it only observed does not replace what the journal has."""
     world, tenants = town
     policy = braked(world, breaker("10m"))
     with run(world, policy) as first:
