@@ -26,7 +26,9 @@ from watchdog.export.web import respond
 from watchdog.journal.lock import NodeLock
 
 ROOT: Final = Path(__file__).parents[2]
-_TOP: Final = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+_TOP: Final = tuple(
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")
+)
 PAGES: Final = (*_TOP, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "templates" not in page.parts))
 TEXTS: Final = {page: page.read_text(encoding="utf-8") for page in PAGES}
 CLI, OPERATIONS, TROUBLES = (TEXTS[ROOT / "docs" / f"{name}.md"] for name in ("cli", "operations", "troubleshooting"))
