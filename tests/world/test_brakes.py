@@ -72,7 +72,7 @@ def releases_s(running: Daemon, brake: str) -> list[float]:
 
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(any_world: Node) -> None:
-    """Law 6: new UIDs, further cycles and a daemon that is killed and starts again make no fourth action of three."""
+    """Law 6, promise 2: neither new UIDs nor a kill -9 make a fourth action of three; what is withheld is on record."""
     crowd = Replicas(any_world, "web", OFFENDERS)
     any_world.write()
     policy = braked(any_world, 'owner = "3 per 10m"')
@@ -100,7 +100,7 @@ def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
 
 
 def _check_history(world: Node, crowd: Replicas) -> None:
-    """Promise 2: `history` has each withholding once per incident and daemon, with when the brake releases."""
+    """`history` has each withholding once per incident and daemon, with when the brake releases."""
     rows = [row for row in history_of(world) if row["event"] == "withheld"]
     assert {row["detail"] for row in rows} == {"owner"}
     assert Counter(row["uid"] for row in rows) == dict.fromkeys(crowd.uids, 2)
