@@ -1,8 +1,8 @@
 """The rules of docs/rules.md and where they are cited: each citation names a rule, and each rule has a test."""
 
-import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ _HEADING: Final = re.compile(r"^### ((?:Promise|Law|Point) \d+): (?=\S)", re.MUL
 # "Point 3", "law 10", "Points 15 and 18", "points 4 to 6", "Points 20, 27, 28, 33".
 _ONE: Final = re.compile(r"\b(point|law|promise)\s+(\d+)\b", re.IGNORECASE)
 _SEVERAL: Final = re.compile(r"\b(point|law|promise)s\s+(\d+(?:(?:,\s+|\s+and\s+|\s+to\s+)\d+)*)", re.IGNORECASE)
+_DOCSTRING: Final = re.compile(r'^ *def test_.*?:\n +"""(.*?)"""', re.MULTILINE | re.DOTALL)
 _QUOTED: Final = re.compile(r'\b([Ll]aw \d+)[,:] "([^"]+)"')
 
 # Rules that no test cites, each with its reason.
@@ -45,17 +46,15 @@ def _cited(text: str) -> Iterator[str]:
         yield from (f"{kind.capitalize()} {number}" for number in numbers)
 
 
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def _files() -> Iterator[Path]:
     yield from ROOT.glob("*.md")
     for folder in _FOLDERS:
         yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in _SUFFIXES)
-
-
-def _docstrings(path: Path) -> Iterator[str]:
-    """The docstring of each test in a file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            yield ast.get_docstring(node) or ""
 
 
 def test_the_rules_are_numbered() -> None:
@@ -84,10 +83,7 @@ def test_every_cited_rule_exists() -> None:
     """Code, tests and docs cite no rule that docs/rules.md lacks."""
     known = _sections().keys()
     unknown = {
-        f"{path.relative_to(ROOT)}: {rule}"
-        for path in _files()
-        for rule in _cited(path.read_text(encoding="utf-8"))
-        if rule not in known
+        f"{path.relative_to(ROOT)}: {rule}" for path in _files() for rule in _cited(_text(path)) if rule not in known
     }
     assert unknown == set()
 
@@ -95,14 +91,14 @@ def test_every_cited_rule_exists() -> None:
 def test_every_rule_is_cited_by_a_test() -> None:
     """Who changes a rule finds a test that protects it; the exceptions are those that are listed, and no others."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    tested = {rule for path in files for text in _docstrings(path) for rule in _cited(text)}
+    tested = {rule for path in files for text in _DOCSTRING.findall(_text(path)) for rule in _cited(text)}
     assert _sections().keys() - tested == _UNTESTED.keys()
 
 
 def test_laws_are_quoted_as_they_are_written() -> None:
     """What a test of a law quotes is in that law, word for word."""
     sections = _sections()
-    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
+    texts = (_text(path) for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
     quotes = [(law.capitalize(), " ".join(quote.split())) for text in texts for law, quote in _QUOTED.findall(text)]
     assert len(quotes) >= 10
     assert [(law, quote) for law, quote in quotes if quote.casefold() not in sections[law].casefold()] == []
