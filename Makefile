@@ -67,19 +67,19 @@ setup-dev: $(VENV)/.dev ## the same, with what the tests need
 demo: $(VENV)/.run ## a simulated GPU shared by three pods, in the terminal
 	@$(BIN)/gpu-watchdog demo
 
-check: setup-dev
+check: setup-dev ## formatting, lint, types, import contracts, spelling, Dockerfiles and links
 	@$(BIN)/ruff format --check --quiet . || { echo "formatting differs: make fmt"; exit 1; }
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-logo > /dev/null || $(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
-	$(BIN)/hadolint Dockerfile
+	$(BIN)/hadolint Dockerfile .devcontainer/Dockerfile
 	$(BIN)/lychee -qq --offline --include-fragments --exclude-path docs/templates '*.md' 'docs/**/*.md'
 
 unit: setup-dev ## the fast tests alone: a minute
 	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)'")
 
-quick: check unit ## formatting, lint, types, import contracts and the fast tests: a few minutes
+quick: check unit ## `make check` and the fast tests: a few minutes
 
 test: setup-dev tools check ## every check, and every test that `make deep` does not run; needs root, cgroups and a C compiler for all of them
 	$(call pytest,"-n $(WORKERS) --dist worksteal $(DEEP:%=--ignore=%)")
@@ -128,6 +128,7 @@ docs: setup-dev ## write the generated parts of docs/, README and deploy/ again
 	$(BIN)/python -m tools.chart_reference
 	$(BIN)/python -m tools.cli_reference
 	$(BIN)/python -m tools.kustomize
+	$(BIN)/python -m tools.layers
 	$(BIN)/python -m tools.readme
 
 docs-site: $(VENV)/.docs ## build the site of the docs, with search: build/site/index.html

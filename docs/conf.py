@@ -14,7 +14,7 @@ version = release = metadata.version("gpu-memory-watchdog")
 
 # The source folder is the repository, so that a page's links to files outside docs/ lead to the same places.
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+include_patterns = ["docs/**.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md"]
 exclude_patterns = ["docs/templates", ".*", "build", "tests", "watchdog", "deploy", "bench", "tools"]
 
 extensions = ["myst_parser"]

@@ -137,7 +137,7 @@ SECTIONS = {
 
 @pytest.mark.parametrize(("report", "sections"), SECTIONS.values(), ids=SECTIONS.keys())
 def test_nothing_and_unknown_are_different_words(report: CycleReport, sections: tuple[str, str, str]) -> None:
-    """Law 3: Unknown or stale input never leads to force; nor is it reported as if there were nothing to see."""
+    """Law 3: nothing is enforced on unknown input; nor is it reported as if there were nothing to see."""
     gpus, accounts, plan = sections
     assert section(report, "GPUs") == gpus or not gpus
     assert (section(report, "Pods"), section(report, "What would happen next")) == (accounts, plan)

@@ -101,7 +101,7 @@ def reasons(plane: ControlPlane, namespace: str) -> list[str]:
 
 
 def test_a_kill_is_reported_by_events(control_plane: ControlPlane, namespace: str, here: ApiNode) -> None:
-    """Killed, released: each on the pod while it happens."""
+    """Promise 2: killed, released: each on the pod while it happens."""
     _, tenant = here.over()
     with here.run(WARN_AT_ONCE, KILL_LATER) as running:
         wait_until(lambda: reasons(control_plane, namespace)[-2:] == ["GPUMemoryKilled", "GPUMemoryReleased"])

@@ -30,7 +30,7 @@ SHARES = st.integers(0, 999_999 * 10**6).map(lambda number: Fraction(number, 10*
 
 @given(st.builds(Threshold, share=SHARES) | st.builds(Threshold, plus=AMOUNTS) | st.builds(Threshold, amount=AMOUNTS))
 def test_a_threshold_that_is_written_reads_back_the_same(threshold: Threshold) -> None:
-    """Law 9: "Everything written parses back": thresholds too."""
+    """Law 9, "Everything that is written parses back": thresholds too."""
     assert parse_threshold(str(threshold)) == threshold
 
 

@@ -126,7 +126,7 @@ def test_what_is_refused_is_not_quoted_at_length() -> None:
 
 @given(st.integers(0, 2**80))
 def test_a_quantity_that_is_written_reads_back(amount: int) -> None:
-    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    """Law 9, "Everything that is written parses back: quantities, durations"."""
     assert parse_quantity(format_quantity(amount)) == amount
 
 
@@ -139,7 +139,7 @@ def test_a_round_quantity_is_written_with_its_suffix(amount: int, size: int) -> 
 
 @given(st.integers(0, 10 * 365 * 86_400_000))
 def test_a_duration_that_is_written_reads_back(milliseconds: int) -> None:
-    """Law 9: "Whatever is written parses back: quantities, durations, cgroup paths of every driver"."""
+    """Law 9, "Everything that is written parses back: quantities, durations"."""
     assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
 
 

@@ -118,7 +118,7 @@ def test_a_disk_that_can_be_written_again_is_a_reason_to_read_soon(daemon: Daemo
 
 @pytest.mark.parametrize(("stale", "in_s"), [(False, FOR_S), (True, INTERVAL_S)], ids=["fresh", "stale"])
 def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, in_s: float) -> None:
-    """Design, pace: the loop is there when a step's `for` is over; by a stale list no timer runs."""
+    """Promise 3: the loop is there when a step's `for` is over; by a stale list no timer runs."""
     now, tenants = begin_to_read(daemon), [pod("a", container(declared="1Gi"))]
     under, seen = policy(rule(step(for_s=FOR_S))), snapshot([use(5, 2 * Gi)])
     opened = OpenCycle(
@@ -147,7 +147,7 @@ def repeats(daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s
 
 
 def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
-    """Point 15: nothing is computed again, and every tick counts as a cycle all the same, in the metrics too."""
+    """Promise 4: nothing is computed again, and every tick counts as a cycle all the same, in the metrics too."""
     reading = DriverReading(driver="0")
     assert repeats(daemon, reading, 0.0) is False
     for after_s in (1.0, 2.0, 9.5, 30.0):

@@ -304,7 +304,7 @@ def test_a_drain_permits_one_attempt(answer: EvictionAnswer) -> None:
 
 
 def test_an_eviction_after_a_drain_whose_answer_was_lost_is_recognized() -> None:
-    """Law 2: if the pod list shows that the pod is being deleted, the eviction was carried out, and has not failed."""
+    """Promise 2: if the pod list shows that the pod is being deleted, the eviction was carried out, not failed."""
     world = asked()
     world.used = {6: 1}  # its memory is still listed
     world.answer(EvictionAnswer.UNKNOWN, "no answer", wait_s=3.0)

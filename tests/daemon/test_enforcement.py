@@ -62,7 +62,7 @@ UNFIT = Environment(in_host_pid_namespace=False, pidfd_missing=Problem("EPERM"))
 def test_enforcing_is_refused_with_its_reasons(
     tmp_path: Path, under: Policy, environment: Environment, has: tuple[bool, bool], suspended: tuple[str, ...]
 ) -> None:
-    """Point 37: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
+    """Point 38: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
     found = judge(under, environment, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
     assert found.suspended == suspended
     assert found.enforcing is (under.mode == "enforce" and not suspended)

@@ -168,7 +168,7 @@ def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
 
 
 def test_a_card_that_has_room_again_ends_it() -> None:
-    """Point 36: none once there is room again."""
+    """Point 37: none once there is room again."""
     pressed = replace(EVICT_AT_ONCE, under_pressure=True)
     world = blocked(World(policy=policy(rule(pressed)), used={5: 78 * Gi}, free=Gi))
     world.free = 20 * Gi

@@ -196,7 +196,7 @@ def test_one_pod_is_evicted_once_whichever_account_wants_it() -> None:
 
 
 def test_a_short_card_gets_one_victim_and_a_blocked_one_frees_the_way() -> None:
-    """Point 36: while an answer is awaited there is no other victim; once it is blocked the next one does."""
+    """Point 37: while an answer is awaited there is no other victim; once it is blocked the next one does."""
     pressed = replace(EVICT_AT_ONCE, under_pressure=True)
     used, processes = {5: 40 * Gi, 6: 38 * Gi}, (process(6, "b/main"),)
     world = World(policy=policy(rule(pressed)), pods=BOTH, used=used, processes=processes, free=Gi)

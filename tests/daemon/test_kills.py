@@ -529,7 +529,7 @@ def test_a_kill_that_may_not_have_reached_all_is_not_done(scene: Scene) -> None:
 
 
 def test_reaction_is_counted_without_the_time_that_the_policy_asks_for(scene: Scene) -> None:
-    """The reaction time leaves `for` out and counts from the last reading that was not above: an upper bound."""
+    """Promise 3: the reaction time, without `for`, counts from the last reading not above: an upper bound."""
     entry = replace(due(step(for_s=0.0), scene.group.key(scene.group.start(POLITE))), not_above=at(0.0))
     assert reaction_s(entry, at(0.8)) == pytest.approx(0.8)
     assert reaction_s(replace(entry, not_above=None), at(0.8)) is None

@@ -26,7 +26,9 @@ from watchdog.export.web import respond
 from watchdog.journal.lock import NodeLock
 
 ROOT: Final = Path(__file__).parents[2]
-_TOP: Final = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+_TOP: Final = tuple(
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md")
+)
 PAGES: Final = (*_TOP, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "templates" not in page.parts))
 TEXTS: Final = {page: page.read_text(encoding="utf-8") for page in PAGES}
 CLI, OPERATIONS, TROUBLES = (TEXTS[ROOT / "docs" / f"{name}.md"] for name in ("cli", "operations", "troubleshooting"))
@@ -36,7 +38,8 @@ _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED: Final = re.compile(r"^    .+$", re.MULTILINE)
-# What belongs to how the project is made, or to one machine, and not into what users read.
+# What belongs to how the project is made, or to one machine, and not into what users read. The files that are named
+# are no part of the repository: what it follows is in docs/rules.md.
 _FORBIDDEN: Final = re.compile(
     r"/(?:root|home)/(?!kubernetes/)|\bsession\b|\bissue #?[0-9]|\bhelper\b|pypi\.org|files\.pythonhosted"
     r"|index-url|semantics\.md|facts\.md|design\.md|contract\.md|\bTODO\b|\bFIXME\b",

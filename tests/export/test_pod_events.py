@@ -72,7 +72,7 @@ def test_each_occurrence_has_its_reason_and_action(reason: str, action: str, is_
 
 
 def test_a_kill_has_its_event_at_the_first_signal() -> None:
-    """docs/events.md has its whole note; machines have bytes."""
+    """Promise 2: docs/events.md has its whole note; machines have bytes."""
     assert annotations(only(quiet(31, began=(killed(),)))) == {
         "used": "13314398617",
         "declared": "8589934592",

@@ -56,9 +56,9 @@ def plan_of(node: GeneratedNode, ledger: Ledger | None = None, **given: bool) ->
 
 @given(nodes())
 def test_bytes_are_conserved(node: GeneratedNode) -> None:
-    """Law 1, "Attribution conserves bytes".
+    """Law 1, "Attribution neither loses nor adds bytes".
 
-    "What the driver reported is in an account, or unattributed with a reason."
+    Whatever the driver reports is in an account, or unattributed with a reason.
     """
     got = attribute(node.seen, node.pods)
     reported = Counter((each.pid, each.gpu, each.used) for each in node.seen.uses)
@@ -73,7 +73,7 @@ def test_bytes_are_conserved(node: GeneratedNode) -> None:
 
 @given(nodes(), st.integers(0, 2**32))
 def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
-    """Law 2, "A plan does not depend on the order of pods, processes or GPUs"."""
+    """Law 2, "The order of pods, processes and GPUs changes no plan"."""
     shuffled = _shuffle(node, random.Random(seed))
     one, other = plan_of(node), plan_of(shuffled)
     assert list(map(ESSENCE, one.entries)) == list(map(ESSENCE, other.entries))
@@ -82,7 +82,7 @@ def test_order_does_not_matter(node: GeneratedNode, seed: int) -> None:
 
 @given(nodes(), st.lists(st.integers(0, 2**32), max_size=3))
 def test_what_is_remembered_of_declarations_changes_nothing(node: GeneratedNode, seeds: list[int]) -> None:
-    """Law 10, "no pod object holds up the loop": what is not read again is what would be read."""
+    """Law 10, "No disk, driver, API server or pod object holds up the loop": what is kept is what would be read."""
     memory = DeclarationMemory()
     for second, seed in enumerate([0, *seeds]):
         node = node.later(seed, second) if second else node
@@ -99,7 +99,7 @@ def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
 
 @given(nodes(), st.booleans())
 def test_unknown_or_stale_never_leads_to_enforcement(node: GeneratedNode, stale: bool) -> None:
-    """Law 3, "Unknown or stale input never leads to enforcement"."""
+    """Law 3, "No enforcement follows from input that is unknown or stale"."""
     nothing_known = replace(node.seen, uses=tuple(replace(each, used=None) for each in node.seen.uses))
     blind = replace(node, seen=nothing_known)
     assert not [each for each in plan_of(blind).taken if each.do.enforces]
@@ -123,7 +123,7 @@ def test_maintenance_never_leads_to_enforcement(node: GeneratedNode) -> None:
 
 @given(nodes())
 def test_only_the_guilty_and_unprotected_are_ever_targets(node: GeneratedNode) -> None:
-    """Law 4, "Only processes of an account over its allowed amount, unprotected, are ever signalled".
+    """Law 4, "A signal only ever goes to a process of an unprotected account that is over its allowed amount".
 
     And on: "never PID 1 or 0, oneself, a host process, another pod, a container that is unknown".
     """
@@ -193,7 +193,7 @@ def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
 @pytest.mark.slow
 @given(nodes(), _histories())
 def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
-    """Law 5, "Nothing is acted on until its time has elapsed uninterrupted, in conclusive readings".
+    """Law 5, "Nothing is acted on until its time has passed in conclusive readings".
 
     Computed without the ladder, from the whole history: the longest run of readings up to now whose
     smallest usage is above the threshold of the largest allowed must add up to `for`, one interval a reading at most.
@@ -307,7 +307,7 @@ def test_recovery_resets_the_ladder(node: GeneratedNode, history: list[tuple[int
 
 @given(nodes(), st.data())
 def test_one_account_under_way_never_holds_up_another_pod(node: GeneratedNode, data: st.DataObject) -> None:
-    """Law 10, "One pending or failing target never holds up another"."""
+    """Law 10, "A target that is pending or failing never holds up another one"."""
     free = plan_of(node)
     kills = [each for each in free.taken if each.do.enforces]
     if not kills:

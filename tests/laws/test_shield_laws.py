@@ -232,9 +232,9 @@ def test_nothing_else_that_a_pod_carries_changes_what_is_read(
 
 @given(shielding())
 def test_no_tenant_shields_an_offender_beyond_a_bound(tenant: Shielding) -> None:
-    """Law 11, "Nothing a tenant can write or start holds enforcement back beyond a stated bound".
+    """Law 11, "Nothing that a tenant can write, start, delete or name holds enforcement back beyond a stated bound".
 
-    "and any such delay is reported and alerted on": in each cycle in which its step is due a brake is named, and a
+    Every delay is reported, and raises an alert: in each cycle in which its step is due a brake is named, and a
     container that can't be a victim, because the pod list never has it, is a gap.
     """
     acted_s = next(_cycles(tenant), math.inf)

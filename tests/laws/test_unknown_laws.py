@@ -87,7 +87,10 @@ def excused(node: GeneratedNode, losses: set[str]) -> set[tuple[str, str | None]
 
 @given(nodes(), st.sets(st.sampled_from(LOSSES), min_size=1), st.integers(0, 2**32))
 def test_knowing_less_makes_no_offender(node: GeneratedNode, losses: set[str], seed: int) -> None:
-    """Law 3, "Unknown or stale input never leads to enforcement": labels, cards, container IDs, the phase of a pod."""
+    """Law 3, "No enforcement follows from input that is unknown or stale".
+
+    Labels, cards, container IDs, the phase of a pod.
+    """
     truth = bright(node, random.Random(seed))
     assert offenders(dimmed(truth, losses, random.Random(seed))) <= offenders(truth) | excused(truth, losses)
 

@@ -229,7 +229,7 @@ endings = st.builds(lambda tail, removed: tail + removed, tails | spoofs, st.sam
 
 @given(builders, uids, hexes, qualities, st.sampled_from(PREFIXES), endings)
 def test_every_path_parses_back(build: Build, uid: str, container: str, qos: str, prefix: str, ending: str) -> None:
-    """Law 9: "Everything written parses back: [...] cgroup paths of every driver", whatever stands below it."""
+    """Law 9, "Everything that is written parses back", cgroup paths of every driver too, whatever stands below it."""
     path = prefix + build(uid, container, qos) + ending
     text = f"3:pids:/\n2:memory:{path.removesuffix(' (deleted)')}\n0::{path}\n"
     assert parse_cgroup(text.encode()) == pod(container, uid)

@@ -71,7 +71,7 @@ def container_members(
     ],
 )
 def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds: bool) -> None:
-    """Law 4: "never [...] another pod, a container that is unknown": only what the parser puts into this container."""
+    """Law 4, "to another pod or to an unknown container": only what the parser puts into this container."""
     with sleeper() as process:
         FakeProc(tmp_path).add(process.pid, cgroup_text, real_stat(process.pid))
         before = open_files()
@@ -86,7 +86,7 @@ def test_who_belongs(tmp_path: Path, cgroup_text: str, *, belongs: bool, pidfds:
 @ways
 @pytest.mark.parametrize("spare_servers", [True, False])
 def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: bool) -> None:
-    """Law 4: "never PID 1 or 0, the daemon itself", nor an MPS server that others need."""
+    """Law 4, "It never goes to PID 0 or 1, to the daemon itself", nor an MPS server that others need."""
     fake = FakeProc(tmp_path)
     with sleeper() as server, sleeper() as process:
         named = re.sub(rb"\(.*\)", b"(nvidia-cuda-mps)", real_stat(server.pid))

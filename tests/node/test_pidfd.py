@@ -72,7 +72,7 @@ def test_closed_handle_signals_nobody(hold: Callable[[int], Handle]) -> None:
 
 @pytest.mark.parametrize("pid_of", [lambda: -1, lambda: 0, lambda: 1, os.getpid], ids=["all", "group", "init", "self"])
 def test_never_init_nor_oneself(pid_of: Callable[[], int]) -> None:
-    """Law 4: "never PID 1 or 0, the daemon itself": they can't even be held to be signalled."""
+    """Law 4, "It never goes to PID 0 or 1, to the daemon itself": they can't even be held to be signalled."""
     key = ProcessKey(pid=pid_of(), start_ticks=1)
     with pytest.raises(ValueError, match="never signalled"):
         PidfdHandle(key, -1)

@@ -69,7 +69,7 @@ def test_end_of_a_process(*, pidfds: bool) -> None:
 
 @ways
 def test_the_end_of_any_process_is_a_change(*, pidfds: bool) -> None:
-    """Point 15: a driver can list a process that has ended, so equal lists alone do not make a cycle quiet."""
+    """Promise 1: a driver can list a process that has ended, so equal lists alone do not make a cycle quiet."""
     table = ProcessTable(REAL, pidfds=pidfds)
     assert table.is_unchanged(), "nothing is listed"
     with sleeper() as one, sleeper() as other:

@@ -72,7 +72,7 @@ def releases_s(running: Daemon, brake: str) -> list[float]:
 
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(any_world: Node) -> None:
-    """Law 6: new UIDs, further cycles and a daemon that is killed and starts again make no fourth action of three."""
+    """Law 6, promise 2: neither new UIDs nor a kill -9 make a fourth action of three; what is withheld is on record."""
     crowd = Replicas(any_world, "web", OFFENDERS)
     any_world.write()
     policy = braked(any_world, 'owner = "3 per 10m"')
@@ -219,7 +219,7 @@ def test_decoys_shield_an_offender_for_one_hold(any_world: Node, own_rule: str) 
 
 
 def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
-    """Points 30, 32 and 37: what a second daemon saw while it only observed does not replace what the journal has."""
+    """Points 30, 32 and 38: what a second daemon saw while it only observed does not replace what the journal has."""
     world, tenants = town
     policy = braked(world, breaker("10m"))
     with run(world, policy) as first:

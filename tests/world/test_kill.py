@@ -130,7 +130,7 @@ def test_who_dies(
 
 
 def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
-    """A pod that makes another pod's path below its own cgroup is killed itself."""
+    """Promise 1: a pod that makes another pod's path below its own cgroup is killed itself."""
     victim = world.single("victim", used=128 * MIB)
     thief = world.single("thief", used=9 * GIB)
     one, other = (pod.cgroup(pod.containers[0]) for pod in world.pods)

@@ -265,7 +265,7 @@ def test_a_client_that_joins_during_the_drain_is_drained_too(bench: Bench) -> No
 
 
 def test_explain_and_history_report_the_drain(bench: Bench) -> None:
-    """Law 2: who asks why a pod was killed learns that its clients were drained first."""
+    """Promise 2: who asks why a pod was killed learns that its clients were drained first."""
     with drainable(bench, bench.policy()) as running:
         bench.grow()
         running.wait(ended)

@@ -275,7 +275,7 @@ def test_protected_pods_live_and_no_tenant_takes_their_name(any_world: Node) -> 
 
 
 def test_a_stale_pod_list_leads_to_no_enforcement(any_world: Node) -> None:
-    """Point 27: a list that is older than `stale_after` suspends enforcement, not observation."""
+    """Promise 1, point 27: a list that is older than `stale_after` suspends enforcement, not observation."""
     tenant = any_world.single("hog", used=512 * MIB)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE, keys='stale_after = "3s"')) as running:
         running.wait_passes(1)

@@ -38,7 +38,7 @@ def others_use(world: Node, used: int, *returns: StubReturn) -> None:
 
 
 def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(any_world: Node) -> None:
-    """Point 36: by rank, the next only after the first one's memory is free, none with room or an unknown counter."""
+    """Point 37: by rank, the next only after the first one's memory is free, none with room or an unknown counter."""
     wanted = {"little": (12, 0), "much": (13, 0), "important": (14, 1000), "within": (2, 0)}
     guests = {name: guest(any_world, name, gib * GIB, priority) for name, (gib, priority) in wanted.items()}
     uids = {pod.uid: pod.name for pod in any_world.pods}

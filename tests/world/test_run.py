@@ -108,7 +108,7 @@ def test_a_second_daemon_only_observes_and_is_not_ready(any_world: Node) -> None
 
 
 def test_without_a_journal_it_only_observes(any_world: Node) -> None:
-    """Points 31 and 37: where the journal can't be opened enforcement is suspended, and the reason is said."""
+    """Points 31 and 38: where the journal can't be opened enforcement is suspended, and the reason is said."""
     tenant = any_world.single("hog", used=9 * GIB)
     any_world.journal.mkdir(parents=True)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
@@ -121,7 +121,7 @@ def test_without_a_journal_it_only_observes(any_world: Node) -> None:
 
 
 def test_outside_the_hosts_pid_namespace_it_only_observes(any_world: Node) -> None:
-    """Point 37: PIDs that NVML speaks may mean other processes there; `[safety]` can allow it."""
+    """Point 38: PIDs that NVML speaks may mean other processes there; `[safety]` can allow it."""
     tenant = any_world.single("hog", used=9 * GIB)
     elsewhere = ("unshare", "--pid", "--fork", "--kill-child")
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=elsewhere) as running:
@@ -163,7 +163,7 @@ def test_the_driver_goes_away_and_comes_back(any_world: Node) -> None:
 
 
 def test_a_recycled_pid_is_another_process(any_world: Node) -> None:
-    """Point 11: a neighbour that gets the PID of an offender that has ended is not taken for it.
+    """Promise 1, point 11: a neighbour that gets the PID of an offender that has ended is not taken for it.
 
     In a small PID namespace the next PID can be chosen, so the very same one is given out again.
     """
@@ -177,7 +177,7 @@ def test_a_recycled_pid_is_another_process(any_world: Node) -> None:
 
 
 def test_nothing_is_left_open_over_many_passes(any_world: Node) -> None:
-    """Descriptors: processes that come and go leave none behind in the daemon."""
+    """Promise 4: processes that come and go leave no descriptors behind in the daemon."""
     hog = any_world.pod("hog", ("main", "8Gi"))
     any_world.write()
     with run(any_world, write_policy(any_world.root, WARN_AT_ONCE)) as running:

@@ -71,7 +71,7 @@ def _unmarked(any_world: Node) -> None:
 
 @pytest.mark.parametrize("how", ["policy", "stop file", "annotation"])
 def test_no_kill_before_the_ladder_has_run_again(any_world: Node, how: str) -> None:
-    """Points 20 and 37: accounts long over when enforcement begins, by whatever switch, get all of it.
+    """Points 20 and 38: accounts long over when enforcement begins, by whatever switch, get all of it.
 
     What was only planned until then does not count for the brakes: the three that the node allows are killed.
     """
