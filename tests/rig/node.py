@@ -290,7 +290,11 @@ class Node:
         gpu = replace(first, processes=(*kept, *listed))
         replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)
         if pods:
-            _put(self.pods_file, {"apiVersion": "v1", "kind": "List", "items": [pod.to_json() for pod in self.pods]})
+            self.write_pods()
+
+    def write_pods(self) -> None:
+        """Let the pod list, and nothing else, show what is there now."""
+        _put(self.pods_file, {"apiVersion": "v1", "kind": "List", "items": [pod.to_json() for pod in self.pods]})
 
     def show(self, **changes: Any) -> None:
         """Let the driver show something else of the node (`Stub`) from now on."""

@@ -60,10 +60,11 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
     return future
 
 
-def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now) -> Outcome:
+def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now, *, by_change: bool) -> Outcome:
     """Withdraw an intention, of a kill or an eviction, before anything was done."""
     record.withdraw(number, reason, now)
-    return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
+    withdrawn = Result.WITHDRAWN
+    return Outcome(entry=entry, result=withdrawn, at=now, reason=reason, number=number, by_change=by_change)
 
 
 class _Phase(Enum):

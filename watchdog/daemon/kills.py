@@ -128,11 +128,12 @@ class Kills:
             why = "its end would end its container, in which another process is or may be an MPS client or server"
         if not ready:
             why = HAD_ENDED if are_all else _NOT_ALL
+        by_change = why in (None, HAD_ENDED)
         why = why or objection(entry)
         if why is not None:
             close_all(ready)
             self._drains.leave(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock())
+            return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
         kill.victims = victims
@@ -141,7 +142,7 @@ class Kills:
         if why is not None:
             close_all(ready)
             self._drains.leave(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock())
+            return withdraw(self._record, entry, number, why, self._clock(), by_change=why == HAD_ENDED)
         self._under_way[entry.account] = kill
         ended = kill.advance(now)
         if ended is not None:
