@@ -20,6 +20,7 @@ GPU = "GPU-00000000-0000-0000-0000-000000000000"
 # What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
 # either, `breeder` forks a child every few milliseconds for as long as it lives, `saver` leaves the saving of its work
 # to a child on SIGTERM, which takes a second and a half and no notice of signals. Each notes when SIGTERM came.
+# `crowd` has 1,500 children, each of which ends at SIGTERM unnoted.
 # A shell is light enough to be had by the dozen, and notes nothing: `plain` ends at SIGTERM, `deaf` does not.
 _PREAMBLE = """
 import os, signal, sys, time
@@ -51,6 +52,12 @@ while time.monotonic() < deadline - 280:
     time.sleep(0.005)
 """,
 }
+_BEHAVIOURS["crowd"] = """
+for _ in range(1500):
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        break
+"""
 _BEHAVIOURS["saver"] = """
 def save(number, frame):
     note(number, frame)

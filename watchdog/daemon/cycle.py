@@ -168,20 +168,19 @@ class Cycle:
                 objection_to_first_signal, reassess=reassess, before=before, last_look=last_look, ledger=planned
             )
             last_look = replace(last_look, objection=objection)
-        entries: list[PlanEntry] = []
-        for entry in opened.plan.entries:
-            if not entry.taken:
-                entries.append(entry)
-                continue
-            result = self._act(entry, reassessed, opened, last_look, now)
+        entries = list(opened.plan.entries)
+        places = [place for place, entry in enumerate(entries) if entry.taken]
+        # While the many processes of one kill are signalled, the last look ages for the others.
+        for place in sorted(places, key=lambda place: self._kills.takes_long(entries[place].account)):
+            result = self._act(entries[place], reassessed, opened, last_look, now)
             if isinstance(result, Outcome):
-                entries.append(result.entry)
+                entries[place] = result.entry
                 has_begun = result.number is not None and result.result is Result.DONE
                 (self._began if has_begun else self._ended).append(result)
             elif isinstance(result, PlanEntry):
-                entries.append(result)
+                entries[place] = result
             else:
-                entries.append(self._withhold(entry, result))
+                entries[place] = self._withhold(entries[place], result)
         self._kills.release()
         self._absorb()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)

@@ -420,6 +420,9 @@ class Kill:
                 handle.signal(number)
             except ProcessLookupError:
                 continue
+            except BlockingIOError:  # no descriptor is left for it now, so it is tried again with the next SIGKILL
+                self._killed.discard(handle.key)
+                continue
             except PermissionError as error:
                 # It has changed its user since signal 0, or AppArmor permits only signal 0; the others still have to
                 # be ended.

@@ -150,6 +150,10 @@ class Kills:
             return ended
         return kill.begun(now) if kill.has_begun else None
 
+    def takes_long(self, account: AccountKey) -> bool:
+        """Whether the kill of an account is about to begin and has so many processes that others must go first."""
+        return account in self._held
+
     def release(self) -> None:
         """Release the processes that are held for kills that have not begun."""
         for _, handles in self._held.values():
@@ -187,7 +191,7 @@ class Kills:
     def _reachable(entry: PlanEntry, handles: Iterable[Handle]) -> list[Handle]:
         """The processes to act on that have not ended; signal 0 is sent to all of them before anything else.
 
-        PermissionError if any of them can't be signalled.
+        PermissionError if any of them can't be signalled now.
         """
         is_single = entry.definition.scope == "process"
         ready = []
@@ -201,6 +205,8 @@ class Kills:
             except PermissionError as error:
                 denied = f"no permission to signal process {handle.key.pid}; CAP_KILL is required"
                 raise PermissionError(denied) from error
+            except BlockingIOError as error:
+                raise PermissionError(f"no file descriptor is left for process {handle.key.pid}") from error
             ready.append(handle)
         return ready
 

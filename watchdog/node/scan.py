@@ -116,7 +116,7 @@ class Scanner:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
         handles, gaps = self._table.container_members(containers, keys, lambda process: is_trusted_server(process, pod))
-        self._gaps = tuple({*self._gaps, *gaps})
+        self._gaps = tuple({*self._gaps, *gaps, *self._table.take_shortage()})
         return list(handles), not gaps
 
     def leads_container(self, pid: int) -> bool:
