@@ -263,7 +263,8 @@ def test_a_crowd_takes_no_descriptors_from_another_kill(any_world: Node) -> None
     few = ("prlimit", "--nofile=512:512")
     with run(any_world, write_policy(any_world.root, kill(grace="3s")), prefix=few) as running:
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 2)
-        assert running.metric("actions_total", action="kill", result="withdrawn") == 0
+        withdrawn = {line["reason"] for line in running.events("kill_ended") if line["result"] == "withdrawn"}
+        assert withdrawn <= {"the last look was already too old"}  # on a machine that is very busy
         assert {row.uid: (len(row.pids), row.result) for row in actions(any_world.journal)} == {
             crowded.uid: (1501, "done"),
             other.uid: (1, "done"),
