@@ -351,6 +351,15 @@ def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]
     return process, failure
 
 
+def is_still_named(procfs: Procfs, process: Process) -> bool:
+    """Whether a process still has the name that it was read with; True if that can't be read."""
+    try:
+        comm = procfs.comm(process.pid)
+    except OSError:
+        return True
+    return comm in _GVISOR_NAMES if process.gvisor else printable(comm) == process.name
+
+
 def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> tuple[Place, ReadFailure | None]:
     """Find the place of a process whose leader is dead or dying: that of any thread that is still alive.
 

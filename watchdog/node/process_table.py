@@ -8,6 +8,7 @@ import select
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from watchdog.core.errors import Problem
@@ -22,6 +23,7 @@ from watchdog.node.process import (
     describe_error,
     gone,
     is_same_process,
+    is_still_named,
     open_pidfd,
     poll_dead,
     read_held,
@@ -126,6 +128,8 @@ def _candidates(procfs: Procfs, ids: frozenset[str], failures: ReadFailures) -> 
 
 # Descriptors reserved for everything else, such as NVML, the journal and HTTP.
 _RESERVE: Final = 256
+# Checking a name takes some 10 us.
+_MOST_NAMES: Final = 64
 _SHORT: Final = Gap(
     reason=GapReason.DESCRIPTORS,
     what="processes of kills",
@@ -158,6 +162,7 @@ class ProcessTable:
         self._room = 0
         self._of_actions = Allotment()
         self._is_short = False
+        self._turn = 0  # the place of the process whose name is checked next
         self._exits = select.epoll()  # readable once a held process has ended
         self._are_settled = True
 
@@ -169,6 +174,7 @@ class ProcessTable:
         wanted = set(pids)
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
+        self.has_renamed()
         processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
         return processes
@@ -183,6 +189,20 @@ class ProcessTable:
         It is one system call, however many there are, and may be called from any thread.
         """
         return self._are_settled and not self._exits.poll(0, 1)
+
+    def has_renamed(self) -> bool:
+        """Whether a process has renamed itself; the next update reads it again. Checks a number of them, by turns.
+
+        With its name a process may have changed what it counts as, such as an MPS server.
+        """
+        turn, self._turn = self._turn, self._turn + _MOST_NAMES
+        if turn >= len(self._entries):
+            turn, self._turn = 0, _MOST_NAMES
+        checked = [entry for entry in islice(self._entries.values(), turn, self._turn) if entry.settled]
+        renamed = [entry for entry in checked if not is_still_named(self._procfs, entry.process)]
+        for entry in renamed:
+            entry.settled = False
+        return bool(renamed)
 
     def container_members(
         self, ids: frozenset[str], pods: frozenset[str], spares: Callable[[Process], bool] = lambda _: False

@@ -83,6 +83,10 @@ class Scanner:
         """Whether an equal reading would give an equal snapshot: the processes are those of the last one."""
         return not self._gaps and self._table.is_unchanged()
 
+    def has_renamed(self) -> bool:
+        """Whether a process has renamed itself, so that the next snapshot will differ; see `ProcessTable`."""
+        return self._table.has_renamed()
+
     @property
     def are_processes_unchanged(self) -> Callable[[], bool]:
         """A check for any thread: whether the processes of the last snapshot still run; see `ProcessTable`."""
