@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
-from tests.daemon.rig import Direct
-from tests.worlds import Gi, container, pod, policy, process, rule, step
-from watchdog.core.model import Pod
+from tests.daemon.rig import Direct, Group
+from tests.worlds import Gi, container, container_id, pod, policy, process, rule, step
+from watchdog.core.model import Container, Pod
 from watchdog.core.plan import PlanEntry
-from watchdog.core.policy import JournalLimits, Match
+from watchdog.core.policy import JournalLimits, Match, Rule, Scope, Step
 from watchdog.journal.journal import Journal
 
 HOG = pod("a", container(declared="1Gi"))
+RESTARTED = frozenset({container_id("a/main"), "5" * 64})
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,9 @@ HOG = pod("a", container(declared="1Gi"))
         (replace(HOG, annotations={"x": "1"}, labels={"y": "2"}), ""),
         (replace(HOG, priority=2_000_000_000), "the pod had become protected"),
         (replace(HOG, containers=(container(declared="8Gi"),)), "its use was at or below the threshold again"),
-        (replace(HOG, containers=(*HOG.containers, container("new", "1Mi"))), "the containers of the pod had changed"),
+        (replace(HOG, containers=(*HOG.containers, container("new", "1Mi"))), ""),
+        (replace(HOG, containers=(container(declared="1Gi", resources={"cpu": "2"}),)), ""),
+        (replace(HOG, containers=(replace(container(declared="1Gi"), ids=RESTARTED),)), "what it would have ended had"),
         (replace(HOG, namespace="spared"), "the policy, or the rule that applies to the pod, had changed"),
         (None, "its use or its limit was unknown"),
     ],
@@ -37,6 +40,81 @@ def test_what_is_written_after_the_last_look_is_judged_by_that_look(now: Pod | N
     world.close(opened)
     assert len(world.tries) == (0 if reason else 1)
     assert reason in (world.reason() if world.ended else "")
+
+
+KILL_AT_ONCE = step("100%", 0, grace_s=10.0)
+SIDE = container("side")
+
+
+def hog_in(group: Group, *rules: Rule, of: Pod = HOG) -> World:
+    """A pod with a real process that is due for a kill by the first of these rules."""
+    key = group.key(group.start())
+    processes = (process(key.pid, "a/main", key=key),)
+    return World(policy(*rules), (of,), used={key.pid: 4 * Gi}, processes=processes, group=group)
+
+
+def done(world: World) -> list[str]:
+    """What has begun or ended, by its result."""
+    return [each.result.value for each in (*world.began, *world.ended)]
+
+
+@pytest.mark.parametrize(
+    ("scope", "now", "is_killed"),
+    [
+        ("container", (*HOG.containers, replace(SIDE, ids=RESTARTED)), True),
+        ("pod", (*HOG.containers, replace(SIDE, ids=RESTARTED)), True),  # it uses nothing
+        ("process", (*HOG.containers, replace(SIDE, resources={"cpu": "2"})), True),
+        ("container", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
+        ("process", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
+        ("pod", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
+    ],
+)
+def test_only_a_change_of_what_would_be_ended_withdraws_a_kill(
+    group: Group, scope: Scope, now: tuple[Container, ...], *, is_killed: bool
+) -> None:
+    """Point 22: the IDs of the containers that use GPU memory count, and no other container's, at any scope."""
+    before = replace(HOG, containers=(*HOG.containers, SIDE))
+    world = hog_in(group, rule(replace(KILL_AT_ONCE, scope=scope)), of=before)
+    opened = world.open(0)
+    world.pods = (replace(before, containers=now),)
+    world.close(opened)
+    assert done(world) == (["done"] if is_killed else ["withdrawn"])
+
+
+@pytest.mark.parametrize(
+    ("other", "is_killed"),
+    [
+        (KILL_AT_ONCE, True),
+        (replace(KILL_AT_ONCE, grace_s=0.0), True),
+        (replace(KILL_AT_ONCE, for_s=60.0), False),
+        (replace(KILL_AT_ONCE, scope="pod"), False),
+        (EVICT_AT_ONCE, False),
+    ],
+)
+def test_a_relabel_after_the_last_look_spares_no_pod_whose_kill_is_due_under_both_rules(
+    group: Group, other: Step, *, is_killed: bool
+) -> None:
+    """Point 22 and law 11: a label that is written again and again withdraws a kill only if another rule spares."""
+    one = rule(KILL_AT_ONCE, name="one", match=Match(labels={"tier": "a"}))
+    before = replace(HOG, labels={"tier": "a"})
+    world = hog_in(group, one, rule(other, name="other"), of=before)
+    opened = world.open(0)
+    world.pods = (HOG,)
+    world.close(opened)
+    assert done(world) == (["done"] if is_killed else ["withdrawn"])
+
+
+def test_what_was_withdrawn_is_tried_again_once_a_second(group: Group) -> None:
+    """Point 22: no tenant puts a kill off for longer by a change that withdraws it, however often, nor spends tries."""
+    world = hog_in(group, rule(KILL_AT_ONCE))
+    tried = 0
+    for tenths in range(0, 100, 2):
+        opened = world.open(tenths / 10)
+        tried += len(opened.intentions)
+        world.close(opened, objection=lambda _: "it had changed")
+    assert tried == 10
+    world.look(10)
+    assert done(world) == ["done"] + ["withdrawn"] * 10
 
 
 @pytest.mark.parametrize("of_node", [True, False], ids=["node", "namespace"])

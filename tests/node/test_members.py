@@ -180,6 +180,39 @@ def test_what_cannot_be_held_is_a_gap(tmp_path: Path, error: str, reason: str) -
         assert printed == f"() {[(reason, f'process {process.pid}')]}\n"
 
 
+def test_a_crowd_leaves_descriptors_for_others(tmp_path: Path) -> None:
+    """Where descriptors are short all are found and can be signalled, with half of what is left; that is reported."""
+    with sleepers(60) as processes:
+        fake = FakeProc(tmp_path)
+        for process in processes:
+            fake.add(process.pid, POD, real_stat(process.pid))
+        code = f"""
+            import resource
+            from tests.node.support import open_files
+            from tests.node.test_members import IDS, PODS
+            from watchdog.node.process_table import ProcessTable
+            from watchdog.node.procfs import Procfs
+            from pathlib import Path
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+            table = ProcessTable(Procfs(Path({str(tmp_path)!r})))
+            before = open_files()
+            first, gaps = table.container_members(IDS, PODS)
+            print(len(first), gaps, open_files() - before, [gap.reason.value for gap in table.take_shortage()])
+            second, gaps = table.container_members(IDS, PODS)
+            print(len(second), gaps, open_files() - before)
+            for handle in (*first, *second):
+                handle.signal(0)
+                assert handle.alive() and handle.is_still_accepted()
+                handle.close()
+            table.take_shortage()
+            some, _ = table.container_members(frozenset({{"c3" * 32}}), PODS)
+            print(len(some), open_files() - before, table.take_shortage())
+            third, _ = table.container_members(IDS, PODS)
+            print(len(third), open_files() - before)
+        """
+        assert run_python(code).splitlines() == ["60 () 24 ['descriptors']", "60 () 24", "0 0 ()", "60 24"]
+
+
 @ways
 def test_what_is_held_but_cannot_be_read_is_a_gap(tmp_path: Path, *, pidfds: bool) -> None:
     """A process whose cgroup names the container may be a member, even if nothing more can be read of it."""

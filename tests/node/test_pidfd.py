@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.support import DEAD_LEADER, need_root, python, refusing, run_python, sleeper, wait_until
 from watchdog.core.model import ProcessKey
-from watchdog.node.process import Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
+from watchdog.node.process import BriefHandle, Handle, PidfdHandle, TicksHandle, open_pidfd, pidfd_supported, poll_dead
 from watchdog.node.procfs import Procfs
 
 PROCFS = Procfs()
@@ -34,10 +34,14 @@ def by_ticks(pid: int) -> Handle:
     return TicksHandle(key, still_same)
 
 
-both = pytest.mark.parametrize("hold", [by_pidfd, by_ticks])
+def by_turns(pid: int) -> Handle:
+    return BriefHandle(PROCFS, ProcessKey(pid=pid, start_ticks=PROCFS.stat(pid).start_ticks))
 
 
-@both
+each_way = pytest.mark.parametrize("hold", [by_pidfd, by_ticks, by_turns])
+
+
+@each_way
 def test_signal_reaches_the_process(hold: Callable[[int], Handle]) -> None:
     """Point 11: a process is signalled through what holds it, and is seen to end, as a zombie already."""
     with sleeper() as process:
@@ -55,7 +59,7 @@ def test_signal_reaches_the_process(hold: Callable[[int], Handle]) -> None:
         handle.close()
 
 
-@both
+@each_way
 def test_closed_handle_signals_nobody(hold: Callable[[int], Handle]) -> None:
     """A handle that was closed reaches no process, even if its descriptor's number is in use again."""
     with sleeper() as process, sleeper() as other:
@@ -78,6 +82,8 @@ def test_never_init_nor_oneself(pid_of: Callable[[], int]) -> None:
         PidfdHandle(key, -1)
     with pytest.raises(ValueError, match="never signalled"):
         TicksHandle(key, lambda: True)
+    with pytest.raises(ValueError, match="never signalled"):
+        BriefHandle(PROCFS, key)
 
 
 @pytest.mark.node
@@ -87,8 +93,8 @@ def test_signal_without_the_right() -> None:
     with sleeper() as process:
         code = f"""
             import os
-            from tests.node.test_pidfd import by_pidfd, by_ticks
-            handles = [by_pidfd({process.pid}), by_ticks({process.pid})]
+            from tests.node.test_pidfd import by_pidfd, by_ticks, by_turns
+            handles = [hold({process.pid}) for hold in (by_pidfd, by_ticks, by_turns)]
             os.setgroups([]); os.setgid(65534); os.setuid(65534)
             for handle in handles:
                 try:
@@ -96,19 +102,53 @@ def test_signal_without_the_right() -> None:
                 except PermissionError:
                     print("refused", handle.alive())
         """
-        assert run_python(code).split("\n") == ["refused True", "refused True", ""]
+        assert run_python(code).split("\n") == ["refused True"] * 3 + [""]
         assert process.poll() is None
 
 
-def test_dead_leader_is_alive() -> None:
+@pytest.mark.parametrize("hold", [by_pidfd, by_turns])
+def test_dead_leader_is_alive(hold: Callable[[int], Handle]) -> None:
     """A process whose leader has ended lives as long as one of its threads does."""
     with python(DEAD_LEADER) as process:
-        handle = by_pidfd(process.pid)
+        handle = hold(process.pid)
         wait_until(lambda: PROCFS.stat(process.pid).state == "Z")
         assert handle.alive()
         handle.signal(signal.SIGKILL)
         wait_until(lambda: not handle.alive())
         handle.close()
+
+
+def test_held_by_turns_it_is_the_same_process_or_none() -> None:
+    """Law 4: a process that has the PID of the one that was read, and another start time, is never signalled."""
+    with sleeper() as process:
+        start_ticks = PROCFS.stat(process.pid).start_ticks
+        other = BriefHandle(PROCFS, ProcessKey(pid=process.pid, start_ticks=start_ticks - 1))
+        assert not other.alive()
+        with pytest.raises(ProcessLookupError):
+            other.signal(signal.SIGKILL)
+        assert process.poll() is None
+
+
+def test_held_by_turns_without_a_descriptor_nothing_has_ended() -> None:
+    """What can't be seen now is not taken for ended, and no signal is sent unseen; it is later."""
+    code = """
+        import os, resource
+        from tests.node.support import sleeper
+        from tests.node.test_pidfd import by_turns
+        with sleeper() as process:
+            handle = by_turns(process.pid)
+            handle.alive()
+            before = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+            try:
+                handle.signal(9)
+            except BlockingIOError:
+                print("not now", handle.alive())
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            handle.signal(9)
+            print(process.wait(), handle.alive())
+    """
+    assert run_python(code).splitlines() == ["not now True", "-9 False"]
 
 
 def test_poll_finds_the_dead() -> None:

@@ -153,6 +153,25 @@ def test_unsettled_places_are_read_again(tmp_path: Path, text: str, *, pidfds: b
     table.close()
 
 
+def test_names_are_checked_by_turns(tmp_path: Path) -> None:
+    """A process that renames itself is read again, whatever its place, and a check reads 64 names at most."""
+    fake = FakeProc(tmp_path)
+    with sleepers(150) as processes:
+        pids = [process.pid for process in processes]
+        for pid in pids:
+            fake.add(pid, POD, real_stat(pid))
+            (tmp_path / f"{pid}/comm").write_bytes(b"sleep\n")
+        table = ProcessTable(Procfs(tmp_path))
+        assert {seen.name for seen in table.update(pids)[0].values()} == {"sleep"}
+        for pid in pids:
+            (tmp_path / f"{pid}/comm").write_bytes(b"x\x1b\n\n")
+            (tmp_path / f"{pid}/stat").write_bytes(real_stat(pid).replace(b"(sleep)", b"(x\x1b\n)"))
+        shown = [[seen.name for seen in table.update(pids)[0].values()].count("x\\x1b\\n") for _ in range(3)]
+        assert shown == [64, 86, 150]  # the second check came to the last process
+        assert (table.has_renamed(), table.is_unchanged()) == (False, True)
+    table.close()
+
+
 def test_descriptors_are_bounded() -> None:
     """PIDs that are no longer listed are released, and so is everything at the end."""
     unopened = open_files()

@@ -20,6 +20,7 @@ GPU = "GPU-00000000-0000-0000-0000-000000000000"
 # What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
 # either, `breeder` forks a child every few milliseconds for as long as it lives, `saver` leaves the saving of its work
 # to a child on SIGTERM, which takes a second and a half and no notice of signals. Each notes when SIGTERM came.
+# `renamer` takes the names that `Tenant.rename` gives it; `crowd` has 1,500 children that end at SIGTERM unnoted.
 # A shell is light enough to be had by the dozen, and notes nothing: `plain` ends at SIGTERM, `deaf` does not.
 _PREAMBLE = """
 import os, signal, sys, time
@@ -51,6 +52,19 @@ while time.monotonic() < deadline - 280:
     time.sleep(0.005)
 """,
 }
+_BEHAVIOURS["renamer"] = """
+while time.monotonic() < deadline:
+    if os.path.exists(sys.argv[1] + "-name"):
+        with open(sys.argv[1] + "-name", "rb") as given, open("/proc/self/comm", "wb") as name:
+            name.write(given.read())
+    time.sleep(0.02)
+"""
+_BEHAVIOURS["crowd"] = """
+for _ in range(1500):
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        break
+"""
 _BEHAVIOURS["saver"] = """
 def save(number, frame):
     note(number, frame)
@@ -97,6 +111,12 @@ class Tenant:
     def has_saved(self) -> bool:
         """Whether what it started on SIGTERM has saved its work."""
         return self.notes.with_name(f"{self.notes.name}-saved").exists()
+
+    def rename(self, name: bytes) -> None:
+        """Have a `renamer` take another name."""
+        given = self.notes.with_name(f"{self.notes.name}-name")
+        given.with_suffix(".tmp").write_bytes(name)
+        given.with_suffix(".tmp").rename(given)
 
     @property
     def ended_by(self) -> int | None:
@@ -290,7 +310,11 @@ class Node:
         gpu = replace(first, processes=(*kept, *listed))
         replace(self.stub, gpus=(gpu, *others)).write(self.stub_file)
         if pods:
-            _put(self.pods_file, {"apiVersion": "v1", "kind": "List", "items": [pod.to_json() for pod in self.pods]})
+            self.write_pods()
+
+    def write_pods(self) -> None:
+        """Let the pod list, and nothing else, show what is there now."""
+        _put(self.pods_file, {"apiVersion": "v1", "kind": "List", "items": [pod.to_json() for pod in self.pods]})
 
     def show(self, **changes: Any) -> None:
         """Let the driver show something else of the node (`Stub`) from now on."""

@@ -56,6 +56,10 @@ class SimulatedTable(ProcessTable):
         gap = Gap(reason=GapReason.CGROUP, what="processes", problem=Problem("unreadable"))
         return tuple(found), (gap,) if unreadable else ()
 
+    def take_shortage(self) -> tuple[Gap, ...]:
+        """The simulated kernel has descriptors for all."""
+        return ()
+
     def leads_container(self, _pid: int) -> bool:
         """The simulated kernel ends no process with another."""
         return False

@@ -1,5 +1,6 @@
 """The last look: what has changed since the intention was written down is seen before the first signal (point 22)."""
 
+import itertools
 import sqlite3
 import threading
 import time
@@ -165,3 +166,42 @@ def test_what_was_planned_before_enforcement_was_reset_is_not_done(any_world: No
         running.wait_passes(2)
         assert tenant.terms == []
         running.wait(ended)
+
+
+@contextmanager
+def _resizing(world: Node) -> Iterator[None]:
+    """A tenant that resizes the cpu of its sidecars in place, a hundred times a second."""
+    done = threading.Event()
+
+    def resize() -> None:
+        for millis in itertools.count(100):
+            for pod in world.pods:
+                pod.containers[-1].resources = {"cpu": f"{millis}m"}
+            world.write_pods()
+            if done.wait(0.01):
+                return
+
+    thread = threading.Thread(target=resize)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_change_that_concerns_no_victim_withdraws_no_kill(any_world: Node) -> None:
+    """Point 22: a pod that is written a hundred times a second is killed at the first try, and a calm one is not."""
+    made = [any_world.pod(f"hog-{number}", ("main", "1Gi"), ("side", None)) for number in range(4)]
+    hogs = [any_world.start(each, used=512 * MIB) for each in made]
+    calm = any_world.start(any_world.pod("calm", ("main", "4Gi"), ("side", None)), used=3 * GIB)
+    any_world.write()
+    with run(any_world, write_policy(any_world.root, kill())) as running, _resizing(any_world):
+        running.wait_passes(1)
+        for number, hog in enumerate(hogs, 1):
+            any_world.use(hog, 9 * GIB)
+            running.wait(lambda d, wanted=number: d.metric("actions_total", action="kill", result="done") == wanted)  # type: ignore[misc]
+            withdrawn = [line["reason"] for line in running.events("kill_ended") if line["result"] == "withdrawn"]
+            assert withdrawn == []
+        assert [hog.is_alive for hog in hogs] == [False] * 4
+        assert (calm.is_alive, calm.terms) == (True, [])

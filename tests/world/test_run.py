@@ -16,7 +16,7 @@ from tests.rig.node import GPU
 from tests.rig.volume import mount
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubReturn
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, kill, write_policy
-from tests.world.test_kill import run
+from tests.world.test_kill import ended, run
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -174,6 +174,34 @@ def test_a_recycled_pid_is_another_process(any_world: Node) -> None:
     code = f"from tests.world.recycled_pid import play; play(*{arguments})"
     told = run_python(code, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     assert told == "the neighbour lives under the offender's PID\n"
+
+
+def test_who_renames_itself_is_shown_by_the_current_name(any_world: Node) -> None:
+    """Law 4's identity is PID and start time; the name is for people, so it is the current one, and inert.
+
+    What a tenant writes into it is escaped, and turns the one who is over into nobody else.
+    """
+    over = any_world.single("hog", used=512 * MIB, behaviour="renamer")
+    calm = any_world.single("calm", used=512 * MIB)
+    with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
+        running.wait_passes(1)
+        before = _names(running)
+        for given, shown in ((b"train.py", "train.py"), (b"\x1b[2J)\n(\xff", "\\x1b[2J)\\n(\\xff")):
+            over.rename(given)
+            running.wait(lambda d, shown=shown: _names(d) == {**before, "hog": shown}, 60)  # type: ignore[misc]
+        over.rename(b"nvidia-cuda-mps-server")
+        running.wait(lambda d: _names(d)["hog"] == "nvidia-cuda-mps")
+        over.rename(b"innocent")
+        any_world.use(over, 9 * GIB)
+        running.wait(ended)
+        (begun,) = running.events("kill_begun")
+        assert [" innocent " in victim for victim in begun["victims"]] == [True]
+        assert (over.is_alive, calm.is_alive) == (False, True)
+
+
+def _names(running: Daemon) -> dict[str, str]:
+    """The names of the processes that it shows, by their pods."""
+    return {each["pod"]: process["name"] for each in running.status()["accounts"] for process in each["processes"]}
 
 
 def test_nothing_is_left_open_over_many_passes(any_world: Node) -> None:

@@ -16,6 +16,8 @@ StepKey = tuple[str, StepSignature]  # the name of a rule, and one of its steps
 # A step that failed (no right to signal, no API) must not be tried again at every cycle: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
 _RETRY_MAX_S = 600.0
+# What was withdrawn because of a change has not failed: no tenant must put it off for longer by changing its pod.
+_RETRY_CHANGED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,14 +281,30 @@ class Ledger:
         kept = {step_key: stretch for step_key, stretch in state.stretches.items() if not step_key[1].do.enforces}
         return self._with(key, replace(state, stretches=kept, under_way=None))
 
-    def note_failed(self, key: AccountKey, do: Do, now: Now, *, withdrawn: bool = False) -> "Ledger":
+    def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
         """The ledger after an action has failed: it is not tried again for some time; other actions continue."""
         state = self.accounts.get(key)
         if state is None:
             return self
         count = state.failures[do].count + 1 if do in state.failures else 1
         wait_s = min(_RETRY_FIRST_S * 2 ** min(count - 1, 16), _RETRY_MAX_S)
-        failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s, withdrawn=withdrawn)
+        failures = Failures(count=count, retry_at_s=now.boottime_s + wait_s)
+        return self._with(key, replace(state, failures={**state.failures, do: failures}))
+
+    def note_withdrawn(self, key: AccountKey, do: Do, now: Now, *, by_change: bool) -> "Ledger":
+        """The ledger after an action was withdrawn before it began: it is tried again after a second if `by_change`.
+
+        Otherwise as after a failure: the driver, the disk or the daemon was not ready.
+        """
+        state = self.accounts.get(key)
+        if state is None:
+            return self
+        if not by_change:
+            state = self.note_failed(key, do, now).accounts[key]
+            failures = replace(state.failures[do], withdrawn=True)
+        else:
+            count = state.failures[do].count if do in state.failures else 0
+            failures = Failures(count=count, retry_at_s=now.boottime_s + _RETRY_CHANGED_S, withdrawn=True)
         return self._with(key, replace(state, failures={**state.failures, do: failures}))
 
     def note_unused(self, assessment: Assessment) -> "Ledger":

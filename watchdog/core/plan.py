@@ -158,7 +158,8 @@ class Outcome:
     reported to the pod's owner, if `reason` is only of use to the operator. `number` is its number in the journal (None
     for warnings and in observe mode). `reaction_s` runs from the last conclusive reading not above the threshold, plus
     `for`, to the first signal; `release_s` from the first signal until the memory was seen free. `victims` describe the
-    processes for people.
+    processes for people. `by_change`: it was withdrawn because something had changed since the plan, not because the
+    driver, the disk or the daemon was not ready.
     """
 
     entry: PlanEntry
@@ -172,6 +173,7 @@ class Outcome:
     number: int | None = None
     reaction_s: float | None = None
     release_s: float | None = None
+    by_change: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +251,7 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
         return ledger
     account, step = outcome.entry.account, outcome.entry.definition.signature
     if outcome.result is Result.WITHDRAWN:  # it never began, so no stretch starts over
-        ledger = ledger.note_failed(account, outcome.entry.do, outcome.at, withdrawn=True)
+        ledger = ledger.note_withdrawn(account, outcome.entry.do, outcome.at, by_change=outcome.by_change)
         return ledger.note_unused(outcome.entry.assessment)
     if outcome.number is None:
         ledger = ledger.note_unused(outcome.entry.assessment)

@@ -169,22 +169,24 @@ class Cycle:
         reassess = reassessor(self._scanner, opened, reading, now, self._memory_of_looks)
         reassessed = reassess(opened.inputs)
         if last_look is not None:
-            objection = partial(objection_to_first_signal, reassess=reassess, before=opened.inputs, last_look=last_look)
+            before, planned = opened.inputs, self.ledger
+            objection = partial(
+                objection_to_first_signal, reassess=reassess, before=before, last_look=last_look, ledger=planned
+            )
             last_look = replace(last_look, objection=objection)
-        entries: list[PlanEntry] = []
-        for entry in opened.plan.entries:
-            if not entry.taken:
-                entries.append(entry)
-                continue
-            result = self._act(entry, reassessed, opened, last_look, now)
+        entries = list(opened.plan.entries)
+        places = [place for place, entry in enumerate(entries) if entry.taken]
+        # While the many processes of one kill are signalled, the last look ages for the others.
+        for place in sorted(places, key=lambda place: self._kills.takes_long(entries[place].account)):
+            result = self._act(entries[place], reassessed, opened, last_look, now)
             if isinstance(result, Outcome):
-                entries.append(result.entry)
+                entries[place] = result.entry
                 has_begun = result.number is not None and result.result is Result.DONE
                 (self._began if has_begun else self._ended).append(result)
             elif isinstance(result, PlanEntry):
-                entries.append(result)
+                entries[place] = result
             else:
-                entries.append(self._withhold(entry, result))
+                entries[place] = self._withhold(entries[place], result)
         self._kills.release()
         self._absorb()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
@@ -276,14 +278,15 @@ class Cycle:
     ) -> Outcome | PlanEntry:
         """Begin an action whose intention is on disk, if the last look still justifies it."""
         if last_look is None or not isinstance(justified, PlanEntry):
-            return self._withdraw(entry, number, justified.reason if isinstance(justified, Outcome) else str(justified))
+            reason = justified.reason if isinstance(justified, Outcome) else str(justified)
+            return self._withdraw(entry, number, reason, by_change=last_look is not None)
         match entry.do:
             case Do.KILL:
                 return self._kill(justified, number, opened.inputs, last_look)
             case Do.EVICT:
                 why = last_look.objection(justified)
                 if why is not None:
-                    return self._withdraw(entry, number, why)
+                    return self._withdraw(entry, number, why, by_change=True)
                 self._resolved_intentions.add(number)
                 return self._evict(justified, number, opened, last_look)
             case Do.WARN:
@@ -349,9 +352,9 @@ class Cycle:
             reason = f"rule {begun.entry.rule.name} has begun to kill meanwhile"
             self._evictions.give_up(begun.entry.account, Result.INTERRUPTED, reason, begun.at)
 
-    def _withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+    def _withdraw(self, entry: PlanEntry, number: int, reason: str, *, by_change: bool) -> Outcome:
         self._resolved_intentions.add(number)
-        outcome = self._intentions.withdraw(replace(entry, taken=False), number, reason)
+        outcome = self._intentions.withdraw(replace(entry, taken=False), number, reason, by_change=by_change)
         self._apply_outcome(outcome)
         return outcome
 

@@ -119,9 +119,9 @@ class Intentions:
             return ClaimedIntention(withheld_by=Brake.JOURNAL)
         return ClaimedIntention(number=intended.result())
 
-    def withdraw(self, entry: PlanEntry, number: int, reason: str) -> Outcome:
+    def withdraw(self, entry: PlanEntry, number: int, reason: str, *, by_change: bool = False) -> Outcome:
         """Withdraw an intention before anything was done."""
-        return withdraw(self._record, entry, number, reason, self._clock())
+        return withdraw(self._record, entry, number, reason, self._clock(), by_change=by_change)
 
     def without(self, brakes: BrakeMemory) -> BrakeMemory:
         """The memory of a journal without intentions that have not begun yet: those count once they begin.

@@ -60,10 +60,11 @@ def at_once(work: Callable[[], int]) -> "Future[int]":
     return future
 
 
-def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now) -> Outcome:
+def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now, *, by_change: bool) -> Outcome:
     """Withdraw an intention, of a kill or an eviction, before anything was done."""
     record.withdraw(number, reason, now)
-    return Outcome(entry=entry, result=Result.WITHDRAWN, at=now, reason=reason, number=number)
+    withdrawn = Result.WITHDRAWN
+    return Outcome(entry=entry, result=withdrawn, at=now, reason=reason, number=number, by_change=by_change)
 
 
 class _Phase(Enum):
@@ -418,6 +419,9 @@ class Kill:
             try:
                 handle.signal(number)
             except ProcessLookupError:
+                continue
+            except BlockingIOError:  # no descriptor is left for it now, so it is tried again with the next SIGKILL
+                self._killed.discard(handle.key)
                 continue
             except PermissionError as error:
                 # It has changed its user since signal 0, or AppArmor permits only signal 0; the others still have to

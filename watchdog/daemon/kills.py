@@ -128,11 +128,12 @@ class Kills:
             why = "its end would end its container, in which another process is or may be an MPS client or server"
         if not ready:
             why = HAD_ENDED if are_all else _NOT_ALL
+        by_change = why in (None, HAD_ENDED)
         why = why or objection(entry)
         if why is not None:
             close_all(ready)
             self._drains.leave(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock())
+            return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
         kill.victims = victims
@@ -141,13 +142,17 @@ class Kills:
         if why is not None:
             close_all(ready)
             self._drains.leave(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock())
+            return withdraw(self._record, entry, number, why, self._clock(), by_change=why == HAD_ENDED)
         self._under_way[entry.account] = kill
         ended = kill.advance(now)
         if ended is not None:
             del self._under_way[entry.account]
             return ended
         return kill.begun(now) if kill.has_begun else None
+
+    def takes_long(self, account: AccountKey) -> bool:
+        """Whether the kill of an account is about to begin and has so many processes that others must go first."""
+        return account in self._held
 
     def release(self) -> None:
         """Release the processes that are held for kills that have not begun."""
@@ -186,7 +191,7 @@ class Kills:
     def _reachable(entry: PlanEntry, handles: Iterable[Handle]) -> list[Handle]:
         """The processes to act on that have not ended; signal 0 is sent to all of them before anything else.
 
-        PermissionError if any of them can't be signalled.
+        PermissionError if any of them can't be signalled now.
         """
         is_single = entry.definition.scope == "process"
         ready = []
@@ -200,6 +205,8 @@ class Kills:
             except PermissionError as error:
                 denied = f"no permission to signal process {handle.key.pid}; CAP_KILL is required"
                 raise PermissionError(denied) from error
+            except BlockingIOError as error:
+                raise PermissionError(f"no file descriptor is left for process {handle.key.pid}") from error
             ready.append(handle)
         return ready
 

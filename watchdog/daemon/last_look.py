@@ -13,7 +13,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Policy, Scope
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
@@ -131,11 +131,14 @@ def reassessor(
     return reassess
 
 
-def objection_to_first_signal(entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook) -> str | None:
+def objection_to_first_signal(
+    entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook, ledger: Ledger
+) -> str | None:
     """Why a first signal must not be sent, right before it is; None if there is no reason.
 
     If the pod, the node or a namespace has changed since the last look, the same reading is assessed again instead of a
-    new one, so a tenant can't delay the signal by changing its objects often.
+    new one, so a tenant can't delay the signal by changing its objects often. For the same reason a change counts only
+    if the step is not due any more, or something else would be ended.
     """
     why = last_look.objection(entry)
     if why is not None:
@@ -144,11 +147,20 @@ def objection_to_first_signal(entry: PlanEntry, reassess: Reassess, before: Inpu
     is_same = inputs.node == before.node and inputs.namespaces == before.namespaces
     if is_same and pod in inputs.pods.pods:
         return None
-    justified = justify(entry, reassess(inputs), inputs, last_look, last_look.at)
+    reassessed = reassess(inputs)
+    due = retarget(entry, reassessed.get(entry.account), inputs.policy, ledger, last_look.at)
+    justified = justify(due, reassessed, inputs, last_look, last_look.at)
     if not isinstance(justified, PlanEntry):
         return justified.reason if isinstance(justified, Outcome) else justified
-    has_same = justified.assessment.pod.containers == pod.containers
-    return None if has_same else "the containers of the pod had changed since the last look"
+    return None if _ended_by(justified) == _ended_by(entry) else "what it would have ended had changed"
+
+
+def _ended_by(entry: PlanEntry) -> tuple[Scope | None, str, Mapping[str, frozenset[str]]]:
+    """What an action would end: its scope, its victim, and the IDs of the containers that it acts on for their use."""
+    using = {use.container for use in entry.assessment.uses if use.container}
+    names = using if entry.definition.hits_whole_pod else {entry.victim}
+    ids = {container.name: container.ids for container in entry.assessment.pod.containers if container.name in names}
+    return (entry.definition.scope, entry.victim, ids) if entry.do.takes_scope else (None, "", ids)
 
 
 def retarget(entry: PlanEntry, assessment: Assessment | None, policy: Policy, ledger: Ledger, now: Now) -> PlanEntry:

@@ -106,6 +106,7 @@ class QuietTicks:
             and timed.reading == last.reading
             and are_same(last.inputs, inputs)
             and self._is_still(last)
+            and not self._scanner.has_renamed()
         )
 
     def _is_still(self, last: _QuietCycle) -> bool:

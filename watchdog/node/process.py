@@ -10,7 +10,7 @@ import resource
 import select
 import signal
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final, Protocol
@@ -24,7 +24,8 @@ from watchdog.node.procfs import Procfs, Stat, ThreadSearch, printable
 class Handle(Protocol):
     """A process to act on.
 
-    `signal` raises ProcessLookupError if it is gone, PermissionError if this daemon may not signal it.
+    `signal` raises ProcessLookupError if it is gone, PermissionError if this daemon may not signal it, BlockingIOError
+    if no descriptor is left for it.
     """
 
     @property
@@ -45,14 +46,24 @@ class Handle(Protocol):
 
 
 class PidfdHandle:
-    """A process held by a pidfd, which this owns: no other process can take its place."""
+    """A process held by a pidfd, which this owns: no other process can take its place.
 
-    __slots__ = ("_fd", "_still_same", "key")
+    `released` is called once, when the descriptor has been closed.
+    """
 
-    def __init__(self, key: ProcessKey, fd: int, still_same: Callable[[], bool] = lambda: True) -> None:
+    __slots__ = ("_fd", "_released", "_still_same", "key")
+
+    def __init__(
+        self,
+        key: ProcessKey,
+        fd: int,
+        still_same: Callable[[], bool] = lambda: True,
+        released: Callable[[], None] = lambda: None,
+    ) -> None:
         self.key = _signalable(key)
         self._fd = fd
         self._still_same = still_same
+        self._released = released
 
     def alive(self) -> bool:
         """Whether it still runs; False once the handle is closed."""
@@ -72,6 +83,76 @@ class PidfdHandle:
         """Close the descriptor; a second time does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            os.close(fd)
+            self._released()
+
+
+class BriefHandle:
+    """A process that is held by a pidfd only while something is done with it, where descriptors are short.
+
+    Its start time is read while the pidfd holds it, so a signal reaches this process or none. While no descriptor is
+    left at all it counts as alive, and `signal` raises BlockingIOError.
+    """
+
+    __slots__ = ("_procfs", "_still_same", "key")
+
+    def __init__(self, procfs: Procfs, key: ProcessKey, still_same: Callable[[], bool] = lambda: True) -> None:
+        self.key = _signalable(key)
+        self._procfs: Procfs | None = procfs
+        self._still_same = still_same
+
+    def alive(self) -> bool:
+        """Whether it still runs; False once the handle is closed."""
+        try:
+            if self._read().exiting:  # threads of it may still run
+                with self._held():
+                    pass
+        except ProcessLookupError:
+            return False
+        except BlockingIOError:
+            return True
+        return True
+
+    def is_still_accepted(self) -> bool:
+        """Whether it is still what it is held for; what was read counts only if it runs afterwards."""
+        return self._still_same() and self.alive()
+
+    def signal(self, number: int) -> None:
+        """Hold it and send the signal; ProcessLookupError if it has ended or the PID belongs to another process."""
+        with self._held() as fd:
+            signal.pidfd_send_signal(fd, number)
+
+    def close(self) -> None:
+        """Release it; from now on it counts as ended."""
+        self._procfs = None
+
+    def _read(self) -> Stat:
+        """Its state; ProcessLookupError if the PID belongs to another process or none, BlockingIOError if unknown."""
+        try:
+            stat = None if self._procfs is None else self._procfs.stat(self.key.pid)
+        except ProcessLookupError:
+            stat = None
+        except OSError as error:
+            raise BlockingIOError(error.errno, f"process {self.key.pid}: {error.strerror}") from error
+        if stat is None or stat.start_ticks != self.key.start_ticks:
+            raise ProcessLookupError(errno.ESRCH, f"process {self.key.pid} has ended or is another one")
+        return stat
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[int]:
+        """A pidfd of this process, closed afterwards; errors as `_read`."""
+        try:
+            fd = open_pidfd(self.key.pid)
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            raise BlockingIOError(error.errno, f"process {self.key.pid}: {error.strerror}") from error
+        try:
+            self._read()
+            if poll_dead((fd,)):
+                raise ProcessLookupError(errno.ESRCH, f"process {self.key.pid} has ended")
+            yield fd
+        finally:
             os.close(fd)
 
 
@@ -268,6 +349,15 @@ def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]
     elif stat.comm in _GVISOR_NAMES and _is_gvisor(procfs, pid):
         process = replace(process, gvisor=True, name=_GVISOR.decode())
     return process, failure
+
+
+def is_still_named(procfs: Procfs, process: Process) -> bool:
+    """Whether a process still has the name that it was read with; True if that can't be read."""
+    try:
+        comm = procfs.comm(process.pid)
+    except OSError:
+        return True
+    return comm in _GVISOR_NAMES if process.gvisor else printable(comm) == process.name
 
 
 def _place_of_exiting(procfs: Procfs, pid: int, leader: Stat, place: Place) -> tuple[Place, ReadFailure | None]:

@@ -1,5 +1,6 @@
 """The table of processes that NVML lists, each held by a pidfd and read from /proc once; finds those of a container."""
 
+import math
 import os
 import re
 import resource
@@ -7,11 +8,14 @@ import select
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
+from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PlaceKind, Process
 from watchdog.node.process import (
     NO_DESCRIPTOR,
+    BriefHandle,
     Handle,
     PidfdHandle,
     ReadFailures,
@@ -19,6 +23,7 @@ from watchdog.node.process import (
     describe_error,
     gone,
     is_same_process,
+    is_still_named,
     open_pidfd,
     poll_dead,
     read_held,
@@ -32,12 +37,40 @@ _V1: Final = re.compile(rb"^[1-9]", re.MULTILINE)
 _V1_BELOW_ROOT: Final = re.compile(rb"^[1-9][0-9]*:[^:\n]*:/.", re.MULTILINE)
 
 
+class Allotment:
+    """How many descriptors the processes of all actions may take and have taken, so that nothing else lacks them."""
+
+    def __init__(self, most: float = 0) -> None:
+        self.most = most
+        self.taken = 0
+
+    def take(self) -> bool:
+        """Take one; False if none is left, so that the process must be held only while something is done with it."""
+        has_room = self.taken < self.most
+        self.taken += has_room
+        return has_room
+
+    def give_back(self) -> None:
+        """Count a descriptor as free again."""
+        self.taken -= 1
+
+
+_UNLIMITED: Final = Allotment(math.inf)
+
+
 def hold(
-    procfs: Procfs, pid: int, accept: Callable[[Process], bool], failures: ReadFailures, *, pidfds: bool = True
+    procfs: Procfs,
+    pid: int,
+    accept: Callable[[Process], bool],
+    failures: ReadFailures,
+    *,
+    pidfds: bool = True,
+    allotment: Allotment = _UNLIMITED,
 ) -> Handle | None:
     """Hold a process if what is read of it while held is acceptable; OSError if it can't be held.
 
-    `failures` gets why it could not be read, if it still runs.
+    `failures` gets why it could not be read, if it still runs. Once the `allotment` is spent it is held only while
+    something is done with it.
     """
     if not pidfds:
         process, failure = read_process(procfs, pid)
@@ -55,11 +88,14 @@ def hold(
             failures.add(pid, failure)
         if process.key is None or not accept(process):
             return None
-        handle, fd = PidfdHandle(process.key, fd, partial(_is_still_accepted, procfs, process, accept)), -1
-        return handle
+        still_same = partial(_is_still_accepted, procfs, process, accept)
+        if not allotment.take():
+            return BriefHandle(procfs, process.key, still_same)
+        handle, fd = PidfdHandle(process.key, fd, still_same, allotment.give_back), -1
     finally:
         if fd >= 0:
             os.close(fd)
+    return handle
 
 
 def _is_still_accepted(procfs: Procfs, before: Process, accept: Callable[[Process], bool]) -> bool:
@@ -90,8 +126,18 @@ def _candidates(procfs: Procfs, ids: frozenset[str], failures: ReadFailures) -> 
             failures.add(pid, describe_error(error, GapReason.CGROUP))
 
 
-# Descriptors reserved for everything else: NVML, the journal, HTTP, the members of a container that is to be killed.
+# Descriptors reserved for everything else, such as NVML, the journal and HTTP.
 _RESERVE: Final = 256
+# Checking a name takes some 10 us.
+_MOST_NAMES: Final = 64
+_SHORT: Final = Gap(
+    reason=GapReason.DESCRIPTORS,
+    what="processes of kills",
+    problem=Problem(
+        "file descriptors are short, so only some of them are held all the time, and the others for each signal",
+        NO_DESCRIPTOR.problem.remedy,
+    ),
+)
 
 
 @dataclass(slots=True)
@@ -114,6 +160,9 @@ class ProcessTable:
         self._pidfds = pidfds
         self._entries: dict[int, _KnownProcess] = {}
         self._room = 0
+        self._of_actions = Allotment()
+        self._is_short = False
+        self._turn = 0  # the place of the process whose name is checked next
         self._exits = select.epoll()  # readable once a held process has ended
         self._are_settled = True
 
@@ -125,6 +174,7 @@ class ProcessTable:
         wanted = set(pids)
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
+        self.has_renamed()
         processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
         return processes
@@ -140,6 +190,20 @@ class ProcessTable:
         """
         return self._are_settled and not self._exits.poll(0, 1)
 
+    def has_renamed(self) -> bool:
+        """Whether a process has renamed itself; the next update reads it again. Checks a number of them, by turns.
+
+        With its name a process may have changed what it counts as, such as an MPS server.
+        """
+        turn, self._turn = self._turn, self._turn + _MOST_NAMES
+        if turn >= len(self._entries):
+            turn, self._turn = 0, _MOST_NAMES
+        checked = [entry for entry in islice(self._entries.values(), turn, self._turn) if entry.settled]
+        renamed = [entry for entry in checked if not is_still_named(self._procfs, entry.process)]
+        for entry in renamed:
+            entry.settled = False
+        return bool(renamed)
+
     def container_members(
         self, ids: frozenset[str], pods: frozenset[str], spares: Callable[[Process], bool] = lambda _: False
     ) -> tuple[tuple[Handle, ...], tuple[Gap, ...]]:
@@ -154,19 +218,26 @@ class ProcessTable:
             is_named = place.pod is None or place.pod in pods
             return place.kind is PlaceKind.POD and place.container in ids and is_named and not spares(process)
 
+        self._of_actions.most = self._free() // 2  # the other half is for processes that the driver lists later
         failures = ReadFailures()
         handles = []
         for pid in _candidates(self._procfs, ids, failures):
             try:
-                handle = hold(self._procfs, pid, belongs, failures, pidfds=self._pidfds)
+                handle = hold(self._procfs, pid, belongs, failures, pidfds=self._pidfds, allotment=self._of_actions)
             except ProcessLookupError:
                 continue
             except OSError as error:
                 failures.add(pid, describe_error(error, GapReason.PROCFS))
                 continue
             if handle is not None:
+                self._is_short = self._is_short or isinstance(handle, BriefHandle)
                 handles.append(handle)
         return tuple(handles), failures.gaps()
+
+    def take_shortage(self) -> tuple[Gap, ...]:
+        """A gap if processes of an action could not all be held at once since the last call; they are all known."""
+        is_short, self._is_short = self._is_short, False
+        return (_SHORT,) if is_short else ()
 
     def leads_container(self, pid: int) -> bool:
         """Whether a process was started from outside its container, so that its end may end the container.
@@ -199,11 +270,16 @@ class ProcessTable:
         self._entries.clear()
         self._exits.close()
 
+    def _free(self) -> int:
+        """How many descriptors are left for the processes of actions, and for further ones that the driver lists."""
+        held = sum(entry.fd is not None for entry in self._entries.values())
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return limit - min(_RESERVE, limit // 4) - held
+
     def _read_all(self, pids: set[int], *, reread: bool) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         held = sum(entry.fd is not None for entry in self._entries.values())
         dead = {fd for fd, _ in self._exits.poll(0, held)} if held else set()
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._room = limit - min(_RESERVE, limit // 4) - held
+        self._room = self._free() - self._of_actions.taken
         failures = ReadFailures()
         processes = {}
         for pid in pids:

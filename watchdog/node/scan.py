@@ -83,6 +83,10 @@ class Scanner:
         """Whether an equal reading would give an equal snapshot: the processes are those of the last one."""
         return not self._gaps and self._table.is_unchanged()
 
+    def has_renamed(self) -> bool:
+        """Whether a process has renamed itself, so that the next snapshot will differ; see `ProcessTable`."""
+        return self._table.has_renamed()
+
     @property
     def are_processes_unchanged(self) -> Callable[[], bool]:
         """A check for any thread: whether the processes of the last snapshot still run; see `ProcessTable`."""
@@ -116,7 +120,7 @@ class Scanner:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
         keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
         handles, gaps = self._table.container_members(containers, keys, lambda process: is_trusted_server(process, pod))
-        self._gaps = tuple({*self._gaps, *gaps})
+        self._gaps = tuple({*self._gaps, *gaps, *self._table.take_shortage()})
         return list(handles), not gaps
 
     def may_live(self, pod: Pod) -> bool:
