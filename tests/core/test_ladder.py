@@ -289,7 +289,8 @@ def test_what_is_remembered_of_a_pod_with_a_default_alone_outlasts_an_incomplete
         ledger = plan.ledger
     assert taken(plan) == ["kill"]
     assert planned(replace(dark, at=at(12)), [], under, ledger).ledger.accounts == {}
-    assert planned(snapshot(second=12), pods, under, ledger).ledger.accounts == {}
+    (state,) = planned(snapshot(second=12), pods, under, ledger).ledger.accounts.values()
+    assert (state.stretches, state.is_in_incident) == ({}, False)
 
 
 @pytest.mark.parametrize("used", [0, 1, None])

@@ -58,18 +58,18 @@ EXPECTED = """
    "behind": false, "rule_unknown": null, "limit_unknown": null, "observes": false, "active": null, "under_way": null,
    "ladder": [
     {"step": 0, "do": "warn", "scope": null, "above": "100%", "threshold_bytes": 10909216931, "for_s": 5, "grace_s": null,
-     "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
+     "repeat_s": 3600, "under_pressure": false, "state": "above", "counted_s": 9, "tally_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 1, "do": "kill", "scope": "container", "above": "110%", "threshold_bytes": 12000138624, "for_s": 10, "grace_s": 10,
-     "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "since": "2027-01-15T08:00:00.000Z"},
+     "repeat_s": null, "under_pressure": false, "state": "above", "counted_s": 9, "tally_s": 9, "since": "2027-01-15T08:00:00.000Z"},
     {"step": 2, "do": "kill", "scope": "container", "above": "150%", "threshold_bytes": 16363825396, "for_s": 0, "grace_s": 0,
-     "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "since": null}],
+     "repeat_s": null, "under_pressure": false, "state": "below", "counted_s": 0, "tally_s": null, "since": null}],
    "advice": "use less GPU memory or declare more: set resources.limits[\\"veriff.com/gpu-memory\\"] of container main \
 to at least 11Gi (the allowance is added to this)", "declare_by": null, "left_since": null}],
  "unattributed": [{"pid": 9, "gpu": "GPU-0", "used": 1073741824, "reason": "host", "name": "Xorg"}],
  "gaps": [],
  "plan": [
   {"namespace": "a", "pod": "trainer", "uid": "u1", "container": "main", "do": "kill", "scope": "container",
-   "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "withheld_by": null,
+   "pids": [101, 102, 103], "rule": "notebooks", "step": 1, "due_in_s": 1, "due_by": "stretch", "withheld_by": null,
    "account": {"container": null, "gpu": null}, "above": "110%", "threshold_bytes": 12000138624, "for_s": 10, "card": null,
    "observes": false, "releases_in_s": null, "held_because": null, "pending": null,
    "sentence": "Pod a/trainer, in 1s: kill all processes of container main (SIGTERM, then SIGKILL after 10s). Rule \\\"notebooks\\\": above 110% of the 10.2Gi allowed for 10s.",

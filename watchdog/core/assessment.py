@@ -92,6 +92,11 @@ class AccountKey:
     gpu: str | None = None
 
     @property
+    def is_part(self) -> bool:
+        """Whether it covers less than its whole pod: one container or one GPU of it."""
+        return self.container is not None or self.gpu is not None
+
+    @property
     def sort_key(self) -> tuple[str, str, str]:
         """A total order in which None comes first."""
         return (self.uid, self.container or "", self.gpu or "")

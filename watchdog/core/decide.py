@@ -1,18 +1,20 @@
 """The decision: which steps are due, on which container, and which of them the gate lets through."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
 from watchdog.core.assess import card_of
-from watchdog.core.assessment import Assessment, Inputs
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, update_breaker
 from watchdog.core.gate import Gate, permanent_brake, urgency
-from watchdog.core.ladder import Comparison, StepReading, climb, is_calm, step_readings
-from watchdog.core.ledger import AccountState, Ledger, Stretch
+from watchdog.core.ladder import Comparison, StepReading, absent, climb, climb_pod, is_calm, step_readings
+from watchdog.core.ledger import AccountState, Ledger
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import Plan, PlanEntry
+from watchdog.core.plan import Count, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.tally import StepKey, Tally
 from watchdog.core.turns import Candidate, pass_in_turn
 
 
@@ -83,7 +85,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         if rule.name not in calm:
             calm[rule.name] = AccountState(ran_under=frozenset({rule.name}), read=now)
         states[assessment.account] = calm[rule.name]
-    candidates: list[Candidate] = []
+    above: list[tuple[Assessment, Rule, list[StepReading]]] = []
     for assessment in sorted(others, key=urgency):
         rule = assessment.rule
         ladder = step_readings(assessment, stale=inputs.pods_stale)
@@ -96,8 +98,17 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
             is_below = assessment.is_conclusive and assessment.used is not None and not inputs.pods_stale
             states[assessment.account] = state.with_withheld(None if is_below else 0, now)
         else:
-            candidates.append(tuple(_entry(assessment, rule, step_reading, state, now) for step_reading in shown))
-    ledger = replace(ledger, accounts=states, last_cycle=now if is_whole else ledger.last_cycle)
+            above.append((assessment, rule, shown))
+    states.update(_absent(ledger, states, now, inputs))
+    tallies = _of_pods({each.account: each for each in (*assessments, *others)}, ledger, states, now, inputs)
+    candidates: list[Candidate] = [
+        tuple(
+            _entry(each, rule, reading, states[each.account], tallies.get(each.account.uid, {}), now)
+            for reading in shown
+        )
+        for each, rule, shown in above
+    ]
+    ledger = replace(ledger, accounts=states, tallies=tallies, last_cycle=now if is_whole else ledger.last_cycle)
     ledger, owners = _update_breakers(assessments, candidates, ledger, policy, now, stale=inputs.is_inconclusive)
     gate = Gate(inputs, ledger, now)
     gate.reserve(
@@ -116,14 +127,62 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
     )
 
 
+def _absent(
+    ledger: Ledger, states: Mapping[AccountKey, AccountState], now: Now, inputs: Inputs
+) -> Iterator[tuple[AccountKey, AccountState]]:
+    """What is remembered of accounts whose pods are listed, but of which nothing is seen at all any more.
+
+    A pod that only its use gives an account could otherwise forget its tallies by using nothing for a moment.
+    """
+    gone = [(key, state) for key, state in ledger.accounts.items() if state.tallies and key not in states]
+    listed = {pod.uid for pod in inputs.pods.pods} if gone else set()
+    for key, state in gone:
+        after = state if inputs.pods_stale else absent(state, inputs.policy, now)
+        if key.uid in listed and after is not None:
+            yield key, AccountState(ran_under=after.ran_under, tallies=after.tallies, read=after.read)
+
+
+def _of_pods(
+    accounts: Mapping[AccountKey, Assessment],
+    ledger: Ledger,
+    states: Mapping[AccountKey, AccountState],
+    now: Now,
+    inputs: Inputs,
+) -> Mapping[str, Mapping[StepKey, Tally]]:
+    """The tallies of whole pods after a reading of these accounts."""
+    parts = {key.uid for key in accounts if key.is_part and key in states and states[key].tallies}
+    uids = parts | ledger.tallies.keys()
+    if not uids:
+        return {}
+    of_uid: dict[str, list[Assessment]] = {uid: [] for uid in uids}
+    ran_under = {uid: {name for name, _ in ledger.tallies.get(uid, {})} for uid in uids}
+    for key, assessment in accounts.items():
+        if key.uid in of_uid:
+            of_uid[key.uid].append(assessment)
+            ran_under[key.uid] |= states[key].ran_under if key in states else frozenset()
+    listed = {pod.uid for pod in inputs.pods.pods}
+    after: dict[str, Mapping[StepKey, Tally]] = {}
+    for uid, own in of_uid.items():
+        before = ledger.tallies.get(uid, {})
+        if inputs.pods_stale:
+            after[uid] = before
+        elif own or uid in listed:
+            seen = bool(own) or inputs.hidden is None
+            after[uid] = climb_pod(own, before, ran_under[uid], inputs.policy, now, seen=seen)
+    return {uid: tallies for uid, tallies in after.items() if tallies}
+
+
 def due_step(assessment: Assessment, policy: Policy, ledger: Ledger, now: Now, do: Do) -> PlanEntry | None:
     """The last step with this action that one more reading makes due on an account, regardless of brakes, or None."""
     if assessment.rule is None:
         return None
     ladder = step_readings(assessment, stale=False)
     state = climb(assessment, ladder, ledger, policy, now, stale=False)
+    of_pod = ledger.tallies.get(assessment.account.uid, {})
+    if of_pod:  # it is above for the pod too, whatever its other accounts use
+        of_pod = climb_pod((assessment,), of_pod, {assessment.rule.name}, policy, now, seen=False)
     above = (each for each in ladder if each.reading is Comparison.ABOVE and each.step.do is do)
-    entries = (_entry(assessment, assessment.rule, step_reading, state, now) for step_reading in above)
+    entries = (_entry(assessment, assessment.rule, step_reading, state, of_pod, now) for step_reading in above)
     return next((entry for entry in reversed(tuple(entries)) if entry.due_in_s <= 0), None)
 
 
@@ -169,11 +228,25 @@ def _is_planned(step_reading: StepReading, inputs: Inputs) -> bool:
     return step_reading.step.do.enforces and step_reading.used > step_reading.threshold_bytes
 
 
-def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state: AccountState, now: Now) -> PlanEntry:
+def _entry(
+    assessment: Assessment,
+    rule: Rule,
+    step_reading: StepReading,
+    state: AccountState,
+    of_pod: Mapping[StepKey, Tally],
+    now: Now,
+) -> PlanEntry:
     step = step_reading.step
     card = card_of(assessment) if step.under_pressure else None
     victim = victim_of(assessment, card) if step.do.takes_scope else (assessment.account.container or "")
-    stretch = state.stretches.get((rule.name, step.signature))
+    key = rule.name, step.signature
+    stretch, tally, of_pod_tally = state.stretches.get(key), state.tallies.get(key), of_pod.get(key)
+    lefts_s = {
+        Count.STRETCH: step.for_s - (stretch.counted_s if stretch is not None else 0.0),
+        Count.TALLY: tally.left_s(step) if tally is not None else math.inf,
+        Count.POD: of_pod_tally.left_s(step) if of_pod_tally is not None else math.inf,
+    }
+    count = min(lefts_s, key=lambda each: max(lefts_s[each], 0.0))
     return PlanEntry(
         assessment=assessment,
         rule=rule,
@@ -181,16 +254,18 @@ def _entry(assessment: Assessment, rule: Rule, step_reading: StepReading, state:
         victim=victim,
         targets=targets_of(assessment, victim, step, card),
         threshold_bytes=step_reading.threshold_bytes,
-        due_in_s=_due_in_s(step, stretch, state, now, observes=assessment.observes),
+        due_in_s=_due_in_s(step, lefts_s[count], state, now, observes=assessment.observes),
         gpu=card,
         above_since=stretch.since if stretch is not None else now,
         not_above=stretch.not_above if stretch is not None else None,
         stretch=stretch,
+        count=count,
+        tally={Count.STRETCH: None, Count.TALLY: tally, Count.POD: of_pod_tally}[count],
     )
 
 
-def _due_in_s(step: Step, stretch: Stretch | None, state: AccountState, now: Now, *, observes: bool) -> float:
-    waits = [0.0, step.for_s - (stretch.counted_s if stretch is not None else 0.0)]
+def _due_in_s(step: Step, left_s: float, state: AccountState, now: Now, *, observes: bool) -> float:
+    waits = [0.0, left_s]
     if step.do is Do.WARN and observes in state.warned_s:
         waits.append(state.warned_s[observes] + step.repeat_s - now.boottime_s)
     failed = state.failures.get(step.do)

@@ -1,14 +1,15 @@
-"""The ladder: how one more reading changes an account's stretches, one for each step."""
+"""The ladder: how one more reading changes what each step of an account has counted: its stretch and its tally."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from watchdog.core.assessment import Assessment, Verdict
-from watchdog.core.ledger import AccountState, Ledger, StepKey, Stretch
+from watchdog.core.ledger import AccountState, Ledger, Stretch
 from watchdog.core.model import Now
 from watchdog.core.policy import Policy, Rule, Step
 from watchdog.core.rules import observes
+from watchdog.core.tally import Seen, StepKey, Tally, is_tallied, seen_of_pod, tallied
 
 
 class Comparison(Enum):
@@ -67,14 +68,16 @@ def climb(
     state = ledger.accounts.get(assessment.account) or AccountState(read=ledger.last_cycle)
     ran_under = state.ran_under if assessment.rule is None else state.ran_under | {assessment.rule.name}
     rules = [rule for rule in policy.rules if rule.name in ran_under]
-    is_hidden = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
-    is_blind = stale or is_hidden or assessment.rule_gap is not None
+    is_blind = stale or _is_hidden(assessment)
     is_known = assessment.used is not None and not is_blind
-    stretches = state.stretches
-    # Below every threshold of the current rule, a reading starts no stretch.
-    if not is_blind and (stretches or any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)):
-        by_rule = (_of_rule(rule, assessment, ladder, state, policy, now) for rule in rules)
-        stretches = {key: stretch for of_rule in by_rule for key, stretch in of_rule}
+    stretches, tallies = state.stretches, state.tallies
+    # Below every threshold of the current rule, a reading starts no stretch and no tally.
+    starts = any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)
+    if not stale and (stretches or tallies or starts):
+        compared = [_Compared.of(rule, assessment, ladder, now) for rule in rules]
+        tallies = {key: tally for each in compared for key, tally in each.tallies(state, policy, now)}
+    if not is_blind and (stretches or starts):
+        stretches = {key: stretch for each in compared for key, stretch in each.stretches(state, policy, now)}
     elif is_blind and assessment.used is not None and not stale:
         stretches = dict(_lowered(stretches, assessment.used))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
@@ -85,20 +88,70 @@ def climb(
     if is_known and not stretches and has_limit and _is_below_all(assessment, rules, ladder):
         return AccountState(  # the incident has ended, or there was none: nothing of it is remembered
             ran_under=ran_under,
+            tallies=tallies,
             read=read,
             over_since=over_since,
             under_way=state.under_way,
             pending_eviction=state.pending_eviction,
             withheld=state.withheld,  # a moment below must not cost it its turn
         )
-    return replace(state, ran_under=ran_under, stretches=stretches, read=read, over_since=over_since)
+    return replace(state, ran_under=ran_under, stretches=stretches, tallies=tallies, read=read, over_since=over_since)
+
+
+def _is_hidden(assessment: Assessment) -> bool:
+    """Whether what is allowed cannot be known at the moment, so that use says nothing about its thresholds."""
+    is_unknown = assessment.allowed is None and assessment.verdict is Verdict.UNKNOWN
+    return is_unknown or assessment.rule_gap is not None
+
+
+def absent(state: AccountState, policy: Policy, now: Now) -> AccountState | None:
+    """The state of an account that nothing is seen of, while its pod lives; None: nothing of it is remembered."""
+    tallies = {}
+    for key, tally in state.tallies.items():
+        after = tally.then(Seen.BELOW, replace(tally, last=now), key[1].for_s, policy)
+        if after is not None:
+            tallies[key] = after
+    return AccountState(ran_under=state.ran_under, tallies=tallies, read=now) if tallies else None
+
+
+def climb_pod(
+    accounts: Collection[Assessment],
+    before: Mapping[StepKey, Tally],
+    ran_under: Collection[str],
+    policy: Policy,
+    now: Now,
+    *,
+    seen: bool,
+) -> Mapping[StepKey, Tally]:
+    """The tallies of a pod after one more reading of all its accounts; `seen`: it can have no others.
+
+    A tally begins with an account of one container or one card: that of a whole pod has its own.
+    """
+    after: dict[StepKey, Tally] = {}
+    for rule in (rule for rule in policy.rules if rule.name in ran_under):
+        compared = [_Compared.of(rule, each, step_readings(each, stale=False), now) for each in accounts]
+        for index, step in enumerate(rule.steps):
+            key = rule.name, step.signature
+            known = before.get(key)
+            # Nobody knows whether the memory of containers that the list lacks is above a threshold of others.
+            found = [(each, each.seen(index, known)) for each in compared if each.assessment.account.container != ""]
+            above = [each for each, seen_of in found if seen_of is Seen.ABOVE]
+            if not is_tallied(step) or (known is None and not any(each.assessment.account.is_part for each in above)):
+                continue
+            least_bytes = min((each.thresholds_bytes[index] for each in above), default=0)
+            alone = Tally(since=now, last=now, threshold_bytes=least_bytes, observes=observes(rule, now))
+            reading = seen_of_pod((seen_of for _, seen_of in found), is_sure=seen)
+            tally = tallied(known, reading, alone, step.for_s, policy)
+            if tally is not None:
+                after[key] = tally
+    return after
 
 
 def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
-    """Whether an account is surely below every threshold, and has no action, withheld use or other rule to remember.
+    """Whether an account is surely below every threshold, and nothing of it is remembered but its rule.
 
-    `climb` then only notes its rule and the reading. Most accounts are calm at every cycle, and this takes a tenth of
-    the time.
+    So it has no action, tally or withheld use. `climb` then only notes its rule and the reading. Most accounts are calm
+    at every cycle, and this takes a tenth of the time.
     """
     rule, allowed = assessment.rule, assessment.allowed
     if rule is None or allowed is None or assessment.used is None:
@@ -106,7 +159,9 @@ def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
     if assessment.short or assessment.verdict is not Verdict.WITHIN:
         return False
     state = ledger.accounts.get(assessment.account)
-    if state is not None and (state.has_action or state.withheld or not state.ran_under <= {rule.name}):
+    if state is not None and (
+        state.has_action or state.withheld or state.tallies or not state.ran_under <= {rule.name}
+    ):
         return False
     used = assessment.used_at_least
     return all(step.under_pressure or used <= step.above.threshold_bytes(allowed, step.do) for step in rule.steps)
@@ -129,38 +184,71 @@ def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepR
     )
 
 
-def _of_rule(
-    rule: Rule, assessment: Assessment, ladder: tuple[StepReading, ...], state: AccountState, policy: Policy, now: Now
-) -> Iterator[tuple[StepKey, Stretch]]:
-    """The stretches of one rule after a reading; `ladder` are the steps of the current rule.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """A reading compared with the steps of one rule: `thresholds_bytes` by index, empty if it does not count for them.
 
-    For another rule the reading counts only if it is above some threshold of the current one, and only if the owner
-    could be warned. A rule that only observes warns no owner. A stretch for which the reading does not count lasts
-    while use stays above its threshold: a tenant who changes labels can neither end nor extend it.
+    For another rule than the current one the reading counts only if it is above some threshold of the current one, and
+    only if the owner could be warned. A rule that only observes warns no owner. A stretch for which the reading does
+    not count lasts while use stays above its threshold, and a tally is held: a tenant who changes labels can neither
+    end nor extend it.
     """
-    only_observes = observes(rule, now)
-    is_current = assessment.rule is not None and assessment.rule.name == rule.name
-    is_above = any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)
-    counts = is_current or (is_above and (only_observes or not assessment.observes))
-    counted = ladder if is_current else step_readings(assessment, stale=False, rule=rule) if counts else ()
-    thresholds_bytes = {step_reading.index: step_reading.threshold_bytes for step_reading in counted}
-    for index, step in enumerate(rule.steps):
-        key = rule.name, step.signature
-        before, used = state.stretches.get(key), _compared(assessment, step)
-        if before is None and used <= thresholds_bytes.get(index, used):
-            continue  # there is no stretch, and this reading starts none
-        alone = Stretch(
-            counted_s=0.0,
-            since=now,
-            last=now,
-            least_used=used,
-            threshold_bytes=thresholds_bytes.get(index, 0),
-            not_above=before.not_above if before is not None else state.read,
-            observes=only_observes,
-        )
-        after = _extend(before, alone, policy, counts=index in thresholds_bytes, is_sure=_is_sure(assessment, step))
-        if after is not None:
-            yield key, after
+
+    rule: Rule
+    assessment: Assessment
+    thresholds_bytes: Mapping[int, int]
+    only_observes: bool
+
+    @classmethod
+    def of(cls, rule: Rule, assessment: Assessment, ladder: tuple[StepReading, ...], now: Now) -> "_Compared":
+        """Compare a reading with a rule; `ladder` are the steps of the current rule."""
+        only_observes = observes(rule, now)
+        is_current = assessment.rule is not None and assessment.rule.name == rule.name
+        is_above = any(step_reading.reading is Comparison.ABOVE for step_reading in ladder)
+        counts = is_current or (is_above and (only_observes or not assessment.observes))
+        counted = ladder if is_current else step_readings(assessment, stale=False, rule=rule) if counts else ()
+        thresholds_bytes = {step_reading.index: step_reading.threshold_bytes for step_reading in counted}
+        return cls(rule=rule, assessment=assessment, thresholds_bytes=thresholds_bytes, only_observes=only_observes)
+
+    def stretches(self, state: AccountState, policy: Policy, now: Now) -> Iterator[tuple[StepKey, Stretch]]:
+        """The stretches of the rule after the reading."""
+        for index, step in enumerate(self.rule.steps):
+            key = self.rule.name, step.signature
+            before, used = state.stretches.get(key), _compared(self.assessment, step)
+            if before is None and used <= self.thresholds_bytes.get(index, used):
+                continue  # there is no stretch, and this reading starts none
+            alone = Stretch(
+                counted_s=0.0,
+                since=now,
+                last=now,
+                least_used=used,
+                threshold_bytes=self.thresholds_bytes.get(index, 0),
+                not_above=before.not_above if before is not None else state.read,
+                observes=self.only_observes,
+            )
+            counts, is_sure = index in self.thresholds_bytes, _is_sure(self.assessment, step)
+            after = _extend(before, alone, policy, counts=counts, is_sure=is_sure)
+            if after is not None:
+                yield key, after
+
+    def tallies(self, state: AccountState, policy: Policy, now: Now) -> Iterator[tuple[StepKey, Tally]]:
+        """The tallies of the rule after the reading."""
+        for index, step in enumerate(self.rule.steps):
+            if not is_tallied(step):
+                continue
+            key = self.rule.name, step.signature
+            before, threshold_bytes = state.tallies.get(key), self.thresholds_bytes.get(index, 0)
+            alone = Tally(since=now, last=now, threshold_bytes=threshold_bytes, observes=self.only_observes)
+            after = tallied(before, self.seen(index, before), alone, step.for_s, policy)
+            if after is not None:
+                yield key, after
+
+    def seen(self, index: int, before: Tally | None) -> Seen:
+        """What the reading says to the tally of a step."""
+        assessment, step = self.assessment, self.rule.steps[index]
+        is_sure = _is_sure(assessment, step)
+        found = Seen.of(_compared(assessment, step), self.thresholds_bytes.get(index), before, is_sure=is_sure)
+        return Seen.UNSURE if found is Seen.HELD and _is_hidden(assessment) else found
 
 
 def _extend(before: Stretch | None, alone: Stretch, policy: Policy, *, counts: bool, is_sure: bool) -> Stretch | None:

@@ -5,13 +5,15 @@ Durations are differences of CLOCK_BOOTTIME.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from watchdog.core.assessment import AccountKey, Assessment, Verdict
 from watchdog.core.brakes import Begun, BrakeMemory, owner_of
 from watchdog.core.model import Now
 from watchdog.core.policy import Do, Policy, Rule, StepSignature
+from watchdog.core.tally import StepKey, Tally
 
-StepKey = tuple[str, StepSignature]  # the name of a rule, and one of its steps
+_Count = TypeVar("_Count", "Stretch", Tally)
 
 # A step that failed (no right to signal, no API) must not be tried again at every cycle: earlyoom once looped on EPERM.
 _RETRY_FIRST_S = 10.0
@@ -127,15 +129,17 @@ class AccountState:
     """What is remembered of one account.
 
     `ran_under` names the rules that have applied to it, and `stretches` has one entry for each of their steps that it
-    is above; `read` is the last reading with known use, and `over_since` the first reading over the limit, which an
-    unknown one keeps and one within the limit ends; `under_way` is the action in progress. The rest belongs to the
-    incident: `warned_s` is the CLOCK_BOOTTIME of the last warning, and `observed` whether observe mode has planned the
-    incident's one action, both separately for rules that only observe (True); `acted`: an action has begun; `withheld`:
-    the use that brakes have withheld since the last action; `reported`: the brakes already reported.
+    is above; `tallies` are their second counts, which outlast the incident until they are 0. `read` is the last reading
+    with known use, and `over_since` the first reading over the limit, which an unknown one keeps and one within the
+    limit ends; `under_way` is the action in progress. The rest belongs to the incident: `warned_s` is the
+    CLOCK_BOOTTIME of the last warning, and `observed` whether observe mode has planned the incident's one action, both
+    separately for rules that only observe (True); `acted`: an action has begun; `withheld`: the use that brakes have
+    withheld since the last action; `reported`: the brakes already reported.
     """
 
     ran_under: frozenset[str] = frozenset()
     stretches: Mapping[StepKey, Stretch] = field(default_factory=dict)
+    tallies: Mapping[StepKey, Tally] = field(default_factory=dict)
     read: Now | None = None
     over_since: Now | None = None
     warned_s: Mapping[bool, float] = field(default_factory=dict)
@@ -180,11 +184,13 @@ class AccountState:
 class Ledger:
     """What is remembered of all accounts, and of actions for the brakes.
 
-    `last_cycle` is the last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
+    `tallies` are those of whole pods, by UID: of those with an account for each container or card. `last_cycle` is the
+    last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
     only observe: what those would have done must not withhold real actions.
     """
 
     accounts: Mapping[AccountKey, AccountState] = field(default_factory=dict)
+    tallies: Mapping[str, Mapping[StepKey, Tally]] = field(default_factory=dict)
     last_cycle: Now | None = None
     brakes: BrakeMemory = field(default_factory=BrakeMemory)
     trial: BrakeMemory = field(default_factory=BrakeMemory)
@@ -203,14 +209,16 @@ class Ledger:
             for key, state in self.accounts.items()
             if state.has_action
         }
-        return replace(self, accounts=actions, last_cycle=None)
+        return replace(self, accounts=actions, tallies={}, last_cycle=None)
 
     def missing_accounts(self, assessments: Iterable[Assessment]) -> Iterator[Assessment]:
-        """Assessments of accounts in an incident that the current rule does not have, from the pod's other accounts.
+        """Assessments of accounts in an incident, or with a tally, that the current rule does not have.
+
+        They are made from the pod's other accounts.
 
         A pod that is relabelled from a rule for pods to one for containers, or back, keeps its incident.
         """
-        missing = {key for key, state in self.accounts.items() if state.is_in_incident}
+        missing = {key for key, state in self.accounts.items() if state.is_in_incident or state.tallies}
         if not missing:
             return
         pods: dict[str, list[Assessment]] = {}
@@ -278,8 +286,11 @@ class Ledger:
         state = self.accounts.get(key)
         if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
             return self
-        kept = {step_key: stretch for step_key, stretch in state.stretches.items() if not step_key[1].do.enforces}
-        return self._with(key, replace(state, stretches=kept, under_way=None))
+        ended = replace(
+            state, stretches=_of_warnings(state.stretches), tallies=_of_warnings(state.tallies), under_way=None
+        )
+        tallies = {uid: _of_warnings(of_pod) if uid == key.uid else of_pod for uid, of_pod in self.tallies.items()}
+        return replace(self._with(key, ended), tallies={uid: of_pod for uid, of_pod in tallies.items() if of_pod})
 
     def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
         """The ledger after an action has failed: it is not tried again for some time; other actions continue."""
@@ -330,6 +341,11 @@ class Ledger:
 
     def _with(self, key: AccountKey, state: AccountState) -> "Ledger":
         return replace(self, accounts={**self.accounts, key: state})
+
+
+def _of_warnings(counts: Mapping[StepKey, _Count]) -> Mapping[StepKey, _Count]:
+    """What steps have counted, without the steps that kill or evict."""
+    return {key: count for key, count in counts.items() if not key[1].do.enforces}
 
 
 def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:

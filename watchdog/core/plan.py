@@ -30,6 +30,15 @@ from watchdog.core.model import (
 )
 from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.tally import Tally
+
+
+class Count(StrEnum):
+    """Which count of a step comes due first, or has: its stretch, its tally, or the tally of the whole pod."""
+
+    STRETCH = "stretch"
+    TALLY = "tally"
+    POD = "pod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +51,8 @@ class PlanEntry:
     None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `gpu` is
     the GPU that is short, for a step under pressure. `above_since` is when the account was first seen above the
     threshold; `not_above` is the last conclusive reading before that, if there was one; `stretch` is the time that has
-    counted. `pending_eviction` is the eviction by this step that is to be tried again.
+    counted. `count` is what comes due first, `tally` that tally (None: the stretch does). `pending_eviction` is the
+    eviction by this step that is to be tried again.
     """
 
     assessment: Assessment
@@ -62,6 +72,8 @@ class PlanEntry:
     above_since: Now
     not_above: Now | None = None
     stretch: Stretch | None = None
+    count: Count = Count.STRETCH
+    tally: Tally | None = None
     pending_eviction: PendingEviction | None = None
 
     @property
@@ -78,6 +90,11 @@ class PlanEntry:
     def account(self) -> AccountKey:
         """The account."""
         return self.assessment.account
+
+    @property
+    def is_tally_due(self) -> bool:
+        """Whether a tally of the step is due, whatever else it waits for."""
+        return self.tally is not None and self.tally.left_s(self.definition) <= 0
 
     @property
     def mps_hazard(self) -> MpsHazard | None:

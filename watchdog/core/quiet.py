@@ -1,7 +1,7 @@
 """Quiet ticks: a cycle that equal readings and equal inputs can only repeat, and the result of repeating it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from watchdog.core.model import Now, Pod
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Do, Policy
 from watchdog.core.rules import MOST_TERMINATING_S
+from watchdog.core.tally import TIMES, StepKey, Tally
 
 # The longest rest: after it the loop checks its inputs in any case.
 LONGEST_REST_S: Final = 10.0
@@ -69,8 +70,11 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     repeats_s = {step.repeat_s for rule in policy.rules for step in rule.steps if step.do is Do.WARN}
     for state in plan.ledger.accounts.values():  # a plan leaves out a warning that would come after an action
         waits += [step.for_s - stretch.counted_s for (_, step), stretch in state.stretches.items()]
+        waits += _lefts_s(state.tallies)
         waits += [failures.retry_at_s - at.boottime_s for failures in state.failures.values()]
         waits += [warned_s + repeat_s - at.boottime_s for warned_s in state.warned_s.values() for repeat_s in repeats_s]
+    for tallies in plan.ledger.tallies.values():
+        waits += _lefts_s(tallies)
     for pod in pods:
         since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
         ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
@@ -78,6 +82,11 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     hours = (rule.active for rule in policy.rules if rule.active is not None)
     waits += [span.next_change_s(at.wall_s) - at.wall_s for span in hours]
     return at.boottime_s + min((wait for wait in waits if wait > 0), default=math.inf)
+
+
+def _lefts_s(tallies: Mapping[StepKey, Tally]) -> Iterator[float]:
+    """How long each tally of use above its threshold takes to come due."""
+    return (TIMES * step.for_s - tally.counted_s for (_, step), tally in tallies.items() if tally.is_above)
 
 
 def _wait_of(entry: PlanEntry, turn_s: float) -> float:

@@ -454,7 +454,10 @@ def close_all(handles: Iterable[Handle]) -> None:
 
 
 def reaction_s(entry: PlanEntry, now: Now) -> float | None:
-    """Seconds from the last conclusive reading not above the threshold, plus `for`, until now; None without one."""
-    if entry.not_above is None:
+    """Seconds from the last conclusive reading not above the threshold, plus `for`, until now; None without one.
+
+    None too if a tally was due, which has seen such readings all the time.
+    """
+    if entry.not_above is None or entry.tally is not None:
         return None
     return max(now.boottime_s - entry.not_above.boottime_s - entry.definition.for_s, 0.0)

@@ -218,7 +218,7 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
 def _restart(entry: PlanEntry, used: int, threshold_bytes: int) -> str | None:
     """Why the step is no longer due: like any reading, the last look may restart its stretch."""
     stretch = entry.stretch
-    if stretch is None or entry.definition.for_s <= 0:
+    if stretch is None or entry.definition.for_s <= 0 or entry.tally is not None:  # a tally outlasts such readings
         return None
     if min(used, stretch.least_used) > max(threshold_bytes, stretch.threshold_bytes):
         return None

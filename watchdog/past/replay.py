@@ -8,7 +8,7 @@ from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, sh
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Gpu, Now, Pod
+from watchdog.core.model import Gpu, Now, Pod, PodList
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import JUST_AFTER_S, next_change_s
@@ -252,15 +252,17 @@ class Replay:
         self._pods.update(each.account.uid for each in assessments)
         self._limited.update(each.account.uid for each in assessments if each.allowed is not None)
         hidden = hidden_pods(node.snapshot(at), node.pods.values())
-        inputs = Inputs(policy=policy, node=node.node, pods_stale=stale, hidden=hidden)
+        pods = PodList(pods=tuple(node.pods.values()))
+        inputs = Inputs(policy=policy, node=node.node, pods=pods, pods_stale=stale, hidden=hidden)
         plan = decide(assessments, self._ledger, at, inputs)
         self._ledger = plan.ledger
         for entry in plan.taken:
             if entry.do.enforces:
                 self._ledger = self._ledger.note_observed(entry.assessment, at)
         self._incidents.take(plan, assessments, at, stale=stale)
-        # An open breaker closes in quiet times, so these have to be decided as well.
-        self._busy = bool(plan.entries) or plan.ledger.brakes.opened is not None
+        # An open breaker closes in quiet times and tallies fall, so these have to be decided as well.
+        has_tallies = plan.ledger.tallies or any(state.tallies for state in plan.ledger.accounts.values())
+        self._busy = bool(plan.entries or has_tallies) or plan.ledger.brakes.opened is not None
         self._next_s = self._next(plan, at, stale_s) if self._busy and not stale else math.inf
 
     def _next(self, plan: Plan, at: Now, stale_s: float) -> float:

@@ -190,6 +190,7 @@ class StepStatus(Struct, frozen=True, kw_only=True):
     under_pressure: bool = False
     state: str = "unknown"
     counted_s: Seconds | None = None
+    tally_s: Seconds | None = None
     since: Moment | None = None
 
 
@@ -295,6 +296,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     rule: str | None = None
     step: int | None = None
     due_in_s: Seconds = 0
+    due_by: str | None = None
     withheld_by: str | None = None
     account: AccountPart | None = None
     above: str = ""

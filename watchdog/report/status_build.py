@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +14,7 @@ from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, Gpu, Now, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do, Policy, Step
+from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
 from watchdog.report.changes import BEGUN, Change, ChangeKind
@@ -56,7 +58,7 @@ from watchdog.report.status import (
     UnderWayStatus,
     json_seconds,
 )
-from watchdog.report.text import inert
+from watchdog.report.text import inert, whole_intervals
 
 _STATES: Final[Mapping[Comparison, str]] = {
     Comparison.ABOVE: "above",
@@ -115,7 +117,7 @@ def account_status(
         observes=assessment.observes,
         active=_active(assessment, report),
         under_way=_under_way(assessment, state, report),
-        ladder=_ladder(assessment, state),
+        ladder=_ladder(assessment, state, report.policy.interval_s),
         advice=advice(assessment, report.policy, gpus=report.snapshot.gpus) if is_advised else None,
         declare_by=declare_by(report.policy) if assessment.verdict is Verdict.UNDECLARED else None,
         left_since=_moment(assessment.pod.left_since),
@@ -187,19 +189,28 @@ def _sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> f
     return report.at.wall_s + under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
 
 
-def _ladder(assessment: Assessment, state: AccountState | None) -> tuple[StepStatus, ...]:
+def _counted(count: Stretch | Tally | None, interval_s: float) -> float:
+    """What has been counted, in whole intervals: who knew it exactly could time a dip."""
+    counted_s = count.counted_s if count is not None else 0.0
+    return json_seconds(math.floor(counted_s / interval_s + 1e-6) * interval_s)
+
+
+def _ladder(assessment: Assessment, state: AccountState | None, interval_s: float) -> tuple[StepStatus, ...]:
     rule = assessment.rule
     if rule is None:
         return ()
     known = {reading.index: reading for reading in step_readings(assessment, stale=False)}
-    stretches = state.stretches if state is not None else {}
+    state = state or AccountState()
     return tuple(
-        _step(number, step, known.get(number), stretches.get((rule.name, step.signature)))
+        _step(number, step, known.get(number), state, (rule.name, step.signature), interval_s)
         for number, step in enumerate(rule.steps)
     )
 
 
-def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch | None) -> StepStatus:
+def _step(
+    number: int, step: Step, reading: StepReading | None, state: AccountState, key: StepKey, interval_s: float
+) -> StepStatus:
+    stretch, tally = state.stretches.get(key), state.tallies.get(key)
     return StepStatus(
         step=number,
         do=step.do,
@@ -211,7 +222,8 @@ def _step(number: int, step: Step, reading: StepReading | None, stretch: Stretch
         repeat_s=json_seconds(step.repeat_s) if "repeat" in step.do.keys else None,
         under_pressure=step.under_pressure,
         state=_STATES[reading.reading] if reading is not None else "unknown",
-        counted_s=json_seconds(stretch.counted_s) if stretch is not None else 0,
+        counted_s=_counted(stretch, interval_s),
+        tally_s=_counted(tally, interval_s) if is_tallied(step) else None,
         since=_moment(stretch.since if stretch is not None else None),
     )
 
@@ -374,8 +386,17 @@ def _pending(entry: PlanEntry, report: CycleReport) -> PendingStatus | None:
     )
 
 
+def _in_whole_intervals(entry: PlanEntry, interval_s: float) -> PlanEntry:
+    """An entry as anybody may read it: when it is due, and released, in whole intervals."""
+    if entry.due_in_s <= 0:
+        return entry
+    releases_in_s = entry.releases_in_s and whole_intervals(entry.releases_in_s, interval_s)
+    return replace(entry, due_in_s=whole_intervals(entry.due_in_s, interval_s), releases_in_s=releases_in_s)
+
+
 def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -> PlanStatus:
     pod, account, step = entry.assessment.pod, entry.account, entry.definition
+    entry = _in_whole_intervals(entry, report.policy.interval_s)
     words = forecast(entry, report.at, report.policy, report.switched_off_by, stale=stale)
     waits = f" {_UNTIL_A_CYCLE}" if hangs else ""
     return PlanStatus(
@@ -389,6 +410,7 @@ def _entry(entry: PlanEntry, report: CycleReport, *, stale: bool, hangs: bool) -
         rule=entry.rule.name,
         step=entry.step_index,
         due_in_s=json_seconds(entry.due_in_s),
+        due_by=entry.count.value,
         withheld_by=entry.withheld_by.value if entry.withheld_by is not None else None,
         account=AccountPart(container=account.container, gpu=account.gpu),
         above=str(step.above),

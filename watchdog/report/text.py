@@ -1,5 +1,6 @@
 """Helpers for text: escaping and shortening names, spans and moments, amounts in columns, colours."""
 
+import math
 import os
 import re
 from datetime import UTC, datetime
@@ -68,6 +69,11 @@ def span(seconds: float) -> str:
             rest = whole % size // rest_size
             return f"{whole // size}{unit} {rest}{rest_unit}" if rest else f"{whole // size}{unit}"
     return f"{whole}s"
+
+
+def whole_intervals(seconds: float, interval_s: float) -> float:
+    """A wait rounded up to whole intervals, for texts that anybody can read; it can't be used to time a dip."""
+    return math.ceil(seconds / interval_s - 1e-6) * interval_s if seconds > 0 else seconds
 
 
 def rfc3339(wall_s: float) -> str:

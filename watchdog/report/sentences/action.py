@@ -6,7 +6,7 @@ from typing import Final, assert_never
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Owner, elapsed_s
 from watchdog.core.mps import DRAIN
-from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
+from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
@@ -366,7 +366,12 @@ def _how_much(entry: PlanEntry) -> str:
 def _by_rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
     # What came after the first signal is not what it was killed for.
     above_s = elapsed_s(entry.above_since, outcome.at) - (outcome.release_s or 0.0)
-    lasted = f"; {_short(entry.assessment)} had been above it for {span(above_s)}" if above_s >= 0.05 else ""
+    whom, lasting = _short(entry.assessment), span(above_s)
+    if entry.tally is not None:  # short dips did not save it
+        whom = whom if entry.count is Count.TALLY else "one part of the pod or another"
+        whole_s = max(elapsed_s(entry.tally.since, outcome.at) - (outcome.release_s or 0.0), entry.tally.above_s)
+        above_s, lasting = entry.tally.above_s, f"{span(entry.tally.above_s)} of the last {span(whole_s)}"
+    lasted = f"; {whom} had been above it for {lasting}" if above_s >= 0.05 else ""
     threshold = format_bytes(entry.threshold_bytes)
     rule = f'Rule "{inert(entry.rule.name)}"'
     return f"{rule} {entry.do.verb.does} {threshold_text(entry, policy)} (threshold {threshold}){lasted}."

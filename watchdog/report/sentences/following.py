@@ -12,7 +12,7 @@ from watchdog.report.sentences.action import acted, acted_later, draining, signa
 from watchdog.report.sentences.brakes import held_for, observing_because, withheld_because
 from watchdog.report.sentences.usage import because, source, step_threshold_text, threshold_in_bytes, title, usage
 from watchdog.report.status import AccountStatus, PlanStatus, Status, StepStatus
-from watchdog.report.text import LONGEST_NOTE, capital, clip, clock_time, fit, inert, span
+from watchdog.report.text import LONGEST_NOTE, capital, clip, clock_time, fit, inert, span, whole_intervals
 
 
 def note(
@@ -32,7 +32,8 @@ def note(
     why = f"{usage(entry, now)} {because(entry, policy)}"
     doing = acted(entry.do.verb.doing, entry, processes)
     if entry.withheld_by is not None:
-        when, then = (f"would be due in {span(entry.due_in_s)}", " then") if entry.due_in_s > 0 else ("is due", "")
+        due_in_s = entry.due_in_s if policy is None else whole_intervals(entry.due_in_s, policy.interval_s)
+        when, then = (f"would be due in {span(due_in_s)}", " then") if due_in_s > 0 else ("is due", "")
         held = f"withheld{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}"
         return fit(f"{why} No action taken: {doing} {when} but {held}.")
     idle = observing_because(entry.assessment, policy, suspended) if observing else ""
@@ -78,7 +79,7 @@ def forecast(
     idle = entry.assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")
     how = f" ({signals(entry.definition.grace_s)})" if entry.do is Do.KILL else ""
     if entry.do is Do.WARN and entry.due_in_s > 0 and entry.stretch is not None:
-        how = " again" if entry.stretch.counted_s >= entry.definition.for_s else ""
+        how = " again" if entry.stretch.counted_s >= entry.definition.for_s or entry.is_tally_due else ""
     parts = [
         f"{'would ' if idle else ''}{acted(entry.do.verb.base, entry)}{how}.{draining(entry, observing=True)}",
         because(entry, policy, in_bytes=True),

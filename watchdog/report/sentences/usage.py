@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, elapsed_s
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import Count, PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
 from watchdog.report.status import AccountStatus, PinnedTotalStatus, Status, StepStatus
@@ -91,12 +91,24 @@ def pinned_limits(pinned: PinnedTotalStatus, declared: int | None) -> str:
 def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
     """An account's use, present or past, compared with its limit, and for how long it has been over."""
     assessment = entry.assessment
-    since_s = elapsed_s(entry.above_since, now)
-    lasting = f", for {span(since_s)}" if since_s >= 0.05 else ""
+    lasting = _lasting(entry, now)
     where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
     used = f"{amount_used(assessment.used, assessment.used_at_least)} of GPU memory{where}"
     verb = "used" if past else "uses"
     return f"{capital(title(assessment))} {verb} {used}, {_comparison(entry)}{lasting}."
+
+
+def _lasting(entry: PlanEntry, now: Now) -> str:
+    """For how long it has been above the threshold; with dips, for how much of which time."""
+    since_s, tally = elapsed_s(entry.above_since, now), entry.tally
+    lasting = f", for {span(since_s)}" if since_s >= 0.05 else ""
+    if tally is None or tally.above_s < 0.05:
+        return lasting
+    share = f"for {span(tally.above_s)} of the last {span(max(elapsed_s(tally.since, now), tally.above_s))}"
+    if entry.count is Count.TALLY:
+        return f", {share}"
+    part = "container" if entry.account.container is not None else "GPU"
+    return f"{lasting}; the pod was above the threshold in one {part} or another {share}"
 
 
 class StepTerms(NamedTuple):
@@ -135,7 +147,8 @@ def _comparison(entry: PlanEntry) -> str:
 
 def because(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
     """The rule and the threshold, `Rule "notebooks": above 110% for 10s`, as a sentence."""
-    return f'Rule "{inert(entry.rule.name)}": {threshold_text(entry, policy, in_bytes=in_bytes)}.'
+    dips = " (or for twice that, with dips counting double against it)" if entry.tally is not None else ""
+    return f'Rule "{inert(entry.rule.name)}": {threshold_text(entry, policy, in_bytes=in_bytes)}{dips}.'
 
 
 def threshold_text(entry: PlanEntry, policy: Policy | None = None, *, in_bytes: bool = False) -> str:
