@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
@@ -10,6 +10,7 @@ from watchdog.clock import Bell
 from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
+from watchdog.core.listed import ListedByPod
 from watchdog.core.model import GapReason, MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
@@ -89,6 +90,7 @@ class Restored:
 
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
+    `listed` are the resources that the node listed in pods' lives, by UID.
     """
 
     unfinished: tuple[UnfinishedAction, ...]
@@ -96,6 +98,7 @@ class Restored:
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
     maintenance: MaintenanceStart | None = None
+    listed: ListedByPod = field(default_factory=dict)
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -118,6 +121,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
         maintenance=journal.kept.maintenance,
+        listed=journal.kept.listed,
     )
 
 

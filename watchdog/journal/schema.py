@@ -177,6 +177,12 @@ MIGRATIONS: Final = (
         boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL
     ) STRICT;
     """,
+    # Resources that pods request and the node listed in their lives.
+    """
+    CREATE TABLE listed (
+        uid TEXT NOT NULL, resource TEXT NOT NULL, PRIMARY KEY (uid, resource)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from watchdog.core.errors import RecordError
+from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
@@ -137,6 +138,10 @@ class JournalWriter:
     def maintenance(self, start: MaintenanceStart | None) -> None:
         """Record when the maintenance in progress began; None: there is none. Without a journal that is dropped."""
         self._put(lambda journal: journal.maintenance(start))
+
+    def listed(self, changes: ListedByPod) -> None:
+        """Record further resources that the node listed in pods' lives. Without a journal they are dropped."""
+        self._put(lambda journal: journal.listed(changes))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""
