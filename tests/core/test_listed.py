@@ -10,7 +10,7 @@ from tests.worlds import MEMORY, VERIFF, Gi, Mi, assessed, at, container, gpu, p
 from watchdog.core.amount import NEVER_LISTED
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.listed import ListedResources
-from watchdog.core.model import Gpu, Node
+from watchdog.core.model import ContainerKind, Gpu, Node
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Capacity, Declaration
 
 SHARE: Final = Declaration(
@@ -272,6 +272,16 @@ def test_the_keys_that_are_never_listed_are_those_of_the_schemes() -> None:
 
     known = {table.get("resource") for scheme in all_schemes().values() for table in scheme.tables}
     assert known >= NEVER_LISTED.keys()
+
+
+def test_what_an_init_container_requests_unlisted_does_not_keep_it_from_being_the_victim() -> None:
+    """Points 6 and 21: it lingers, uses more than its pod may, and is no victim within its own declaration."""
+    load = container("load", "2Gi", kind=ContainerKind.INIT, running=False, resources={OTHER.key: "70Gi"})
+    tenant = pod("a", load, container("main", "4Gi"))
+    node = Node(name="n1", capacity={MEMORY: "80Gi"})
+    seen = snapshot([use(7, 30 * Gi)], [process(7, "a/load")], (CARD,))
+    (got,) = assessed(seen, [tenant], under(OTHER, VERIFF), node)
+    assert (got.allowed, got.verdict, got.shares[0].declared) == (4 * Gi, Verdict.OVER, 2 * Gi)
 
 
 POLICY: Final = under(OTHER)

@@ -124,12 +124,25 @@ def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: 
     if granted.allowed is None:
         return replace(bound, unlisted_counts=False)
     is_more = granted.allowed > bound.allowed
-    least = replace(bound, unlisted_counts=False) if is_more else granted
+    least = replace(bound, unlisted_counts=False) if is_more else _within(granted, bound)
     by_request = min(granted, bound, key=_by_request)
     if _by_request(by_request) == _by_request(least):
         return least
     requested = by_request.declared if by_request.requested is None else by_request.requested
     return replace(least, requested=requested, allowed_by_request=_by_request(by_request))
+
+
+def _within(granted: Budget, bound: Budget) -> Budget:
+    """A budget in which no container declares more than in another: otherwise it would be no victim."""
+
+    def least(own: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+        return {name: min(size, others.get(name, 0)) for name, size in own.items()}
+
+    return replace(
+        granted,
+        by_container=least(granted.by_container, bound.by_container),
+        requests_by_container=least(granted.requests_by_container, bound.requests_by_container),
+    )
 
 
 def comparable(declaration: PodDeclaration, cards: Cards, *, has_default: bool) -> PodDeclaration:
