@@ -7,18 +7,15 @@ from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import MOST_MISDECLARED, AttributedUse, Misdeclaration
-from watchdog.core.declare import Phase, PodDeclaration
+from watchdog.core.declare import NOT_LISTED, Phase, PodDeclaration
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
 from watchdog.core.units import LARGEST, brief
 
 _LONGEST_SOURCE: Final = 600  # each container may declare by a key of its own
-UNLISTED: Final = (
-    "the node does not list this resource, so no scheduler has checked it, and it never counts for more than what "
-    "applies without it"
+_UNLISTED: Final = (
+    f"{NOT_LISTED}, so no scheduler has checked it, and it counts for no more than what applies without it"
 )
-UNLISTED_ALONE: Final = (
-    "the node does not list this resource, so no scheduler has checked it; it counts because nothing else applies"
-)
+_UNLISTED_ALONE: Final = f"{NOT_LISTED}, so no scheduler has checked it; it counts because nothing else applies"
 _LISTED_LATE: Final = "the pod list does not have all of the pod's containers yet"
 
 
@@ -160,7 +157,7 @@ def comparable(declaration: PodDeclaration, cards: Cards, *, has_default: bool) 
     is_total = ("total" in bound.kinds or takes_default) and not (cards.complete and cards.number == 1)
     if not (is_known and ((by_gpu and is_total) or (bound_by_gpu and not by_gpu))):
         return declaration
-    remarks = [Misdeclaration(source=source, why=UNLISTED) for source in declaration.unlisted]
+    remarks = [Misdeclaration(source=source, why=_UNLISTED) for source in declaration.unlisted]
     every = dict.fromkeys((*remarks, *declaration.remarks, *bound.remarks))
     return replace(bound, remarks=tuple(every)[:MOST_MISDECLARED])
 
@@ -170,7 +167,7 @@ def remarks(declaration: PodDeclaration, granted: Budget) -> tuple[Misdeclaratio
     if granted.unlisted_counts is None or declaration.bound is None:
         return declaration.remarks
     counts = granted.unlisted_counts
-    why = UNLISTED_ALONE if counts else UNLISTED
+    why = _UNLISTED_ALONE if counts else _UNLISTED
     own = [Misdeclaration(source=source, why=why, counts=counts) for source in declaration.unlisted]
     every = dict.fromkeys((*own, *declaration.remarks, *declaration.bound.remarks))
     return tuple(every)[:MOST_MISDECLARED]

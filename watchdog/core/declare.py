@@ -74,7 +74,8 @@ _WRONG_UNIT: Final = (
     "its unit in the policy is smaller than that of the system it belongs to, which would put every pod over its "
     "limit; the policy has to be corrected, not the pod"
 )
-_NO_SUCH_DEVICE: Final = "the node does not list this resource, and it has no such devices, or not as many"
+NOT_LISTED: Final = "the node does not list this resource"
+_NO_SUCH_DEVICE: Final = f"{NOT_LISTED}, and has no such devices or not as many"
 _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 
