@@ -118,6 +118,12 @@ RAISING: Final = {
         by="t/mem",
         remarks=(False,),
     ),
+    "more cards by cores than there are": Case(
+        asks=({"t/core": "900"},), tables=(TENCENT,), default=Gi, allowed=Gi, by="default", remarks=(False,)
+    ),
+    "more cards by cores than there are, and nothing else": Case(
+        asks=({"t/core": "900"},), tables=(TENCENT,), allowed=None, by=None, remarks=(False,)
+    ),
     "a whole card beside a default": Case(
         asks=(ONE,), tables=(VERIFF,), lists=("cpu",), default=Gi, allowed=Gi, by="default", remarks=(False,)
     ),

@@ -599,10 +599,13 @@ class _Reader:
                 self._remark([key], container.name, _NO_SUCH_DEVICE)
         if not devices:
             for _, declaration in self.declarations:
-                count = self._whole_by_other(container, declaration)
-                if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
-                    devices = {declaration.unless.resource: (None, count)}
+                unless, count = declaration.unless, _count_by_other(container, declaration)
+                if unless is None or not count or self._is_for_node(declaration) is False:
+                    continue
+                if self._has(unless.resource, count):
+                    devices = {unless.resource: (None, count)}
                     break
+                self._remark([unless.resource], container.name, _NO_SUCH_DEVICE)
         if not devices:
             tables = (each for _, each in self.declarations if each.unit == "cards" and self._is_for_node(each))
             amounts = (self._resource(each, container) for each in tables if not each.wrong_unit)
@@ -632,9 +635,7 @@ class _Reader:
 
     def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
         """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
-        unless = declaration.unless
-        number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
-        count = 0 if unless is None or number is None else max(0, int(number // unless.at_least))
+        unless, count = declaration.unless, _count_by_other(container, declaration)
         return count if unless is not None and self._has(unless.resource, count) else 0
 
     def _has(self, key: str, count: int) -> bool:
@@ -662,6 +663,13 @@ def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
 def _is_of_container(declaration: Declaration) -> bool:
     """Whether it is read for each container, or for one of them, and not for the pod as a whole."""
     return declaration.kind == "resource" or CONTAINER in declaration.key or bool(declaration.container_annotation)
+
+
+def _count_by_other(container: Container, declaration: Declaration) -> int:
+    """How many whole cards the resource of `unless` comes to, possible or not."""
+    unless = declaration.unless
+    number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
+    return 0 if unless is None or number is None else max(0, int(number // unless.at_least))
 
 
 def _positive(text: str | None) -> int | None:
