@@ -24,43 +24,46 @@ class ListedResources:
 
     def __init__(self) -> None:
         self.by_pod: ListedByPod = {}
-        self._pods: tuple[Pod, ...] | None = None
-        self._capacity: Mapping[str, str] = {}
-        self._policy: Policy | None = None
+        self._read: dict[str, Pod] = {}  # pods that need not be read again, by UID
+        self._here: list[str] = []  # what the policy reads of what the node lists
+        self._basis: tuple[frozenset[str], Policy] | None = None  # under what they were read
         self._listed_s: dict[str, float] = {}  # when each resource was last listed, CLOCK_BOOTTIME
         self._seen_s: dict[str, float] = {}  # when each remembered pod was last in the list
 
     def restore(self, earlier: ListedByPod, now: Now) -> None:
         """Add what an earlier daemon knew."""
-        self.by_pod = {
-            **self.by_pod,
-            **{uid: keys | self.by_pod.get(uid, frozenset()) for uid, keys in earlier.items()},
-        }
+        self.by_pod = merged(earlier, self.by_pod)
         self._seen_s |= dict.fromkeys(earlier.keys() - self._seen_s.keys(), now.boottime_s)
-        self._pods = None
 
     def note(self, pods: tuple[Pod, ...], node: Node, policy: Policy, now: Now) -> ListedByPod:
         """Note what a node lists now for these pods; returns what is new, and no resources for a forgotten pod."""
-        if pods is self._pods and node.capacity == self._capacity and policy is self._policy:
-            return {}
-        self._pods, self._capacity, self._policy = pods, node.capacity, policy
-        wanted = WantedKeys(keys_of(policy).resources)
-        here = [key for key in node.capacity if wanted.names(key) or wanted.matches(key)]
-        self._listed_s |= dict.fromkeys(here, now.boottime_s)
-        listed = {key for key, listed_s in self._listed_s.items() if now.boottime_s - listed_s <= _LATE_S}
+        basis = (frozenset(node.capacity), policy)
+        if self._basis is None or self._basis[0] != basis[0] or self._basis[1] is not policy:
+            self._basis, self._read = basis, {}
+        here = self._listed(node, policy, now)
         new: dict[str, frozenset[str]] = {}
-        for pod in pods if listed else ():
+        for pod in pods if here else ():
+            if pod.is_finished or self._read.get(pod.uid) is pod:
+                continue
             known = self.by_pod.get(pod.uid, frozenset())
-            found = known.union(*(listed & container.resources.keys() for container in pod.containers))
-            if found != known and not pod.is_finished and (known or len(self.by_pod) + len(new) < _MOST):
+            found = known.union(*(container.resources.keys() & here for container in pod.containers))
+            if found != known and (known or len(self.by_pod) + len(new) < _MOST):
                 new[pod.uid] = found
-        self._seen_s |= dict.fromkeys(
-            (pod.uid for pod in pods if pod.uid in new or pod.uid in self.by_pod), now.boottime_s
-        )
+        self._read = {pod.uid: pod for pod in pods if not pod.is_finished}
+        self.by_pod = {**self.by_pod, **new} if new else self.by_pod
+        self._seen_s |= dict.fromkeys((uid for uid in self._read if uid in self.by_pod), now.boottime_s)
         gone = self._long_gone(now)
-        if new or gone:
-            self.by_pod = {uid: keys for uid, keys in {**self.by_pod, **new}.items() if uid not in gone}
+        if gone:
+            self.by_pod = {uid: keys for uid, keys in self.by_pod.items() if uid not in gone}
         return {**new, **dict.fromkeys(gone, frozenset())}
+
+    def _listed(self, node: Node, policy: Policy, now: Now) -> set[str]:
+        """What the policy reads of what the node lists, or has just dropped."""
+        if not self._read:
+            wanted = WantedKeys(keys_of(policy).resources)
+            self._here = [key for key in node.capacity if wanted.names(key) or wanted.matches(key)]
+        self._listed_s |= dict.fromkeys(self._here, now.boottime_s)
+        return {key for key, listed_s in self._listed_s.items() if now.boottime_s - listed_s <= _LATE_S}
 
     def _long_gone(self, now: Now) -> frozenset[str]:
         gone = {uid for uid, seen_s in self._seen_s.items() if now.boottime_s - seen_s > _FORGOTTEN_AFTER_S}
