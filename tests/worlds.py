@@ -159,11 +159,17 @@ def assessed(
     node: Node = NODE,
     own: Place | None = None,
     overdue: Iterable[str] = (),
+    *,
+    listed: Mapping[str, frozenset[str]] | None = None,
 ) -> tuple[Assessment, ...]:
-    """Attribute and assess in one go; `overdue` are containers (`uid/name`) that the list should have by now."""
+    """Attribute and assess in one go; `overdue` are containers (`uid/name`) that the list should have by now.
+
+    `listed` are the resources that the node listed in pods' lives.
+    """
     pods = tuple(pods)
     late = frozenset((each.split("/")[0], container_id(each)) for each in overdue)
-    return assess(attribute(seen, pods), seen, inputs(under, pods, node=node, own=own, overdue=late))
+    given = inputs(under, pods, node=node, own=own, overdue=late, listed=listed or {})
+    return assess(attribute(seen, pods), seen, given)
 
 
 def planned(

@@ -10,9 +10,9 @@ from tests.worlds import MEMORY, Gi, assessed, container, gpu, inputs, pod, poli
 from watchdog.core.amount import Cards
 from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
-from watchdog.core.declare import active_containers
+from watchdog.core.declare import PodDeclaration, active_containers
 from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Capacity, Policy
 from watchdog.core.remembered import DeclarationMemory
 
 World = tuple[Pod, Policy, Node, tuple[Gpu, ...]]
@@ -56,9 +56,15 @@ OTHER: Final = {
     "a container": _pod(containers=(*OWNER.containers, container("side"))),
     "a label of the node": _node(labels={"nvidia.com/gpu.count": "2"}),
     "the capacity of the node": _node(capacity={MEMORY: "90Gi"}),
+    "the registration of the node by HAMi": _node(annotations={"hami.io/node-nvidia-register": "[]"}),
     "a node that is not known": _node(known=False),
     "the size of the card": _cards(gpu(0, 40 * Gi)),
     "a card that fails": _cards(replace(CARD, up=False)),
+    "what the daemon advertises": lambda world: (
+        world[0],
+        replace(world[1], capacity=Capacity(resource=MEMORY)),
+        *world[2:],
+    ),
     "the policy": lambda world: (world[0], policy(declarations=()), *world[2:]),
 }
 
@@ -79,6 +85,18 @@ def test_a_pod_is_read_again_only_if_what_was_read_has_changed(
         (one,) = memory.declare(tenant, (active_containers(tenant),), per_container=False)
         found.append(one)
     assert (found[0] is found[1]) is is_same
+
+
+def test_a_pod_is_read_again_once_the_node_has_listed_what_it_requests() -> None:
+    """Point 6: what was ever listed is one of the values that a declaration was read from."""
+    memory, node = DeclarationMemory(), replace(NODE, capacity={"cpu": "4"})
+    known = {OWNER.uid: frozenset({MEMORY})}
+    found: list[PodDeclaration] = []
+    for listed in ({}, known, dict(known)):
+        memory.begin(UNDER, node, Cards(gpus=(CARD,)), listed)
+        found += memory.declare(OWNER, (active_containers(OWNER),), per_container=False)
+    assert [each.bound is None for each in found] == [False, True, True]
+    assert found[1] is found[2]
 
 
 def test_a_pod_that_is_gone_is_forgotten() -> None:

@@ -273,3 +273,17 @@ def test_a_name_with_characters_of_a_uri(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="there is no journal"):
         history(tmp_path / "odd", None, 0)
     assert history(path, None, 0) == []
+
+
+def test_what_was_listed_in_pods_lives_outlives_daemons_and_files(path: Path) -> None:
+    """Point 6: the file keeps it; one that takes its place gets it from the daemon, until a pod is forgotten."""
+    known = {"a": frozenset({"x/gpu", "x/mem"}), "b": frozenset({"x/gpu"})}
+    with closing(Journal.open(path, LIMITS, "n1")) as first:
+        first.listed(known)
+        path.unlink()
+        first.probe()
+        with closing(Journal.open(path, LIMITS, "n1")) as second:
+            assert second.kept.listed == known
+            second.listed({"a": frozenset(), "b": frozenset({"x/gpu", "x/new"})})
+    with closing(Journal.open(path, LIMITS, "n1")) as third:
+        assert third.kept.listed == {"b": frozenset({"x/gpu", "x/new"})}

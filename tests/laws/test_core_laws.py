@@ -1,5 +1,6 @@
 """Laws of the pure core, on generated nodes."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Collection
@@ -28,13 +29,14 @@ from tests.worlds import (
     step,
     use,
 )
+from watchdog.core.amount import is_checked
 from watchdog.core.assess import assess
 from watchdog.core.assessment import AccountKey, Assessment, Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
-from watchdog.core.model import PlaceKind, Process
+from watchdog.core.model import Container, PlaceKind, Process
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Match, Step
 from watchdog.core.remembered import DeclarationMemory
@@ -95,6 +97,30 @@ def _shuffle(node: GeneratedNode, dice: random.Random) -> GeneratedNode:
     seen, processes = node.seen, dict(_mixed(dice, node.seen.processes.items()))
     seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
     return replace(node, seen=seen, pods=_mixed(dice, node.pods))
+
+
+def without_unlisted(node: GeneratedNode) -> GeneratedNode:
+    """The same node, whose pods request nothing that nobody has checked."""
+
+    def bare(one: Container) -> Container:
+        kept = {key: text for key, text in one.resources.items() if is_checked(key, node.node)}
+        return replace(one, resources=kept)
+
+    return replace(node, pods=tuple(replace(pod, containers=tuple(map(bare, pod.containers))) for pod in node.pods))
+
+
+@given(nodes())
+def test_an_unlisted_resource_never_raises_what_a_pod_is_allowed(node: GeneratedNode) -> None:
+    """Law 11, "nor raises what it is allowed beyond what was checked"; a bound that is unknown binds nothing."""
+    found = assess_node(node)
+    for bound in assess_node(without_unlisted(node)):
+        key = bound.account
+        # One account may have become one for each GPU; together they are allowed no more.
+        own = [each for each in found if key in (each.account, replace(each.account, gpu=None))]
+        if bound.allowed is not None and bound.uses:
+            assert own
+            assert sum(math.inf if each.allowed is None else each.allowed for each in own) <= bound.allowed
+            assert sum(each.allowed_under_pressure or 0 for each in own) <= (bound.allowed_under_pressure or 0)
 
 
 @given(nodes(), st.booleans())

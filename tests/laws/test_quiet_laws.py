@@ -161,6 +161,7 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "enforcing": not base.enforcing,
         "policy_unsettled": True,
         "drains": KnownDrains(servers=frozenset({CLIENT})),
+        "listed": {"uid": frozenset({"x/gpu"})},
         "pinned": (PinnedLimit(key=CLIENT, gpu="GPU-0"),),
     }
     ignored: dict[str, Any] = {

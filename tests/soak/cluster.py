@@ -20,6 +20,7 @@ KEYS: Final[Mapping[str, tuple[str, int]]] = {
     "note": ("vram", 1),
 }
 GARBAGE: Final = "many"
+UNLISTED: Final = "example.com/gpu-memory"  # what the node does not list
 LABEL: Final = "nvidia.com/gpu.replicas"
 REPLICAS: Final = 4
 
@@ -28,7 +29,8 @@ REPLICAS: Final = 4
 class Box:
     """A container: its true ID, whether the list knows that ID yet, and the bytes that it declares (-1: garbage).
 
-    Of kind `share` it is the number of shares. Of one of `INIT`, `runs` is what the list says.
+    Of kind `share` it is the number of shares. Of one of `INIT`, `runs` is what the list says. `unlisted` are the bytes
+    that it requests of what the node does not list.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Box:
     declares: int | None = None
     kind: ContainerKind = ContainerKind.MAIN
     runs: bool = True
+    unlisted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +92,7 @@ def as_pod(tenant: Tenant) -> Pod:
 def _as_container(box: Box, kind: Kind) -> Container:
     key, unit = KEYS[kind]
     resources = {} if box.declares is None or kind == "note" else {key: _written(box.declares, unit)}
+    resources |= {} if box.unlisted is None else {UNLISTED: str(box.unlisted)}
     ids = frozenset({box.cid} if box.known else ())
     return Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
 
@@ -145,7 +149,8 @@ class Cluster:
 
     @property
     def node(self) -> Node:
-        return Node(name="n1", labels={LABEL: str(REPLICAS)} if self.labelled else {})
+        capacity = {key: "0" for kind, (key, _) in KEYS.items() if kind != "note"}
+        return Node(name="n1", labels={LABEL: str(REPLICAS)} if self.labelled else {}, capacity=capacity)
 
     def read(self, now: Now) -> PodList:
         if not self.frozen:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from tests.soak.cluster import KEYS, LABEL, Gi, Mi
+from tests.soak.cluster import KEYS, LABEL, UNLISTED, Gi, Mi
 from watchdog.core.policy import (
     Allowance,
     Backoff,
@@ -29,6 +29,7 @@ from watchdog.core.policy import (
 
 _SCOPES: Final[tuple[Scope, ...]] = ("process", "container", "container", "pod")
 _DECLARATIONS: Final = (
+    Declaration(resource=UNLISTED, unit=1),
     Declaration(resource=KEYS["bytes"][0], unit=KEYS["bytes"][1]),
     Declaration(resource=KEYS["mib"][0], unit=KEYS["mib"][1]),
     Declaration(resource=KEYS["gpu_mib"][0], unit=KEYS["gpu_mib"][1], per="gpu"),
@@ -210,5 +211,6 @@ FOCUSED: Final = {
     "deletions": _focused("container", 0.0),
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),
+    "unlisted": _focused("container", 2.0),
     "reboots": _focused("container", 0.0, Brakes(node=Window(count=3, per_s=120.0))),
 }

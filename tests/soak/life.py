@@ -20,6 +20,7 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import Unlisted
 from watchdog.core.ledger import Ledger
 from watchdog.core.left import LeftPods
+from watchdog.core.listed import ListedResources
 from watchdog.core.model import Now
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
@@ -93,6 +94,7 @@ class Life:
         self._actions = WatchedKills(self._scanner, self._record, world.clock.now, self._drains)
         self._actions.begins = lambda entry: self._book.begins(entry, world.clock.now())
         self._sources = SimSources(world, LeftPods(self._record.left))
+        self._listed = ListedResources()
         self._permission = Permission(world.journal, _ENVIRONMENT, self._policy_file, self._sources, lambda _: None)
         # It has no API: an eviction fails at once.
         evictions = Evictions(None, self._record, world.clock.now)
@@ -328,7 +330,8 @@ class Life:
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
-        return replace(inputs, drains=self._drains.known)
+        self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        return replace(inputs, drains=self._drains.known, listed=self._listed.by_pod)
 
     def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
         if self._world.clock.boottime_s > fresh_until_s:

@@ -137,6 +137,8 @@ FAULTS: Final = {
              "*self._busy.values()")),
     "an owner reference makes an MPS server": Fault("law 10", ("shared/3", 1100),
         Edit("core/mps.py", "(is_daemon_sets and process.privileged)", "is_daemon_sets")),
+    "a resource that the node does not list counts": Fault("law 1[01]", ("unlisted/1", 600),
+        Edit("core/budget.py", "is_more = granted.allowed > bound.allowed", "is_more = False")),
     "a priority protects in every namespace": Fault("law 10", ("fault/59", 1300),
         Edit("core/rules.py", "is not None and matches(pod.namespace, protect.priority_namespaces):", "is not None:")),
     "a client of an MPS server is killed with its neighbours": Fault("point 36", ("fault/1", 200),

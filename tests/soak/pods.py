@@ -62,6 +62,24 @@ def create(world: World) -> None:
     world.say(f"pod came: {tenant.uid}")
 
 
+def create_unlisted(world: World) -> None:
+    """A pod comes that names its node itself, and requests all of the cards by what the node does not list."""
+    before = set(world.cluster.tenants)
+    create(world)
+    for uid in world.cluster.tenants.keys() - before:
+        tenant, everything = world.cluster.tenants[uid], sum(world.cards.sizes.values())
+        kind: Kind = tenant.kind if tenant.kind in ("bytes", "mib", "gpu_mib") else "bytes"
+        own = (world.dice.choice([Gi, 2 * Gi, 4 * Gi]) for _ in tenant.boxes)
+        boxes = (replace(box, declares=each) for box, each in zip(tenant.boxes, own, strict=True))
+        chosen = (replace(box, unlisted=everything) if world.dice.random() < 0.8 else box for box in boxes)
+        world.cluster.change(uid, kind=kind, notes=None, boxes=tuple(chosen))
+        world.say(f"pod requests what the node does not list: {uid}")
+
+
+def _requests_unlisted(tenant: Tenant) -> bool:
+    return any(box.unlisted is not None for box in tenant.boxes)
+
+
 _KINDS: tuple[Kind, ...] = ("bytes", "bytes", "mib", "mib", "gpu_mib", "note", "note", "share")
 _LETTERS = {"main": "a", "side": "b", "load": "c", "debug": "d"}
 
@@ -248,7 +266,9 @@ def change(world: World, tenant: Tenant) -> None:
         {"priority": dice.choice([None, 0, 1, 1000, 2_000_000_000])},
         {"deadline_s": None},
     ]
-    if tenant.kind == "note":
+    if _requests_unlisted(tenant):
+        pass  # the oracle knows only that this changes nothing
+    elif tenant.kind == "note":
         changes.append({"notes": _amount(world, "note")})
     else:
         declaring = {box: box.kind is not ContainerKind.EPHEMERAL for box in tenant.boxes}
@@ -265,6 +285,8 @@ def allow_more(world: World) -> None:
     if not uids:
         return
     tenant = world.cluster.tenants[world.dice.choice(uids)]
+    if _requests_unlisted(tenant):
+        return
     tasks = world.kernel.living(tenant.uid)
     for task in tasks:
         task.memory = {card: min(held + Gi, world.cards.sizes[card]) for card, held in task.memory.items()}

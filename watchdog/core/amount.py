@@ -3,8 +3,8 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
@@ -19,6 +19,15 @@ _REPLICAS: Final = ".replicas"
 _COUNT: Final = f"{GPU_RESOURCE}.count"
 # What HAMi's device plugin writes on its node (pkg/device/nvidia/device.go in Project-HAMi/HAMi).
 _HAMI: Final = "hami.io/node-nvidia-register"
+# Resources that no node lists, since the scheduler of their system checks them itself, and what shows that a node
+# belongs to that system: an annotation or a resource, neither of which a tenant can write (docs/config.md of HAMi; of
+# Volcano, doc/config.md in Project-HAMi/volcano-vgpu-device-plugin, whose plugin registers all but the percentage).
+NEVER_LISTED: Final[Mapping[str, str]] = {
+    "nvidia.com/gpumem": _HAMI,
+    "nvidia.com/gpumem-percentage": _HAMI,
+    "nvidia.com/gpucores": _HAMI,
+    "volcano.sh/vgpu-memory-percentage": "volcano.sh/vgpu-number",
+}
 _REPLICAS_OF_CARDS: Final = f"{GPU_RESOURCE}{_REPLICAS}"
 LABEL: Final = "label:"  # in front of the label that gives the number of shares
 _PLAIN_PROFILE: Final = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb")
@@ -100,6 +109,14 @@ class Cards:
         fitting = {gpu.uuid for gpu in (self.gpus if profile is None else self._of_profile(profile))}
         nameless = {gpu.uuid for gpu in self.gpus if gpu.parent is not None and gpu.profile is None}
         return [uuid for uuid in uuids if uuid in fitting] + [u for u in uuids if u in nameless and u not in fitting]
+
+    def has(self, devices: "Devices") -> bool:
+        """Whether the node may have devices with these profiles, in these numbers."""
+        if not self.complete or any(gpu.parent is not None and gpu.profile is None for gpu in self.gpus):
+            return True
+        return all(
+            count <= len(self.gpus if name is None else self._of_profile(name)) for name, count in devices.counts
+        )
 
     def _of_profile(self, profile: str | None) -> tuple[Gpu, ...]:
         if profile is None:
@@ -205,12 +222,26 @@ def knows_shares(declaration: Declaration, node: Node) -> bool:
 
 
 def is_checked(resource: str, node: Node) -> bool:
-    """Whether the scheduler has checked a resource against the node's capacity.
+    """Whether the scheduler has checked a resource, against the node's capacity or what its device plugin registered.
 
     A pod that names its node itself bypasses the scheduler, and the kubelet admits what the node does not list
     (removeMissingExtendedResources in k8s.io/kubernetes/pkg/kubelet/lifecycle).
     """
-    return not node.capacity or resource in node.capacity
+    if not node.capacity or resource in node.capacity:
+        return True
+    evidence = NEVER_LISTED.get(resource)
+    return evidence in node.capacity or evidence in node.annotations
+
+
+def registrations(node: Node) -> frozenset[str]:
+    """The annotations of a node that show which system checks resources that the node does not list."""
+    return frozenset(node.annotations.keys() & NEVER_LISTED.values())
+
+
+def with_listed(node: Node, resources: Iterable[str]) -> Node:
+    """The node as if its capacity, where that is known, listed these resources too."""
+    more = dict.fromkeys(resources, "0") if node.capacity else {}
+    return replace(node, capacity={**more, **node.capacity}) if more.keys() - node.capacity.keys() else node
 
 
 def _offered(node: Node) -> int:
@@ -336,7 +367,7 @@ def _devices(numbers: Mapping[str, Fraction]) -> Devices | None:
 
 
 def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None:
-    """Why a size exceeds the known cards, as a sentence; None if it does not."""
+    """Why a size exceeds the known cards, as a sentence; None if it does not. MIG profiles are not compared."""
     if isinstance(size, Devices):
         whole = sum(count for profile, count in size.counts if profile is None)
         return f"{_cards(whole)} is more than the node has" if cards.number and whole > cards.number else None
@@ -349,6 +380,20 @@ def excess(size: Size, per: Literal["total", "gpu"], cards: Cards) -> str | None
         amount = format_bytes((cards.largest if per == "gpu" else cards.total_size) or 0)
         have = f"the largest card ({amount})" if per == "gpu" else f"all cards together ({amount})"
     return f"{describe(size)} is more than {have}; is the unit right?"
+
+
+def least_sum(amounts: Collection["Amount"], cards: Cards) -> int:
+    """The bytes that several amounts come to together at least, as far as that is known."""
+    return sum(_least(amount, cards) for amount in amounts)
+
+
+def _least(amount: Amount, cards: Cards) -> int:
+    size, number = amount.size, (amount.count or 1) if amount.per == "gpu" else 1
+    if isinstance(size, Devices):
+        return sum(count * (cards.smallest(profile) or 0) for profile, count in size.counts)
+    if isinstance(size, CardShare):
+        return (_part_of(size.cards, cards.smallest(size.profile)) or 0) * number
+    return (size or 0) * number
 
 
 def capped(size: int | CardShare, per: Literal["total", "gpu"], cards: Cards) -> int | CardShare:

@@ -9,7 +9,16 @@ from typing import Final
 
 from watchdog.core.amount import Cards
 from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
-from watchdog.core.budget import Account, Budget, budget, is_per_gpu, largest_budget, undetermined
+from watchdog.core.budget import (
+    Account,
+    Budget,
+    budget,
+    comparable,
+    is_per_gpu,
+    largest_budget,
+    remarks,
+    undetermined,
+)
 from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.model import ContainerKind, Gap, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
@@ -126,10 +135,11 @@ class PodTerms:
         """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         is_split = isinstance(rule, Rule) and _splits(rule)
+        (declaration,) = memory.declare(pod, (active_containers(pod),), per_container=is_split)
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
             gap=rule if isinstance(rule, Gap) else None,
-            declaration=memory.declare(pod, (active_containers(pod),), per_container=is_split)[0],
+            declaration=comparable(declaration, memory.cards, has_default=_has_default(rule)),
             memory=memory,
             mps=mps,
             short=short,
@@ -186,7 +196,7 @@ def assess_pod(
                 short=terms.short & {use.gpu for use in own},
                 uses=own,
                 shares=_shares(own, granted),
-                misdeclarations=declaration.remarks,
+                misdeclarations=remarks(declaration, granted),
                 behind=account.is_behind,
                 mps=hazards,
                 to_drain=to_drain,
@@ -211,8 +221,13 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[
         return partial(undetermined, declaration, why=_MANY_PHASES)
     is_split = terms.rule is not None and _splits(terms.rule)
     every = tuple(phases(pod))
-    declared = tuple(zip(every, terms.memory.declare(pod, every, per_container=is_split), strict=True))
-    return partial(largest_budget, declared, policy=policy)
+    read = terms.memory.declare(pod, every, per_container=is_split)
+    declared = tuple(comparable(each, terms.memory.cards, has_default=_has_default(terms.rule)) for each in read)
+    return partial(largest_budget, tuple(zip(every, declared, strict=True)), policy=policy)
+
+
+def _has_default(rule: Rule | Gap | None) -> bool:
+    return isinstance(rule, Rule) and rule.default is not None
 
 
 def _splits(rule: Rule) -> bool:
@@ -291,7 +306,7 @@ def assess(
     memory = DeclarationMemory() if memory is None else memory
     coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
     short = short_for(inputs.policy, snapshot.gpus)
-    memory.begin(inputs.policy, inputs.node, coverage.cards)
+    memory.begin(inputs.policy, inputs.node, coverage.cards, inputs.listed)
     acting = {key.uid for key in inputs.acting}
     by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
     for use in attribution.attributed:

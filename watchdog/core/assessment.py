@@ -1,5 +1,6 @@
 """The values of a cycle's first half: its inputs, and the results of attribution and assessment."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -230,7 +231,8 @@ class Inputs:
     them may use more than the reading shows (None: it shows everything). `acting` are the accounts with an action in
     progress or pending. `enforcing`: actions are carried out; `policy_unsettled`: no action begins for the moment,
     because the policy may be about to change; due steps stay due. `drains` are the MPS clients that can be drained or
-    have been, `pinned` the limits of MPS clients, which are only reported.
+    have been, `pinned` the limits of MPS clients, which are only reported. `listed` are the resources that the node
+    listed at any time in a pod's life, by the pod's UID, as far as is known.
     """
 
     policy: Policy
@@ -248,6 +250,7 @@ class Inputs:
     policy_unsettled: bool = False
     drains: KnownDrains = NO_DRAINS
     pinned: tuple[PinnedLimit, ...] = ()
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def is_inconclusive(self) -> bool:

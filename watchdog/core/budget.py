@@ -6,12 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
-from watchdog.core.assessment import AttributedUse
-from watchdog.core.declare import Phase, PodDeclaration
+from watchdog.core.assessment import MOST_MISDECLARED, AttributedUse, Misdeclaration
+from watchdog.core.declare import NOT_LISTED, Phase, PodDeclaration
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
 from watchdog.core.units import LARGEST, brief
 
 _LONGEST_SOURCE: Final = 600  # each container may declare by a key of its own
+_UNLISTED: Final = (
+    f"{NOT_LISTED}, so no scheduler has checked it, and it counts for no more than what applies without it"
+)
+_UNLISTED_ALONE: Final = f"{NOT_LISTED}, so no scheduler has checked it; it counts because nothing else applies"
 _LISTED_LATE: Final = "the pod list does not have all of the pod's containers yet"
 
 
@@ -22,7 +26,8 @@ class Budget:
     `by_container` has what each container declares, including those that do not count now, and `requests_by_container`
     what it requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
     `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid. `unknown` is why it
-    can't be determined now, as a clause; empty if it can.
+    can't be determined now, as a clause; empty if it can. `unlisted_counts`: whether resources that nobody has checked
+    count, because nothing else applies; False: something else counts instead; None: neither is the case.
     """
 
     declared: int | None = None
@@ -34,6 +39,7 @@ class Budget:
     requests_by_container: Mapping[str, int] = field(default_factory=dict)
     requested: int | None = None
     allowed_by_request: int | None = None
+    unlisted_counts: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +111,69 @@ def _by_request(granted: Budget) -> int:
 
 
 def budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: Policy) -> Budget:
-    """The budget of one account of a pod in a phase."""
+    """The budget of one account of a pod in a phase, at most what applies without resources that nobody has checked."""
+    granted = _budget(phase, declaration, account, policy)
+    if declaration.bound is None:
+        return granted
+    bound = _budget(phase, declaration.bound, account, policy)
+    if bound.allowed is None:
+        return granted if granted.allowed is None else replace(granted, unlisted_counts=True)
+    if granted.allowed is None:
+        return replace(bound, unlisted_counts=False)
+    is_more = granted.allowed > bound.allowed
+    least = replace(bound, unlisted_counts=False) if is_more else _within(granted, bound)
+    by_request = min(granted, bound, key=_by_request)
+    if _by_request(by_request) == _by_request(least):
+        return least
+    requested = by_request.declared if by_request.requested is None else by_request.requested
+    return replace(least, requested=requested, allowed_by_request=_by_request(by_request))
+
+
+def _within(granted: Budget, bound: Budget) -> Budget:
+    """A budget in which no container declares more than in another: otherwise it would be no victim."""
+
+    def least(own: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+        return {name: min(size, others.get(name, 0)) for name, size in own.items()}
+
+    return replace(
+        granted,
+        by_container=least(granted.by_container, bound.by_container),
+        requests_by_container=least(granted.requests_by_container, bound.requests_by_container),
+    )
+
+
+def comparable(declaration: PodDeclaration, cards: Cards, *, has_default: bool) -> PodDeclaration:
+    """A declaration; if a total bounds an amount per GPU, or the reverse, what bounds it, since they can't be compared.
+
+    On a node with one card they can. A bound that can't be determined binds nothing.
+    """
+    bound, own = declaration.bound, declaration.amounts
+    if bound is None:
+        return declaration
+    takes_default = has_default and "" not in bound.amounts and not own.keys() <= bound.amounts.keys()
+    other = [amount for name, amount in bound.amounts.items() if own.get(name) != amount]
+    is_known = takes_default or any(amount.size is not None for amount in other)
+    by_gpu, bound_by_gpu = "gpu" in declaration.kinds, "gpu" in bound.kinds
+    is_total = ("total" in bound.kinds or takes_default) and not (cards.complete and cards.number == 1)
+    if not (is_known and ((by_gpu and is_total) or (bound_by_gpu and not by_gpu))):
+        return declaration
+    remarks = [Misdeclaration(source=source, why=_UNLISTED) for source in declaration.unlisted]
+    every = dict.fromkeys((*remarks, *declaration.remarks, *bound.remarks))
+    return replace(bound, remarks=tuple(every)[:MOST_MISDECLARED])
+
+
+def remarks(declaration: PodDeclaration, granted: Budget) -> tuple[Misdeclaration, ...]:
+    """What is remarked of what a pod declares, where its account is granted this."""
+    if granted.unlisted_counts is None or declaration.bound is None:
+        return declaration.remarks
+    counts = granted.unlisted_counts
+    why = _UNLISTED_ALONE if counts else _UNLISTED
+    own = [Misdeclaration(source=source, why=why, counts=counts) for source in declaration.unlisted]
+    every = dict.fromkeys((*own, *declaration.remarks, *declaration.bound.remarks))
+    return tuple(every)[:MOST_MISDECLARED]
+
+
+def _budget(phase: Phase, declaration: PodDeclaration, account: Account, policy: Policy) -> Budget:
     if account.container == "":
         return Budget()  # processes of containers that are not listed yet: measured, never acted on
     one = account.container

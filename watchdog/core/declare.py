@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from itertools import islice
 from typing import Final
 
 from watchdog.core.amount import (
@@ -21,17 +22,19 @@ from watchdog.core.amount import (
     is_checked,
     is_cut,
     knows_shares,
+    least_sum,
     profile_of,
     read_size,
     require_possible,
     shares_of,
+    with_listed,
 )
 from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
 from watchdog.core.keys import COUNT_ANNOTATIONS, COUNT_RESOURCES
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy
 from watchdog.core.rules import has_labels
-from watchdog.core.units import LARGEST, brief, parse_number
+from watchdog.core.units import LARGEST, brief, format_bytes, parse_number
 
 
 def phases(pod: Pod) -> Iterator[tuple[Container, ...]]:
@@ -71,6 +74,8 @@ _WRONG_UNIT: Final = (
     "its unit in the policy is smaller than that of the system it belongs to, which would put every pod over its "
     "limit; the policy has to be corrected, not the pod"
 )
+NOT_LISTED: Final = "the node does not list this resource"
+_NO_SUCH_DEVICE: Final = f"{NOT_LISTED}, and has no such devices or not as many"
 _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 
@@ -80,6 +85,9 @@ class PodDeclaration:
 
     `misdeclared` are the containers (or "" for the pod) that declare, but without any valid declaration; `invalid` are
     those of them for which the rule's default does not apply either. `kinds` are the values of `per` among the amounts.
+    `bound` is what the pod declares without the resources that nobody has checked, since these never count for more
+    than what applies without them; None if they make no difference. `unlisted` is where they are written. `together` is
+    why what only the tenant has written is impossible as a sum, as a clause; empty if it is not.
     """
 
     amounts: Mapping[str, Amount]
@@ -87,6 +95,9 @@ class PodDeclaration:
     remarks: tuple[Misdeclaration, ...] = ()
     misdeclared: frozenset[str] = frozenset()
     invalid: frozenset[str] = frozenset()
+    bound: "PodDeclaration | None" = None
+    unlisted: tuple[str, ...] = ()
+    together: str = ""
 
     @property
     def is_about_gpus(self) -> bool:
@@ -118,9 +129,60 @@ def declare_in_phases(
     pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
 ) -> tuple[PodDeclaration, ...]:
     """The same for several phases, of which a tenant can write thousands: each container is read once."""
+    node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])
     reader = _Reader(pod, policy, node, cards)
-    by_container = reader.read_containers()
-    return tuple(reader.read(by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases)
+    found = reader.read_phases(phases, per_container=per_container)
+    requested = {key for container in pod.containers for key in container.resources}
+    unlisted = reader.unlisted(requested)
+    if not unlisted:
+        return tuple(map(_with_sum, found))
+    bare = replace(pod, containers=tuple(_without(each, unlisted) for each in pod.containers))
+    bounds = _Reader(bare, policy, node, cards).read_phases(
+        [tuple(_without(each, unlisted) for each in phase) for phase in phases], per_container=per_container
+    )
+    sources = tuple(_sources_of(pod, unlisted))
+    return tuple(_bounded(one, bound, sources) for one, bound in zip(found, bounds, strict=True))
+
+
+def _without(container: Container, keys: Collection[str]) -> Container:
+    """A container that does not request these resources."""
+    if container.resources.keys().isdisjoint(keys):
+        return container
+    return replace(container, resources={key: text for key, text in container.resources.items() if key not in keys})
+
+
+def _sources_of(pod: Pod, keys: Collection[str]) -> Iterator[str]:
+    """Where a pod requests these resources, as many places as are reported."""
+    places = ((sorted(container.resources.keys() & keys), container.name) for container in pod.containers)
+    for own, name in islice((place for place in places if place[0]), MOST_MISDECLARED):
+        yield _place(own, name)
+
+
+def _place(keys: Iterable[str], container: str) -> str:
+    where = f"container {container}" if container else "the pod"
+    return f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}"
+
+
+def _bounded(found: PodDeclaration, bound: PodDeclaration, sources: tuple[str, ...]) -> PodDeclaration:
+    """A declaration with what bounds it; without what nobody has checked if all of that together is impossible."""
+    if (found.amounts, found.misdeclared, found.invalid) == (bound.amounts, bound.misdeclared, bound.invalid):
+        return _with_sum(found)
+    bound = _with_sum(bound)
+    if not found.together:
+        return replace(found, bound=bound, unlisted=sources)
+    remark = Misdeclaration(source=brief(", ".join(sources), _LONGEST_SOURCE), why=found.together)
+    remarks = dict.fromkeys((remark, *found.remarks, *bound.remarks))
+    misdeclared = bound.misdeclared | (found.amounts.keys() - bound.amounts.keys())
+    return replace(bound, remarks=tuple(remarks)[:MOST_MISDECLARED], misdeclared=misdeclared)
+
+
+def _with_sum(found: PodDeclaration) -> PodDeclaration:
+    """A declaration with a remark if what only the tenant has written is more together than the cards can hold."""
+    if not found.together:
+        return found
+    keys = sorted({amount.source for amount in found.amounts.values() if not amount.is_checked})
+    remark = Misdeclaration(source=_place(keys, ""), why=found.together, counts=True)
+    return replace(found, remarks=(remark, *found.remarks)[:MOST_MISDECLARED])
 
 
 @dataclass(slots=True)
@@ -157,6 +219,19 @@ class _Reader:
             return any(_keys(keys, key.replace(CONTAINER, container.name)) for container in self.pod.containers)
         return bool(_keys(keys, key))
 
+    def unlisted(self, requested: Iterable[str]) -> frozenset[str]:
+        """Those of these resources that are read and that the scheduler has not checked."""
+        unchecked = {key for key in requested if not is_checked(key, self.node)}
+        patterns = {each.resource for _, each in self.declarations} if unchecked else set()
+        patterns |= {each.unless.resource for _, each in self.declarations if each.unless is not None}
+        read = {key for pattern in filter(None, patterns) for key in unchecked if fnmatchcase(key, pattern)}
+        return frozenset(read | (unchecked & set(COUNT_RESOURCES)) | set(filter(self._is_whole, unchecked)))
+
+    def read_phases(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        """What the pod declares in each of these phases."""
+        by_container = self.read_containers()
+        return tuple(self.read(by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases)
+
     def read_containers(self) -> dict[str, tuple[int, Amount]]:
         """What each container declares, in any phase, with its position in the policy."""
         by_container: dict[str, tuple[int, Amount]] = {}
@@ -180,7 +255,18 @@ class _Reader:
             remarks=tuple(self.remarks),
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
+            together=self._excess_of_sum(amounts),
         )
+
+    def _excess_of_sum(self, amounts: Mapping[str, Amount]) -> str:
+        """Why what only the tenant has written is impossible as a sum in the phase, as a clause; empty if it is not."""
+        names = dict.fromkeys(("", *(container.name for container in self.phase)))
+        written = [amounts[name] for name in names if name in amounts and not amounts[name].is_checked]
+        room = self.cards.total_size if self.cards.complete and len(written) > 1 else None
+        total = least_sum(written, self.cards) if room is not None else 0
+        if room is None or total <= room:
+            return ""
+        return f"together {format_bytes(total)} is more than all cards together ({format_bytes(room)})"
 
     def _of_one_kind(self, ordered: dict[str, tuple[int, Amount]]) -> dict[str, tuple[int, Amount]]:
         """The amounts, given with their positions, without those that can't be added: a total and one per GPU.
@@ -474,6 +560,8 @@ class _Reader:
             return None
         size = min(size, LARGEST) if isinstance(size, int) else size
         why = excess(size, declaration.per, self.cards)
+        if isinstance(size, Devices) and why is None and not (is_checked or self.cards.has(size)):
+            why = _NO_SUCH_DEVICE
         is_beyond_any = isinstance(size, CardShare) and declaration.per == "gpu"  # even of a hidden card
         if why is not None and (self.cards.complete or is_beyond_any):
             self._remark(written, container, why, counts=is_checked)
@@ -488,8 +576,7 @@ class _Reader:
         return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
 
     def _remark(self, keys: Iterable[str], container: str, why: str, *, counts: bool = False) -> None:
-        where = f"container {container}" if container else "the pod"
-        source = f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}"
+        source = _place(keys, container)
         self.skipped += not counts
         if len(self.remarks) < MOST_MISDECLARED:
             self.remarks[Misdeclaration(source=source, why=why, counts=counts)] = None
@@ -508,18 +595,28 @@ class _Reader:
             count = _positive(container.resources[key])
             if count and self._has(key, count):
                 devices[key] = profile_of(key), count
+            elif count:
+                self._remark([key], container.name, _NO_SUCH_DEVICE)
         if not devices:
             for _, declaration in self.declarations:
-                count = self._whole_by_other(container, declaration)
-                if count and declaration.unless is not None and self._is_for_node(declaration) is not False:
-                    devices = {declaration.unless.resource: (None, count)}
+                unless, count = declaration.unless, _count_by_other(container, declaration)
+                if unless is None or not count or self._is_for_node(declaration) is False:
+                    continue
+                if self._has(unless.resource, count):
+                    devices = {unless.resource: (None, count)}
                     break
+                self._remark([unless.resource], container.name, _NO_SUCH_DEVICE)
         if not devices:
             tables = (each for _, each in self.declarations if each.unit == "cards" and self._is_for_node(each))
             amounts = (self._resource(each, container) for each in tables if not each.wrong_unit)
             return next((amount for amount in amounts if amount is not None), self._part_of_card(container))
-        size = Devices(counts=tuple(devices.values()))
-        return Amount(source=", ".join(devices), per="any", size=size, allowance=NO_ALLOWANCE)
+        return Amount(
+            source=", ".join(devices),
+            per="any",
+            size=Devices(counts=tuple(devices.values())),
+            allowance=NO_ALLOWANCE,
+            is_checked=all(is_checked(key, self.node) for key in devices),
+        )
 
     def _part_of_card(self, container: Container) -> Amount | None:
         """A fraction of `nvidia.com/gpu`, which Huawei CCE permits (support.huaweicloud.com, cce_10_0742)."""
@@ -528,20 +625,22 @@ class _Reader:
             return None
         if not self._has(GPU_RESOURCE, math.ceil(number)):
             return None
-        size = CardShare(cards=number)
-        return Amount(source=GPU_RESOURCE, per="total", size=size, allowance=self.policy.allowance)
+        return Amount(
+            source=GPU_RESOURCE,
+            per="total",
+            size=CardShare(cards=number),
+            allowance=self.policy.allowance,
+            is_checked=is_checked(GPU_RESOURCE, self.node),
+        )
 
     def _whole_by_other(self, container: Container, declaration: Declaration) -> int:
         """The number of whole cards by the resource of `unless`; 0 if the declaration applies."""
-        unless = declaration.unless
-        number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
-        count = 0 if unless is None or number is None else max(0, int(number // unless.at_least))
+        unless, count = declaration.unless, _count_by_other(container, declaration)
         return count if unless is not None and self._has(unless.resource, count) else 0
 
     def _has(self, key: str, count: int) -> bool:
         """Whether a container can have this many devices: a number that was not checked may be impossible."""
-        is_possible = count <= (self.cards.number or 0) or not self.cards.complete
-        return is_checked(key, self.node) or is_possible
+        return is_checked(key, self.node) or self.cards.has(Devices(counts=((profile_of(key), count),)))
 
 
 _WILD: Final = re.compile(r"[*?\[]")
@@ -564,6 +663,13 @@ def _written(source: Mapping[str, str], key: str) -> dict[str, str]:
 def _is_of_container(declaration: Declaration) -> bool:
     """Whether it is read for each container, or for one of them, and not for the pod as a whole."""
     return declaration.kind == "resource" or CONTAINER in declaration.key or bool(declaration.container_annotation)
+
+
+def _count_by_other(container: Container, declaration: Declaration) -> int:
+    """How many whole cards the resource of `unless` comes to, possible or not."""
+    unless = declaration.unless
+    number = _quantity(container.resources.get(unless.resource)) if unless is not None else None
+    return 0 if unless is None or number is None else max(0, int(number // unless.at_least))
 
 
 def _positive(text: str | None) -> int | None:

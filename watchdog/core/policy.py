@@ -287,7 +287,9 @@ class Declaration:
     """
 
     resource: Annotated[str, "resource", "wild"] | None = _default(
-        None, "A resource of the container. Exactly one of `resource`, `annotation`, `label`."
+        None,
+        "A resource of the container; one that the node does not list never raises a limit. Exactly one of `resource`, "
+        "`annotation`, `label`.",
     )
     annotation: Annotated[str, "key", "the key of an annotation", "wild", "container"] | None = _default(
         None, "An annotation of the pod. Tenants write it, and no scheduler accounts for it."

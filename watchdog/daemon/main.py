@@ -10,6 +10,7 @@ from watchdog.config.load import PolicyError
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import Inputs
 from watchdog.core.left import LeftPods
+from watchdog.core.listed import ListedResources
 from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
@@ -69,6 +70,7 @@ class Daemon:
         record = self._keeper.record
         self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
         self._maintenance = MaintenanceWatch(record.maintenance)
+        self._listed = ListedResources()
         self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
         self._drains = Drains(self._mps)
         kills = Kills(scanner, record, clock.now, self._drains)
@@ -178,6 +180,8 @@ class Daemon:
             self._mps.asked.presume(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
             self._sources.left.restore(restored.left, now)
+            self._listed.restore(restored.listed, now)
+            self._keeper.record.listed(self._listed.by_pod)
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
@@ -293,7 +297,12 @@ class Daemon:
             policy_unsettled=self._permission.policy_unsettled,
         )
         pods = replace(inputs.pods, gaps=(*inputs.pods.gaps, *self._mps.gaps)) if self._mps.gaps else inputs.pods
-        return replace(inputs, pods=pods, drains=self._drains.known, pinned=self._mps.limits)
+        listed = self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        if listed:
+            self._keeper.record.listed(listed)
+        return replace(
+            inputs, pods=pods, drains=self._drains.known, pinned=self._mps.limits, listed=self._listed.by_pod
+        )
 
     def _finish(
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None

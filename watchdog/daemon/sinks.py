@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
@@ -10,6 +10,7 @@ from watchdog.clock import Bell
 from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
+from watchdog.core.listed import ListedByPod
 from watchdog.core.model import GapReason, MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
@@ -90,6 +91,7 @@ class Restored:
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
     `left` are the pods that had left, and may have processes.
+    `listed` are the resources that the node listed in pods' lives, by UID.
     """
 
     unfinished: tuple[UnfinishedAction, ...]
@@ -98,6 +100,7 @@ class Restored:
     recent: tuple[LastAction, ...]
     maintenance: MaintenanceStart | None = None
     left: tuple[Pod, ...] = ()
+    listed: ListedByPod = field(default_factory=dict)
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -121,6 +124,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         recent=journal.last_actions(now),
         maintenance=journal.kept.maintenance,
         left=journal.kept.left,
+        listed=journal.kept.listed,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from watchdog.core.brakes import (
     in_this_boot_s,
     owner_of,
 )
+from watchdog.core.listed import ListedByPod, merged
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
@@ -153,6 +154,22 @@ def write_maintenance(connection: sqlite3.Connection, start: MaintenanceStart | 
         connection.execute("INSERT OR REPLACE INTO maintenance VALUES (1, ?, ?, ?, ?)", values)
 
 
+def write_listed(connection: sqlite3.Connection, listed: ListedByPod) -> None:
+    """Write which resources the node listed in pods' lives, in addition; a pod without any is forgotten."""
+    gone = [(storable_text(uid),) for uid, resources in listed.items() if not resources]
+    rows = ((storable_text(uid), storable_text(key)) for uid, resources in listed.items() for key in resources)
+    connection.executemany("DELETE FROM listed WHERE uid = ?", gone)
+    connection.executemany("INSERT OR IGNORE INTO listed VALUES (?, ?)", rows)
+
+
+def read_listed(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """Which resources the node listed in pods' lives, by UID; sqlite3.Error."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for uid, resource in connection.execute("SELECT uid, resource FROM listed LIMIT ?", (_MOST_LISTED,)):
+        found[uid].add(resource)
+    return {uid: frozenset(resources) for uid, resources in found.items()}
+
+
 def read_maintenance(connection: sqlite3.Connection) -> MaintenanceStart | None:
     """When the maintenance began that was in progress when it was last noted; None: there was none. sqlite3.Error."""
     row = connection.execute("SELECT seen, boot_id, boottime_s, wall_s FROM maintenance").fetchone()
@@ -179,6 +196,7 @@ def read_left(connection: sqlite3.Connection) -> tuple[Pod, ...]:
     return tuple(pods)
 
 
+_MOST_LISTED: Final = 200_000  # rows: far more than any node's pods have in an hour
 # Not the number of an action: the row marks when an earlier journal was lost, with the actions begun before.
 _LOST: Final = 0
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # up to this many are kept whatever their age: about 100 bytes each
@@ -193,10 +211,12 @@ _MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM action UNION SELECT actio
 class RestoredActions:
     """The actions that count for the brakes, the unfinished actions, and when the breaker opened.
 
-    `maintenance` is when the maintenance in progress began; None: there is none. `left` are the pods that have left.
+    `maintenance` is when the maintenance in progress began; None: there is none. `left` are the pods that have left,
+    `listed` the resources that the node listed in pods' lives, by UID.
     """
 
     def __init__(self) -> None:
+        self.listed: ListedByPod = {}
         self.maintenance: MaintenanceStart | None = None
         self.left: tuple[Pod, ...] = ()
         self._begun: dict[int, BegunRow] = {}
@@ -224,6 +244,7 @@ class RestoredActions:
         if self.maintenance is None:
             self.maintenance = read_maintenance(connection)
         self.left = self.left or read_left(connection)
+        self.listed = merged(read_listed(connection), self.listed)
         lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
@@ -247,7 +268,12 @@ class RestoredActions:
         write_breaker(connection, self._opened)
         write_maintenance(connection, self.maintenance)
         write_left(connection, self.left)
+        write_listed(connection, self.listed)
         return lacked
+
+    def note_listed(self, changes: ListedByPod) -> None:
+        """Note further resources that the node listed in pods' lives; a pod without any is forgotten."""
+        self.listed = {uid: keys for uid, keys in {**self.listed, **changes}.items() if keys}
 
     def add(self, action: UnfinishedAction, begun: BegunRow) -> None:
         """Add an action that has begun."""

@@ -8,6 +8,7 @@ from typing import Final, Self
 
 from watchdog import clock
 from watchdog.core.brakes import BrakeMemory
+from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
@@ -21,6 +22,7 @@ from watchdog.journal.actions import (
     read_unfinished,
     write_breaker,
     write_left,
+    write_listed,
     write_maintenance,
 )
 from watchdog.journal.errors import JournalError
@@ -220,6 +222,13 @@ class Journal:
         if self.writable:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_left(connection, pods))
+
+    def listed(self, changes: ListedByPod) -> None:
+        """Record further resources that the node listed in pods' lives. A write that fails is made up for."""
+        self.kept.note_listed(changes)
+        if self.writable:
+            with suppress(JournalError):
+                self._file.transaction(lambda connection: write_listed(connection, changes))
 
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""

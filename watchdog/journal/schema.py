@@ -179,6 +179,12 @@ MIGRATIONS: Final = (
     """,
     # Pods that have gone from the API server while processes of their containers may run.
     "CREATE TABLE left_pod (uid TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT;",
+    # Resources that pods request and the node listed in their lives.
+    """
+    CREATE TABLE listed (
+        uid TEXT NOT NULL, resource TEXT NOT NULL, PRIMARY KEY (uid, resource)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 

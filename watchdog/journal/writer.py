@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from watchdog.core.errors import RecordError
+from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
@@ -141,6 +142,10 @@ class JournalWriter:
     def left(self, pods: tuple[Pod, ...]) -> None:
         """Record the pods that have left. Without a journal that is dropped: the next one gets it when it is opened."""
         self._put(lambda journal: journal.left(pods))
+
+    def listed(self, changes: ListedByPod) -> None:
+        """Record further resources that the node listed in pods' lives. Without a journal they are dropped."""
+        self._put(lambda journal: journal.listed(changes))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""

@@ -8,6 +8,7 @@ from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, sh
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
+from watchdog.core.listed import ListedResources
 from watchdog.core.model import Gpu, Now, Pod, PodList
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Policy
@@ -104,6 +105,7 @@ class NodeAssessor:
         self._cards: tuple[Gpu, ...] = ()
         self._terms: dict[str, tuple[Pod, PodTerms]] = {}
         self._memory = DeclarationMemory()
+        self._listed = ListedResources()
         self._assessed: dict[str, tuple[Assessment, ...]] = {}
 
     def forget(self, changed: frozenset[str] | None) -> None:
@@ -130,8 +132,10 @@ class NodeAssessor:
         overdue = frozenset(node.hidden.overdue)
         inputs = Inputs(policy=self._policy, node=node.node, namespaces=node.namespaces, overdue=overdue)
         coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
-        self._memory.begin(self._policy, inputs.node, coverage.cards)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
+        if missing:
+            self._listed.note(tuple(node.pods.values()), node.node, self._policy, at)
+        self._memory.begin(self._policy, inputs.node, coverage.cards, self._listed.by_pod)
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
             if terms is None or known is not pod:

@@ -363,12 +363,15 @@ GPUMEM: Final = '[[declaration]]\nresource = "nvidia.com/gpumem"\n'
 CARDS_GAP: Final = gap(GapReason.NODE, "GPUs of node n1", "label is 2; look for it", on=None)
 
 
-def _assessed(used: int, number: int = 1, key: str = MEMORY, *, unknown: bool = False) -> Facts:
-    """The good node with this many pods that declare 1000 bytes and use more."""
+def _assessed(
+    used: int, number: int = 1, key: str = MEMORY, *, unknown: bool = False, lists: str | None = None
+) -> Facts:
+    """The good node with this many pods that declare 1000 bytes and use more; it `lists` only this resource."""
     owners = [pod(f"p{each}", container(of=f"p{each}", resources={key: "1000"})) for each in range(number)]
     processes = [process(each + 10, f"p{each}/main") for each in range(number)]
     seen = snapshot([use(each.pid, used) for each in processes], processes)
     node = Node(name="n1", labels={"nvidia.com/gpu.count": "9"}) if unknown else NODE
+    node = node if lists is None else Node(name="n1", capacity={lists: "1"})
     return spoilt("processes", assessments=assessed(seen, owners, policy(), node))
 
 
@@ -396,6 +399,10 @@ LIMITS: Final[Mapping[str, tuple[Row, ...]]] = {
     "limits_known": (
         ("the limit of pod ns/pod-p0 is unknown: nvidia", _assessed(1, key="nvidia.com/gpu", unknown=True)),
         ("more accounts with an unknown limit: 2", _assessed(1, 7, key="nvidia.com/gpu", unknown=True)),
+    ),
+    "limits_checked": (
+        (f"{MEMORY} of container main, pod ns/pod-p0: the node does not list this resource", _assessed(1, lists="cpu")),
+        ("more such declarations: 1", _assessed(1, 6, lists="cpu")),
     ),
     "limits_plausible": (
         ("pod ns/pod-p0: it uses 500Ki, about a thousand times", _assessed(500 * 1024)),

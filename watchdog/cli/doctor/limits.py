@@ -8,6 +8,7 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, ok, to_enforce, warning
 from watchdog.config.known_units import schemes_of
 from watchdog.core.assessment import Verdict
+from watchdog.core.declare import NOT_LISTED
 from watchdog.report.sentences.usage import title, unit_suspicion
 
 _MOST: Final = 5  # accounts of one finding
@@ -65,6 +66,24 @@ def limits_known(facts: Facts) -> Iterator[CheckResult]:
         yield warning(f"more accounts with an unknown limit: {count}", "`gpu-watchdog scan` lists them")
     if not unknown:
         yield ok("the limit of every account can be determined")
+
+
+@to_enforce(given=_is_assessed)
+def limits_checked(facts: Facts) -> Iterator[CheckResult]:
+    """The node lists every resource by which its pods declare GPU memory."""
+    remarks = ((each, one) for each in facts.processes.assessments for one in each.misdeclarations)
+    by_pod = {(each.pod.title, one.source): one.why for each, one in remarks if one.why.startswith(NOT_LISTED)}
+    for (pod, source), why in [*by_pod.items()][:_MOST]:
+        yield warning(
+            f"{source}, pod {pod}: {why}",
+            "ask its owner why it names its node itself; or let the node list the resource, by its device plugin or "
+            "[capacity], if pods may declare by it",
+        )
+    count = len(by_pod) - _MOST
+    if count > 0:
+        yield warning(f"more such declarations: {count}", "`gpu-watchdog scan` lists them")
+    if not by_pod:
+        yield ok("the node lists every resource by which its pods declare GPU memory")
 
 
 @to_enforce(given=_is_assessed)
