@@ -118,9 +118,21 @@ def declare_in_phases(
     pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
 ) -> tuple[PodDeclaration, ...]:
     """The same for several phases, of which a tenant can write thousands: each container is read once."""
-    reader = _Reader(pod, policy, node, cards)
-    by_container = reader.read_containers()
-    return tuple(reader.read(by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases)
+    return ReadPod(pod, policy, node, cards).declare(phases, per_container=per_container)
+
+
+class ReadPod:
+    """A pod whose containers have been read, once for all of its phases."""
+
+    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
+        self._reader = _Reader(pod, policy, node, cards)
+        self._by_container = self._reader.read_containers()
+
+    def declare(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        """What the pod declares in each of these phases."""
+        return tuple(
+            self._reader.read(self._by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases
+        )
 
 
 @dataclass(slots=True)

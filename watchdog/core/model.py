@@ -272,17 +272,22 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodKeys:
-    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys."""
+    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys.
+
+    `zeros` are those of the resources of which a 0 says something; of the others it requests nothing.
+    """
 
     annotations: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
+    zeros: frozenset[str] = frozenset()
 
     def __or__(self, other: "PodKeys") -> "PodKeys":
         return PodKeys(
             annotations=self.annotations | other.annotations,
             labels=self.labels | other.labels,
             resources=self.resources | other.resources,
+            zeros=self.zeros | other.zeros,
         )
 
     def cover(self, other: "PodKeys") -> bool:

@@ -1,12 +1,18 @@
 """What pods declare, remembered from cycle to cycle: read again only when something it was read from has changed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from watchdog.core.amount import Cards
-from watchdog.core.declare import Phase, PodDeclaration, declare_in_phases
+from watchdog.core.declare import Phase, PodDeclaration, ReadPod
 from watchdog.core.model import Node, Pod
 from watchdog.core.policy import Policy
+
+# The size of the pods that are read in one cycle, 4 us each: some 60 ms. A pod alone has little more (kube/objects).
+MOST_READ: Final = 15_000
+_SIZE_OF_CONTAINER: Final = 4  # as much work as so many resources
+_MOST_PHASES: Final = 4  # kept of one pod: a tenant can write thousands of init containers, each of which is a phase
 
 
 class DeclarationMemory:
@@ -15,56 +21,127 @@ class DeclarationMemory:
     That is the policy, the node's labels and capacity, the cards but for their use, and of a pod its containers with
     their resources, claims and phase, its annotations and its labels. A heartbeat of the Node object changes none of
     these. A pod is forgotten once a cycle does not ask for it.
+
+    With `most` no more than that is read in a cycle (as `size_of` measures it), or one pod that is larger; the others
+    are read in later cycles. `other` is a memory that may have read a pod already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None, other: "DeclarationMemory | None" = None) -> None:
+        self._most: Final = most
+        self._other: Final = other
         self._common: tuple[object, ...] = ()
         self._cards = Cards(gpus=())
         self._known: dict[str, _Remembered] = {}
         self._asked: dict[str, _Remembered] = {}
+        self._cycle = 0
+        self._waiting: dict[str, int] = {}  # the cycle that first could not read the pod
 
     def __len__(self) -> int:
         """How many pods are remembered."""
         return len(self._known.keys() | self._asked.keys())
 
-    def begin(self, policy: Policy, node: Node, cards: Cards) -> None:
-        """Begin a cycle with this policy, node and cards."""
+    def begin(
+        self, policy: Policy, node: Node, cards: Cards, pods: Iterable[Pod] = (), using: Collection[str] = ()
+    ) -> None:
+        """Begin a cycle with this policy, node and cards.
+
+        Of the `pods` those are chosen that it reads; those `using` GPU memory, by their UIDs, come first.
+        """
         self._known, self._asked = self._asked, {}
         devices = tuple((each.uuid, each.size, each.parent, each.profile, each.memory) for each in cards.gpus)
         common = (policy.declarations, policy.allowance, node.labels, node.capacity, node.known, devices, cards.state)
         if common != self._common:
             self._common, self._known = common, {}
         self._policy, self._node, self._cards = policy, node, cards
+        self._cycle += 1
+        unread = [pod for pod in pods if self._find(pod) is None] if self._most is not None else []
+        chosen = _choose(unread, using, self._waiting, self._most or 0)
+        self._waiting = {pod.uid: self._waiting.get(pod.uid, self._cycle) for pod in unread if pod.uid not in chosen}
 
-    def declare(self, pod: Pod, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
-        """What a pod declares in each of these phases."""
+    def declare(self, pod: Pod, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...] | None:
+        """What a pod declares in each of these phases; None if it is read in a later cycle."""
+        if pod.uid in self._waiting:
+            return None
+        found = self._find(pod)
+        if found is None:
+            found = self._asked[pod.uid] = _Remembered(pod, ReadPod(pod, self._policy, self._node, self._cards))
+        return found.declare(phases, per_container=per_container)
+
+    def _find(self, pod: Pod) -> "_Remembered | None":
+        """What was read of a pod that still says the same."""
         found = self._asked.get(pod.uid) or self._known.get(pod.uid)
+        if found is None and self._other is not None and self._other._common == self._common:
+            found = self._other._asked.get(pod.uid)
         if found is None or not found.fits(pod):
-            found = _Remembered(pod)
+            return None
         self._asked[pod.uid] = found
-        key = tuple(tuple(container.name for container in phase) for phase in phases), per_container
-        if key not in found.by_phases:
-            found.by_phases[key] = declare_in_phases(
-                pod, self._policy, self._node, self._cards, phases, per_container=per_container
-            )
-        return found.by_phases[key]
+        return found
 
 
 @dataclass(slots=True)
 class _Remembered:
-    """What one pod declared, by the names of the containers in each phase that was asked for."""
+    """What one pod declared, by the names of the containers in the phases that were last asked for."""
 
     pod: Pod
+    read: ReadPod
     by_phases: dict[tuple[tuple[tuple[str, ...], ...], bool], tuple[PodDeclaration, ...]] = field(default_factory=dict)
+
+    def declare(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        """What it declared in each of these phases."""
+        key = tuple(tuple(container.name for container in phase) for phase in phases), per_container
+        if key not in self.by_phases:
+            if len(self.by_phases) >= _MOST_PHASES:
+                del self.by_phases[next(iter(self.by_phases))]
+            self.by_phases[key] = self.read.declare(phases, per_container=per_container)
+        return self.by_phases[key]
 
     def fits(self, pod: Pod) -> bool:
         """Whether the pod still says the same; its containers' IDs and states are no part of that."""
-        if pod is self.pod:
-            return True
-        return _read_of(pod) == _read_of(self.pod)
+        if pod is not self.pod and _read_of(pod) != _read_of(self.pod):
+            return False
+        self.pod = pod  # which is compared by identity from now on
+        return True
 
 
 def _read_of(pod: Pod) -> tuple[object, ...]:
     """What of a pod is read for its declaration, besides its phase."""
     containers = [(each.name, each.kind, each.resources, each.claims) for each in pod.containers]
     return pod.annotations, pod.labels, containers
+
+
+def size_of(pod: Pod) -> int:
+    """How much there is to read of a pod: its containers and all their resources, annotations and labels."""
+    return (
+        sum(_SIZE_OF_CONTAINER + len(each.resources) for each in pod.containers)
+        + len(pod.annotations)
+        + len(pod.labels)
+    )
+
+
+def _choose(unread: list[Pod], using: Collection[str], waiting: dict[str, int], most: int) -> frozenset[str]:
+    """Which of the unread pods are read in this cycle, by their UIDs.
+
+    Half goes to those that have been `waiting` the longest, one of them at least, and the rest to the smallest. So
+    large pods don't delay small ones, and pods that change in every cycle delay none for ever.
+    """
+    sizes = {pod.uid: size_of(pod) for pod in unread}
+    if sum(sizes.values()) <= most:
+        return frozenset(sizes)
+    latest = max(waiting.values(), default=0) + 1
+
+    def is_idle(uid: str) -> bool:
+        return uid not in using
+
+    chosen: set[str] = set()
+    left = most
+    for uid in sorted(sizes, key=lambda uid: (waiting.get(uid, latest), is_idle(uid), sizes[uid], uid)):
+        if chosen and most - left + sizes[uid] > most // 2:
+            break
+        chosen.add(uid)
+        left -= sizes[uid]
+    for uid in sorted(sizes.keys() - chosen, key=lambda uid: (is_idle(uid), sizes[uid], uid)):
+        if sizes[uid] > left:
+            continue
+        chosen.add(uid)
+        left -= sizes[uid]
+    return frozenset(chosen)

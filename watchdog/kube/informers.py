@@ -8,7 +8,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
-from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods
+from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods, shrunk
 from watchdog.kube.reflector import USUAL, RequestPace
 from watchdog.kube.store import Store
 from watchdog.kube.watch import Informer, Resource
@@ -129,7 +129,12 @@ def pods_of(
 
 def pod_store(node: str, keys: PodKeys = NO_KEYS) -> Store[Pod]:
     """An empty store for the pods of a node."""
-    return Store(lambda item: decode_pod(item, node, keys), namespaced=True, may_go=_runs_nothing)
+    return Store(
+        lambda item: decode_pod(item, node, keys),
+        namespaced=True,
+        may_go=_runs_nothing,
+        shrink=lambda pod: shrunk(pod, keys),
+    )
 
 
 def _runs_nothing(pod: Pod) -> bool:
