@@ -210,6 +210,7 @@ class GapReason(StrEnum):
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
+    CYCLE_LATE = "cycle_late"  # a cycle took longer than `interval`
     MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
 
 

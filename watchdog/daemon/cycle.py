@@ -270,6 +270,8 @@ class Cycle:
         last_look: LastLook | None,
     ) -> Outcome | PlanEntry:
         """Begin an action whose intention is on disk, if the last look still justifies it."""
+        if last_look is None and opened.late:
+            return self._withdraw(entry, number, opened.late)
         if last_look is None or not isinstance(justified, PlanEntry):
             return self._withdraw(entry, number, justified.reason if isinstance(justified, Outcome) else str(justified))
         match entry.do:
