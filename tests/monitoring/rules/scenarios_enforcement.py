@@ -280,7 +280,7 @@ def eviction_takes_its_time(world: World, daemon: Daemon) -> None:
 LATE = firing(
     {**NODE, "severity": "warning"},
     "Cycles of the watchdog on node n1 are late",
-    "On node n1 about 6.283 cycles of the last 10 minutes took longer than the policy's interval, so limits are "
+    "On node n1 about 12 cycles of the last 10 minutes took longer than the policy's interval, so limits are "
     "checked less often than it says, and kills come later. Most likely the driver is slow, or the daemon is short of "
     f"CPU. What it is: {EXEC}gpu-watchdog top --once",
 )
