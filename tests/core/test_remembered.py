@@ -6,14 +6,15 @@ from typing import Final
 
 import pytest
 
-from tests.worlds import MEMORY, Gi, assessed, container, gpu, inputs, pod, policy, process, snapshot, use
+from tests.worlds import MEMORY, Gi, assessed, container, gpu, inputs, pod, policy, process, rule, snapshot, use
 from watchdog.core.amount import Cards
 from watchdog.core.assess import assess
+from watchdog.core.assessment import Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.declare import PodDeclaration, active_containers
-from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod
+from watchdog.core.model import Container, ContainerKind, Gpu, Node, Pod, Snapshot
 from watchdog.core.policy import Capacity, Policy
-from watchdog.core.remembered import DeclarationMemory
+from watchdog.core.remembered import MOST_READ, DeclarationMemory
 
 World = tuple[Pod, Policy, Node, tuple[Gpu, ...]]
 NODE: Final = Node(name="n1", labels={"nvidia.com/gpu.count": "1"}, capacity={MEMORY: "80Gi"})
@@ -82,8 +83,9 @@ def test_a_pod_is_read_again_only_if_what_was_read_has_changed(
     found = []
     for tenant, under, node, cards in (before, change(before)):
         memory.begin(under, node, Cards.of(snapshot(gpus=cards), node))
-        (one,) = memory.declare(tenant, (active_containers(tenant),), per_container=False)
-        found.append(one)
+        declared = memory.declare(tenant, (active_containers(tenant),), per_container=False)
+        assert declared is not None
+        found.append(declared[0])
     assert (found[0] is found[1]) is is_same
 
 
@@ -94,7 +96,7 @@ def test_a_pod_is_read_again_once_the_node_has_listed_what_it_requests() -> None
     found: list[PodDeclaration] = []
     for listed in ({}, known, dict(known)):
         memory.begin(UNDER, node, Cards(gpus=(CARD,)), listed)
-        found += memory.declare(OWNER, (active_containers(OWNER),), per_container=False)
+        found += memory.declare(OWNER, (active_containers(OWNER),), per_container=False) or ()
     assert [each.bound is None for each in found] == [False, True, True]
     assert found[1] is found[2]
 
@@ -130,3 +132,91 @@ def test_a_container_is_read_once_for_all_phases() -> None:
     seen = snapshot([use(7, 1, 0), use(8, 9 * Gi)], [process(7, "a/new"), process(8, "a/main")])
     (found,) = assessed(seen, [tenant], policy(), NODE)
     assert (found.behind, found.declared_by is not None) == (True, True)
+
+
+def _fat(uid: str) -> Pod:
+    """A pod that takes most of what one cycle reads."""
+    asks = {f"example.com/{each}": "1" for each in range(90)}
+    return pod(uid, *(container(f"c{each}", declared="1Gi", resources=asks, of=uid) for each in range(100)))
+
+
+def _verdicts(memory: DeclarationMemory, pods: tuple[Pod, ...], seen: Snapshot) -> dict[str, Verdict]:
+    found = assess(attribute(seen, pods), seen, inputs(UNDER, pods), memory)
+    return {each.account.uid: each.verdict for each in found}
+
+
+def _seen_in(*uids: str, name: str = "main") -> Snapshot:
+    """A reading in which each of these pods uses 9 GiB."""
+    uses = [use(pid, 9 * Gi) for pid in range(10, 10 + len(uids))]
+    return snapshot(uses, [process(10 + at, f"{uid}/{name}") for at, uid in enumerate(uids)])
+
+
+def test_first_readings_of_large_pods_are_spread_over_cycles() -> None:
+    """Point 39: each cycle reads some; the others are unknown for as long, and never undeclared."""
+    fat = tuple(_fat(f"fat{each}") for each in range(6))
+    hog = pod("hog", container(declared="8Gi", of="hog"))
+    pods, memory = (*fat, hog), DeclarationMemory(MOST_READ)
+    seen = snapshot(
+        [use(9, 9 * Gi), *(use(10 + each, 9 * Gi) for each in range(6))],
+        [process(9, "hog/main"), *(process(10 + each, f"fat{each}/c0") for each in range(6))],
+    )
+    cycles = [_verdicts(memory, pods, seen) for _ in range(6)]
+    unread = [sum(verdict is Verdict.UNKNOWN for verdict in cycle.values()) for cycle in cycles]
+    assert all(cycle["hog"] is Verdict.OVER for cycle in cycles)
+    assert (unread, unread == sorted(unread, reverse=True)) == ([5, 4, 3, 2, 1, 0], True)
+    assert all(Verdict.UNDECLARED not in cycle.values() for cycle in cycles)
+
+
+def test_a_pod_that_has_not_been_read_is_a_gap() -> None:
+    """Law 11: whoever waits for its limit to be read is named."""
+    pods, memory = tuple(_fat(f"fat{each}") for each in range(2)), DeclarationMemory(MOST_READ)
+    seen = snapshot([use(8, Gi), use(9, Gi)], [process(8, "fat0/c0"), process(9, "fat1/c0")])
+    found = assess(attribute(seen, pods), seen, inputs(UNDER, pods), memory)
+    gaps = [(each.rule_gap and each.rule_gap.what, each.allowed, each.limit_unknown) for each in found]
+    assert gaps[1] == (f"pod {pods[1].title}", None, "what it declares has not been read yet")
+    assert gaps[0][0] is None
+
+
+def test_pods_that_change_in_every_cycle_delay_no_other_for_ever() -> None:
+    """Law 11: of two halves, one goes to those that have waited the longest."""
+    hog, memory = _fat("hog"), DeclarationMemory(MOST_READ)
+    seen = snapshot([use(9, Gi)], [process(9, "hog/c0")])
+    found = []
+    for cycle in range(30):
+        others = (replace(_fat(f"fat{each}"), labels={"cycle": str(cycle)}) for each in range(4))
+        small = (pod(f"s{each}", *_fat("s").containers[:40], labels={"c": str(cycle)}) for each in range(9))
+        pods = (*others, *small, hog)
+        found.append(_verdicts(memory, pods, seen)["hog"])
+    assert Verdict.UNKNOWN not in found[20:]
+
+
+def test_phases_are_read_without_reading_the_pod_again() -> None:
+    """A pod whose init containers end one after the other takes no cycle's time with each of them."""
+    tenant, memory = _fat("a"), DeclarationMemory(MOST_READ)
+    for each in tenant.containers:
+        memory.begin(UNDER, NODE, Cards(gpus=(CARD,)))
+        memory.choose((tenant, _fat("b")), ())
+        found = memory.declare(tenant, ((each,),), per_container=False)
+        assert found is not None or each is tenant.containers[0]
+
+
+def test_what_a_cycle_has_read_its_last_look_does_not_read_again() -> None:
+    """A last look asks for what the cycle knows."""
+    tenant, memory = _fat("a"), DeclarationMemory(MOST_READ)
+    look = DeclarationMemory(MOST_READ, memory)
+    found = []
+    for each in (memory, look):
+        each.begin(UNDER, NODE, Cards(gpus=(CARD,)))
+        each.choose((tenant,), ())
+        found.append(each.declare(tenant, (tenant.containers,), per_container=False))
+    assert found[0] is not None
+    assert found[0] is found[1]
+
+
+def test_accounts_that_only_declare_are_bounded_on_the_whole_node() -> None:
+    """Point 39: many pods with many containers make no cycle longer; each of them still has an account."""
+    asks = (container(f"c{each}", declared="1Gi") for each in range(60))
+    of_each = tuple(asks)
+    pods = tuple(pod(str(number), *of_each) for number in range(100))
+    found = assessed(snapshot(), pods, policy(rule(account="container")), NODE)
+    assert (len(found) <= 2000, {each.account.uid for each in found}) == (True, {str(each) for each in range(100)})

@@ -32,6 +32,7 @@ class MemoryRecord:
 
     broken: bool = False
     stalled: bool = False
+    slow: bool = False
     lines: list[tuple[str, ...]] = field(default_factory=list)
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
@@ -44,6 +45,10 @@ class MemoryRecord:
         if not self.stalled:
             future.set_result(7)
         return future
+
+    def took_too_long(self, action: int) -> bool:
+        """Whether the test says so."""
+        return self.slow
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Remember that it came to nothing."""
@@ -81,6 +86,10 @@ class Direct:
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention to disk."""
         return at_once(lambda: self.journal.intend(entry, targets, now))
+
+    def took_too_long(self, action: int) -> bool:
+        """Never: the caller waits."""
+        return False
 
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """Withdraw what is always written at once."""

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.worlds import Gi, at, policy, process, rule, step
 from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
+from watchdog.daemon.intentions import LOOP_LATE
 
 
 def world(group: Group, record: MemoryRecord | None = None) -> World:
@@ -45,6 +47,36 @@ def test_an_intention_counts_once_where_the_journal_is_taken_over_meanwhile(grou
     assert len(made.cycle.ledger.brakes.begun[NODE]) == (2 if begins else 1)
     made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
     assert len(made.cycle.ledger.brakes.begun[NODE]) == 2
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_who_was_late_is_measured_where_it_is_written(group: Group, *, slow: bool) -> None:
+    """Point 22: the disk is blamed only if it took too long from queueing to commit."""
+    made = world(group, MemoryRecord(stalled=True, slow=slow))
+    late(made, 1.0).set_result(1)
+    made.wake(4.0)
+    (found,) = made.ended
+    assert (found.result, "disk" in found.reason, "watchdog was busy" in found.reason) == (
+        Result.WITHDRAWN,
+        slow,
+        not slow,
+    )
+
+
+def test_an_intention_that_the_disk_took_too_long_for_begins_nothing(group: Group) -> None:
+    """Point 22: also if the loop was so late that it finds it written."""
+    made = world(group, MemoryRecord(slow=True))
+    closed = made.close(made.open(1.0))
+    assert [(each.result, "disk" in each.reason) for each in closed.outcomes] == [(Result.WITHDRAWN, True)]
+    assert [line[0] for line in made.record.lines] == ["intend", "withdraw"]
+
+
+def test_what_a_late_loop_finds_written_is_withdrawn_for_that_reason(group: Group) -> None:
+    """Point 22: no signal, and the record says that the watchdog was busy."""
+    made = world(group)
+    closed = made.close(replace(made.open(1.0), late=LOOP_LATE), answers=False)
+    assert [(each.result, each.reason) for each in closed.outcomes] == [(Result.WITHDRAWN, LOOP_LATE)]
+    assert made.record.lines[-1] == ("withdraw", LOOP_LATE)
 
 
 def test_a_defect_in_one_late_intention_loses_no_other(group: Group) -> None:

@@ -27,19 +27,44 @@ def _look(took_s: float) -> TimedReading:
     [
         (_open(), 0, False, Next.READ),
         (_open(), 0, True, Next.CLOSE),
-        (_open(), RESET_S - 0.1, False, Next.READ),
-        (_open(), RESET_S, False, Next.CLOSE),
         (_open(Gi), 0, False, Next.CLOSE),
         (_open(stalled=True), COMMIT_WITHIN_S - 0.1, False, Next.WAIT),
         (_open(stalled=True), COMMIT_WITHIN_S, False, Next.CLOSE),
         (_open(stalled=True), 0, True, Next.CLOSE),
     ],
-    ids=["on disk", "maintenance", "before a reset", "reset", "idle", "disk", "slow disk", "disk, maintenance"],
+    ids=["on disk", "maintenance", "idle", "disk", "slow disk", "disk, maintenance"],
 )
 def test_first_the_disk_then_the_driver(waiting: PendingCycle, second: float, does: Next, *, maintenance: bool) -> None:
     """Points 16, 22 and 34: the disk is given 2 s, and no last look is taken that could justify nothing."""
     assert waiting.waits_for_disk
     assert waiting.next(at(second), maintenance=maintenance) is does
+
+
+@pytest.mark.parametrize("stalled", [False, True], ids=["on disk", "not on disk"])
+def test_a_loop_that_is_late_itself_begins_nothing_and_blames_no_disk(*, stalled: bool) -> None:
+    """Point 22: what was written in time is withdrawn, and a disk that has not written has its own two seconds."""
+    waiting = _open(stalled=stalled)
+    assert waiting.next(at(COMMIT_WITHIN_S + 1), maintenance=False) is (Next.WAIT if stalled else Next.CLOSE)
+    assert (waiting.was_late, waiting.write_until_s) == (True, at(2 * COMMIT_WITHIN_S + 1).boottime_s)
+    assert waiting.next(at(2 * COMMIT_WITHIN_S + 1), maintenance=False) is Next.CLOSE
+
+
+def test_a_reading_that_would_restart_every_stretch_is_not_taken() -> None:
+    """Point 16: a look that is repeated that late could justify nothing."""
+    waiting = _open()
+    seconds = (0.1, RESET_S - 0.1, RESET_S)
+    found = [waiting.next(at(second), maintenance=False) for second in seconds]
+    assert found == [Next.READ, Next.READ, Next.CLOSE]
+
+
+def test_a_loop_in_time_is_not_late() -> None:
+    """Point 22: it wakes when the disk's time is up, which an eviction's answer or a busy node delays by a moment."""
+    for stalled, second in ((False, 0.1), (True, COMMIT_WITHIN_S + 0.3)):
+        waiting = _open(stalled=stalled)
+        waiting.next(at(second), maintenance=False)
+        assert not waiting.was_late
+    seen = _open()
+    assert [seen.next(at(second), maintenance=False) for second in (0.1, COMMIT_WITHIN_S + 1)] == [Next.READ] * 2
 
 
 def test_while_the_driver_is_asked_everything_waits() -> None:

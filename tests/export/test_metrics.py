@@ -50,7 +50,7 @@ NAMES_BY_LABELS = {
     "": "release_seconds_count scan_duration_seconds_count cycle_duration_seconds_count last_cycle_timestamp_seconds "
     "pods_last_sync_timestamp_seconds enforcing breaker_open policy_last_reload_successful "
     "maintenance_since_timestamp_seconds maintenance_alert_after_seconds policy_last_reload_success_timestamp_seconds "
-    "pulse_active pulse_looks_spent_total",
+    "pulse_active pulse_looks_spent_total cycle_late_total",
     "sha256 mode": "policy_info",
     "version python": "build_info",
 }

@@ -105,6 +105,7 @@ KEYS: Final = PodKeys(
     annotations=frozenset({"example.com/a-rather-long-key", "{container}.vram", "note-*"}),
     labels=frozenset({"example.com/a-rather-long-key"}),
     resources=frozenset({"veriff.com/gpu-memory", "r/mig-*"}),
+    zeros=frozenset({"veriff.com/gpu-memory"}),
 )
 DECOYS: Final = {f"k{number}": "" for number in range(5_000)}
 
@@ -156,6 +157,56 @@ def test_a_pod_that_is_not_read_as_a_whole_is_a_gap(spec: Object) -> None:
     found = replace(found, keys=keys_of(under) | KEYS)
     (account,) = assessed(snapshot([use(5, 3 * Gi)], [process(5, place=here)]), [found], under)
     assert (account.verdict, account.used_at_least) == (Verdict.OVER, 3 * Gi)
+
+
+def _asking(number: int, asks: dict[str, str], **more: Any) -> Object:
+    """A container that asks for these resources."""
+    return {"name": f"c{number}", "resources": {"limits": asks}, **more}
+
+
+@pytest.mark.parametrize("zero", ["0", "0.0", "0e3", "00", "-0", ".0", "0Mi", "0m", "+0.00Gi"])
+def test_zeros_that_request_nothing_take_no_room(zero: str) -> None:
+    """Point 39: they are not read, and no gap; a 0 that declares is."""
+    asks = {f"r/mig-{number}": zero for number in range(101)} | {"veriff.com/gpu-memory": zero, "a": zero}
+    (found,), gaps = parse_pods(list_of(pod_object(spec={"containers": [_asking(0, asks)]})), keys=KEYS)
+    assert [each.resources for each in found.containers if each.resources] == [{"veriff.com/gpu-memory": zero}]
+    assert (found.is_cut, found.keys, gaps) == (False, KEYS, ())
+
+
+@pytest.mark.parametrize("text", ["0x0", "1", "0.1", "0 ", "zero", ""])
+def test_what_is_no_zero_is_kept(text: str) -> None:
+    """Only what certainly requests nothing is dropped."""
+    asks = {f"r/x-{number}": "0" for number in range(101)} | {"r/mig-1": text}
+    (found,), _ = parse_pods(list_of(pod_object(spec={"containers": [_asking(0, asks)]})), keys=KEYS)
+    assert {"r/mig-1": text} in [each.resources for each in found.containers]
+
+
+def test_the_resources_of_one_pod_are_bounded() -> None:
+    """Point 39: limits count keys; those of the containers that run are read first, and what is named in each."""
+    mig = {f"r/mig-{number:02}": "1" for number in range(90)}
+    asks = mig | {"veriff.com/gpu-memory": "1Gi", "r/other": "1"}
+    spec = {"initContainers": [_asking(number, asks) for number in range(400)], "containers": [_asking(400, asks)]}
+    status = {"containerStatuses": [{"name": "c400", "containerID": f"containerd://{ID}", "state": {"running": {}}}]}
+    ((found,), (gap,)) = parse_pods(list_of(pod_object(spec=spec, status=status)), keys=KEYS)
+    running = next(each for each in found.containers if each.name == "c400")
+    assert sum(len(each.resources) for each in found.containers) <= 10_000
+    assert {len(each.resources) for each in found.containers} - {0} == {33}
+    assert running.resources["veriff.com/gpu-memory"] == "1Gi"
+    assert (found.is_cut, gap.what) == (True, "pod a/trainer")
+
+
+def test_a_container_that_has_run_stays_known_whatever_there_is() -> None:
+    """Its processes are found by its ID; what it asks for counts as 0 once it has ended and there is no room."""
+    asks = {f"r/mig-{number}": "1" for number in range(30)} | {"veriff.com/gpu-memory": "1Gi"}
+    ended = [
+        {"name": f"c{number}", "containerID": f"containerd://{number:064x}", "state": {"terminated": {}}}
+        for number in range(900)
+    ]
+    spec = {"initContainers": [_asking(number, asks) for number in range(900)], "containers": [{"name": "main"}]}
+    ((found,), (gap,)) = parse_pods(list_of(pod_object(spec=spec, status={"initContainerStatuses": ended})), keys=KEYS)
+    assert {f"c{number}" for number in range(900)} <= {each.name for each in found.containers}
+    assert sum(len(each.resources) for each in found.containers) <= 10_000
+    assert (found.is_cut, gap.what) == (True, "pod a/trainer")
 
 
 @pytest.mark.parametrize("phase", [None, "", "Pending", "Running", "Succeeded", "Failed", "Unknown"])

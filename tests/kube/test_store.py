@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.kube.objects import list_of, nested, nested_pod
 from tests.kube.watch_lines import bookmark, error, line, pod, unreadable
-from watchdog.core.model import Pod
+from watchdog.core.model import Pod, PodKeys
 from watchdog.kube.informers import gather_pods, pod_store
 from watchdog.kube.reflector import Reflector
 from watchdog.kube.store import ROOM, BrokenStreamError, ListReader, Store, read_event
@@ -142,16 +142,42 @@ def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
             f"fat-{number}", f"f{number}", spec={"containers": [{"name": name}], "initContainers": []}, status=status
         )
 
-    store = store_of(pod("x", "1"), *(fat(number) for number in range(20)), pod("y", "2"))
+    running = [fat(number, phase="Running") for number in range(20)]
+    store = store_of(pod("x", "1"), *running, pod("y", "2"))
     assert (len(pods(store)), len(gaps(store))) == (2 + 7, 13)
     assert {"x", "y"} < pods(store).keys()
     for phase in ("Pending", "Succeeded"):
         store = store_of(fat(99, phase="Running"), *(fat(number, phase=phase) for number in range(20)))
         assert "fat-99" in pods(store)
-    fill(store, pod("x", "1"), *(fat(number) for number in range(5)))
-    assert take(store, "MODIFIED", fat(0, "\N{GRINNING FACE}"))  # a text with it takes four bytes per character
+    fill(store, pod("x", "1"), *running[:5])
+    assert take(store, "MODIFIED", fat(0, "\N{GRINNING FACE}", phase="Running"))  # with it a character takes four bytes
     assert gaps(store) == ["pod a/fat-0"]
     assert "one of the largest" in str(gather_pods(store)[1][0].problem)
+
+
+def _asking(number: int, phase: str) -> dict[str, Any]:
+    """A pod of some 2 MiB: 400 containers, each of which asks for 24 resources; the first one runs, or has run."""
+    asks = {f"nvidia.com/mig-{each}": "1" for each in range(24)}
+    containers = [{"name": f"c{each}", "resources": {"limits": asks}} for each in range(400)]
+    state: dict[str, Any] = {"running": {}} if phase == "Running" else {"terminated": {}}
+    statuses = [{"name": "c0", "containerID": f"containerd://{number:064}", "state": state}]
+    spec = {"containers": containers, "initContainers": []}
+    return pod(f"fat-{number}", f"f{number}", spec=spec, status={"phase": phase, "containerStatuses": statuses})
+
+
+def test_large_pods_lose_what_may_be_left_out_before_any_is_given_up() -> None:
+    """Point 39: however many there are, their processes are theirs, and what a running container asks for counts."""
+    phases = ("Running", "Pending", "Failed")
+    keys = PodKeys(resources=frozenset({"nvidia.com/mig-*"}))
+    store = pod_store("n1", keys)
+    items = (*(_asking(number, phases[number % 3]) for number in range(60)), pod("x", "1"))
+    assert store.fill(ListReader([list_of(*items, kind="PodList", version="3")], "PodList"))
+    found, reported = gather_pods(store)
+    assert len(found) == 61
+    assert {len(each.containers[0].resources) for each in found if each.containers[0].running} >= {24}
+    assert all(each.containers[0].ids for each in found)
+    cut = {f"pod {each.title}" for each in found if each.is_cut and not each.is_finished}
+    assert {gap.what for gap in reported} == cut
 
 
 @pytest.mark.parametrize("levels", [30, *range(950, 1000, 2), 9_900, 9_998])

@@ -40,6 +40,7 @@ _ROUTED: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUWatchdogNotEnforcing", "warning", _NODE, "platform"),
     ("GPUWatchdogMaintenanceOverdue", "warning", _NODE, "platform"),
     ("GPUWatchdogReactionSlow", "warning", _NODE, "platform"),
+    ("GPUWatchdogCycleLate", "warning", _NODE, "platform"),
     ("GPUWatchdogStale", "critical", _NODE, "platform-page"),
     ("GPUWatchdogDown", "critical", _NODE, "platform-page"),
     ("GPUWatchdogMissing", "warning", _NODE, "platform"),

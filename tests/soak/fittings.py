@@ -110,6 +110,7 @@ class Record:
         self.journal: Journal | None = None
         self._world = world
         self._writes: list[_Write] = []
+        self._late: set[int] = set()
 
     @property
     def hangs(self) -> bool:
@@ -137,7 +138,10 @@ class Record:
             if not write.future.running() and not write.future.set_running_or_notify_cancel():
                 continue
             try:
-                write.future.set_result(write.commit())
+                number = write.commit()
+                if self._world.clock.boottime_s - write.since_s >= COMMIT_WITHIN_S:
+                    self._late.add(number)
+                write.future.set_result(number)
             except RecordError as error:
                 write.future.set_exception(error)
 
@@ -154,6 +158,9 @@ class Record:
         self._world.book.intended(number, entry, keys, now, self._world.clock.now())
         self._world.stir("intended")
         return number
+
+    def took_too_long(self, action: int) -> bool:
+        return action in self._late
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         self._world.book.withdrawn(action)

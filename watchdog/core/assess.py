@@ -20,13 +20,16 @@ from watchdog.core.budget import (
     undetermined,
 )
 from watchdog.core.declare import PodDeclaration, active_containers, phases
-from watchdog.core.model import ContainerKind, Gap, Gpu, Node, PlaceKind, Pod, Snapshot
+from watchdog.core.errors import Problem
+from watchdog.core.model import ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
 from watchdog.core.mps import Mps
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.core.rules import observes, protection, rule_of
 
-_MOST_IDLE: Final = 100  # accounts of one pod that only declare: no action can be due on them
+# Accounts that only declare, on which no action can be due: of one pod, and of all pods together if they are many.
+_MOST_IDLE: Final = 100
+_MOST_IDLE_OF_ALL: Final = 2000
 _MOST_READ: Final = 4096  # containers of one pod, over all of its phases: some 50 ms
 _MANY_PHASES: Final = (
     "the pod list does not have all of the pod's containers yet, and the pod has too many init containers to find the "
@@ -73,6 +76,16 @@ def rank(assessment: Assessment, card: str) -> Rank:
 _NO_RULE = Rule(name="")
 
 Uses = tuple[AttributedUse, ...]
+_UNREAD: Final = PodDeclaration(amounts={})
+_NOT_READ: Final = "what it declares has not been read yet"
+
+
+def _unread_gap(pod: Pod) -> Gap:
+    problem = Problem(
+        "it is so large, or so many pods have changed at once, that what it declares has not been read yet",
+        "wait: each cycle reads some of them; until then its limit is unknown and it is left alone",
+    )
+    return Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +133,8 @@ def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | Non
 class PodTerms:
     """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares.
 
-    `memory` gives what it declares in other phases. `mps` and the `short` cards are those of the node.
+    `memory` gives what it declares in other phases. `mps` and the `short` cards are those of the node. Of its accounts
+    that only declare, the first `most_idle` are assessed.
     """
 
     rule: Rule | None
@@ -129,17 +143,21 @@ class PodTerms:
     memory: DeclarationMemory
     mps: Mps
     short: frozenset[str]
+    most_idle: int = _MOST_IDLE
 
     @classmethod
     def of(cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, mps: Mps, short: frozenset[str]) -> "PodTerms":
         """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         is_split = isinstance(rule, Rule) and _splits(rule)
-        (declaration,) = memory.declare(pod, (active_containers(pod),), per_container=is_split)
+        declared = memory.declare(pod, (active_containers(pod),), per_container=is_split)
+        gap = rule if isinstance(rule, Gap) else None
         return cls(
             rule=None if isinstance(rule, Gap) else rule,
-            gap=rule if isinstance(rule, Gap) else None,
-            declaration=comparable(declaration, memory.cards, has_default=_has_default(rule)),
+            gap=_unread_gap(pod) if gap is None and declared is None else gap,
+            declaration=_UNREAD
+            if declared is None
+            else comparable(declared[0], memory.cards, has_default=_has_default(rule)),
             memory=memory,
             mps=mps,
             short=short,
@@ -163,7 +181,7 @@ def assess_pod(
     to_drain = terms.mps.to_drain(pod, uses)
     budget_of = _budgets(pod, uses, terms, inputs)
     assessments: list[Assessment] = []
-    for key in _accounts(pod, uses, declaration, rule or _NO_RULE, acting):
+    for key in _accounts(pod, uses, terms, acting):
         account = _account(key, rule or _NO_RULE, coverage, uses)
         own = account.uses
         granted = budget_of(account)
@@ -213,6 +231,8 @@ def _lags(use: AttributedUse, inputs: Inputs) -> bool:
 def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[[Account], Budget]:
     """The budget of each account in the current phase, or the largest of all phases if the list is behind."""
     policy, declaration = inputs.policy, terms.declaration
+    if declaration is _UNREAD:
+        return partial(undetermined, declaration, why=_NOT_READ)
     if all(use.container for use in uses):
         return partial(budget, active_containers(pod), declaration, policy=policy)
     # A tenant can write thousands of init containers, each of which is a phase in which all declarations are read.
@@ -221,7 +241,7 @@ def _budgets(pod: Pod, uses: Uses, terms: PodTerms, inputs: Inputs) -> Callable[
         return partial(undetermined, declaration, why=_MANY_PHASES)
     is_split = terms.rule is not None and _splits(terms.rule)
     every = tuple(phases(pod))
-    read = terms.memory.declare(pod, every, per_container=is_split)
+    read = terms.memory.declare(pod, every, per_container=is_split) or ()
     declared = tuple(comparable(each, terms.memory.cards, has_default=_has_default(terms.rule)) for each in read)
     return partial(largest_budget, tuple(zip(every, declared, strict=True)), policy=policy)
 
@@ -234,15 +254,14 @@ def _splits(rule: Rule) -> bool:
     return rule.account == "container"
 
 
-def _accounts(
-    pod: Pod, uses: Uses, declaration: PodDeclaration, rule: Rule, acting: Iterable[AccountKey]
-) -> Iterable[AccountKey]:
+def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey]) -> Iterable[AccountKey]:
     """The keys of a pod's accounts; one that is acted on, and uses nothing any more, uses 0 bytes for certain."""
+    declaration, rule = terms.declaration, terms.rule or _NO_RULE
     names: set[str | None] = {None}
     if rule.account == "container":
         used = {use.container for use in uses}
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
-        names = {*used, *sorted(declaring - used)[:_MOST_IDLE]} or {None}
+        names = {*used, *sorted(declaring - used)[: terms.most_idle]} or {None}
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}
@@ -306,17 +325,19 @@ def assess(
     memory = DeclarationMemory() if memory is None else memory
     coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
     short = short_for(inputs.policy, snapshot.gpus)
-    memory.begin(inputs.policy, inputs.node, coverage.cards, inputs.listed)
     acting = {key.uid for key in inputs.acting}
     by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)
     for use in attribution.attributed:
         by_pod[use.uid].append(use)
+    in_use = by_pod.keys() | acting
+    living = (pod for pod in inputs.pods.pods if not pod.is_finished or pod.uid in in_use)  # thousands can be finished
     # A UID identifies one pod; a list that repeats it must not make two accounts of one.
-    pods = {pod.uid: pod for pod in sorted(inputs.pods.pods, key=lambda p: (p.namespace, p.name), reverse=True)}
+    pods = {pod.uid: pod for pod in sorted(living, key=lambda p: (p.namespace, p.name), reverse=True)}
+    memory.begin(inputs.policy, inputs.node, coverage.cards, inputs.listed)
+    memory.choose(pods.values(), in_use)
+    most_idle = max(2, min(_MOST_IDLE, _MOST_IDLE_OF_ALL // max(1, len(pods))))  # one shows that its owner declares
     assessments: list[Assessment] = []
     for uid, pod in pods.items():
-        if pod.is_finished and uid not in by_pod and uid not in acting:
-            continue  # thousands of them can be listed
-        terms = PodTerms.of(pod, inputs, memory, mps, short)
+        terms = replace(PodTerms.of(pod, inputs, memory, mps, short), most_idle=most_idle)
         assessments += assess_pod(pod, tuple(by_pod.get(uid, ())), terms, snapshot, coverage, inputs)
     return tuple(sorted(assessments, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))

@@ -23,8 +23,8 @@ _LISTED_LATE: Final = "the pod list does not have all of the pod's containers ye
 class Budget:
     """What an account declares and may use, in bytes, each at most the largest Kubernetes quantity.
 
-    `by_container` has what each container declares, including those that do not count now, and `requests_by_container`
-    what it requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
+    `by_container` has what each container declares that counts now or uses memory, and `requests_by_container` what it
+    requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
     `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid. `unknown` is why it
     can't be determined now, as a clause; empty if it can. `unlisted_counts`: whether resources that nobody has checked
     count, because nothing else applies; False: something else counts instead; None: neither is the case.
@@ -193,7 +193,8 @@ def _budget(phase: Phase, declaration: PodDeclaration, account: Account, policy:
         return _without(declaration.amounts if one is None else {}, account, policy)
     if one is not None:
         return _granted(amounts, {}, account, policy)
-    others = {name: amount for name, amount in declaration.amounts.items() if name not in amounts}
+    using = {use.container for use in account.uses}  # a tenant can write thousands of containers
+    others = {name: declaration.amounts[name] for name in using if name in declaration.amounts and name not in amounts}
     return _granted(amounts, others, account, policy)
 
 
@@ -231,7 +232,23 @@ def _size_or_largest(name: str, amount: Amount, account: Account) -> int:
 
 def _sizes(amounts: Mapping[str, Amount], account: Account, *, by_request: bool = False) -> dict[str, int]:
     """Each container's amount in bytes; _UndeterminedError if one depends on what is not known."""
-    return {name: _size(name, amount, account, by_request=by_request) for name, amount in amounts.items()}
+    using = {use.container for use in account.pod_uses}
+    sizes: dict[str, int] = {}
+    of_idle: dict[
+        tuple[object, ...], int
+    ] = {}  # the same for each container without uses: a tenant can write thousands
+    for name, amount in amounts.items():
+        if isinstance(amount.size, int) and amount.limit is None and amount.count is None:
+            sizes[name] = min(amount.size, LARGEST)  # wherever it is used
+            continue
+        key = (amount.size, amount.per, amount.limit, amount.count)
+        if name not in using and name and key in of_idle:
+            sizes[name] = of_idle[key]
+            continue
+        sizes[name] = _size(name, amount, account, by_request=by_request)
+        if name not in using and name:
+            of_idle[key] = sizes[name]
+    return sizes
 
 
 def _size(name: str, amount: Amount, account: Account, *, by_request: bool = False) -> int:

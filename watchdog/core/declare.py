@@ -129,19 +129,38 @@ def declare_in_phases(
     pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
 ) -> tuple[PodDeclaration, ...]:
     """The same for several phases, of which a tenant can write thousands: each container is read once."""
-    node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])
-    reader = _Reader(pod, policy, node, cards)
-    found = reader.read_phases(phases, per_container=per_container)
-    requested = {key for container in pod.containers for key in container.resources}
-    unlisted = reader.unlisted(requested)
-    if not unlisted:
-        return tuple(map(_with_sum, found))
-    bare = replace(pod, containers=tuple(_without(each, unlisted) for each in pod.containers))
-    bounds = _Reader(bare, policy, node, cards).read_phases(
-        [tuple(_without(each, unlisted) for each in phase) for phase in phases], per_container=per_container
-    )
-    sources = tuple(_sources_of(pod, unlisted))
-    return tuple(_bounded(one, bound, sources) for one, bound in zip(found, bounds, strict=True))
+    return ReadPod(pod, policy, node, cards).declare(phases, per_container=per_container)
+
+
+class ReadPod:
+    """A pod whose containers have been read, once for all of its phases."""
+
+    def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
+        node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])
+        self._reader = _Reader(pod, policy, node, cards)
+        self._by_container = self._reader.read_containers()
+        requested = {key for container in pod.containers for key in container.resources}
+        self._unlisted = self._reader.unlisted(requested)
+        self._sources = tuple(_sources_of(pod, self._unlisted))
+        # What bounds it: the same pod without what the scheduler has not checked.
+        self._bare: ReadPod | None = None
+        if self._unlisted:
+            bare = replace(pod, containers=tuple(_without(each, self._unlisted) for each in pod.containers))
+            self._bare = ReadPod(bare, policy, node, cards)
+
+    def declare(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        """What the pod declares in each of these phases."""
+        found = self._read(phases, per_container=per_container)
+        if self._bare is None:
+            return tuple(map(_with_sum, found))
+        without = [tuple(_without(each, self._unlisted) for each in phase) for phase in phases]
+        bounds = self._bare._read(without, per_container=per_container)
+        return tuple(_bounded(one, bound, self._sources) for one, bound in zip(found, bounds, strict=True))
+
+    def _read(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
+        return tuple(
+            self._reader.read(self._by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases
+        )
 
 
 def _without(container: Container, keys: Collection[str]) -> Container:
@@ -226,11 +245,6 @@ class _Reader:
         patterns |= {each.unless.resource for _, each in self.declarations if each.unless is not None}
         read = {key for pattern in filter(None, patterns) for key in unchecked if fnmatchcase(key, pattern)}
         return frozenset(read | (unchecked & set(COUNT_RESOURCES)) | set(filter(self._is_whole, unchecked)))
-
-    def read_phases(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
-        """What the pod declares in each of these phases."""
-        by_container = self.read_containers()
-        return tuple(self.read(by_container, phase, is_split=per_container and len(phase) > 1) for phase in phases)
 
     def read_containers(self) -> dict[str, tuple[int, Amount]]:
         """What each container declares, in any phase, with its position in the policy."""

@@ -15,6 +15,7 @@ _CONTAINER: Final = "{container}"
 # resources that a table with `unit = "cards"` counts.
 COUNT_RESOURCES: Final = (GPU_RESOURCE, "volcano.sh/vgpu-number", "nvidia.com/vgpu-number")
 COUNT_ANNOTATIONS: Final = ("gpu-fraction-num-devices", "tensor-fusion.ai/gpu-count")
+_UNSET_BY_ZERO: Final = ("mig", "cards", "share", "named")  # units of counts: a 0 requests nothing (read_size)
 _DEVICES: Final = "nvidia.com/mig-*"  # a container that holds one declares it, whatever the tables say
 
 
@@ -27,10 +28,12 @@ def keys_of(policy: Policy) -> PodKeys:
     labels = {each.label for each in tables} | {key for rule in policy.rules for key in rule.match.labels}
     unless = {each.unless.resource for each in tables if each.unless is not None}
     resources = {each.resource for each in tables} | unless | {*COUNT_RESOURCES, _DEVICES}
+    zeros = {each.resource for each in tables if each.zero == "none" and each.unit not in _UNSET_BY_ZERO}
     return PodKeys(
         annotations=frozenset(filter(None, annotations | {policy.protect.annotation})),
         labels=frozenset(filter(None, labels)),
         resources=frozenset(filter(None, resources)),
+        zeros=frozenset(filter(None, zeros)),
     )
 
 

@@ -210,6 +210,7 @@ class GapReason(StrEnum):
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
+    CYCLE_LATE = "cycle_late"  # a cycle took longer than `interval`
     MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
     LEFT = "left"  # a pod has gone from the API server, and processes of its containers run on
 
@@ -273,17 +274,22 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodKeys:
-    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys."""
+    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys.
+
+    `zeros` are those of the resources of which a 0 says something; of the others it requests nothing.
+    """
 
     annotations: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
+    zeros: frozenset[str] = frozenset()
 
     def __or__(self, other: "PodKeys") -> "PodKeys":
         return PodKeys(
             annotations=self.annotations | other.annotations,
             labels=self.labels | other.labels,
             resources=self.resources | other.resources,
+            zeros=self.zeros | other.zeros,
         )
 
     def cover(self, other: "PodKeys") -> bool:

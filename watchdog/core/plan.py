@@ -305,7 +305,7 @@ class OpenCycle:
     """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
 
     `intentions` are the kills and evictions that it is about to begin, by account. Each is a number once it is on disk,
-    or an outcome if it ended before it could begin.
+    or an outcome if it ended before it could begin. `late`: why none of them may begin, if the daemon was late.
     """
 
     inputs: Inputs
@@ -316,6 +316,7 @@ class OpenCycle:
     scan_s: float
     only: frozenset[str] = frozenset()
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
+    late: str = ""
 
     def with_inputs(self, inputs: Inputs) -> "OpenCycle":
         """The cycle with the inputs of a later moment, except for what its reading and the ledger gave."""

@@ -15,7 +15,7 @@ from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
 from watchdog.core.policy import Do
-from watchdog.core.remembered import DeclarationMemory
+from watchdog.core.remembered import MOST_READ, DeclarationMemory
 from watchdog.daemon.drain import clients_seen
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
@@ -43,8 +43,9 @@ class Cycle:
         self._resolved_intentions: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
-        self._memory = DeclarationMemory()
-        self._memory_of_looks = DeclarationMemory()  # last looks concern a few pods, which displace no others
+        self._memory = DeclarationMemory(MOST_READ)
+        # Last looks concern a few pods, which displace no others.
+        self._memory_of_looks = DeclarationMemory(MOST_READ, self._memory)
         self.ledger = Ledger()
 
     def take_over(self, unfinished: tuple[UnfinishedAction, ...], until_s: float, brakes: BrakeMemory) -> None:
@@ -277,6 +278,8 @@ class Cycle:
         last_look: LastLook | None,
     ) -> Outcome | PlanEntry:
         """Begin an action whose intention is on disk, if the last look still justifies it."""
+        if last_look is None and opened.late:
+            return self._withdraw(entry, number, opened.late, by_change=False)
         if last_look is None or not isinstance(justified, PlanEntry):
             reason = justified.reason if isinstance(justified, Outcome) else str(justified)
             return self._withdraw(entry, number, reason, by_change=last_look is not None)

@@ -47,6 +47,7 @@ class UnfinishedActions:
 
 
 _TOO_LATE: Final = "the disk took too long to write the intention"
+LOOP_LATE: Final = "the watchdog was busy for too long after it had written the intention down"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,10 @@ class Intentions:
             return ClaimedIntention(withheld_by=Brake.MAINTENANCE if opened.inputs.maintenance else Brake.JOURNAL)
         if intended.cancelled() or (is_dropped and intended.exception()) or _has_failed(intended):
             return ClaimedIntention(withheld_by=Brake.JOURNAL)
-        return ClaimedIntention(number=intended.result())
+        number = intended.result()
+        if not is_dropped and self._record.took_too_long(number):
+            return ClaimedIntention(outcome=self.withdraw(replace(entry, taken=False), number, _TOO_LATE))
+        return ClaimedIntention(number=number)
 
     def withdraw(self, entry: PlanEntry, number: int, reason: str, *, by_change: bool = False) -> Outcome:
         """Withdraw an intention before anything was done."""
@@ -141,7 +145,9 @@ class Intentions:
             if intended.done():
                 self._late.remove((entry, intended))
                 if not _has_failed(intended):
-                    yield self.withdraw(entry, intended.result(), _TOO_LATE)
+                    number = intended.result()
+                    why = _TOO_LATE if self._record.took_too_long(number) else LOOP_LATE
+                    yield self.withdraw(entry, number, why)
 
     def interrupt(self, now: Now) -> None:
         """Withdraw late intentions as soon as they are on disk, since nothing waits for them any more."""

@@ -31,6 +31,9 @@ class ActionRecord(Protocol):
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention to disk: its number once it is there. After a RecordError nothing may be signalled."""
 
+    def took_too_long(self, action: int) -> bool:
+        """Whether an intention was on disk too late, as the journal's thread measured it; to be asked once for each."""
+
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn before the first signal."""
 

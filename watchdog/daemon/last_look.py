@@ -22,6 +22,8 @@ from watchdog.node.scan import Scanner
 
 # The greatest age of the last look when the first signal is sent.
 FRESH_S: Final = 2.0
+# The loop wakes when the disk's time is up. This much later, it is the loop that is late.
+_PROMPT_S: Final = 0.5
 # A last look that came too late is repeated once.
 _MOST_REQUESTS: Final = 2
 
@@ -36,14 +38,19 @@ class Next(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class PendingCycle:
-    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time."""
+    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time.
+
+    `was_late`: the loop saw only long after `write_until_s` whether the intentions were on disk, so nothing may begin.
+    """
 
     opened: OpenCycle
     since: Now
     last_reading: TimedReading | None = None
     late_s: float | None = field(default=None, init=False)
+    was_late: bool = field(default=False, init=False)
     _requests: int = field(default=0, init=False)
     _is_asked: bool = field(default=False, init=False)
+    _was_written: bool = field(default=False, init=False)
 
     @property
     def write_until_s(self) -> float:
@@ -61,8 +68,13 @@ class PendingCycle:
             return Next.WAIT
         if maintenance:
             return Next.CLOSE
+        is_first, self._was_written = not self._was_written, self.opened.is_written
+        if is_first and not self.was_late and now.boottime_s > self.write_until_s + _PROMPT_S:
+            self.was_late, self.since = True, now  # from here a disk that has not written has its own time
         if not self.opened.is_written and now.boottime_s < self.write_until_s:
             return Next.WAIT
+        if self.was_late:
+            return Next.CLOSE
         is_read = self.last_reading is not None or self._requests >= _MOST_REQUESTS or self._is_over(now)
         return Next.CLOSE if is_read or not self.opened.needs_last_look else Next.READ
 
@@ -73,7 +85,7 @@ class PendingCycle:
 
     def ask(self) -> None:
         """Note that the driver has been queried."""
-        self._is_asked = True
+        self._is_asked = self._was_written = True
         self._requests += 1
 
     def take(self, reading: TimedReading) -> None:

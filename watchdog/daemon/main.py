@@ -20,12 +20,13 @@ from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.file_events import FileEvents
+from watchdog.daemon.intentions import LOOP_LATE
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
-from watchdog.daemon.sinks import Sinks, report_of
+from watchdog.daemon.sinks import Sinks, is_late, report_of
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.driver import Driver, DriverReading
 from watchdog.node.mps import MpsControl
@@ -268,6 +269,8 @@ class Daemon:
         if self._pending is None:
             return  # enforcement has just been resumed, and the cycle was dropped
         opened = pending.opened if pending.late_s is None else without_last_look(pending.opened, pending.late_s)
+        if pending.was_late:
+            opened = replace(opened, late=LOOP_LATE)
         opened = opened.with_inputs(self._inputs(clock.now()))
         self._finish(opened, None if pending.last_reading is None else self._last_look(pending.last_reading))
 
@@ -323,7 +326,9 @@ class Daemon:
         )
         report = replace(report, maintenance_start=self._maintenance.start)
         self._publish(report, opened.inputs)
-        if not self._early:
+        if is_late(report):
+            self._quiet_ticks.forget()  # it is not to be repeated as late
+        elif not self._early:
             self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)

@@ -10,8 +10,9 @@ from watchdog.clock import Bell
 from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
 from watchdog.core.brakes import BrakeMemory
+from watchdog.core.errors import Problem
 from watchdog.core.listed import ListedByPod
-from watchdog.core.model import GapReason, MaintenanceStart, Now, Pod, ProcessKey
+from watchdog.core.model import Gap, GapReason, MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
@@ -51,8 +52,11 @@ def report_of(
     maintenance: str | None,
     ended: Now,
 ) -> CycleReport:
-    """The report of a finished cycle. `policy_loaded_s` is Unix time."""
-    inputs = opened.inputs
+    """The report of a finished cycle, with a gap if it took too long. `policy_loaded_s` is Unix time."""
+    inputs, snapshot = opened.inputs, opened.snapshot
+    duration_s = ended.boottime_s - snapshot.at.boottime_s
+    if duration_s > inputs.policy.interval_s:
+        snapshot = replace(snapshot, gaps=(*snapshot.gaps, _late_gap(duration_s, opened.scan_s, inputs.policy)))
     return CycleReport(
         node=inputs.node,
         at=opened.snapshot.at,
@@ -61,7 +65,7 @@ def report_of(
         enforcing=enforcement.enforcing,
         suspended=enforcement.suspended,
         stops=enforcement.stops,
-        snapshot=opened.snapshot,
+        snapshot=snapshot,
         pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
         attribution=opened.attribution,
         assessments=opened.assessments,
@@ -74,8 +78,23 @@ def report_of(
         pinned=inputs.pinned,
         maintenance=maintenance,
         scan_s=opened.scan_s,
-        duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,
+        duration_s=duration_s,
     )
+
+
+def is_late(report: CycleReport) -> bool:
+    """Whether the cycle took longer than `interval`."""
+    return any(gap.reason is GapReason.CYCLE_LATE for gap in report.snapshot.gaps)
+
+
+def _late_gap(duration_s: float, scan_s: float, policy: Policy) -> Gap:
+    """The gap of a cycle that took longer than `interval`. Its words stay the same while its figures change."""
+    cause = (
+        f"it took longer than interval ({format_duration(policy.interval_s)}), so limits are checked less often than "
+        "the policy says"
+    )
+    slow = "the driver" if scan_s > duration_s / 2 else "the node's CPU, the disk, or the number and size of its pods"
+    return Gap(reason=GapReason.CYCLE_LATE, what="cycle", problem=Problem(cause, f"look for what is slow: {slow}"))
 
 
 _PRUNE_EVERY_S: Final = 60.0

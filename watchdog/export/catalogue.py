@@ -278,6 +278,10 @@ GAPS: Final = _counter(
     labels=("reason",),
     times=len(GapReason),
 )
+CYCLE_LATE: Final = _counter(
+    "cycle_late_total",
+    "Cycles that took longer than the policy's `interval`. Each is a data gap with the reason `cycle_late` as well.",
+)
 ENFORCING: Final = Family(
     "enforcing",
     "1 while enforcing, 0 while only observing. Stays 1 while the pod list is too old to act on and while a driver "
@@ -330,7 +334,7 @@ SECTIONS: Final = {
     ),
     "actions": (ACTIONS, WOULD_ACT, WITHHELD, LAST_ACTION, REACTION, RELEASE, EVENTS),
     "self": (
-        *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
+        *(LAST_CYCLE, PODS_SYNC, SCAN_DURATION, CYCLE_DURATION, CYCLE_LATE, GAPS, ENFORCING, SUSPENDED, BREAKER_OPEN),
         *(MAINTENANCE_SINCE, MAINTENANCE_ALERT_AFTER, PULSE_ACTIVE, PULSE_LOOKS_SPENT),
         *(POLICY_INFO, RELOAD_OK, RELOAD_TIME, BUILD_INFO),
     ),

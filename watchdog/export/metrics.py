@@ -266,6 +266,7 @@ def _counter_families(counters: Counters) -> Iterator[Metric]:
     yield single(of.RELEASE, counters.release)
     yield single(of.SCAN_DURATION, counters.scan)
     yield single(of.CYCLE_DURATION, counters.cycle)
+    yield single(of.CYCLE_LATE, counters.gaps[GapReason.CYCLE_LATE.value])
     yield metric(of.GAPS, _keyed(counters.gaps))
 
 

@@ -42,6 +42,7 @@ class JournalWriter:
         self._busy_since: float | None = None
         self._missed: deque[Callable[[Journal], Any]] = deque()
         self._lost = 0
+        self._late: set[int] = set()  # actions whose intentions took the disk too long
         self._defect: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -95,12 +96,25 @@ class JournalWriter:
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit an intention to disk: the number of the action once it is there, or a RecordError."""
-        journal, keys = self._journal, tuple(targets)
+        journal, keys, queued_s = self._journal, tuple(targets), time.monotonic()
         if journal is None:
             failed: Future[int] = Future()
             failed.set_exception(RecordError("there is no journal"))
             return failed
-        return self.submit(lambda: journal.intend(entry, keys, now))
+
+        def commit() -> int:
+            number = journal.intend(entry, keys, now)
+            if time.monotonic() - queued_s >= COMMIT_WITHIN_S:
+                self._late.add(number)
+            return number
+
+        return self.submit(commit)
+
+    def took_too_long(self, action: int) -> bool:
+        """Whether an intention was on disk too late, by the time from queueing to commit; to be asked once for each."""
+        is_late = action in self._late
+        self._late.discard(action)
+        return is_late
 
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn without a signal: no brake counts it."""

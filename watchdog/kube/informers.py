@@ -9,7 +9,7 @@ from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
 from watchdog.kube.client import Api
 from watchdog.kube.departures import Departures
-from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods
+from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods, shrunk
 from watchdog.kube.reflector import USUAL, RequestPace
 from watchdog.kube.store import Store
 from watchdog.kube.watch import Informer, Resource
@@ -148,7 +148,11 @@ def pods_of(
 def pod_store(node: str, keys: PodKeys = NO_KEYS, on_deleted: Callable[[str], None] = lambda _: None) -> Store[Pod]:
     """An empty store for the pods of a node."""
     return Store(
-        lambda item: decode_pod(item, node, keys), namespaced=True, may_go=_runs_nothing, on_deleted=on_deleted
+        lambda item: decode_pod(item, node, keys),
+        namespaced=True,
+        may_go=_runs_nothing,
+        shrink=lambda pod: shrunk(pod, keys),
+        on_deleted=on_deleted,
     )
 
 

@@ -140,10 +140,13 @@ _CONFIG: Final = "kubernetes.io/config."
 _HASH: Final = re.compile(r"[0-9a-f]{32}")
 _CUT: Final = Problem(
     "it has more containers, resources, annotations or labels than are read, and the rest counts as 0",
-    "ask its owner to split it: besides what the policy names, 500 containers that have not run, 100 resources in "
-    "each, 200 annotations and 200 labels are read",
+    "ask its owner to split it: 500 containers that have not run are read, 10,000 resources in all and, besides what "
+    "the policy names, 100 resources in each container (32 in a pod with more than 10,000), 200 annotations and 200 "
+    "labels",
 )
 _FINISHED: Final = ("Succeeded", "Failed")
+# Quantities of 0 (k8s.io/apimachinery/pkg/api/resource); anything else is kept as it is.
+_ZERO: Final = re.compile(r"[+-]?(?:0+\.?0*|\.0+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 NO_KEYS: Final = PodKeys()
 _CHECK_WRITER: Final = "check what writes the list"
 _MOST_GRACE_S: Final = 10**9  # some 30 years
@@ -181,11 +184,11 @@ def parse_pods(
 
 
 def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tuple[Gap, ...]]:
-    """The first pod of each UID, and a gap for each that has the UID of another one or was not read as a whole."""
+    """The first pod of each UID, and a gap for each that has the UID of another one or lives and was not read whole."""
     by_uid: dict[str, Pod] = {}
     gaps = []
     for pod in pods:
-        if pod.is_cut:
+        if pod.is_cut and not pod.is_finished:  # of which nothing counts unless a process has outlived it
             gaps.append(Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=_CUT))
         first = by_uid.setdefault(pod.uid, pod)
         if first is not pod:
@@ -197,7 +200,9 @@ def distinct_pods(pods: Iterable[Pod], remedy: str) -> tuple[tuple[Pod, ...], tu
 # The API server allows 256 KiB of annotations, and whatever else etcd takes in 1.5 MiB. A tenant must gain nothing by
 # that: neither the memory of the daemon, nor the room for another pod.
 _MOST_CONTAINERS: Final = 500  # that have never run
-_MOST_RESOURCES: Final = 100  # of one container
+_MOST_RESOURCES: Final = 100  # of one container, besides those that are named exactly
+_MOST_KEYS: Final = 10_000  # resources of one pod: some 50 ms are spent on reading as many
+_MOST_MATCHED: Final = 32  # by patterns, in one container of a pod with more than that
 _MOST_CLAIMS: Final = 8  # of one container
 _MOST_LABELS: Final = 200  # and as many annotations, besides those that are named exactly
 _LONGEST_VALUE: Final = 300  # no amount or switch is longer
@@ -230,7 +235,7 @@ def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
         *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
         *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
     )
-    containers, containers_cut = _bounded_containers(every, keys.resources if keys else None)
+    containers, containers_cut = _bounded_containers(every, keys)
     names = [container.name for container in containers]
     noted, notes_cut = _bounded(annotations, keys.annotations if keys else None, names)
     labelled, labels_cut = _bounded(labels, keys.labels if keys else None, names)
@@ -258,6 +263,26 @@ def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
 def _grace_s(asked_s: int | None) -> float:
     """The grace period of a spec in seconds, as the API server sets it if none is given; a kubelet gives at least 1."""
     return 30.0 if asked_s is None else float(min(max(asked_s, 1), _MOST_GRACE_S))
+
+
+def shrunk(pod: Pod, keys: PodKeys) -> Pod:
+    """A pod without what can be left out: containers without an ID, resources of those that do not run, keys not named.
+
+    Its processes are still its own, and what it asks for where it runs counts.
+    """
+    kept = tuple(
+        each if each.running else replace(each, resources={}, claims=()) for each in pod.containers if each.ids
+    )
+    names = [each.name for each in kept]
+    annotations, labels = WantedKeys(keys.annotations, names), WantedKeys(keys.labels, names)
+    return replace(
+        pod,
+        containers=kept,
+        annotations={key: value for key, value in pod.annotations.items() if annotations.names(key)},
+        labels={key: value for key, value in pod.labels.items() if labels.names(key)},
+        keys=keys,
+        is_cut=pod.is_cut or any(each.resources or each.claims for each in pod.containers if not each.running),
+    )
 
 
 def _owner(metadata: _RawMetadata) -> Owner | None:
@@ -330,40 +355,70 @@ def _claims(resources: _RawResources | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(brief(name, _LONGEST_NAME) for name in names))[:_MOST_CLAIMS]
 
 
-def _bounded_containers(
-    containers: Iterable[Container], keys: Collection[str] | None
-) -> tuple[tuple[Container, ...], bool]:
-    """The containers that have run, and a number of others; and whether any that asks for something is left out."""
-    kept: list[Container] = []
-    others = 0
-    is_cut = False
-    for container in containers:
-        others += not container.ids
-        if keys is None or container.ids or others <= _MOST_CONTAINERS:
-            asked, loses = _bounded_resources(container.resources, keys)
-            kept.append(container if asked is container.resources else replace(container, resources=asked))
-            is_cut = is_cut or loses
-        else:
-            is_cut = is_cut or bool(container.resources or container.claims)
-    return tuple(kept), is_cut
+def _bounded_containers(containers: Sequence[Container], keys: PodKeys | None) -> tuple[tuple[Container, ...], bool]:
+    """The containers that have run, and a number of others; and whether any that asks for something is left out.
 
-
-def _bounded_resources(asked: Mapping[str, str], keys: Collection[str] | None) -> tuple[Mapping[str, str], bool]:
-    """What a container asks for; and whether something that may count is left out.
-
-    If it is too much: what is named, then what matches a pattern, then what is not 0.
+    What they ask for is read of those that run first, then in order, as far as there is room in one pod.
     """
-    if len(asked) <= _MOST_RESOURCES or keys is None:
-        return asked, False
-    wanted = WantedKeys(keys)
-    named = {name: quantity for name, quantity in asked.items() if wanted.names(name)}
-    matching = {name for name in asked if name not in named and wanted.matches(name)}
-    others = [name for name in asked if name not in named and (name in matching or asked[name] != "0")]
-    others.sort(key=lambda name: (name not in matching, asked[name] == "0", name))
-    left_out = matching.intersection(others[_MOST_RESOURCES:])
-    return named | {name: asked[name] for name in others[:_MOST_RESOURCES]}, any(
-        asked[name] != "0" for name in left_out
-    )
+    if keys is None:
+        return tuple(containers), False
+    number = sum(len(each.resources) for each in containers)
+    if len(containers) <= _MOST_CONTAINERS and number <= _MOST_RESOURCES:
+        return tuple(containers), False
+    bounds = _ResourceBounds(keys, is_large=number > _MOST_KEYS)
+    kept: dict[int, Container] = {}
+    others = 0
+    for place in sorted(range(len(containers)), key=lambda place: (not containers[place].running, place)):
+        container = containers[place]
+        others += not container.ids
+        if container.ids or others <= _MOST_CONTAINERS:
+            asked = bounds.of(container)
+            if asked is not None:
+                kept[place] = container if asked is container.resources else replace(container, resources=asked)
+        else:
+            bounds.is_cut |= bool(container.resources or container.claims)
+    return tuple(kept[place] for place in sorted(kept)), bounds.is_cut
+
+
+def _is_zero(quantity: str) -> bool:
+    return quantity[:1] in "+-.0" and _ZERO.fullmatch(quantity) is not None
+
+
+class _ResourceBounds:
+    """What is read of what the containers of one pod ask for; `is_cut`: something that may count is left out."""
+
+    def __init__(self, keys: PodKeys, *, is_large: bool) -> None:
+        self._wanted = WantedKeys(keys.resources)
+        self._zeros = WantedKeys(keys.zeros)
+        self._is_large = is_large
+        self._room = _MOST_KEYS
+        self.is_cut = False
+
+    def of(self, container: Container) -> Mapping[str, str] | None:
+        """What is read of a container's resources; None if it is left out as a whole, which has never run."""
+        asked = self._bounded(
+            {key: text for key, text in container.resources.items() if not self._says_nothing(key, text)}
+        )
+        if len(asked) > self._room and not container.running:
+            self.is_cut |= bool(asked or container.claims)
+            return {} if container.ids else None
+        self._room -= len(asked)
+        return container.resources if len(asked) == len(container.resources) else asked
+
+    def _says_nothing(self, key: str, text: str) -> bool:
+        """Whether a resource is 0 and that requests nothing."""
+        return _is_zero(text) and not (self._zeros.names(key) or self._zeros.matches(key))
+
+    def _bounded(self, asked: Mapping[str, str]) -> Mapping[str, str]:
+        """Of many resources: what is named, then what matches a pattern, then the rest, of a large pod none."""
+        if len(asked) <= _MOST_RESOURCES and not self._is_large:
+            return asked
+        named = {name: quantity for name, quantity in asked.items() if self._wanted.names(name)}
+        matching = sorted(name for name in asked if name not in named and self._wanted.matches(name))
+        others = sorted(asked.keys() - named.keys() - set(matching)) if not self._is_large else []
+        most = _MOST_MATCHED if self._is_large else _MOST_RESOURCES
+        self.is_cut |= not all(_is_zero(asked[name]) for name in matching[most:])
+        return named | {name: asked[name] for name in [*matching, *others][:most]}
 
 
 def _lacks_resources(kept: Sequence[Container], every: Sequence[Container]) -> bool:

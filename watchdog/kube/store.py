@@ -225,15 +225,18 @@ class Store(Generic[Value]):
         namespaced: bool,
         may_go: Callable[[Value], bool] = lambda _: True,
         on_deleted: Callable[[str], None] = lambda _: None,
+        shrink: Callable[[Value], Value] = lambda value: value,
     ) -> None:
         """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read.
 
-        What `may_go` is given up first where there is no room for all. `on_deleted` gets the UID of each object that an
-        event deletes, before it is removed here.
+        Where there is no room for all, the largest are made smaller by `shrink`, and given up if that is not enough;
+        what `may_go` comes first. `on_deleted` gets the UID of each object that an event deletes, before it is removed
+        here.
         """
         self._decode: Final = decode
         self._may_go: Final = may_go
         self._on_deleted: Final = on_deleted
+        self._shrink: Final = shrink
         self._namespaced: Final = namespaced
         self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
@@ -291,22 +294,30 @@ class Store(Generic[Value]):
         yield from self._nameless
 
     def _make_room(self, entries: dict[_Key, _StoredObject[Value]]) -> int:
-        """Give up the largest objects until there is room for the others; returns the size of those."""
+        """Shrink the largest objects, then give them up, until there is room for all; returns the size of all."""
         size = sum(entry.size for entry in entries.values())
-        if size <= ROOM:
-            return size
-
-        def order(key: _Key) -> tuple[bool, int]:
-            content = entries[key].content
-            return isinstance(content, Unread) or not self._may_go(content), -entries[key].size
-
-        for key in sorted(entries, key=order):
+        for change in (self._shrunk, self._given_up):
             if size <= ROOM:
                 break
-            size -= entries[key].size
-            title = Identity(namespace=key[0], name=key[1]).title
-            entries[key] = _StoredObject(entries[key].uid, Unread(title=title, why=_NO_ROOM))
+
+            def order(key: _Key) -> tuple[bool, int]:
+                content = entries[key].content
+                return isinstance(content, Unread) or not self._may_go(content), -entries[key].size
+
+            for key in sorted(entries, key=order):
+                if size <= ROOM:
+                    break
+                before, entries[key] = entries[key], change(entries[key], key)
+                size += entries[key].size - before.size
         return size
+
+    def _shrunk(self, entry: _StoredObject[Value], key: _Key) -> _StoredObject[Value]:
+        content = entry.content
+        return entry if isinstance(content, Unread) else _StoredObject.of(entry.uid, self._shrink(content), entry)
+
+    def _given_up(self, entry: _StoredObject[Value], key: _Key) -> _StoredObject[Value]:
+        title = Identity(namespace=key[0], name=key[1]).title
+        return _StoredObject(entry.uid, Unread(title=title, why=_NO_ROOM))
 
     def _name(self, identity: Identity) -> _Key | None:
         if not identity.name or (self._namespaced and not identity.namespace):

@@ -9,10 +9,13 @@ from tests.monitoring.rules.scenario import EXEC, firing, scenario, under_mainte
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.worlds import Gi, at, process, rule, snapshot, step, use
 from watchdog.core.brakes import Brake
+from watchdog.core.errors import Problem
+from watchdog.core.model import Gap, GapReason
 from watchdog.core.plan import Outcome
 from watchdog.core.policy import Brakes, Breaker, Maintenance
 
 NODE = {"node": "n1"}
+LATE_GAP = (Gap(reason=GapReason.CYCLE_LATE, what="cycle", problem=Problem("it took longer")),)
 BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker=Breaker(of_at_least=4)))
 TRIAL = replace(BRAKED, rules=(rule(step("100%", 0, "kill"), name="rest", mode="observe"),))
 EVICTING = policy(rule(step("100%", 0, "evict"), name="evicting"))
@@ -272,6 +275,35 @@ def eviction_takes_its_time(world: World, daemon: Daemon) -> None:
     due = entry(Story(under=EVICTING).see(trainer_node(12.4)), "evict")
     _acting(daemon, 1)
     _acting(daemon, 15, outcome(due, at=at(90), reaction_s=59.0)).expect("below")
+
+
+LATE = firing(
+    {**NODE, "severity": "warning"},
+    "Cycles of the watchdog on node n1 are late",
+    "On node n1 about 12 cycles of the last 10 minutes took longer than the policy's interval, so limits are "
+    "checked less often than it says, and kills come later. Most likely the driver is slow, or the daemon is short of "
+    f"CPU. What it is: {EXEC}gpu-watchdog top --once",
+)
+
+
+def _late(daemon: Daemon, minutes: float, number: int) -> World:
+    """Cycles until then, the first of which are late."""
+    for second in daemon.world.until(minutes):
+        report, gap = daemon.story.see(trainer_node(4.0, second)), LATE_GAP if number > 0 else ()
+        daemon.metrics.update(replace(report, snapshot=replace(report.snapshot, gaps=gap)))
+        number -= 1
+    return daemon.world
+
+
+@scenario("GPUWatchdogCycleLate")
+def cycle_late(world: World, daemon: Daemon) -> None:
+    """A few late cycles are none, as at a busy moment of the node; more of them fire until there are no more."""
+    daemon.all_is_well(1)
+    _late(daemon, 5, 4).expect("below")
+    _late(daemon, 9, 6).expect("waits")
+    _late(daemon, 14, 6).expect("fires", LATE)
+    daemon.restart(15)
+    daemon.all_is_well(27).expect("resolves")
 
 
 OVERDUE = firing(

@@ -80,6 +80,10 @@ class DemoEvents:
         self._journal.withdraw(action, reason, now)
         self._add(now, "withdrawn", f"{self._kills.pop(action).entry.assessment.pod.title}: {reason}")
 
+    def took_too_long(self, action: int) -> bool:
+        """Never: it is written to memory."""
+        return False
+
     def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
         """The same: here an intention is always written at once."""
         self.withdraw(intended.result(), reason, now)
