@@ -70,9 +70,16 @@ def daemon(tmp_path: Path, pods: Path) -> Iterator[Daemon]:
     under = policy(rule(step(for_s=FOR_S)), mode="observe", interval_s=INTERVAL_S)
     made = Daemon(options, (file, under), NoGpus(), environment, scanner)
     made._sources.inputs(under, clock.now())
+    wait_until(lambda: _keeps_journal(made))
     yield made
     made._end(clock.now())
     made._sinks._server.close()
+
+
+def _keeps_journal(daemon: Daemon) -> bool:
+    """Whether the journal is open, which a busy disk delays, after another check."""
+    daemon._beat(clock.now())
+    return daemon._sinks.has_journal
 
 
 def begin_to_read(daemon: Daemon) -> Now:
