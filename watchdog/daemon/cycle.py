@@ -23,7 +23,7 @@ from watchdog.daemon.kill import ActionRecord, reaction_s
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook, justify, objection_to_first_signal, reassessor, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 

@@ -25,7 +25,7 @@ from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
 from watchdog.daemon.sinks import Sinks, report_of
 from watchdog.daemon.sources import Sources, open_cluster
-from watchdog.node.driver import Driver, DriverReading
+from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.mps import MpsControl
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner

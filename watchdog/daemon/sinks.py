@@ -28,7 +28,7 @@ from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.driver_thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
+from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
 from watchdog.options import Options
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
@@ -262,8 +262,9 @@ def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str
     """Why the daemon is not ready after a cycle, one line per reason; empty: it is ready."""
     reasons = []
     if report.snapshot.blind:
-        released = f"{maintenance_line(report)}: its GPUs are under maintenance, and NVML is released"
-        reasons.append("NVML is not responding" if report.maintenance is None else released)
+        interface = report.snapshot.interface
+        released = f"{maintenance_line(report)}: its GPUs are under maintenance, and {interface} is released"
+        reasons.append(f"{interface} is not responding" if report.maintenance is None else released)
     if is_stale:
         reasons.append(_stale(report, from_api=from_api))
     return tuple(reasons)
