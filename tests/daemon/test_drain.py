@@ -19,8 +19,8 @@ from watchdog.core.plan import OpenCycle
 from watchdog.core.policy import Brakes, JournalLimits, Protect, Window
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.kill import ActionRecord
-from watchdog.daemon.sinks import restore
 from watchdog.journal.journal import Journal
+from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.read import history
 from watchdog.node.drivers.protocol import DriverReading

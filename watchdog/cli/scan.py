@@ -31,11 +31,12 @@ from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import GapReason
-from watchdog.core.plan import CycleReport
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Policy
-from watchdog.daemon.enforcement import open_processes
+from watchdog.daemon.cycle import report_of
+from watchdog.daemon.enforcement import Enforcement, open_processes
 from watchdog.daemon.sampler import read_once
-from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api, with_gaps
+from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api
 from watchdog.node.drivers.opening import open_driver
 from watchdog.node.drivers.protocol import released_reading
 from watchdog.node.mps_control import inspect_mps
@@ -102,21 +103,17 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     inputs = replace(inputs, drains=_drains(policy, attribution))
     assessments = assess(attribution, snapshot, inputs)
     plan = decide(assessments, Ledger(), now, inputs)
-    return CycleReport(
-        node=inputs.node,
-        at=now,
-        policy=policy,
-        policy_loaded_at_s=begun.wall_s,
-        enforcing=False,
-        suspended=(),
+    opened = OpenCycle(
+        inputs=inputs,
         snapshot=snapshot,
-        pods=with_gaps(inputs.pods, assessments, snapshot=snapshot, node=inputs.node),
         attribution=attribution,
         assessments=assessments,
         plan=plan,
-        maintenance=maintenance,
         scan_s=now.boottime_s - begun.boottime_s,
     )
+    closed = ClosedCycle(plan=plan, began=(), outcomes=())
+    observing = Enforcement(enforcing=False, suspended=())
+    return report_of(opened, closed, observing, policy_loaded_s=begun.wall_s, maintenance=maintenance, ended=now)
 
 
 def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:

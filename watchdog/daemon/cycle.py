@@ -13,15 +13,27 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
-from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
+from watchdog.core.plan import (
+    ClosedCycle,
+    CycleReport,
+    OpenCycle,
+    Outcome,
+    PlanEntry,
+    Result,
+    accept,
+    note_sent,
+    settle,
+)
 from watchdog.core.policy import Do
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.daemon.drain import clients_seen
+from watchdog.daemon.enforcement import Enforcement
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
 from watchdog.daemon.kill import ActionRecord, reaction_s
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook, justify, objection_to_first_signal, reassessor, retarget, still_listed
+from watchdog.daemon.sources import with_gaps
 from watchdog.journal.actions import UnfinishedAction
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
@@ -381,3 +393,39 @@ class Cycle:
 
     def _apply_outcome(self, outcome: Outcome) -> None:
         self.ledger = settle(self.ledger, outcome)
+
+
+def report_of(
+    opened: OpenCycle,
+    closed: ClosedCycle,
+    enforcement: Enforcement,
+    *,
+    policy_loaded_s: float,
+    maintenance: str | None,
+    ended: Now,
+) -> CycleReport:
+    """The report of a finished cycle. `policy_loaded_s` is Unix time."""
+    inputs = opened.inputs
+    return CycleReport(
+        node=inputs.node,
+        at=opened.snapshot.at,
+        policy=inputs.policy,
+        policy_loaded_at_s=policy_loaded_s,
+        enforcing=enforcement.enforcing,
+        suspended=enforcement.suspended,
+        stops=enforcement.stops,
+        snapshot=opened.snapshot,
+        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
+        attribution=opened.attribution,
+        assessments=opened.assessments,
+        plan=closed.plan,
+        began=closed.began,
+        outcomes=closed.outcomes,
+        namespaces=inputs.namespaces,
+        overdue=inputs.overdue,
+        drains=inputs.drains,
+        pinned=inputs.pinned,
+        maintenance=maintenance,
+        scan_s=opened.scan_s,
+        duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,
+    )

@@ -13,7 +13,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
-from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.cycle import Cycle, report_of
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.evictions import Evictions
@@ -23,7 +23,7 @@ from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, wit
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
-from watchdog.daemon.sinks import Sinks, report_of
+from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.mps import MpsControl
