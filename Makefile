@@ -10,6 +10,8 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
 # Left to `make deep` besides: the soak, each benchmark at its smallest size, the site of the docs.
 DEEP := $(SHARING) tests/bench tests/site tests/soak
+# What `make unit` runs of. With UNIT=tests it runs every fast test, starting processes too.
+UNIT ?= $(addprefix tests/,config core export kube node)
 # How many failed tests are run once more, alone, before the run fails, so that one slow test on a busy machine does
 # not cost half an hour. Their names are printed.
 AGAIN ?= 0
@@ -76,8 +78,8 @@ check: setup-dev ## formatting, lint, types, import contracts, spelling, Dockerf
 	$(BIN)/hadolint Dockerfile .devcontainer/Dockerfile
 	$(BIN)/lychee -qq --offline --include-fragments --exclude-path docs/templates '*.md' 'docs/**/*.md'
 
-unit: setup-dev ## the fast tests alone: a minute
-	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)'")
+unit: setup-dev ## the tests of what needs no other process: a minute
+	$(call pytest,"-n auto --dist worksteal -m 'not (slow or node or gpu or cluster)' $(UNIT)")
 
 quick: check unit ## `make check` and the fast tests: a few minutes
 

@@ -18,7 +18,7 @@ from watchdog import clock
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.main import Daemon
-from watchdog.node.nvml import NvmlDriver
+from watchdog.node.drivers.nvml import NvmlDriver
 from watchdog.options import Options
 
 

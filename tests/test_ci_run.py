@@ -101,8 +101,8 @@ def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None
             "setup-dev",
             "check",
             "-o check test AGAIN=5",
-            "unit AGAIN=5 PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98",
-            "unit AGAIN=5 PYTHON=/usr/bin/python3.99 VENV=build/python3.99",
+            "unit UNIT=tests AGAIN=5 PYTHON=/opt/3.98.1/bin/python3.98 VENV=build/python3.98",
+            "unit UNIT=tests AGAIN=5 PYTHON=/usr/bin/python3.99 VENV=build/python3.99",
             "deep AGAIN=5",
         ],
     )

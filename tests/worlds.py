@@ -113,7 +113,7 @@ def snapshot(
     uses = tuple(uses)
     known = {each.pid: each for each in processes}
     every = {each.pid: known.get(each.pid, process(each.pid)) for each in uses}
-    made = Snapshot(at=at(second), driver="550.54", gpus=tuple(gpus), uses=uses, processes=every)
+    made = Snapshot(at=at(second), driver="550.54", interface="NVML", gpus=tuple(gpus), uses=uses, processes=every)
     return replace(made, **more)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ import pynvml
 from tools import ROOT
 from watchdog.cli.doctor import CHECKS
 from watchdog.cli.doctor.finding import Check, Purpose
-from watchdog.node.nvml_calls import REMEDIES
+from watchdog.node.drivers.nvml_calls import REMEDIES
 
 TEMPLATE: Final = ROOT / "docs" / "templates" / "doctor.md"
 REFERENCE: Final = ROOT / "docs" / "doctor.md"

@@ -107,7 +107,7 @@ def test_what_explains_a_reading_is_beside_it(report: CycleReport, says: str) ->
     assert says in " ".join(printed(report).split())
 
 
-NO_DRIVER = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("libnvidia-ml.so.1 was not found"))
+NO_DRIVER = Gap(reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=Problem("libnvidia-ml.so.1 was not found"))
 BLIND = "Unknown: NVML is not responding."
 NO_LIST = "Unknown: there is no pod list; "
 NOTHING_LISTED = (

@@ -24,7 +24,7 @@ from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import USER_AGENT, Api
 from watchdog.kube.objects import decode_node
 
-BLIND: Final = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("it does not answer"))
+BLIND: Final = Gap(reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=Problem("it does not answer"))
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def keep(kubeconfig: Path) -> Iterator[Callable[[Node, float], None]]:
         def run(node: Node, seconds: float) -> None:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                keeper.keep(node, Snapshot(at=clock.now(), driver="550", gpus=cards(80)), POLICY)
+                keeper.keep(node, Snapshot(at=clock.now(), driver="550", interface="NVML", gpus=cards(80)), POLICY)
                 time.sleep(0.05)
 
         yield run

@@ -39,7 +39,7 @@ class Upkeep:
     """
 
     def __init__(self, kubeconfig: Path, node: str, *gpus: Gpu) -> None:
-        self.snapshot = Snapshot(at=clock.now(), driver="550", gpus=gpus)
+        self.snapshot = Snapshot(at=clock.now(), driver="550", interface="NVML", gpus=gpus)
         self.policy: Policy = POLICY
         self.has_lock = True
         self.notes: list[LogMessage] = []

@@ -32,7 +32,7 @@ def instance(number: int, size: int, parent: str = "GPU-0") -> Gpu:
 
 def seen(*gpus: Gpu, **more: object) -> Snapshot:
     """A snapshot with these rows."""
-    return replace(Snapshot(at=at(0), driver="550", gpus=gpus), **more)  # type: ignore[arg-type]
+    return replace(Snapshot(at=at(0), driver="550", interface="NVML", gpus=gpus), **more)  # type: ignore[arg-type]
 
 
 def gap(reason: GapReason, gpu: str | None = None) -> Gap:

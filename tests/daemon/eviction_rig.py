@@ -17,7 +17,7 @@ from watchdog.daemon.evictions import Evictions, Evictor
 from watchdog.daemon.kill import ActionRecord
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 EVICT_AT_ONCE = step("100%", 0, "evict", grace_s=10.0)
@@ -108,7 +108,9 @@ class World:
         total = 80 * Gi
         card = gpu(total=total, used=total - self.free) if self.free is not None else gpu()
         self.seen.now = snapshot([use(pid, used) for pid, used in self.used.items()], self.processes, [card])
-        opened = self.cycle.open(DriverReading(driver=None), self.inputs(**given), at(second), at(second))
+        opened = self.cycle.open(
+            DriverReading(driver=None, interface="NVML"), self.inputs(**given), at(second), at(second)
+        )
         return self.cycle.intend(opened)
 
     def close(
@@ -119,7 +121,7 @@ class World:
         What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
         """
         last = LastLook(
-            reading=DriverReading(driver=None),
+            reading=DriverReading(driver=None, interface="NVML"),
             at=at(self.second),
             fresh_until_s=at(self.second + 2).boottime_s,
             objection=objection,

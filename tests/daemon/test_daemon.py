@@ -21,8 +21,8 @@ from watchdog.daemon.main import Daemon
 from watchdog.daemon.sampler import TimedReading
 from watchdog.export.log import configure
 from watchdog.export.metrics import render
-from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import PulseCost
+from watchdog.node.drivers.protocol import DriverReading
+from watchdog.node.drivers.thread import PulseCost
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -35,11 +35,12 @@ FOR_S = 30.0
 class NoGpus:
     """A driver of a node without GPUs."""
 
+    interface = "NVML"
     needs_new_process = None
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Nothing, at once."""
-        return DriverReading(driver="0")
+        return DriverReading(driver="0", interface="NVML")
 
     def used(self) -> Mapping[str, int]:
         """None."""
@@ -155,7 +156,7 @@ def repeats(daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s
 
 def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
     """Promise 4: nothing is computed again, and every tick counts as a cycle all the same, in the metrics too."""
-    reading = DriverReading(driver="0")
+    reading = DriverReading(driver="0", interface="NVML")
     assert repeats(daemon, reading, 0.0) is False
     for after_s in (1.0, 2.0, 9.5, 30.0):
         assert repeats(daemon, reading, after_s) is True
@@ -169,7 +170,7 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
 
 def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
     """Law 3: from then on nothing may be acted on, which the next reading finds."""
-    reading = DriverReading(driver="0")
+    reading = DriverReading(driver="0", interface="NVML")
     assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
     last = daemon._quiet_ticks._last
     assert last is not None
@@ -182,7 +183,7 @@ def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
 
 def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
-    reading = DriverReading(driver="0")
+    reading = DriverReading(driver="0", interface="NVML")
     readings = (reading, replace(reading, driver="1"), reading)
     assert [repeats(daemon, each, after_s) for after_s, each in enumerate(readings)] == [False] * 3
     daemon._cycle.ledger = daemon._cycle.ledger.reset()
@@ -201,7 +202,7 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
     with sleeper() as process:
         wait_until(lambda: Procfs().stat(process.pid).comm == b"sleep")
         listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
-        reading = DriverReading(driver="0", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
+        reading = DriverReading(driver="0", interface="NVML", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
         assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
         process.kill()
         wait_until(lambda: Procfs().stat(process.pid).state == "Z")
@@ -210,7 +211,7 @@ def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon
 
 def test_a_step_of_the_wall_clock_ends_the_quiet(daemon: Daemon) -> None:
     """The hours of a rule begin by the wall clock, also one that is corrected, or runs slow for a long time."""
-    reading = DriverReading(driver="0")
+    reading = DriverReading(driver="0", interface="NVML")
     steps = (0.0, 0.6, 1.2, 1.3, -3600.0, -3600.0)
     found = [repeats(daemon, reading, float(number), stepped_s=step_s) for number, step_s in enumerate(steps)]
     assert found == [False, True, False, True, False, True]
@@ -218,7 +219,7 @@ def test_a_step_of_the_wall_clock_ends_the_quiet(daemon: Daemon) -> None:
 
 def test_an_outcome_between_two_cycles_ends_the_quiet(daemon: Daemon) -> None:
     """An intention that was late on disk is withdrawn while nothing else happens: the next cycle has to report that."""
-    reading = DriverReading(driver="0")
+    reading = DriverReading(driver="0", interface="NVML")
     assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
     tenants, under = [pod("a", container(declared="1Gi"))], policy(rule(step()))
     entry = planned(snapshot([use(5, 2 * Gi)]), tenants, under).entries[0]
@@ -232,10 +233,10 @@ def test_an_outcome_between_two_cycles_ends_the_quiet(daemon: Daemon) -> None:
 def test_a_reason_not_to_enforce_ends_the_quiet(daemon: Daemon, tmp_path: Path) -> None:
     """The reasons are in the metrics and on the page, also the second one, which decides nothing."""
     daemon._policy = replace(daemon._policy, mode="enforce")
-    assert repeats(daemon, DriverReading(driver="0"), 0.0) is False
-    assert repeats(daemon, DriverReading(driver="0"), 1.0) is True
+    assert repeats(daemon, DriverReading(driver="0", interface="NVML"), 0.0) is False
+    assert repeats(daemon, DriverReading(driver="0", interface="NVML"), 1.0) is True
     (tmp_path / "stop").touch()
-    assert repeats(daemon, DriverReading(driver="0"), 2.0) is False
+    assert repeats(daemon, DriverReading(driver="0", interface="NVML"), 2.0) is False
 
 
 def test_sigterm_ends_a_daemon_that_would_reexec_in_the_same_step(daemon: Daemon) -> None:

@@ -19,11 +19,11 @@ from watchdog.core.plan import OpenCycle
 from watchdog.core.policy import Brakes, JournalLimits, Protect, Window
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.kill import ActionRecord
-from watchdog.daemon.sinks import restore
 from watchdog.journal.journal import Journal
+from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
 from watchdog.journal.read import history
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 
 
 @dataclass
@@ -77,7 +77,9 @@ class Shared(World):
         self.second = second
         uses = [use(pid, used, mps=True) for pid, used in self.used.items()]
         self.seen.now = snapshot([*uses, use(9, 1)], [*self.processes, process(9, None, mps_server=True)], [gpu()])
-        opened = self.cycle.open(DriverReading(driver=None), self.inputs(**given), at(second), at(second))
+        opened = self.cycle.open(
+            DriverReading(driver=None, interface="NVML"), self.inputs(**given), at(second), at(second)
+        )
         return self.cycle.intend(opened)
 
     def inputs(self, *, enforcing: bool = True, **given: bool) -> Inputs:

@@ -8,7 +8,7 @@ from tests.worlds import Gi, at
 from watchdog.daemon.last_look import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 
 RESET_S = 10.0  # after this long without a reading no stretch lasts
 
@@ -19,7 +19,7 @@ def _open(used: int = 4 * Gi, *, stalled: bool = False) -> PendingCycle:
 
 
 def _look(took_s: float) -> TimedReading:
-    return TimedReading(reading=DriverReading(driver=None), asked=at(0), took_s=took_s, only=None)
+    return TimedReading(reading=DriverReading(driver=None, interface="NVML"), asked=at(0), took_s=took_s, only=None)
 
 
 @pytest.mark.parametrize(

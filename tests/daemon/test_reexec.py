@@ -10,7 +10,7 @@ from tests.node.support import REPOSITORY
 PROGRAM = """
 import os, sys, threading, time
 from watchdog.daemon.sampler import reexec, was_reexecuted
-from watchdog.node.devices import open_devices
+from watchdog.node.drivers.devices import open_devices
 is_new = was_reexecuted()
 print("new" if is_new else "old", os.getpid(), len(open_devices()), sys.argv[2:], len(os.environ), flush=True)
 if not is_new:

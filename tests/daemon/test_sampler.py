@@ -18,8 +18,8 @@ from watchdog.core.policy import Pulse, Window
 from watchdog.core.quiet import Ticks
 from watchdog.core.rules import Switches
 from watchdog.daemon.sampler import Sampler, TimedReading
-from watchdog.node.devices import open_devices
-from watchdog.node.driver_thread import PulseState, Rest
+from watchdog.node.drivers.devices import open_devices
+from watchdog.node.drivers.thread import PulseState, Rest
 
 FREE = Switches()
 UNSEEN = Switches(unseen=True)

@@ -21,7 +21,7 @@ HANGS = "nvmlDeviceGetComputeRunningProcesses: Timeout (code 10); look for Xid i
 
 def no_driver(second: float) -> Snapshot:
     """A cycle in which NVML does not answer, and the card is remembered."""
-    gap = Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem(NO_DRIVER))
+    gap = Gap(reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=Problem(NO_DRIVER))
     return snapshot(second=second, gpus=(gpu(up=False, used=None),), gaps=(gap,), blind=True)
 
 

@@ -54,7 +54,7 @@ def test_while_a_cycle_hangs_the_answer_says_how_long(endpoints: Endpoints, cloc
     clock.second = 45
     row = encode(endpoints.health_status())
     assert (row["last_cycle_s"], row["last_cycle_ago_s"], row["cycles"], row["ready"]) == (0.006, 45, 1, False)
-    assert row["unready"] == ("the last cycle completed 45s ago: the loop or a call to NVML is hung",)
+    assert row["unready"] == ("the last cycle completed 45s ago: the loop or a call to the driver is hung",)
 
 
 @pytest.mark.parametrize(("ended", "now", "since"), [(None, 9, None), (None, 60, 0), (20, 29, None), (20, 60, 20)])

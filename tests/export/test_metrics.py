@@ -27,7 +27,7 @@ from watchdog.core.model import Gap, GapReason, MaintenanceStart, MigParent, Pod
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Declaration, Maintenance, Pulse
 from watchdog.export.metrics import Metrics
-from watchdog.node.driver_thread import PulseState
+from watchdog.node.drivers.thread import PulseState
 
 ACCOUNT_LABELS = "namespace pod container gpu rule"
 NAMES_BY_LABELS = {

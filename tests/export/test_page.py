@@ -276,7 +276,9 @@ def test_gaps_with_one_remedy_are_together() -> None:
 def test_what_the_headline_says_at_length_is_said_once() -> None:
     """A driver or an API server that can't be read: the rest of the page points at its error and its remedy."""
     lost, found = Problem("call 0: GPU is lost", "look for Xid"), Problem("call 1 failed", "look for Xid")
-    gaps = [Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=replace(lost, remedy="look for Xid; or reset"))]
+    gaps = [
+        Gap(reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=replace(lost, remedy="look for Xid; or reset"))
+    ]
     gaps += [Gap(reason=GapReason.GPU_ERROR, what=f"GPU-{n}", problem=lost, gpu=f"GPU-{n}") for n in range(2)]
     other = Gap(reason=GapReason.GPU_ERROR, what="driver version", problem=found)
     cards = tuple(gpu(number, up=False, used=None) for number in range(2))

@@ -17,7 +17,7 @@ from watchdog.report.status import HealthStatus, Moment
 
 HANGS = structs.replace(WELL, hangs_since=Moment(at(9).wall_s), last_cycle_ago_s=45.0)
 LOST = Gap(
-    reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("Unknown Error (code 999)", "create the pod anew")
+    reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=Problem("Unknown Error (code 999)", "create the pod anew")
 )
 BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 

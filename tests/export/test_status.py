@@ -36,6 +36,7 @@ EXPECTED = """
 {"node": "n1", "at": "2027-01-15T08:00:09.000Z", "mode": "enforce", "enforcing": true, "suspended": [], "stopped_why": null, "stops": [],
  "policy": {"sha256": "abababababababababababababababababababababababababababababababab",
             "loaded_at": "2027-01-15T07:59:00.000Z"},
+ "interface": "NVML",
  "gpus": [
   {"uuid": "GPU-0", "index": 0, "name": "Stub", "parent": null, "gi": null, "ci": null, "profile": null, "up": true,
    "memory": {"total": 85899345920, "used": 13851269529, "reserved": 268435456, "residual": 268435456},

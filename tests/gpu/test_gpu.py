@@ -20,7 +20,7 @@ from tests.rig.command import COMMAND, Daemon
 from tests.rig.node import Container, Pod
 from tests.rig.volume import mount
 from tests.stub import GIB, MIB
-from watchdog.node.nvml import NvmlDriver
+from watchdog.node.drivers.nvml import NvmlDriver
 
 pytestmark = pytest.mark.gpu
 

@@ -20,9 +20,9 @@ from tests.gpu.test_gpu import POLICY, Card, card, enforcing, grow, scan
 from tests.node.support import need_root, wait_until
 from tests.stub import GIB, MIB
 from watchdog.core.policy import Draining
+from watchdog.node.drivers.nvml import NvmlDriver
 from watchdog.node.mps_control import ControlDaemon, find_program
 from watchdog.node.mps_pipes import MpsError, check_listener, check_pipe
-from watchdog.node.nvml import NvmlDriver
 from watchdog.node.procfs import Procfs
 
 pytestmark = pytest.mark.gpu

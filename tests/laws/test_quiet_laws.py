@@ -19,8 +19,8 @@ from watchdog.core.model import Gap, GapReason, Node, PinnedLimit, Place, PlaceK
 from watchdog.core.plan import ClosedCycle, OpenCycle
 from watchdog.core.policy import Match
 from watchdog.core.quiet import LONGEST_REST_S, Ticks, are_same, is_quiet, next_change_s, repeated
+from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.enforcement import Enforcement
-from watchdog.daemon.sinks import report_of
 
 
 class Cycles:

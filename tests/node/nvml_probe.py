@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 
-from watchdog.node.nvml import NvmlDriver
+from watchdog.node.drivers.nvml import NvmlDriver
 
 if __name__ == "__main__":
     driver = NvmlDriver()

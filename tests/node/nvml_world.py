@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.stub import GIB, Stub, StubGpu, StubMig, StubProcess, preload
 from watchdog.core.model import Gpu
-from watchdog.node.driver import DriverReading
-from watchdog.node.nvml import NvmlDriver
+from watchdog.node.drivers.nvml import NvmlDriver
+from watchdog.node.drivers.protocol import DriverReading
 
 # Ghosts: PIDs that need no process. They stay below 2^22.
 PID: Final = 4_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.node.devices import descriptors, open_devices
+from watchdog.node.drivers.devices import descriptors, open_devices
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card
 from tests.stub import GIB, LISTS, StubReturn
 from watchdog.core.model import GapReason, Use
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 
 CODES: Final = [*sorted({value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}), 12345]
 LACKING: Final = {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}

@@ -40,7 +40,7 @@ def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
         assert not any(gpu.up or gpu.listed for gpu in reading.gpus)
         assert (row(reading, "GPU-a").total, row(reading, "GPU-a").used) == (40 * GIB, None)
         assert (uses(reading, "GPU-a"), uses(reading, "MIG-m1")) == ({1: None}, {2: None})
-        assert (reading.gaps[0].reason, reading.gaps[0].what) == (GapReason.NVML_UNAVAILABLE, "NVML")
+        assert (reading.gaps[0].reason, reading.gaps[0].what) == (GapReason.DRIVER_UNAVAILABLE, "NVML")
         assert remedy in str(reading.gaps[0].problem)
         assert reading.parents == healthy.parents
     world.show(*NODE, handle_epoch=7)  # handles of the old session are void
@@ -52,7 +52,7 @@ def test_a_driver_that_goes_away_leaves_what_was_known_without_numbers(
 def test_cards_that_all_say_that_nvml_is_gone_are_blindness(world: NvmlWorld) -> None:
     """A driver that counts its cards and then knows none of them has not answered."""
     reading = world.read(*NODE, returns=(StubReturn(call="nvmlDeviceGetHandleByIndex_v2", code=NOT_LOADED),))
-    assert (reading.blind, [gap.reason for gap in reading.gaps]) == (True, [GapReason.NVML_UNAVAILABLE])
+    assert (reading.blind, [gap.reason for gap in reading.gaps]) == (True, [GapReason.DRIVER_UNAVAILABLE])
 
 
 def test_a_row_that_was_never_listed_is_unseen_while_nvml_is_gone(world: NvmlWorld) -> None:

@@ -18,8 +18,8 @@ from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu
 from watchdog.core.policy import Pulse
-from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import CounterPulse, DriverBusyError, DriverThread
+from watchdog.node.drivers.protocol import DriverReading
+from watchdog.node.drivers.thread import CounterPulse, DriverBusyError, DriverThread
 
 SLOW = (StubDelay(call=LISTS[0], ms=600.0),)
 
@@ -231,6 +231,7 @@ def test_a_pulse_that_costs_too_much_stops_by_itself(
 class Counters:
     """A driver of two GPUs with counters that a test sets; `busy` is done during each read of them."""
 
+    interface = "NVML"
     needs_new_process = None
 
     def __init__(self) -> None:
@@ -246,7 +247,9 @@ class Counters:
         self.meanwhile()
         shown = {uuid: used for uuid, used in self.counters.items() if only is None or uuid in only}
         return DriverReading(
-            driver="0", gpus=tuple(replace(gpu(), uuid=uuid, used=used) for uuid, used in shown.items())
+            interface="NVML",
+            driver="0",
+            gpus=tuple(replace(gpu(), uuid=uuid, used=used) for uuid, used in shown.items()),
         )
 
     def used(self) -> dict[str, int]:

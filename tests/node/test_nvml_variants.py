@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.nvml_world import PID, card, ghost, mig_card
 from tests.stub import GIB, MIB, Stub, StubGpu, Variant, environment
-from watchdog.node.nvml_calls import NvmlCallError, ask
+from watchdog.node.drivers.nvml_calls import NvmlCallError, ask
 
 
 def probe(environ: dict[str, str]) -> dict[str, Any]:

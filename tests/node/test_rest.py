@@ -14,10 +14,10 @@ from tests.stub import GIB, LISTS, Stub, StubDelay, StubReturn
 from tests.worlds import at
 from watchdog import clock
 from watchdog.core.quiet import Ticks
-from watchdog.node.driver import DriverReading
-from watchdog.node.driver_thread import DriverThread, Rest
+from watchdog.node.drivers.protocol import DriverReading
+from watchdog.node.drivers.thread import DriverThread, Rest
 
-READING = DriverReading(driver="0")
+READING = DriverReading(driver="0", interface="NVML")
 TERMS = Rest(
     reading=READING,
     since=at(0),

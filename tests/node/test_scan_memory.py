@@ -10,7 +10,7 @@ import pytest
 from tests.node.support import FakeProc, stat_line
 from tests.worlds import at
 from watchdog.core.model import Gpu, ProcessKey, Snapshot, Use
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
@@ -43,7 +43,7 @@ def look(scanner: Scanner) -> Look:
         uses = (Use(gpu="GPU-0", pid=PID, used=GIB if listed else None),) if is_there else ()
         gpus = (Gpu(uuid="GPU-0", index=0, name="Stub", listed=listed),)
         when = {} if listed_s is None else {"GPU-0": listed_s}
-        return scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=uses, listed_s=when), at(0))
+        return scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=uses, listed_s=when), at(0))
 
     return take
 

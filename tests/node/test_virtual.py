@@ -8,7 +8,7 @@ import pytest
 from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
 from tests.stub import GIB, LISTS, MIB, StubReturn
 from watchdog.core.model import GapReason
-from watchdog.node.devices import windows_sign
+from watchdog.node.drivers.devices import windows_sign
 
 WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU

@@ -12,8 +12,8 @@ from watchdog.core.model import Gpu, Node, Now, Pod, PodList, Snapshot
 from watchdog.core.plan import ClosedCycle, CycleReport, PlanEntry
 from watchdog.core.policy import JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks, is_quiet, next_change_s, repeated
+from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.enforcement import Enforcement
-from watchdog.daemon.sinks import report_of
 from watchdog.daemon.sources import is_stale
 from watchdog.journal.journal import Journal
 from watchdog.journal.playback import recorded_cycles

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from tests.soak.kernel import Kernel, Task
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Use
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 
 
 class Card(Enum):
@@ -93,6 +93,7 @@ class SimulatedDriver:
             up = not self._cards.blind and state is not Card.LOST
             gpus.append(self._gpu(uuid, index, up=up, listed=listed))
         reading = DriverReading(
+            interface="NVML",
             driver="550.54",
             gpus=tuple(gpus),
             uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used, mps=line.mps) for line in lines),

@@ -18,7 +18,7 @@ from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Kills
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 LAW1: Final = "law 1, attribution conserves bytes"
@@ -103,7 +103,7 @@ def _under(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, mo
     cycle = Cycle(frozen, kills, evictions, record, lambda: asked)
     cycle.ledger, cycle.unlisted = before, unlisted
     given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
-    return cycle.open(DriverReading(driver=None), given, asked, asked)
+    return cycle.open(DriverReading(driver=None, interface="NVML"), given, asked, asked)
 
 
 class _Frozen(Scanner):

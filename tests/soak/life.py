@@ -25,16 +25,17 @@ from watchdog.core.model import Now
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.sampler import TimedReading, reject_late
-from watchdog.daemon.sinks import report_of, restore
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
+from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
 from watchdog.node.scan import Scanner
 

@@ -53,7 +53,7 @@ FAULTS: Final = {
     "a journal lost under the daemon is not filled again": Fault(BRAKES, ("fault/26", 700),
         Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0")),
     "a journal lost between two daemons is taken for a new node's": Fault(BRAKES, ("fault/4", 600),
-        Edit("daemon/sinks.py", "journal.presume(now)", "pass")),
+        Edit("journal/keeper.py", "journal.presume(now)", "pass")),
     "the brakes of a lost journal hold for half their time": Fault(BRAKES, ("fault/27", 300),
         Edit("core/brakes.py", "self.lost_s + whole_s - now_s", "self.lost_s + whole_s / 2 - now_s")),
     "a window allows one action too many": Fault(BRAKES, ("fault/1", 100),

@@ -19,7 +19,7 @@ from tests.rig.node import GPU
 from tests.stub import GIB, LISTS, Stub, StubProcess, StubReturn
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from tests.world.test_kill import run
-from watchdog.node.devices import SONAME
+from watchdog.node.drivers.devices import SONAME
 
 pytestmark = pytest.mark.node
 
@@ -199,7 +199,7 @@ def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
         (folder / SONAME).touch()
     closed.chmod(0o700)
     os.chown(closed, 65534, 65534)
-    code = "from pathlib import Path; from watchdog.node.devices import find_library as find; "
+    code = "from pathlib import Path; from watchdog.node.drivers.devices import find_library as find; "
     assert run_python(f"{code} print(*find(Path({str(tmp_path)!r})))", *ORDINARY) == f"{readable}\n"
 
 

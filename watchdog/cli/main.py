@@ -317,7 +317,7 @@ def run(**options: Any) -> None:
 def scan(context: click.Context, /, *, as_json: bool, **options: Any) -> None:
     """Read the node once, print its state and what would happen next. Never acts, opens no journal.
 
-    Exit code 1: NVML is not responding, so nothing is known about the GPUs.
+    Exit code 1: the driver is not responding, so nothing is known about the GPUs.
     """
     from watchdog.cli.scan import print_scan
 

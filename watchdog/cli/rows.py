@@ -334,7 +334,7 @@ def accounts_unknown(status: Status) -> str:
 
 def blind_because(status: Status) -> str:
     """Why nothing is known about any GPU."""
-    return "NVML is not responding" if status.maintenance is None else "NVML is closed during maintenance"
+    return f"{status.interface} is {'not responding' if status.maintenance is None else 'closed during maintenance'}"
 
 
 def labels_of(status: Status) -> Mapping[str, str]:

@@ -21,13 +21,13 @@ def run_daemon(options: Options, policy_file: PolicyFile | None = None) -> int:
     from watchdog.daemon.enforcement import open_processes
     from watchdog.daemon.main import Daemon
     from watchdog.export.log import capture_libraries, configure
-    from watchdog.node.nvml import NvmlDriver
+    from watchdog.node.drivers.opening import open_driver
 
     configure()
     capture_libraries()
     environment, scanner = open_processes(options)
     try:
-        daemon = Daemon(options, (policy_file, policy), NvmlDriver(), environment, scanner)
+        daemon = Daemon(options, (policy_file, policy), open_driver(options), environment, scanner)
     except ListenError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -31,14 +31,15 @@ from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import GapReason
-from watchdog.core.plan import CycleReport
+from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.policy import Policy
-from watchdog.daemon.enforcement import open_processes
+from watchdog.daemon.cycle_report import report_of
+from watchdog.daemon.enforcement import Enforcement, open_processes
 from watchdog.daemon.sampler import read_once
-from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api, with_gaps
-from watchdog.node.driver import released_reading
+from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api
+from watchdog.node.drivers.opening import open_driver
+from watchdog.node.drivers.protocol import released_reading
 from watchdog.node.mps_control import inspect_mps
-from watchdog.node.nvml import NvmlDriver
 from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
@@ -52,7 +53,7 @@ _PATIENCE_S: Final = 30.0
 
 
 def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int:
-    """Read the node once and print it; the exit code is 1 if NVML is not responding, so that nothing is known."""
+    """Read the node once and print it; the exit code is 1 if the driver is not responding, so that nothing is known."""
     policy = _policy(options, is_policy_named=is_policy_named)
     report = _cycle(options, policy)
     for warning in missing_sources(options, policy):
@@ -65,7 +66,7 @@ def print_scan(options: Options, *, is_policy_named: bool, as_json: bool) -> int
     else:
         signs, colour, width = prepare(sys.stdout), has_colour(sys.stdout), output_width()
         click.echo(scan_text(status, policy.source, signs=signs, colour=colour, width=width), nl=False)
-    # Under maintenance NVML was not queried, and the output says so: that is a complete answer.
+    # Under maintenance the driver was not queried, and the output says so: that is a complete answer.
     if status.blind is None or status.maintenance is not None:
         return 0
     click.echo(f"Error: nothing is known about the GPUs: {inert(status.blind.text, 600)}", err=True)
@@ -92,7 +93,9 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     sources = Sources(options, environment.own, cluster)
     # Under maintenance of the GPUs the driver must not be opened, however briefly.
     maintenance = sources.switches(begun).maintenance
-    reading = read_once(NvmlDriver(), _PATIENCE_S) if maintenance is None else released_reading(maintenance)
+    driver = open_driver(options)
+    released = None if maintenance is None else released_reading(maintenance, driver.interface)
+    reading = released or read_once(driver, _PATIENCE_S)
     now = clock.now()
     snapshot = scanner.snapshot(reading, now)
     inputs = sources.inputs(policy, now)
@@ -100,21 +103,17 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     inputs = replace(inputs, drains=_drains(policy, attribution))
     assessments = assess(attribution, snapshot, inputs)
     plan = decide(assessments, Ledger(), now, inputs)
-    return CycleReport(
-        node=inputs.node,
-        at=now,
-        policy=policy,
-        policy_loaded_at_s=begun.wall_s,
-        enforcing=False,
-        suspended=(),
+    opened = OpenCycle(
+        inputs=inputs,
         snapshot=snapshot,
-        pods=with_gaps(inputs.pods, assessments, snapshot=snapshot, node=inputs.node),
         attribution=attribution,
         assessments=assessments,
         plan=plan,
-        maintenance=maintenance,
         scan_s=now.boottime_s - begun.boottime_s,
     )
+    closed = ClosedCycle(plan=plan, began=(), outcomes=())
+    observing = Enforcement(enforcing=False, suspended=())
+    return report_of(opened, closed, observing, policy_loaded_s=begun.wall_s, maintenance=maintenance, ended=now)
 
 
 def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:

@@ -513,7 +513,7 @@ def shares() -> FieldKind[str | int]:
 
 
 def cards_or_quantity() -> FieldKind[int | None]:
-    """An amount of memory, or None for what NVML reports."""
+    """An amount of memory, or None for what the driver reports."""
     # The API server takes no number whose thousandfold exceeds 64 bits (ValidateResourceQuantityValue in
     # k8s.io/kubernetes/pkg/apis/core/validation).
     amount = quantity("1Mi", "1Pi")
@@ -524,4 +524,4 @@ def cards_or_quantity() -> FieldKind[int | None]:
     def write(value: int | None) -> str:
         return "cards" if value is None else format_quantity(value)
 
-    return FieldKind(words='"cards" for what NVML reports, or a quantity', read=read, write=write)
+    return FieldKind(words='"cards" for what the driver reports, or a quantity', read=read, write=write)

@@ -124,7 +124,7 @@ class Cards:
             return tuple(gpu for gpu in self.gpus if gpu.parent is None) or self.gpus
         named = [(gpu, _plugin_name(gpu.profile)) for gpu in self.gpus if gpu.profile is not None]
         exact = tuple(gpu for gpu, name in named if name == profile)
-        # NVML's attributes, where a device has no name, do not show the media extensions (1g.10gb+me).
+        # The driver's attributes, where a device has no name, do not show the media extensions (1g.10gb+me).
         return exact or tuple(gpu for gpu, name in named if _plain(name) == _plain(profile))
 
     def _excludes_other_sizes(self, sizes: set[int | None] | set[int]) -> bool:

@@ -118,7 +118,7 @@ class Coverage:
 
 
 def _is_incomplete(snapshot: Snapshot) -> bool:
-    """Whether unseen memory may belong to any pod: NVML is silent, or a process's cgroup can't be read."""
+    """Whether unseen memory may belong to any pod: the driver is silent, or a process's cgroup can't be read."""
     unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
     return snapshot.blind or any(use.pid in unreadable and use.used != 0 for use in snapshot.uses)
 

@@ -192,8 +192,8 @@ class PinnedLimit:
 class GapReason(StrEnum):
     """Why something is unknown: the label of `scan_gaps_total`."""
 
-    NVML_UNAVAILABLE = "nvml_unavailable"  # no library, no driver, or their versions differ
-    NVML_TIMEOUT = "nvml_timeout"
+    DRIVER_UNAVAILABLE = "nvml_unavailable"  # no library, no driver, or their versions differ
+    DRIVER_TIMEOUT = "nvml_timeout"
     GPU_LOST = "gpu_lost"
     GPU_ERROR = "gpu_error"
     PROCESSES = "processes"  # a process list could not be read
@@ -227,24 +227,30 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The result of one reading of the node. `processes` has an entry for each PID of `uses`.
-
-    `blind`: NVML did not answer at all, so nothing is known of any GPU. `unseen` are GPUs whose processes have never
-    been listed since the daemon started, or may not all be listed (WSL, a vGPU in use without any listed process):
-    anything may run there. `missing` are devices that the driver counts and that have never been read since the daemon
-    started: nothing is known about them. A process known from an earlier reading, on a GPU that can't be listed now, is
-    in `uses` with `used=None`.
-    """
+    """The result of one reading of the node: the driver's, joined with /proc."""
 
     at: Now
+    # The driver's version; None if it is not known.
     driver: str | None
+    # What the driver was read through, as people know it: NVML.
+    interface: str
+    # The schedulable devices: cards without MIG, and MIG instances.
     gpus: tuple[Gpu, ...]
+    # The cards in MIG mode.
     parents: tuple[MigParent, ...] = ()
+    # One for each process and GPU. A process known from an earlier reading, on a GPU that can't be listed now, is kept
+    # with `used=None`.
     uses: tuple[Use, ...] = ()
+    # The process of each PID in `uses`.
     processes: Mapping[int, Process] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
+    # Whether the driver did not answer at all, so that nothing is known of any GPU.
     blind: bool = False
+    # GPUs whose processes have never been listed since the daemon started, or may not all be listed (WSL, a vGPU in use
+    # without any listed process): anything may run there.
     unseen: frozenset[str] = frozenset()
+    # Devices that the driver counts and that have never been read since the daemon started: nothing is known about
+    # them.
     missing: frozenset[str] = frozenset()
 
 

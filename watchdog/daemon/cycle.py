@@ -13,7 +13,16 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.mps import mps_gpus
-from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry, Result, accept, note_sent, settle
+from watchdog.core.plan import (
+    ClosedCycle,
+    OpenCycle,
+    Outcome,
+    PlanEntry,
+    Result,
+    accept,
+    note_sent,
+    settle,
+)
 from watchdog.core.policy import Do
 from watchdog.core.remembered import MOST_READ, DeclarationMemory
 from watchdog.daemon.drain import clients_seen
@@ -23,7 +32,7 @@ from watchdog.daemon.kill import ActionRecord, reaction_s
 from watchdog.daemon.kills import Kills
 from watchdog.daemon.last_look import LastLook, justify, objection_to_first_signal, reassessor, retarget, still_listed
 from watchdog.journal.actions import UnfinishedAction
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 

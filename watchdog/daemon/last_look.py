@@ -17,7 +17,7 @@ from watchdog.core.policy import Policy, Scope
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 # The greatest age of the last look when the first signal is sent.
@@ -102,7 +102,7 @@ def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
         "sent",
         RETRIED_NEXT_CYCLE,
     )
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML last look", problem=why)
+    gap = Gap(reason=GapReason.DRIVER_TIMEOUT, what=f"{opened.snapshot.interface} last look", problem=why)
     return replace(opened, snapshot=replace(opened.snapshot, gaps=(*opened.snapshot.gaps, gap)))
 
 

@@ -16,6 +16,7 @@ from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Pla
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.cycle_report import is_late, report_of
 from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.evictions import Evictions
@@ -26,9 +27,9 @@ from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, wit
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
-from watchdog.daemon.sinks import Sinks, is_late, report_of
+from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Sources, open_cluster
-from watchdog.node.driver import Driver, DriverReading
+from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.mps import MpsControl
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner

@@ -14,7 +14,7 @@ from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.enforcement import Enforcement, Permission
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.daemon.sinks import Sinks
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
 _MOST_SET_S: Final = 1.0  # by which the wall clock may have been set meanwhile, at once or little by little

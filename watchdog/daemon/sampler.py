@@ -19,9 +19,9 @@ from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.core.rules import Switches
 from watchdog.daemon.looks import Looks
 from watchdog.journal.recorder import longest_step_s
-from watchdog.node.devices import descriptors, open_devices
-from watchdog.node.driver import Driver, DriverReading, released_reading
-from watchdog.node.driver_thread import DriverThread, PulseState, Rest
+from watchdog.node.drivers.devices import descriptors, open_devices
+from watchdog.node.drivers.protocol import Driver, DriverReading, released_reading
+from watchdog.node.drivers.thread import DriverThread, PulseState, Rest
 from watchdog.report.text import span
 
 # A reading lists processes, which holds the driver's global lock for milliseconds (MangoHud#2104): deadlines that lie
@@ -102,7 +102,7 @@ RETRIED_NEXT_CYCLE: Final = (
 def reject_late(reading: DriverReading, took_s: float) -> DriverReading:
     """A reading that took too long, without its amounts, and with a gap that reports it."""
     why = Problem(f"the driver took {took_s:.0f} s to answer, so its answer is too old to use", RETRIED_NEXT_CYCLE)
-    gap = Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why)
+    gap = Gap(reason=GapReason.DRIVER_TIMEOUT, what=reading.interface, problem=why)
     gpus = tuple(replace(gpu, listed=False) for gpu in reading.gpus)
     uses = tuple(replace(use, used=None) for use in reading.uses)
     return replace(reading, gpus=gpus, uses=uses, gaps=(*reading.gaps, gap), blind=True)
@@ -118,6 +118,7 @@ class Sampler:
     def __init__(self, driver: Driver, interval_s: float, now: Now, *, reexecuted: bool = False) -> None:
         self.pace = Pace(interval_s)
         self.thread = DriverThread(driver)
+        self._interface = driver.interface
         self.maintenance: str | None = None
         self._asked = now
         self._asked_for: frozenset[str] | None = None
@@ -261,7 +262,7 @@ class Sampler:
         if self.maintenance is None or is_last:
             self.ask(None, now)
         else:
-            reading = released_reading(self.maintenance, self._last)
+            reading = released_reading(self.maintenance, self._interface, self._last)
             self._ready = TimedReading(reading=reading, asked=now, took_s=0.0, only=None)
 
     def ask(self, only: frozenset[str] | None, now: Now) -> None:
@@ -286,17 +287,18 @@ class Sampler:
         """A message if the driver has not answered for longer than this."""
         is_busy = self.thread.busy and self._rest is None
         silent_s = now.boottime_s - self._asked.boottime_s if is_busy else 0.0
-        return (f"NVML has not responded for {silent_s:.0f} s",) if silent_s > longest_s else ()
+        return (f"{self._interface} has not responded for {silent_s:.0f} s",) if silent_s > longest_s else ()
 
     def why_reexec(self, now: Now) -> str | None:
         """Why only a re-exec can release the driver; None if it is not needed."""
         if self.maintenance is None:
             return None
         if self._left_open:
-            return f"{self.maintenance}, and NVML still has open after its shutdown: {', '.join(self._left_open)}"
+            still_open = ", ".join(self._left_open)
+            return f"{self.maintenance}, and {self._interface} still has open after its shutdown: {still_open}"
         waited_s = now.boottime_s - self._since_s
         if self._is_open and waited_s > _RELEASED_WITHIN_S:
-            return f"{self.maintenance}, but a call into NVML has not returned for {waited_s:.0f} s"
+            return f"{self.maintenance}, but a call into {self._interface} has not returned for {waited_s:.0f} s"
         return None
 
     def _still_awaits(self, now: Now) -> bool:
@@ -327,7 +329,8 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
         if reading is not None:
             return reading
     why = Problem(f"no answer within {span(patience_s)}: a call into the driver hangs", "see dmesg for NVRM messages")
-    return DriverReading(driver=None, gaps=(Gap(reason=GapReason.NVML_TIMEOUT, what="NVML", problem=why),), blind=True)
+    gap = Gap(reason=GapReason.DRIVER_TIMEOUT, what=driver.interface, problem=why)
+    return DriverReading(driver=None, interface=driver.interface, gaps=(gap,), blind=True)
 
 
 _MARKER: Final = "GPU_WATCHDOG_REEXECUTED"

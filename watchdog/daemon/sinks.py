@@ -1,41 +1,31 @@
-"""The sinks of a finished cycle: journal, metrics, log, HTTP and Events; also the lock, and readiness."""
+"""The sinks of finished cycles: endpoints, log, recording, journal and Events; and what they show beside the cycles."""
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from watchdog import __version__, clock
 from watchdog.clock import Bell
 from watchdog.config.fields import format_window
 from watchdog.config.load import PolicyError
-from watchdog.core.brakes import BrakeMemory
-from watchdog.core.errors import Problem
-from watchdog.core.listed import ListedByPod
-from watchdog.core.model import Gap, GapReason, MaintenanceStart, Now, Pod, ProcessKey
-from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Result
-from watchdog.core.policy import Brakes, JournalLimits, Policy
+from watchdog.core.model import GapReason, Now
+from watchdog.core.plan import CycleReport, Outcome
+from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
-from watchdog.core.repeats import Repeats
 from watchdog.core.units import format_duration
-from watchdog.daemon.enforcement import Enforcement, problems, remedies, stop_file
-from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
+from watchdog.daemon.enforcement import problems, remedies, stop_file
+from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
-from watchdog.export.log import EVERY_S, Log, configure
+from watchdog.export.log import Log, configure
 from watchdog.export.metrics import Metrics
-from watchdog.journal.actions import RestoredActions, UnfinishedAction
-from watchdog.journal.errors import JournalError
-from watchdog.journal.journal import Journal
-from watchdog.journal.lock import NodeLock
+from watchdog.journal.keeper import JournalKeeper
 from watchdog.journal.recorder import Recorder
 from watchdog.journal.writer import JournalWriter
-from watchdog.node.driver_thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
+from watchdog.node.drivers.thread import FIRST_PAUSE_S, LONGEST_PAUSE_S, PulseCost, PulseState
 from watchdog.options import Options
 from watchdog.report.changes import Change, ChangeKind, Changes
 from watchdog.report.events import pod_events
-from watchdog.report.recent import LastAction
-from watchdog.report.sentences.node import maintenance_line, presumed_note
+from watchdog.report.sentences.node import maintenance_line
 from watchdog.report.status_build import changes_status
 from watchdog.report.text import span
 
@@ -43,253 +33,116 @@ if TYPE_CHECKING:
     from watchdog.kube.events import EventWriter
 
 
-def report_of(
-    opened: OpenCycle,
-    closed: ClosedCycle,
-    enforcement: Enforcement,
-    *,
-    policy_loaded_s: float,
-    maintenance: str | None,
-    ended: Now,
-) -> CycleReport:
-    """The report of a finished cycle, with a gap if it took too long. `policy_loaded_s` is Unix time."""
-    inputs, snapshot = opened.inputs, opened.snapshot
-    duration_s = ended.boottime_s - snapshot.at.boottime_s
-    if duration_s > inputs.policy.interval_s:
-        snapshot = replace(snapshot, gaps=(*snapshot.gaps, _late_gap(duration_s, opened.scan_s, inputs.policy)))
-    return CycleReport(
-        node=inputs.node,
-        at=opened.snapshot.at,
-        policy=inputs.policy,
-        policy_loaded_at_s=policy_loaded_s,
-        enforcing=enforcement.enforcing,
-        suspended=enforcement.suspended,
-        stops=enforcement.stops,
-        snapshot=snapshot,
-        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
-        attribution=opened.attribution,
-        assessments=opened.assessments,
-        plan=closed.plan,
-        began=closed.began,
-        outcomes=closed.outcomes,
-        namespaces=inputs.namespaces,
-        overdue=inputs.overdue,
-        drains=inputs.drains,
-        pinned=inputs.pinned,
-        maintenance=maintenance,
-        scan_s=opened.scan_s,
-        duration_s=duration_s,
-    )
+class Sink(Protocol):
+    """Where finished cycles go. It never waits, and never raises for anything outside this program."""
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Take a finished cycle and what is new in it; or, as of the last of these ticks, one that they repeated."""
+        ...
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """End: no cycle follows. `changes` are those of the actions that the daemon's end has interrupted."""
+        ...
 
 
-def is_late(report: CycleReport) -> bool:
-    """Whether the cycle took longer than `interval`."""
-    return any(gap.reason is GapReason.CYCLE_LATE for gap in report.snapshot.gaps)
+class EndpointSink:
+    """Puts cycles on the metrics, the status and the page, which show the last one until the process ends."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Show this cycle from now on."""
+        self._endpoints.publish(report, changes_status(changes), ticks)
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Nothing is shown any more."""
 
 
-def _late_gap(duration_s: float, scan_s: float, policy: Policy) -> Gap:
-    """The gap of a cycle that took longer than `interval`. Its words stay the same while its figures change."""
-    cause = (
-        f"it took longer than interval ({format_duration(policy.interval_s)}), so limits are checked less often than "
-        "the policy says"
-    )
-    slow = "the driver" if scan_s > duration_s / 2 else "the node's CPU, the disk, or the number and size of its pods"
-    return Gap(reason=GapReason.CYCLE_LATE, what="cycle", problem=Problem(cause, f"look for what is slow: {slow}"))
+class LogSink:
+    """Writes a line for each change."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Write its changes."""
+        self._log.log_changes(changes_status(changes))
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Write the last changes, and that the daemon has stopped."""
+        self._log.log_changes(changes_status(changes))
+        self._log.write(ChangeKind.STOPPED, _STOPPED)
 
 
-_PRUNE_EVERY_S: Final = 60.0
-# A starting daemon waits this long for its journal before its first cycle; once only if the disk hangs or the journal
-# can't be opened.
-_OPEN_WITHIN_S: Final = 0.5
+class RecordingSink:
+    """Records what each cycle changed, as long as the journal is open."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
+        self._recorder = Recorder()
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Record it, before the rows that it adds to the journal."""
+        if self._journal.is_open:
+            self._recorder.record(report, self._journal, is_repeated=ticks is not None)
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Write what is left."""
+        if self._journal.is_open:
+            self._recorder.end(self._journal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember.
+class JournalSink:
+    """Adds a row to the journal for each change, as long as it is open."""
 
-    `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
-    `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
-    `left` are the pods that had left, and may have processes.
-    `listed` are the resources that the node listed in pods' lives, by UID.
-    """
+    def __init__(self, journal: JournalWriter) -> None:
+        self._journal = journal
 
-    unfinished: tuple[UnfinishedAction, ...]
-    drained: frozenset[ProcessKey]
-    brakes: BrakeMemory
-    recent: tuple[LastAction, ...]
-    maintenance: MaintenanceStart | None = None
-    left: tuple[Pod, ...] = ()
-    listed: ListedByPod = field(default_factory=dict)
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Add its changes."""
+        if self._journal.is_open:
+            self._journal.record(report, changes)
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Note that the daemon has stopped; the journal has the interrupted actions already."""
+        if self._journal.is_open:
+            self._journal.note(ChangeKind.STOPPED.value, _STOPPED, now)
 
 
-def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
-    """Take over the content of a journal that has just been opened.
+class EventSink:
+    """Writes Events on the pods that changes concern, while this daemon `has_lock`: a second one would repeat them."""
 
-    `known` are the actions in progress that this daemon knows from its previous journal; None: it had none. A blank
-    file replaces a lost or damaged journal if an earlier daemon kept one here.
-    """
-    if journal.is_blank and (lock.had_file or (known is None and journal.notices)):
-        journal.presume(now)
-    unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
-    for action in unfinished:
-        if action.result is None:
-            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    # The journal has every request of an action whose result it has.
-    lost = (action.targets for action in unfinished if action.result is None and action.began.boot_id == now.boot_id)
-    return Restored(
-        unfinished=unfinished,
-        drained=journal.drained(now).union(*lost),
-        brakes=journal.brakes(now),
-        recent=journal.last_actions(now),
-        maintenance=journal.kept.maintenance,
-        left=journal.kept.left,
-        listed=journal.kept.listed,
-    )
+    def __init__(self, writer: "EventWriter", log: Log, has_lock: Callable[[], bool]) -> None:
+        self._writer = writer
+        self._log = log
+        self._has_lock = has_lock
+        self._last: CycleReport | None = None
 
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Queue the Events of its changes, and log what has become of earlier ones."""
+        self._last = report
+        if self._has_lock():
+            self._offer(changes, report)
 
-class JournalKeeper:
-    """Keeps the lock and the journal of one daemon; the thread of `record` does all disk access.
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Queue the last Events."""
+        if self._last is not None:
+            self._offer(changes, self._last)
 
-    `problem` is what is wrong at the moment, with the remedy; empty: nothing. `limits` and `brakes` are the policy's.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        limits: JournalLimits,
-        remedies: Mapping[str, str],
-        *,
-        log_error: Callable[[str], None],
-        recall: Callable[[tuple[LastAction, ...], float], None],
-        ring: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`log_error` is called with each problem, `recall` with the recent actions of a journal that has been opened.
-
-        `ring` is called from another thread when the disk has done something that the loop waits for.
-        """
-        self.record = JournalWriter(ring)
-        self.lock = NodeLock(options.journal)
-        self.limits = limits
-        self.brakes = Brakes()
-        self.problem = ""
-        self._reported = ""
-        self._path = options.journal
-        self._node = options.node
-        self._remedies = remedies
-        self._log_error = log_error
-        self._recall = recall
-        self._repeats = Repeats(EVERY_S)
-        self._noticed = 0
-        self._kept: RestoredActions | None = None
-        self._next_prune_s = 0.0
-        self._opening: Future[tuple[Journal, Restored] | None] | None = None
-        self._failure = ""
-        self._patience_s = _OPEN_WITHIN_S
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the journal does not prevent writing down an action.
-
-        Without the lock it is not even opened, and the lock is what is missing.
-        """
-        return not self.lock.held or self.record.writable
-
-    @property
-    def is_calm(self) -> bool:
-        """Whether the lock is held and the journal works, so that nothing needs a retry."""
-        return self.lock.held and self.record.is_open and not self.problem
-
-    def maintain(self, now: Now) -> Restored | None:
-        """Try again to take the lock and open the journal if necessary, and keep the journal within its limits.
-
-        When a journal has just been opened, returns what an earlier daemon left in it; its unfinished actions are
-        closed in it as interrupted.
-        """
-        self.record.check()
-        restored: Restored | None = None
-        problem = ""
-        if not self.lock.held and self.record.is_open:
-            # Another daemon may have had the lock and begun actions, which are read when the journal is opened again.
-            self.record.close()
-        if self.record.is_open:
-            self._keep(now)
-            problem = self.record.problem
-        else:
-            try:
-                restored = self._try_to_open(now)
-            except JournalError as error:
-                problem = str(error)
-            problem = problem or self.lock.problem
-            if self._opening is not None and not problem:
-                slow = f"journal {self._path}: still waiting for the disk to open it; if this lasts, check `dmesg`"
-                problem = self._failure or slow
-        # `stop`, `resume` and `doctor` take the lock for a moment to check it, so a single refusal is not reported.
-        reported = problem if self.lock.refusals != 1 else ""
-        # A disk that is full intermittently would otherwise cause a message every second.
-        if reported and reported != self._reported and self._repeats.admit(reported, now.boottime_s) is not None:
-            self._log_error(reported)
-        self.problem, self._reported = problem, reported
-        return restored
-
-    def _try_to_open(self, now: Now) -> Restored | None:
-        """Have the record's thread take the lock and open the journal; what it held, once it is open."""
-        opening = self._opening = self._opening or self.record.submit(lambda: self._open(now))
-        patience_s, self._patience_s = self._patience_s, 0.0
-        try:
-            opened = opening.result(patience_s)
-        except TimeoutError:
-            return None
-        except Exception as error:
-            self._opening, self._failure = None, str(error)
-            raise
-        self._opening, self._failure, self._patience_s = None, "", _OPEN_WITHIN_S
-        if opened is None:
-            return None
-        journal, restored = opened
-        if self.record.write_missed(journal):
-            # The brakes' memory is read again after the results of actions meanwhile are written.
-            self._opening = self.record.submit(lambda: (journal, replace(restored, brakes=journal.brakes(now))))
-            return self._try_to_open(now)
-        self._noticed = 0
-        self.record.use(journal)
-        if presumed := presumed_note(restored.brakes, self.brakes, now):
-            self._log_error(presumed)
-            self.record.note(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
-        self._recall(restored.recent, now.wall_s)
-        return restored
-
-    def _open(self, now: Now) -> tuple[Journal, Restored] | None:
-        # A second daemon must not touch the journal: its unfinished actions may be those of the first daemon.
-        if not self.lock.acquire():
-            return None
-        known = self._kept.in_progress if self._kept is not None else None
-        journal = Journal.open(self._path, self.limits, self._node, self._remedies, self._kept)
-        try:
-            restored = restore(journal, self.lock, now, known)
-        except BaseException:
-            journal.close()
-            raise
-        self._kept = journal.kept
-        journal.note(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
-        return journal, restored
-
-    def _keep(self, now: Now) -> None:
-        is_time = now.boottime_s >= self._next_prune_s
-        if is_time:
-            self._next_prune_s = now.boottime_s + _PRUNE_EVERY_S
-        self.record.keep(now, prune=is_time)
-        notices = self.record.notices
-        for notice in notices[self._noticed :]:
-            self._log_error(notice)
-        self._noticed = len(notices)
+    def _offer(self, changes: Sequence[Change], report: CycleReport) -> None:
+        self._writer.offer(tuple(pod_events(changes, report)))
+        for message in self._writer.messages.take():
+            self._log.warn(message)
 
 
 def unready(report: CycleReport, *, is_stale: bool, from_api: bool) -> tuple[str, ...]:
     """Why the daemon is not ready after a cycle, one line per reason; empty: it is ready."""
     reasons = []
     if report.snapshot.blind:
-        released = f"{maintenance_line(report)}: its GPUs are under maintenance, and NVML is released"
-        reasons.append("NVML is not responding" if report.maintenance is None else released)
+        interface = report.snapshot.interface
+        released = f"{maintenance_line(report)}: its GPUs are under maintenance, and {interface} is released"
+        reasons.append(f"{interface} is not responding" if report.maintenance is None else released)
     if is_stale:
         reasons.append(_stale(report, from_api=from_api))
     return tuple(reasons)
@@ -308,10 +161,11 @@ def _stale(report: CycleReport, *, from_api: bool) -> str:
 
 # How long stopping waits for the disk.
 _CLOSE_WITHIN_S: Final = 0.3
+_STOPPED: Final = "gpu-watchdog has stopped"
 
 
 class Sinks:
-    """Publishes each cycle, and keeps the HTTP server running, without ever waiting."""
+    """Publishes each cycle to every sink, and shows beside them how the daemon itself is."""
 
     def __init__(
         self,
@@ -328,7 +182,6 @@ class Sinks:
         self.bell = Bell()
         configure()
         self._options = options
-        self._event_writer = event_writer
         self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now, pulse)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
         self._remedies = remedies(options.journal, options.node)
@@ -348,7 +201,14 @@ class Sinks:
         )
         self.keeper.brakes = policy.brakes
         self.record = self.keeper.record
-        self._past = Recorder()
+        self._sinks: list[Sink] = [
+            EndpointSink(self._endpoints),
+            LogSink(self.daemon_log),
+            RecordingSink(self.record),
+            JournalSink(self.record),
+        ]
+        if event_writer is not None:
+            self._sinks.append(EventSink(event_writer, self.daemon_log, lambda: self.has_lock))
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
@@ -384,17 +244,11 @@ class Sinks:
 
     def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
         """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
-        changes = () if ticks is not None else self._changes.since(report, writes_events=self.has_lock)
-        shown = changes_status(changes)
-        self._endpoints.publish(report, shown, ticks)
-        self.daemon_log.log_changes(shown)
-        if self.has_journal:
-            self._past.record(report, self.record, is_repeated=ticks is not None)
-            self.record.record(report, changes)
+        changes = () if ticks is not None else tuple(self._changes.since(report, writes_events=self.has_lock))
+        for sink in self._sinks:
+            sink.publish(report, changes, ticks)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()
-        if self.has_lock:  # a second daemon would write every Event twice
-            self._write_events(changes, report)
 
     def note_silence(self, reasons: tuple[str, ...]) -> None:
         """Report what is hanging; empty: nothing."""
@@ -465,25 +319,14 @@ class Sinks:
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""
-        changes, report = tuple(self._changes.ended(outcomes)), self._endpoints.report
-        self.daemon_log.log_changes(changes_status(changes))
-        if report is not None:
-            self._write_events(changes, report)
-        self.daemon_log.write(ChangeKind.STOPPED, "gpu-watchdog has stopped")
-        if self.has_journal:
-            self._past.end(self.record)
-            self.record.note(ChangeKind.STOPPED.value, "gpu-watchdog has stopped", now)
+        changes = tuple(self._changes.ended(outcomes))
+        for sink in self._sinks:
+            sink.stop(changes, now)
         if not self.record.close(_CLOSE_WITHIN_S):
             self.daemon_log.warn(
                 "the journal's disk is not responding: the last records may be missing from the journal"
             )
         self.keeper.lock.release()
-
-    def _write_events(self, changes: Iterable[Change], report: CycleReport) -> None:
-        if self._event_writer is not None:
-            self._event_writer.offer(tuple(pod_events(changes, report)))
-            for message in self._event_writer.messages.take():
-                self.daemon_log.warn(message)
 
     def _update_health(self) -> None:
         lock = [] if self.has_lock else [self.keeper.lock.problem or "the lock is not held"]

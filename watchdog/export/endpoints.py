@@ -17,7 +17,7 @@ from watchdog.core.quiet import Resting, Ticks
 from watchdog.export.metrics import Metrics, render
 from watchdog.export.page import page
 from watchdog.export.page_headline import PageInput, PageQuery
-from watchdog.node.driver_thread import PulseCost
+from watchdog.node.drivers.thread import PulseCost
 from watchdog.report.figures import all_gaps
 from watchdog.report.health import NO_CYCLE_YET, OK, Durations, api_state
 from watchdog.report.recent import KEPT_S
@@ -302,7 +302,7 @@ class Endpoints:
             return ProbeResult(ok=True, lines=("ok",))
         if finished is None:
             return ProbeResult(ok=False, lines=(self.no_cycle,))
-        hung = f"the last cycle completed {span(age_s)} ago: the loop or a call to NVML is hung"
+        hung = f"the last cycle completed {span(age_s)} ago: the loop or a call to the driver is hung"
         return ProbeResult(ok=False, lines=(hung,))
 
     def readiness(self) -> ProbeResult:

@@ -30,7 +30,7 @@ from watchdog.export.catalogue import (
     metric,
     single,
 )
-from watchdog.node.driver_thread import PulseState
+from watchdog.node.drivers.thread import PulseState
 from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.recent import LastAction, aged, last_action, merge
 

@@ -286,8 +286,8 @@ def _health(seen: PageInput) -> Iterator[tuple[str, str, bool]]:
 
 
 def _inputs(seen: PageInput, status: Status) -> Iterator[tuple[str, str, bool]]:
-    nvml = "released for maintenance" if status.maintenance is not None else OK
-    yield "NVML", "not responding" if seen.is_blind else nvml, not seen.is_blind
+    released = "released for maintenance" if status.maintenance is not None else OK
+    yield status.interface, "not responding" if seen.is_blind else released, not seen.is_blind
     synced, stale_after_s = status.pods_synced_at, status.stale_after_s
     age = "not read yet" if synced is None else f"{span(status.at - synced + seen.passed_s)} old"
     bound = f" (stale after {format_duration(stale_after_s)})" if synced is not None and stale_after_s else ""

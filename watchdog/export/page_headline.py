@@ -107,7 +107,7 @@ class PageInput:
 
     @cached_property
     def is_blind(self) -> bool:
-        """Whether NVML is not responding."""
+        """Whether the driver is not responding."""
         return self.health.blind_since is not None
 
     @cached_property
@@ -159,7 +159,7 @@ def headline(seen: PageInput) -> Headline:
         state = f"Hung: the last cycle completed {span(health.last_cycle_ago_s or 0.0)} ago. No new action is taken."
         return Headline(level=Level.BAD, state=state, rest=f"Everything below is {seen.as_of}.", remedy=_CHECK_DRIVER)
     if status.maintenance is not None:
-        state = "Under maintenance: NVML is released and nothing is enforced."
+        state = f"Under maintenance: {status.interface} is released and nothing is enforced."
         rest = f"{capital(maintenance_clause(status, seen.now_s))}."
         return Headline(level=Level.WATCH, state=state, rest=rest, remedy=seen.remedies.get(MAINTENANCE, ""))
     if seen.is_blind:
@@ -172,8 +172,8 @@ def _blind(seen: PageInput, status: Status) -> Headline:
     since = f" since {seen.clock(since_s)}" if since_s is not None else ""
     of_pods = (GapReason.PODS.value, GapReason.NODE.value, GapReason.NAMESPACES.value)
     gap = next((gap for gap in status.gaps if gap.gpu is None and gap.reason not in of_pods), GapStatus())
-    state = f"Blind: NVML has not responded{since}. No new action is taken."
-    rest = f"NVML error: {gap.why.rstrip('.')}." if gap.why else ""
+    state = f"Blind: {status.interface} has not responded{since}. No new action is taken."
+    rest = f"{status.interface} error: {gap.why.rstrip('.')}." if gap.why else ""
     return Headline(level=Level.BAD, state=state, rest=rest, remedy=gap.remedy or _CHECK_DRIVER)
 
 

@@ -51,6 +51,7 @@ class RecordedNode:
         return Snapshot(
             at=at,
             driver=None,
+            interface="the driver",
             gpus=self.gpus,
             uses=(Use(gpu="", pid=_UNREADABLE_PROCESS.pid, used=None),) if hidden else (),
             processes={_UNREADABLE_PROCESS.pid: _UNREADABLE_PROCESS} if hidden else {},

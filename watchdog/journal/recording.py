@@ -37,7 +37,7 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Hidden(msgspec.Struct, array_like=True, frozen=True):
-    """What makes readings inconclusive: NVML is silent, a process of unknown pod, GPUs never listed or read.
+    """What makes readings inconclusive: the driver is silent, a process of unknown pod, GPUs never listed or read.
 
     Also the MPS servers and clients, which prevent ending processes, the containers (pod, ID) that should have been in
     the pod list by then, and the UUIDs of the cards in MIG mode.

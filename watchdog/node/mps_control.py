@@ -39,7 +39,7 @@ from watchdog.node.mps_pipes import (
 )
 from watchdog.node.procfs import Procfs, printable
 
-# Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/devices`).
+# Where the driver's programs are if they are not on PATH, in the order of NVML's folders (`node/drivers/devices`).
 _FOLDERS: Final = (
     "run/nvidia/driver/usr/bin",
     "usr/local/nvidia/bin",

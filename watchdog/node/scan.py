@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.mps import is_trusted_server
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
 
@@ -146,6 +146,7 @@ class Scanner:
         return Snapshot(
             at=now,
             driver=reading.driver,
+            interface=reading.interface,
             gpus=reading.gpus,
             parents=reading.parents,
             uses=self._own_uses(reading, processes),

@@ -415,32 +415,34 @@ class ChangeStatus(Struct, frozen=True, kw_only=True):
 
 
 class HealthStatus(Struct, frozen=True, kw_only=True):
-    """The health of the watchdog itself.
-
-    `unready` has the reasons why it is not ready, a sentence each. `journal` is `ok` or what is wrong with it.
-    `policy_error` has the errors of a rejected policy file. `api` is `ok`, or what the API server has not delivered;
-    None if it is not used. `blind_since` is when NVML stopped answering, `hangs_since` when the last cycle ended if the
-    loop is hung. `stop_file` is the path of the stop file. `pulse` is `on`, `expensive` if it is off because of its
-    cost on this driver, or None; `pulse_s` is the median time of one read.
-    """
+    """The health of the watchdog itself."""
 
     version: str = ""
     started_at: Moment = Moment(0)
     uptime_s: Seconds = 0
     ready: bool = False
+    # The reasons why it is not ready, a sentence each.
     unready: tuple[str, ...] = ()
     last_cycle_s: Seconds | None = None
     last_cycle_ago_s: Seconds | None = None
     cycle_p99_s: Seconds | None = None
     cycles: int = 0
+    # `ok`, or what is wrong with it.
     journal: str = ""
     policy_ok: bool = True
+    # The errors of a rejected policy file.
     policy_error: str | None = None
+    # `ok`, or what the API server has not delivered; None if it is not used.
     api: str | None = None
+    # When the driver stopped answering.
     blind_since: Moment | None = None
+    # When the last cycle ended, if the loop is hung.
     hangs_since: Moment | None = None
+    # The path of the stop file.
     stop_file: str | None = None
+    # `on`, `expensive` if it is off because of its cost on this driver, or None.
     pulse: str | None = None
+    # The median time of one read of the counters.
     pulse_s: Seconds | None = None
 
     @property
@@ -468,6 +470,7 @@ class Status(Struct, frozen=True, kw_only=True):
     stopped_why: str | None = None
     stops: tuple[StopStatus, ...] = ()
     policy: PolicyStatus = PolicyStatus()
+    interface: str = "NVML"  # what the driver is read through; a status without it is of a daemon that knew no other
     gpus: tuple[GpuStatus, ...] = ()
     accounts: tuple[AccountStatus, ...]
     unattributed: tuple[UnattributedStatus, ...] = ()
@@ -499,8 +502,8 @@ class Status(Struct, frozen=True, kw_only=True):
 
     @property
     def blind(self) -> GapStatus | None:
-        """The gap that leaves every GPU unknown, NVML as a whole; None if there is none."""
-        return next((gap for gap in self.gaps if gap.what == "NVML"), None)
+        """The gap that leaves every GPU unknown, the driver as a whole; None if there is none."""
+        return next((gap for gap in self.gaps if gap.what == self.interface), None)
 
     def without_gaps(self, things: Collection[str]) -> "Status":
         """The same without the gaps that name one of these things."""

@@ -268,6 +268,7 @@ def status_of(
         gaps=tuple(_gap(gap, gaps_since.get(gap.what)) for gap in all_gaps(report)),
         plan=tuple(_entry(entry, report, stale=stale, hangs=hangs) for entry in report.plan.entries),
         contact=inert(report.policy.events.contact, 600),
+        interface=report.snapshot.interface,
         free_below=format_percent(report.policy.pressure.free_below),
         release_timeout_s=json_seconds(report.policy.release_timeout_s),
         pods_synced_at=_moment(report.pods.synced),
@@ -365,7 +366,7 @@ def _gpu(gpu: Gpu, residual: int | None, unattributed: int | None, snapshot: Sna
 
 
 def _bytes(amount: int | None) -> int | None:
-    """An amount within the bounds of the status: NVML's counters are unsigned, and a broken driver fills them."""
+    """An amount within the bounds of the status: a driver's counters are unsigned, and a broken driver fills them."""
     return None if amount is None else max(-LARGEST, min(amount, LARGEST))
 
 

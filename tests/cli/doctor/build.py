@@ -19,12 +19,12 @@ from watchdog.core.assessment import Attribution
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, PodList
 from watchdog.daemon.enforcement import Environment
-from watchdog.node.devices import Library
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.devices import Library
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.options import Options
 from watchdog.report.status import AccountStatus, Moment, PolicyStatus, Status
 
-READING = DriverReading(driver="550.54.15", gpus=(gpu(),), uses=(use(7, 2**30),))
+READING = DriverReading(driver="550.54.15", interface="NVML", gpus=(gpu(),), uses=(use(7, 2**30),))
 GOOD = Facts(
     options=Options(node="n1", policy=Path("policy.toml"), pods=Path("pods.json")),
     driver=DriverFacts(

@@ -50,11 +50,11 @@ from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE, REASON
 from watchdog.kube.rights import Piece
-from watchdog.node.devices import Library
-from watchdog.node.driver import DriverReading, released_reading
+from watchdog.node.drivers.devices import Library
+from watchdog.node.drivers.nvml_calls import NvmlCallError
+from watchdog.node.drivers.protocol import DriverReading, released_reading
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
 from watchdog.node.mps_pipes import SilentError, UntrustedPipeError
-from watchdog.node.nvml_calls import NvmlCallError
 from watchdog.report.status import AccountStatus, Moment, PinnedTotalStatus
 
 Row = tuple[str, Facts]
@@ -62,7 +62,9 @@ WSL = "the kernel is 5.15.167.4-microsoft-standard-WSL2"
 NO_LIBRARY = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory"
 DOWN = gpu(0, up=False, listed=False)
 LOST = gap(GapReason.GPU_LOST, "GPU-0")
-BLIND = DriverReading(driver=None, gaps=(gap(GapReason.NVML_UNAVAILABLE, "NVML", on=None),), blind=True)
+BLIND = DriverReading(
+    driver=None, interface="NVML", gaps=(gap(GapReason.DRIVER_UNAVAILABLE, "NVML", on=None),), blind=True
+)
 OUTSIDER = replace(process(7), place=Place(kind=PlaceKind.HOST, outside=container_id("a/main")))
 SANDBOXED = attribute(snapshot([use(7, 1)], [process(7, "a/new", gvisor=True)]), GOOD.cluster.pods.pods)
 UNKNOWN = Unattributed(pid=7, gpu="GPU-0", used=1, reason=Reason.UNKNOWN_POD)
@@ -130,7 +132,7 @@ def _under(the_policy: Policy, **changes: object) -> Facts:
 def _maintained(since_s: float) -> Facts:
     """The driver is released, as the daemon that answers says too, with since when."""
     status = structs.replace(running(SHA256), maintenance="why", maintenance_since=Moment(since_s))
-    released = spoilt("driver", library=None, reading=released_reading("why"), maintenance="why")
+    released = spoilt("driver", library=None, reading=released_reading("why", "NVML"), maintenance="why")
     return replace(released, listen=replace(released.listen, state="ours", status=status))
 
 
@@ -148,7 +150,10 @@ DRIVER: Final[Mapping[str, tuple[Row, ...]]] = {
     "nvml_driver": (
         ("responds", read(driver=None)),
         ("a driver call hangs", spoilt("driver", library=None, reading=BLIND)),
-        ("why: its GPUs are under", spoilt("driver", library=None, reading=released_reading("why"), maintenance="why")),
+        (
+            "why: its GPUs are under",
+            spoilt("driver", library=None, reading=released_reading("why", "NVML"), maintenance="why"),
+        ),
         ("why, since 08:00:00 UTC: its GPUs are under", _maintained(T0)),
         ("the driver is not responding", _failed(9)),
         ("the driver is not responding", spoilt("driver", reading=BLIND)),

@@ -23,8 +23,8 @@ from watchdog.daemon.sampler import read_once
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics
 from watchdog.journal.file import JournalFile
-from watchdog.node.devices import SONAME, find_library, has_capability_devices
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.devices import SONAME, find_library, has_capability_devices
+from watchdog.node.drivers.protocol import DriverReading
 
 MOUNTS = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw",
@@ -107,6 +107,7 @@ def test_where_the_devices_of_mig_are(tmp_path: Path) -> None:
 class _Stuck:
     """A driver whose call does not return during the test."""
 
+    interface = "NVML"
     needs_new_process = None
 
     def __init__(self) -> None:
@@ -114,7 +115,7 @@ class _Stuck:
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         self.free.wait(30)
-        return DriverReading(driver=None)
+        return DriverReading(driver=None, interface="NVML")
 
     def used(self) -> Mapping[str, int]:
         return {}

@@ -72,7 +72,7 @@ def card_is_under_maintenance_that_does_not_end(world: World, daemon: Daemon) ->
 def driver_is_silent(world: World, daemon: Daemon) -> None:
     """A driver that is silent as a whole is reported once, by GPUWatchdogStale, and not for each card."""
     _show(daemon, 6, GOOD)
-    _show(daemon, 30, SILENT, GapReason.NVML_UNAVAILABLE).expect("below")
+    _show(daemon, 30, SILENT, GapReason.DRIVER_UNAVAILABLE).expect("below")
 
 
 @scenario("GPUMemoryCardLost")

@@ -85,7 +85,7 @@ def pods_are_old(world: World, daemon: Daemon) -> None:
 
 def _blind(daemon: Daemon, minutes: float, *, every: int = 1) -> World:
     """Cycles of which each, or each second one and so on, finds the driver silent."""
-    silent = (Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=Problem("x")),)
+    silent = (Gap(reason=GapReason.DRIVER_UNAVAILABLE, what="NVML", problem=Problem("x")),)
     for number, second in enumerate(daemon.world.until(minutes)):
         daemon.see(cards(second, gaps=() if number % every else silent))
     return daemon.world

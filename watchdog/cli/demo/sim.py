@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from watchdog.cli.demo.pods import SimPod, UsageCurve
 from watchdog.core.model import Gpu, ProcessKey, Use
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process import TicksHandle
 from watchdog.node.procfs import Procfs
 
@@ -175,11 +175,14 @@ class _SimUse:
 
 
 class SimDriver:
-    """Reads a GPU that exists only in memory, as NVML's driver reads a real one.
+    """Reads a GPU that exists only in memory, as a driver reads a real one.
 
-    Memory is free a while after the process has died, and listed under its PID until then, as NVML does it. `clock`
-    gives seconds. The curves must fit the card: nothing is refused.
+    Memory is free a while after the process has died, and listed under its PID until then, as with real drivers.
+    `clock` gives seconds. The curves must fit the card: nothing is refused.
     """
+
+    interface: Final = "the simulation"
+    needs_new_process: Final = None
 
     def __init__(self, card: Gpu, clock: Callable[[], float]) -> None:
         self._card = card
@@ -193,7 +196,7 @@ class SimDriver:
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Read the card as it is now."""
         if only is not None and self._card.uuid not in only:
-            return DriverReading(driver="simulated")
+            return DriverReading(driver="simulated", interface=self.interface)
         now_s = self._clock()
         for use in self._uses:
             if is_alive(use.key):
@@ -203,7 +206,15 @@ class SimDriver:
         self._uses = [use for use in self._uses if use.died_s is None or now_s - use.died_s < _RELEASE_S]
         uses = tuple(Use(gpu=self._card.uuid, pid=use.key.pid, used=use.used) for use in self._uses if use.used)
         used = (self._card.reserved or 0) + sum(use.used for use in self._uses)
-        return DriverReading(driver="simulated", gpus=(replace(self._card, used=used),), uses=uses)
+        gpus = (replace(self._card, used=used),)
+        return DriverReading(driver="simulated", interface=self.interface, gpus=gpus, uses=uses)
+
+    def used(self) -> Mapping[str, int]:
+        """The memory of the card that is in use, read as any reading does."""
+        return {gpu.uuid: gpu.used for gpu in self.read().gpus if gpu.used is not None}
+
+    def close(self) -> None:
+        """There is nothing to release."""
 
 
 class SimProcfs(Procfs):

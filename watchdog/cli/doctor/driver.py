@@ -6,7 +6,7 @@ from typing import Final
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_observe, warning
 from watchdog.core.model import Gap, GapReason
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.report.sentences.node import maintenance_clause
 
 _RETRIED: Final = "it is retried every cycle"

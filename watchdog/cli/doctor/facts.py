@@ -16,8 +16,8 @@ from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
 from watchdog.kube.reviews import ApiAccount
 from watchdog.kube.rights import Piece, Right
-from watchdog.node.devices import Library
-from watchdog.node.driver import DriverReading
+from watchdog.node.drivers.devices import Library
+from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.mps_control import MpsInspection
 from watchdog.options import Options
 from watchdog.report.status import Status

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import zoneinfo
+from collections.abc import Mapping
 from contextlib import closing
 from http import HTTPStatus
 from pathlib import Path
@@ -48,11 +49,11 @@ from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import Sources, card_gaps, open_cluster
-from watchdog.node.devices import Library, has_capability_devices, inspect_library, windows_sign
-from watchdog.node.driver import DriverReading, released_reading
+from watchdog.node.drivers.devices import Library, has_capability_devices, inspect_library, windows_sign
+from watchdog.node.drivers.nvml_cards import find_vgpus
+from watchdog.node.drivers.opening import open_driver
+from watchdog.node.drivers.protocol import Driver, DriverReading, released_reading
 from watchdog.node.mps_control import inspect_mps
-from watchdog.node.nvml import NvmlDriver
-from watchdog.node.nvml_cards import find_vgpus
 from watchdog.node.process import raise_descriptor_limit
 from watchdog.node.procfs import Procfs
 from watchdog.options import Options, listen_error, parse_listen
@@ -75,7 +76,7 @@ def gather(options: Options, patience_s: float) -> Facts:
         api = query_api(options, policy.policy or DEFAULTS, connection, min(patience_s, _API_PATIENCE_S))
     now = clock.now()
     cluster = _cluster(options, connection, keys, now)
-    driver = _driver(patience_s, maintenance_of(cluster.node))
+    driver = _driver(options, patience_s, maintenance_of(cluster.node))
     return Facts(
         options=options,
         driver=driver,
@@ -130,24 +131,44 @@ def _age_s(path: Path | None, now: Now) -> float | None:
         return None
 
 
-class _InspectingDriver(NvmlDriver):
-    """A driver that also inspects its library, on the thread that reads the driver."""
+class _InspectingDriver:
+    """A driver whose library is inspected too, on the thread that reads the driver."""
 
-    library: Library | None = None
-    vgpus: tuple[str, ...] = ()
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.library: Library | None = None
+        self.vgpus: tuple[str, ...] = ()
+
+    @property
+    def interface(self) -> str:
+        """That of the driver."""
+        return self._driver.interface
+
+    @property
+    def needs_new_process(self) -> str | None:
+        """That of the driver."""
+        return self._driver.needs_new_process
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Inspect the library, then read the GPUs."""
         library = inspect_library()
-        reading = super().read(only, like)
+        reading = self._driver.read(only, like)
         self.vgpus = find_vgpus() if library.path is not None and library.failure is None else ()
         self.library = library
         return reading
 
+    def used(self) -> Mapping[str, int]:
+        """That of the driver."""
+        return self._driver.used()
 
-def _driver(patience_s: float, maintenance: str | None) -> DriverFacts:
-    driver = _InspectingDriver()
-    reading = read_once(driver, patience_s) if maintenance is None else released_reading(maintenance)
+    def close(self) -> None:
+        """Release the driver."""
+        self._driver.close()
+
+
+def _driver(options: Options, patience_s: float, maintenance: str | None) -> DriverFacts:
+    driver = _InspectingDriver(open_driver(options))
+    reading = read_once(driver, patience_s) if maintenance is None else released_reading(maintenance, driver.interface)
     return DriverFacts(
         library=driver.library,
         reading=reading,

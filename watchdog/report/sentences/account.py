@@ -96,7 +96,7 @@ def _gaps(account: AccountStatus, status: Status) -> Iterator[str]:
 def _concerns(gap: GapStatus, account: AccountStatus, status: Status) -> bool:
     """Whether a gap is about this account and reported nowhere else; tenants must not read about each other."""
     namespace, pod, what = account.namespace, account.pod, gap.what
-    if gap.text == account.rule_unknown or (what == "NVML" and status.maintenance is not None):
+    if gap.text == account.rule_unknown or (what == status.interface and status.maintenance is not None):
         return False
     for noun in ("labels of namespace ", "namespace "):
         if what.startswith(noun):

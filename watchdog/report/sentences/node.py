@@ -21,7 +21,6 @@ _MOST_NAMED: Final = 3
 _CHECK_DRIVER: Final = (
     "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
 )
-_NVML: Final = "NVML"  # the subject of the gap that leaves every GPU unknown
 _NO_OWNER: Final = ("", "", "")
 
 
@@ -131,7 +130,7 @@ def under_maintenance(status: Status) -> str:
 
 
 def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
-    """That NVML is not responding, or which GPUs are not; not during maintenance, when that is intended."""
+    """That the driver is not responding, or which GPUs are not; not during maintenance, when that is intended."""
     if status.maintenance is not None:
         return ()
     if no_answer := _blind(status, now_s):
@@ -151,7 +150,7 @@ def unanswered_in_full(status: Status) -> tuple[str, ...]:
 
 def without_unanswered(status: Status) -> Status:
     """The status without the gaps that `unanswered` and `under_maintenance` report."""
-    return status.without_gaps({_NVML, *(gpu.uuid for gpu in _silent(status))})
+    return status.without_gaps({status.interface, *(gpu.uuid for gpu in _silent(status))})
 
 
 def _silent(status: Status) -> list[GpuStatus]:
@@ -160,12 +159,12 @@ def _silent(status: Status) -> list[GpuStatus]:
 
 def _blind(status: Status, now_s: float) -> str:
     since_s = status.health.blind_since if status.health is not None else None
-    error = _error(status, _NVML)
+    error = _error(status, status.interface)
     if since_s is None and not error:
         return ""
     unknown = "the GPUs of this node and the pods using them are unknown"
     until_then = "No new kill or eviction starts until it responds again."
-    return f"NVML {_silent_since(since_s, now_s)}: {unknown}.{error} {until_then}"
+    return f"{status.interface} {_silent_since(since_s, now_s)}: {unknown}.{error} {until_then}"
 
 
 def _silent_gpu(gpu: GpuStatus, status: Status, now_s: float) -> str:

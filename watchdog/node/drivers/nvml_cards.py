@@ -10,7 +10,7 @@ import pynvml
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason
-from watchdog.node.nvml_calls import (
+from watchdog.node.drivers.nvml_calls import (
     ABSENT,
     LACKING,
     LOST,

@@ -9,7 +9,7 @@ from typing import Final
 
 import pynvml
 
-from watchdog.node.nvml_calls import NvmlCallError, ask, entry_layout
+from watchdog.node.drivers.nvml_calls import NvmlCallError, ask, entry_layout
 
 # Under another driver root, as with the GPU Operator's driver container, it is further down the path.
 _DEVICE: Final = "/dev/nvidia"

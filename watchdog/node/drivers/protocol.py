@@ -10,43 +10,49 @@ from watchdog.core.model import Gap, GapReason, Gpu, MigParent, Use
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverReading:
-    """What the driver returned, before /proc has been read.
+    """The result of one reading of the driver, before /proc has been read."""
 
-    `gpus` are the schedulable devices, `parents` the cards in MIG mode. `uses` has one entry per process and GPU: its
-    bytes, or None if the driver does not report them. A process known from an earlier reading of a GPU that cannot be
-    listed now is kept with None; the caller finds out whether it still lives. `blind` means that the driver did not
-    answer at all. `unseen` are GPUs, not lost, whose processes have never been known, so that anything may run there.
-    They are UUIDs of `gpus`, of a card in MIG mode whose instances cannot be listed, or "GPU at index 2" for one
-    without a UUID. `missing` are devices that the driver counts and that could not be read since the start, so that
-    their size is not known. `listed_s` is, by GPU, the CLOCK_BOOTTIME right before its processes were requested; a GPU
-    without one was listed no earlier than the reading as a whole was requested. `answers` is, by card, what the driver
-    itself compares with its next answers, if it is given this reading again.
-    """
-
+    # The driver's version; None if it is not known.
     driver: str | None
+    # What the driver was read through, as in `Driver`.
+    interface: str
+    # The schedulable devices: cards without MIG, and MIG instances.
     gpus: tuple[Gpu, ...] = ()
+    # The cards in MIG mode.
     parents: tuple[MigParent, ...] = ()
+    # One for each process and GPU, with its bytes, or None if the driver does not report them. A process known from an
+    # earlier reading of a GPU that cannot be listed now is kept with None; the caller finds out whether it still lives.
     uses: tuple[Use, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    # Whether the driver did not answer at all.
     blind: bool = False
+    # GPUs, not lost, whose processes have never been known, so that anything may run there: UUIDs of `gpus`, of a card
+    # in MIG mode whose instances cannot be listed, or "GPU at index 2" for one without a UUID.
     unseen: frozenset[str] = frozenset()
+    # Devices that the driver counts and that could not be read since the start, so that their size is not known.
     missing: frozenset[str] = frozenset()
+    # By GPU, the CLOCK_BOOTTIME right before its processes were requested. A GPU without one was listed no earlier than
+    # the reading as a whole was requested.
     listed_s: Mapping[str, float] = field(default_factory=dict, compare=False)
+    # By card, what the driver itself compares with its next answers, if it is given this reading again.
     answers: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
 
-def released_reading(why: str, last: DriverReading | None = None) -> DriverReading:
+def released_reading(why: str, interface: str, last: DriverReading | None = None) -> DriverReading:
     """The reading while the driver is released for maintenance: the last one without any number.
 
     Sizes are dropped too: a MIG instance may be gone by now.
     """
-    cause = f"{why}: its GPUs are under maintenance, and NVML is released"
-    gap = Gap(reason=GapReason.MAINTENANCE, what="NVML", problem=Problem(cause, "it is reopened after the maintenance"))
+    cause = f"{why}: its GPUs are under maintenance, and {interface} is released"
+    gap = Gap(
+        reason=GapReason.MAINTENANCE, what=interface, problem=Problem(cause, "it is reopened after the maintenance")
+    )
     if last is None:
-        return DriverReading(driver=None, gaps=(gap,), blind=True)
+        return DriverReading(driver=None, interface=interface, gaps=(gap,), blind=True)
     gpus = (replace(gpu, up=False, listed=False, total=None, used=None, reserved=None) for gpu in last.gpus)
     return DriverReading(
         driver=None,
+        interface=interface,
         gpus=tuple(gpus),
         parents=last.parents,
         uses=tuple(replace(use, used=None) for use in last.uses),
@@ -59,6 +65,11 @@ def released_reading(why: str, last: DriverReading | None = None) -> DriverReadi
 
 class Driver(Protocol):
     """Reads the GPUs of a node. It never raises: what it cannot learn becomes a gap."""
+
+    @property
+    def interface(self) -> str:
+        """What the driver is read through, as people know it: the name of what does not answer."""
+        ...
 
     @property
     def needs_new_process(self) -> str | None:

@@ -18,7 +18,7 @@ from tests.node.support import wait_until
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window
-from watchdog.daemon.sinks import JournalKeeper, Restored
+from watchdog.journal.keeper import JournalKeeper, Restored
 from watchdog.journal.lock import lock_path
 from watchdog.journal.read import history
 from watchdog.options import Options

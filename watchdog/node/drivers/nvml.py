@@ -8,11 +8,11 @@ import pynvml
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MigParent
-from watchdog.node.devices import windows_sign
-from watchdog.node.driver import DriverReading
-from watchdog.node.nvml_calls import WHOLE, NvmlCallError, ask
-from watchdog.node.nvml_cards import Layout, NvmlCard, enumerate_cards
-from watchdog.node.nvml_read import CardReader, CardReading, carried_uses, gpu_of
+from watchdog.node.drivers.devices import windows_sign
+from watchdog.node.drivers.nvml_calls import WHOLE, NvmlCallError, ask
+from watchdog.node.drivers.nvml_cards import Layout, NvmlCard, enumerate_cards
+from watchdog.node.drivers.nvml_read import CardReader, CardReading, carried_uses, gpu_of
+from watchdog.node.drivers.protocol import DriverReading
 
 _MISMATCHES: Final = 3
 _FAILURES: Final = 10
@@ -49,6 +49,8 @@ class NvmlDriver:
         self._failed = 0  # readings in a row
         self._refused = 0  # of those, readings since the driver was last not loaded, after which it may come back
         self._mismatched = 0
+
+    interface: Final = "NVML"
 
     @property
     def needs_new_process(self) -> str | None:
@@ -157,6 +159,7 @@ class NvmlDriver:
                 gaps.append(Gap(reason=GapReason.GPU_ERROR, what=uuid, problem=_NO_SUCH_GPU, gpu=uuid))
         return DriverReading(
             driver=self._version,
+            interface=self.interface,
             gpus=gpus,
             parents=self._parents,
             uses=tuple(use for reading in readings for use in reading.uses),
@@ -195,10 +198,11 @@ class NvmlDriver:
             problem = Problem(problem.cause, f"{problem.remedy}; {reason}")
         return DriverReading(
             driver=self._version,
+            interface=self.interface,
             gpus=tuple(gpu_of(card, row, up=False, listed=False, used=None) for card, row in rows),
             parents=self._parents,
             uses=tuple(use for _, row in rows for use in carried_uses(row)),
-            gaps=(Gap(reason=GapReason.NVML_UNAVAILABLE, what="NVML", problem=problem), *gaps),
+            gaps=(Gap(reason=GapReason.DRIVER_UNAVAILABLE, what=self.interface, problem=problem), *gaps),
             blind=True,
             unseen=frozenset(row.uuid for _, row in rows if row.known is None),
             missing=self._missing,

@@ -15,7 +15,7 @@ from watchdog import clock
 from watchdog.core.model import Now
 from watchdog.core.policy import Pulse
 from watchdog.core.quiet import Ticks
-from watchdog.node.driver import Driver, DriverReading
+from watchdog.node.drivers.protocol import Driver, DriverReading
 
 # The share of `every` that the reads may take. With 12 us a call, as on an idle driver, 8 GPUs take 0.2% of 50 ms.
 _MOST_SHARE: Final = 0.02

@@ -10,7 +10,7 @@ import pynvml
 from watchdog import clock
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Use
-from watchdog.node.nvml_calls import (
+from watchdog.node.drivers.nvml_calls import (
     ABSENT,
     KINDS,
     LACKING,
@@ -27,11 +27,11 @@ from watchdog.node.nvml_calls import (
     ProcessLists,
     merge,
 )
-from watchdog.node.nvml_cards import DeviceRow, NvmlCard, handle_of, refresh_rows
+from watchdog.node.drivers.nvml_cards import DeviceRow, NvmlCard, handle_of, refresh_rows
 
 _REASONS: Final = {
     **dict.fromkeys(LOST, GapReason.GPU_LOST),
-    **dict.fromkeys(WHOLE, GapReason.NVML_UNAVAILABLE),
+    **dict.fromkeys(WHOLE, GapReason.DRIVER_UNAVAILABLE),
     pynvml.NVML_ERROR_UNKNOWN: GapReason.GPU_ERROR,
 }
 
