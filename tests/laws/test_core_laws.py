@@ -111,7 +111,7 @@ def without_unlisted(node: GeneratedNode) -> GeneratedNode:
 
 @given(nodes())
 def test_an_unlisted_resource_never_raises_what_a_pod_is_allowed(node: GeneratedNode) -> None:
-    """Law 11, "nor raises what it is allowed beyond what was checked"; a bound that is unknown binds nothing."""
+    """Law 11, "raises what the tenant is allowed beyond what was checked"; a bound that is unknown binds nothing."""
     found = assess_node(node)
     for bound in assess_node(without_unlisted(node)):
         key = bound.account
