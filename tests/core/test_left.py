@@ -217,9 +217,10 @@ def test_an_earlier_daemon_hands_on_what_has_left() -> None:
     """What is written after each change is all that the next one needs; after a reboot no container is left."""
     written: list[tuple[Pod, ...]] = []
     known = LeftPods(written.append)
-    known.with_left(listed(HOG), KEYS, at(0))
+    known.with_left(listed(replace(HOG, deletion_deadline_s=T0 + 3e7)), KEYS, at(0))
     known.with_left(listed(gone="a"), KEYS, at(1))
     (kept,) = written[-1]
+    assert (kept.terminating_since, kept.left_since) == (at(0), at(1))
     following = LeftPods(written.append)
     following.restore([kept], at(5))
     assert left(following.with_left(listed(OTHER), KEYS, at(6)))["a"] == kept
