@@ -459,7 +459,7 @@ def test_a_plugin_that_hangs(tmp_path: Path) -> None:
 def _has_ended(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it ended between open and read
         return True
 
 
