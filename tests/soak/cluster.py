@@ -120,12 +120,14 @@ class Cluster:
     """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing.
 
     A list may lack pods that are there (`missing`); of those in `gone` the API server says that they were deleted.
+    While `dropped` the node lists no resource of its device plugins, which comes with no new pod.
     """
 
     clock: Clock
     tenants: dict[str, Tenant] = field(default_factory=dict)
     frozen: bool = False
     labelled: bool = True
+    dropped: bool = False
     view: View = field(default_factory=lambda: View(tenants={}, pods=()))
     synced: Now | None = None
     gone: set[str] = field(default_factory=set)
@@ -149,7 +151,8 @@ class Cluster:
 
     @property
     def node(self) -> Node:
-        capacity = {key: "0" for kind, (key, _) in KEYS.items() if kind != "note"}
+        plugins = {} if self.dropped else {key: "0" for kind, (key, _) in KEYS.items() if kind != "note"}
+        capacity = {"cpu": "8", **plugins}
         return Node(name="n1", labels={LABEL: str(REPLICAS)} if self.labelled else {}, capacity=capacity)
 
     def read(self, now: Now) -> PodList:

@@ -1,7 +1,7 @@
 """One life of the daemon: what `watchdog.daemon.main` does around the cycle, on the simulated node."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.export.build import record
 from tests.soak.clock import QUANTUM_S
+from tests.soak.cluster import Tenant
 from tests.soak.driver import TrueReading, late
 from tests.soak.fittings import BOTH, NODE, OWN, Record, SimSources, counted, full_disk
 from tests.soak.kernel import Task
@@ -162,6 +163,8 @@ class Life:
             return
         until_s = now.boottime_s + self._policy.release_timeout_s
         self._record.journal = journal
+        self._listed.restore(found.listed, now)
+        journal.listed(self._listed.by_pod)
         self.cycle.take_over(found.unfinished, until_s, found.brakes)
         self._sources.left.restore(found.left, now)
         if self._kept is None:
@@ -318,6 +321,11 @@ class Life:
     def has_journal(self) -> bool:
         return self._record.journal is not None
 
+    def has_noted(self, tenants: Iterable[Tenant]) -> bool:
+        """Whether it has written down what the node listed for all of these."""
+        asked = {t.uid for t in tenants if t.kind != "note" and any(box.declares is not None for box in t.boxes)}
+        return self._is_writable and asked <= self._listed.by_pod.keys()
+
     @property
     def _is_writable(self) -> bool:
         return self._record.journal is not None and self._record.journal.writable and not self._record.hangs
@@ -331,7 +339,9 @@ class Life:
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
-        self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        changes = self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        if changes and self._record.journal is not None:
+            self._record.journal.listed(changes)
         return replace(inputs, drains=self._drains.known, listed=self._listed.by_pod)
 
     def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:

@@ -39,6 +39,7 @@ def _run(world: World, tenant: Tenant) -> None:
 def create(world: World) -> None:
     if len(world.cluster.tenants) > 8:
         return
+    world.cluster.dropped = False
     dice = world.dice
     owner, kind = dice.choice(_OWNERS), dice.choice(_KINDS)
     number = world.cluster.serial()
@@ -153,6 +154,7 @@ def lose_from_list(world: World, tenant: Tenant) -> None:
 @_to_a_pod
 def crash_loop(world: World, tenant: Tenant) -> None:
     """The controller puts a pod back at once, under another UID, and it does the same again."""
+    world.cluster.dropped = False
     memory = [task.memory for task in world.kernel.living(tenant.uid)]
     _vanish(world, tenant)
     number = world.cluster.serial()
@@ -223,6 +225,19 @@ def lose_labels(world: World) -> None:
     world.say("node labels are back" if world.cluster.labelled else "node labels disappeared")
 
 
+def drop_resources(world: World) -> None:
+    """The node registers again, and drops the resources of its device plugins for a while, or lists them again."""
+    cluster = world.cluster
+    if cluster.dropped:
+        cluster.dropped = False
+        world.say("node lists its resources again")
+    elif world.life is not None and world.life.has_noted(cluster.tenants.values()):
+        cluster.dropped = True
+        world.say("node dropped its resources")
+        if world.dice.random() < 0.3:  # with the kubelet, the daemon is started again
+            world.kill_nine()
+
+
 @_to_a_pod
 def terminate(world: World, tenant: Tenant) -> None:
     """A pod is being deleted, and may take its time."""
@@ -259,7 +274,7 @@ def undrain(world: World) -> None:
 
 @_to_a_pod
 def change(world: World, tenant: Tenant) -> None:
-    dice = world.dice
+    dice, world.cluster.dropped = world.dice, False
     changes: list[dict[str, object]] = [
         {"spared": not tenant.spared},
         {"tier": dice.choice("ab")},
@@ -287,6 +302,7 @@ def allow_more(world: World) -> None:
     tenant = world.cluster.tenants[world.dice.choice(uids)]
     if _requests_unlisted(tenant):
         return
+    world.cluster.dropped = False
     tasks = world.kernel.living(tenant.uid)
     for task in tasks:
         task.memory = {card: min(held + Gi, world.cards.sizes[card]) for card, held in task.memory.items()}

@@ -23,7 +23,7 @@ class Simulation(World):
         focus = seed.partition("/")[0]
         happens = (*_CALM, *_FOCUS.get(focus, ())) if focus in FOCUSED else _ACTIONS
         if focus == "fault":  # the stored episodes of faults go on as they did
-            happens = [action for action in happens if action is not pods.create_unlisted]
+            happens = [action for action in happens if action not in (pods.create_unlisted, pods.drop_resources)]
         self._weights = [weight * (action in happens) for weight, action in _TABLE]
         pods.populate(self)
         if self.control is not None:
@@ -182,7 +182,7 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.08, _reboot),
     (0.2, troubles.disk), (0.3, troubles.lose_under_the_daemon), (0.2, troubles.lose_between_daemons),
     (0.2, troubles.driver_speed), (0.3, troubles.disk_speed), (0.4, troubles.clock_jumps), (0.3, troubles.suspend),
-    (1.5, pods.create_unlisted),
+    (1.5, pods.create_unlisted), (1.0, pods.drop_resources),
 )  # fmt: skip
 _ACTIONS: Final = [action for _, action in _TABLE]
 # What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
@@ -197,7 +197,7 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
     "shared": (servers.begin_or_end,),
-    "unlisted": (pods.create_unlisted,),
+    "unlisted": (pods.create_unlisted, pods.drop_resources),
 }
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (3.0, processes.release), (3.0, processes.fork), (3.0, processes.end), (3.0, processes.recycle),

@@ -93,6 +93,7 @@ def lose_between_daemons(world: World) -> None:
     if how == "emptied":
         world.journal.touch()
     world.loss = how
+    world.cluster.dropped = False  # what was listed in the pods' lives is lost with it
     world.say(f"journal {how} between daemons")
 
 
