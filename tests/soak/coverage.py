@@ -14,7 +14,7 @@ INJECTED: Final = (
     *(f"journal {how} under the daemon" for how in ("removed", "removed with its lock", "emptied", "replaced")),
     *(f"journal {how} between daemons" for how in ("damaged", "missing", "emptied", "removed with its lock")),
     *("pod came", "pod went", "pod went by force", "pod came back", "pod terminates", "pod changed", "drained"),
-    *("pods linger", "container restarted", "stampede"),
+    *("pods linger", "container restarted", "stampede", "dips", "memory moves"),
     *("labels and annotations toggle", "label toggled", "annotation toggled"),
     *("node labels disappeared", "node labels are back", "pod list frozen"),
     *("container got a new ID", "phase turned to main", "phase turned to init", "ephemeral container came"),
