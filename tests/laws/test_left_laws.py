@@ -88,7 +88,7 @@ def test_nobody_is_held_to_have_left_without_proof_and_nobody_is_forgotten(histo
 
 @given(HISTORIES)
 def test_one_clock_of_ten_minutes(history: list[tuple[str, str, int]]) -> None:
-    """Law 11, "holds enforcement back beyond a stated bound": a deletion spares a pod for ten minutes at most, however it goes on."""
+    """Law 11, "holds enforcement back beyond a stated bound": a deletion spares a pod ten minutes at most."""
     world, since = World(), dict[str, int]()
     world.read()
     for what, uid, seconds in history:

@@ -191,14 +191,14 @@ def _breaker(percent: int, at_least: int, hold_s: float) -> Breaker:
     return Breaker(offenders=Fraction(percent, 100), of_at_least=at_least, hold_s=hold_s)
 
 
-def _focused(scope: Scope, grace_s: float, brakes: Brakes = Brakes()) -> Policy:  # noqa: B008 - it is a frozen value
-    kill = Step(above=_percent(100), for_s=0.0, do=Do.KILL, scope=scope, grace_s=grace_s)
+def _focused(scope: Scope, grace_s: float, brakes: Brakes = Brakes(), for_s: float = 0.0) -> Policy:  # noqa: B008 - it is a frozen value
+    kill = Step(above=_percent(100), for_s=for_s, do=Do.KILL, scope=scope, grace_s=grace_s)
     return Policy(
         declarations=_DECLARATIONS,
         mode="enforce",
         release_timeout_s=15.0,
         allowance=Allowance(percent=Fraction(0), per_context=0),
-        rules=(Rule(name="rule-0", default=4 * Gi, steps=(kill,)),),
+        rules=(Rule(name="rule-0", default=4 * Gi, account="container" if for_s else "pod", steps=(kill,)),),
         brakes=brakes,
     )
 
@@ -209,6 +209,7 @@ FOCUSED: Final = {
     "process": _focused("process", 15.0),
     "cards": _focused("container", 2.0),
     "deletions": _focused("container", 0.0),
+    "dips": _focused("container", 0.0, for_s=4.0),
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),
     "unlisted": _focused("container", 2.0),

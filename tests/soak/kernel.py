@@ -30,6 +30,7 @@ class Task:
     `claim` is what its cgroup text says now. `stubborn` ignores SIGTERM, `saves` starts another process on it before it
     ends, `aloof` can't be signalled, `slow_s` is how long it takes to die of SIGKILL, `holds_s` how long the driver
     lists its memory after its death. `other` is what it holds the next time that it wavers.
+    It dips, or gives its memory to the process `moves_with`, in one of `dips` cycles (0: never).
     `named` says that it calls itself an MPS server, `serves_others` that it is one for all pods; `server` is the
     one that it is a client of, `drained` that its work there has been ended, and `is_controlled` that a trusted control
     daemon knows the server.
@@ -53,6 +54,8 @@ class Task:
     is_controlled: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     other: dict[str, int] | None = None
+    dips: int = 0
+    moves_with: "Task | None" = None
     dies_s: float | None = None
     died_s: float = 0.0
     lied: bool = False  # its cgroup text was once something else, and may not be read again

@@ -76,6 +76,32 @@ def _waver(world: World, task: Task) -> None:
         task.memory, task.other = other, task.memory
 
 
+@_to_a_process
+def begin_dipping(world: World, task: Task) -> None:
+    """A process uses much, and little in one of several cycles; or its memory moves to another one of its pod."""
+    hold(world, task)
+    mates = [mate for mate in _ordinary(world) if mate.pod == task.pod is not None and mate is not task]
+    mates = [mate for mate in mates if mate.container != task.container and not mate.dips]
+    task.dips, task.moves_with = world.dice.choice([2, 3, 5, 8]), None
+    if mates and world.dice.random() < 0.5:
+        task.moves_with = world.dice.choice(mates)
+        task.moves_with.memory.clear()
+    world.say("memory moves" if task.moves_with is not None else "dips")
+
+
+def dip(world: World) -> None:
+    """What those processes do before the next reading."""
+    for task in _ordinary(world):
+        if not task.dips or world.dice.random() > 2 / task.dips:
+            continue
+        mate, ghosts = task.moves_with, world.kernel.held_by_ghosts(task.key.pid)
+        if mate is not None and mate.lives:
+            if (ghosts | world.kernel.held_by_ghosts(mate.key.pid)).isdisjoint({*task.memory, *mate.memory}):
+                task.memory, mate.memory = mate.memory, task.memory
+        elif task.other is not None or world.dice.random() < 0.5:
+            _waver(world, task)
+
+
 def stampede(world: World) -> None:
     """All processes take a lot at once, as after a bad release or by a wrong unit in a policy."""
     for task in world.kernel.living():

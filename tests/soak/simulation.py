@@ -62,6 +62,7 @@ def _cycle(sim: World) -> None:
     interval_s = sim.policy.interval_s
     sim.pass_by(sim.dice.choice([interval_s, interval_s, interval_s, interval_s / 2, 0.25, 2 * interval_s]))
     pods.toggle(sim)
+    processes.dip(sim)
     life = sim.alive()
     if sim.dice.random() < 0.7:
         life.beat()
@@ -170,7 +171,8 @@ def _well(sim: World) -> None:
 Action = Callable[[World], None]
 _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (45.0, _cycle), (12.0, _wake),
-    (14.0, processes.allocate), (6.0, processes.waver), (1.0, processes.stampede), (4.0, processes.release),
+    (14.0, processes.allocate), (6.0, processes.waver), (0.8, processes.begin_dipping),
+    (1.0, processes.stampede), (4.0, processes.release),
     (3.0, processes.fork), (2.0, processes.end), (1.0, processes.recycle), (1.0, processes.character),
     (0.7, processes.lie), (0.7, servers.begin_or_end),
     (4.0, pods.crash_loop), (6.0, pods.restart_containers), (1.5, pods.create), (1.0, pods.delete),
@@ -194,6 +196,7 @@ _CALM: Final = (
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
     "deletions": (pods.linger,),
+    "dips": (processes.begin_dipping, pods.restart_containers),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
     "shared": (servers.begin_or_end,),

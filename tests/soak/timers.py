@@ -44,6 +44,38 @@ class Read:
 
 
 @dataclass(slots=True)
+class Dips:
+    """The most that a step's second count can be: of one account, or of all accounts of a pod together."""
+
+    most_s: float = 0.0
+    at_s: float | None = None
+    was_above: bool = False
+    top: int = 0
+
+    def says(self, read: Read, rule: Rule, step: Step) -> bool | None:
+        """Whether a reading is above the threshold; None: it says nothing."""
+        if read.counts(rule, step):
+            return True
+        surely_below = read.is_sure and not read.is_stale and (read.ends(rule, step) or read.used <= self.top)
+        return False if surely_below else None
+
+    def add(self, at_s: float, is_above: bool | None, step: Step, policy: Policy) -> None:
+        """One more reading; without any for too long it is 0 again."""
+        passed_s = 0.0 if self.at_s is None else at_s - self.at_s
+        if passed_s >= reset_after_s(policy):
+            self.most_s, self.was_above = 0.0, False
+        self.at_s = at_s
+        if is_above is None:
+            return
+        counted_s = min(passed_s, policy.interval_s)
+        lost_s = (
+            0.0 if is_above and self.was_above else 1.5 * counted_s if is_above or self.was_above else 3 * counted_s
+        )
+        self.most_s = min(max(self.most_s + counted_s - lost_s, 0.0), 2 * step.for_s)
+        self.was_above = is_above
+
+
+@dataclass(slots=True)
 class Ladder:
     """What is known of one account: its readings since it was calm, and when each rule was in force first.
 
@@ -59,6 +91,7 @@ class Ladder:
     acted: bool = False
     failed: bool = False
     enforced_s: float = float("-inf")
+    dips: dict[tuple[str, Step], Dips] = field(default_factory=dict)
 
     def backwards(self, rule: Rule, step: Step) -> Iterator[Read]:
         """The readings that a step can have counted, the last one first."""
@@ -95,10 +128,12 @@ class Timers:
 
     def __init__(self) -> None:
         self.ladders: dict[Key, Ladder] = {}
+        self.pods: dict[str, dict[tuple[str, Step], Dips]] = {}
         self._policy: Policy | None = None
 
     def reset(self) -> None:
         self.ladders.clear()
+        self.pods.clear()
 
     def reload(self, before: Policy, after: Policy) -> None:
         """Another policy: all starts over unless it differs in brakes, protection and the times that are no step's."""
@@ -109,6 +144,9 @@ class Timers:
         """An action on the account has ended: its steps of enforcement start over."""
         if key in self.ladders:
             self.ladders[key].enforced_s = now_s
+            for dips in (self.ladders[key].dips, self.pods.get(key[0], {})):
+                for ended in [each for each in dips if each[1].do != "warn"]:
+                    del dips[ended]
 
     def note_acted(self, key: Key) -> None:
         if key in self.ladders:
@@ -146,7 +184,15 @@ class Timers:
             if counts:
                 counted_s += 0.0 if later_s is None else min(later_s - read.at_s, policy.interval_s)
                 later_s, has_counted = read.at_s, True
-        return has_counted and counted_s >= step.for_s
+        return has_counted and (counted_s >= step.for_s or self._dips_are_due(ladder, fact, step))
+
+    def _dips_are_due(self, ladder: Ladder, fact: Fact, step: Step) -> bool:
+        """Whether the second count of the account, or of its pod, can have come to twice the time."""
+        if step.under_pressure or not step.for_s:
+            return False
+        key = fact.rule.name, step
+        counts = (ladder.dips.get(key), self.pods.get(fact.key[0], {}).get(key))
+        return any(dips is not None and dips.most_s >= 2 * step.for_s - 1e-6 for dips in counts)
 
     def surely_due(self, fact: Fact, step: Step) -> bool:
         """Whether the time of a step has passed in readings that hid nothing, whatever was before them."""
@@ -188,6 +234,7 @@ class Timers:
         """Take one reading in. An account that is not formed, while its pod is there, is read by what the pod uses."""
         self._policy = policy
         self.ladders = {key: ladder for key, ladder in self.ladders.items() if key[0] in tenants}
+        of_pod: dict[str, list[tuple[Ladder, Read]]] = {}
         for key in {**self.ladders, **facts}:
             fact = facts.get(key)
             if fact is None:
@@ -196,6 +243,26 @@ class Timers:
                 used, allowed, rule, is_known = fact.used, fact.allowed, fact.rule, fact.is_known
             read = Read(now.boottime_s, used, allowed, rule, is_known and not stale, stale)
             self.ladders.setdefault(key, Ladder()).add(read)
+            of_pod.setdefault(key[0], []).append((self.ladders[key], read))
+        self.pods = {uid: dips for uid, dips in self.pods.items() if uid in tenants}
+        for uid, reads in of_pod.items():
+            self._note_dips(uid, reads, policy)
+
+    def _note_dips(self, uid: str, reads: list[tuple[Ladder, Read]], policy: Policy) -> None:
+        """The second counts of a pod's accounts, and of all of them together, after a reading."""
+        rules = {name: rule for ladder, _ in reads for name, (rule, _) in ladder.rules.items()}
+        of_pod = self.pods.setdefault(uid, {})
+        for rule, step in [(each, step) for each in rules.values() for step in each.steps]:
+            together = of_pod.setdefault((rule.name, step), Dips())
+            found: set[bool | None] = set()
+            for ladder, read in reads:
+                dips = ladder.dips.setdefault((rule.name, step), Dips())
+                dips.top = threshold_bytes(step, read.allowed or 0) if read.counts(rule, step) else dips.top
+                says = dips.says(read, rule, step) if rule.name in ladder.rules else None
+                dips.add(read.at_s, says, step, policy)
+                found.add(says)
+            is_above = True if True in found else None if None in found else False
+            together.add(reads[0][1].at_s, is_above, step, policy)
 
 
 def reset_after_s(policy: Policy) -> float:

@@ -158,7 +158,10 @@ class Step:
         metadata=_key("The threshold above which the step counts. For kill and evict never below allowed.")
     )
     for_s: Annotated[float, "duration", "0s", "30d"] = field(
-        metadata=_key("How long use must stay above the threshold without interruption.", "for")
+        metadata=_key(
+            "How long use must stay above the threshold. With dips, for twice as long; each dip counts double against it.",
+            "for",
+        )
     )
     do: Do = field(
         metadata=_key(
