@@ -40,9 +40,9 @@ class Mps:
     `shared` are the GPUs with a server that may serve any pod: one that is trusted, is named by a trusted control
     daemon, or runs on the host or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod),
     that have neither such a server nor one in their own pod. `trusted` are the containers of trusted servers, by pod
-    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed, or a client's cgroup can't be
-    read or is contradictory. `drainable` are the listed clients that can be drained, `drained` those that have been. `named` are the listed
-    servers that a trusted control daemon names, which prove to serve any pod.
+    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed, or a client's cgroup can't
+    be read or is contradictory. `drainable` are the listed clients that can be drained, `drained` those that have been.
+    `named` are the listed servers that a trusted control daemon names, which prove to serve any pod.
     """
 
     shared: frozenset[str] = frozenset()

@@ -22,7 +22,7 @@ from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
 from watchdog.export.log import EVERY_S, Log, configure
 from watchdog.export.metrics import Metrics
-from watchdog.journal.actions import RestoredActions, UnfinishedAction
+from watchdog.journal.actions import CUT_SHORT, RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
@@ -109,8 +109,8 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
     for action in unfinished:
         if action.result is None:
-            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    # The journal has every request of an action whose result it has.
+            journal.end(action.number, Result.INTERRUPTED, CUT_SHORT, now)
+    # A request of theirs may be missing in the journal, which names them as cut short only once that is on disk.
     lost = (action.targets for action in unfinished if action.result is None and action.began.boot_id == now.boot_id)
     return Restored(
         unfinished=unfinished,
