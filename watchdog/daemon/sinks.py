@@ -185,6 +185,7 @@ class JournalKeeper:
         if not self.lock.held and self.record.is_open:
             # Another daemon may have had the lock and begun actions, which are read when the journal is opened again.
             self.record.close()
+        self.report_lost()
         if self.record.is_open:
             self._keep(now)
             problem = self.record.problem
@@ -204,6 +205,11 @@ class JournalKeeper:
             self._log_error(reported)
         self.problem, self._reported = problem, reported
         return restored
+
+    def report_lost(self) -> None:
+        """Log what a journal that was closed has lost."""
+        if lost := self.record.take_lost():
+            self._log_error(lost)
 
     def _try_to_open(self, now: Now) -> Restored | None:
         """Have the record's thread take the lock and open the journal; what it held, once it is open."""
@@ -451,6 +457,7 @@ class Sinks:
             self.daemon_log.warn(
                 "the journal's disk is not responding: the last records may be missing from the journal"
             )
+        self.keeper.report_lost()
         self.keeper.lock.release()
 
     def _write_events(self, changes: Iterable[Change], report: CycleReport) -> None:
