@@ -27,7 +27,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.model import CONTRADICTORY, GONE, UNREADABLE, ZOMBIE, Place, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.policy import Policy, Safety
 
 HOG = pod("a", container("main", "1Gi"), container("side"))
@@ -175,10 +175,20 @@ def test_a_card_that_cannot_be_listed(
     assert withheld(seen, under=one) == KILLED  # the process is listed, and is no client
 
 
+@pytest.mark.parametrize(
+    "place",
+    [UNREADABLE, CONTRADICTORY, replace(process(3, "a/main").place, pod="elsewhere")],
+    ids=["unreadable", "contradictory", "contradicts the pod list"],
+)
 @pytest.mark.parametrize(("mps", "expected"), [(True, HELD), (None, HELD), (False, KILLED)])
-def test_a_client_whose_pod_cannot_be_determined(mps: bool | None, expected: list[tuple[Brake | None, bool]]) -> None:
-    """Point 36: a client whose cgroup can't be read may be in any pod, so no pod is ended with it."""
-    seen = snapshot([use(1, 9 * Gi), use(2, 1), use(3, 1, mps=mps)], [server(2, None), process(3, place=UNREADABLE)])
+def test_a_client_whose_pod_cannot_be_determined(
+    mps: bool | None, place: Place, expected: list[tuple[Brake | None, bool]]
+) -> None:
+    """Point 36: a client whose cgroup can't be read, or contradicts itself or the pod list, may be in any pod.
+
+    So no pod is ended with it.
+    """
+    seen = snapshot([use(1, 9 * Gi), use(2, 1), use(3, 1, mps=mps)], [server(2, None), process(3, place=place)])
     assert withheld(seen) == expected
     assert withheld(seen, under=ACCEPTED) == KILLED
 

@@ -1,5 +1,6 @@
 """Evictions of MPS clients, cycle by cycle: the dry run, the drain, the eviction, and what ends it in between."""
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
@@ -373,7 +374,7 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, ope
     found = restore(journal, lock, at(1), None)
     assert found.drained == {key for action in found.unfinished for key in action.targets}
     assert {key.pid for key in found.drained} >= {5, 6}
-    assert restore(journal, lock, at(2), None).drained == {key for key in found.drained if key.pid in (5, 6)}
+    assert restore(journal, lock, at(2), None).drained == found.drained
     world = Shared(Direct(journal))
     world.policy = replace(world.policy, brakes=Brakes(owner=Window(count=1, per_s=3600.0)))
     world.cycle.take_over(found.unfinished, at(31).boottime_s, found.brakes)
@@ -382,6 +383,23 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, ope
     told = [(row.event, row.result, row.reason) for row in history(path, None, 0.0)]
     assert ("evict_ended", "interrupted", "the watchdog ended before it was over") in told
     assert [event for event, *_ in told].count("released") == 1
+
+
+@pytest.mark.parametrize("boot_id", [None, "22222222-2222-3333-4444-555555555555"])
+def test_a_drain_whose_row_never_reached_the_disk_is_remembered_over_restarts(
+    boot_id: str | None, path: Path, opened: Callable[[], Journal]
+) -> None:
+    """Point 36: whoever may have been drained is not asked again by any later daemon of this boot."""
+    rehearsed(Shared(Direct(opened()))).settle()
+    with closing(sqlite3.connect(path)) as disk, disk:
+        assert disk.execute("DELETE FROM occurrence WHERE event = 'signalled'").rowcount > 0
+    lock, journal = NodeLock(path), opened()
+    assert lock.acquire()
+    assert {key.pid for key in restore(journal, lock, at(1), None).drained} >= {5, 6}
+    for second in (2, 3):
+        now = at(second) if boot_id is None else replace(at(second), boot_id=boot_id)
+        found = restore(opened(), lock, now, None)
+        assert ({key.pid for key in found.drained} >= {5, 6}) is (boot_id is None)
 
 
 def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() -> None:

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -79,6 +80,30 @@ def test_results_of_actions_are_dropped_last(journal: Journal, path: Path) -> No
     rows = sql(path, "SELECT id, result, released_s IS NULL FROM action")
     assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
     assert events(path).count("records_lost") == 1
+
+
+@pytest.mark.parametrize("is_freed", [True, False])
+def test_a_journal_that_closes_tries_for_a_while_and_says_what_is_lost(path: Path, *, is_freed: bool) -> None:
+    """Point 31: what is queued is written if the disk takes it in time; otherwise it is named, with the cause."""
+    journal = Journal.open(path, LIMITS, "n1")
+    killed = begin(journal)
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    journal.end(killed, Result.DONE, "", at(33))
+    journal.note("stopped", "the last record", at(34))
+    freeing = threading.Timer(0.1, lambda: other.execute("ROLLBACK"))
+    if is_freed:
+        freeing.start()
+    begun = time.monotonic()
+    lost = journal.close(60.0 if is_freed else 0.1)
+    assert time.monotonic() - begun < 10
+    if is_freed:
+        freeing.join()
+        assert (lost, events(path)[-2:]) == ("", ["kill_ended", "stopped"])
+    else:
+        assert "another process holds a lock on it" in lost
+        assert lost.endswith("records that are lost: 1 kill_ended, 1 stopped")
+    other.close()
 
 
 @pytest.fixture

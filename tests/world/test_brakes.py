@@ -307,6 +307,23 @@ def test_a_full_disk_holds_back_enforcement_and_nothing_else(small_disk: Node) -
     assert told == ["withheld", "intended", "signalled", "kill_ended"]
 
 
+def test_a_daemon_that_stops_on_a_full_disk_names_what_is_lost(small_disk: Node) -> None:
+    """Point 31: it ends within its second all the same, and the log has what the journal has not."""
+    tenant = _light(small_disk, "hog", 256 * MIB)
+    with run(small_disk, braked(small_disk, 'node = "9 per 1h"')) as running:
+        running.wait_passes(1)
+        _fill_up(small_disk.journal.parent)
+        small_disk.use(tenant, GIB)
+        running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1)
+        code, took_s = running.stop()
+        assert code == 0
+        assert took_s < 3  # the promise is one second; the machine may be busy
+        (lost,) = [line["message"] for line in running.events("error") if "records that are lost" in line["message"]]
+    assert "no space left" in lost
+    assert "1 withheld" in lost
+    assert "1 stopped" in lost
+
+
 def _fill_up(folder: Path) -> Path:
     """A file that takes all the space there is."""
     ballast = folder / "ballast"

@@ -40,9 +40,9 @@ class Mps:
     `shared` are the GPUs with a server that may serve any pod: one that is trusted, is named by a trusted control
     daemon, or runs on the host or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod),
     that have neither such a server nor one in their own pod. `trusted` are the containers of trusted servers, by pod
-    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed or a client's cgroup can't be
-    read. `drainable` are the listed clients that can be drained, `drained` those that have been. `named` are the listed
-    servers that a trusted control daemon names, which prove to serve any pod.
+    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed, or a client's cgroup can't
+    be read or is contradictory. `drainable` are the listed clients that can be drained, `drained` those that have been.
+    `named` are the listed servers that a trusted control daemon names, which prove to serve any pod.
     """
 
     shared: frozenset[str] = frozenset()
@@ -69,7 +69,8 @@ class Mps:
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
         listed = {use.key for use in inside if use.mps is not False}
         unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
-        may_hide = bool(snapshot.unseen) or any(use.mps is not False and use.pid in unreadable for use in outside)
+        anywhere = (use for use in outside if use.reason is Reason.SPOOFED or use.pid in unreadable)
+        may_hide = bool(snapshot.unseen) or any(use.mps is not False for use in anywhere)
         return cls(
             shared=frozenset(shared),
             orphans=frozenset(client for client in clients - explained if client[0] not in shared),

@@ -326,6 +326,7 @@ class Sinks:
             self.daemon_log.warn(
                 "the journal's disk is not responding: the last records may be missing from the journal"
             )
+        self.keeper.report_lost()
         self.keeper.lock.release()
 
     def _update_health(self) -> None:

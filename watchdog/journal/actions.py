@@ -56,6 +56,12 @@ _SELECT_DRAINED: Final = (
     "ORDER BY id DESC LIMIT :most"
 )
 _MOST_DRAINED: Final = 10_000
+# The reason of an action that the next daemon found without a result.
+CUT_SHORT: Final = "the watchdog ended before it was over"
+_SELECT_CUT_SHORT: Final = (
+    "SELECT targets FROM action WHERE boot_id = :boot_id AND result = 'interrupted' AND EXISTS "
+    "(SELECT 1 FROM occurrence WHERE action_id = action.id AND reason = :reason) ORDER BY id DESC LIMIT :most"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +126,17 @@ def read_unfinished(connection: sqlite3.Connection) -> list[UnfinishedAction]:
 
 
 def read_drained(connection: sqlite3.Connection, boot_id: str) -> frozenset[ProcessKey]:
-    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error. Skips damaged rows."""
+    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error. Skips damaged rows.
+
+    If a daemon ended during an action, a request of it may be missing here: any of its targets may have been drained.
+    """
+    values = {"boot_id": boot_id, "most": _MOST_DRAINED, "reason": CUT_SHORT}
+    texts = [detail[len(DRAIN) :] for (detail,) in connection.execute(_SELECT_DRAINED, values)]
+    texts += [targets for (targets,) in connection.execute(_SELECT_CUT_SHORT, values)]
     found: set[ProcessKey] = set()
-    for (detail,) in connection.execute(_SELECT_DRAINED, {"boot_id": boot_id, "most": _MOST_DRAINED}):
+    for text in texts:
         with suppress(ValueError, TypeError):
-            found.update(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in json.loads(detail[len(DRAIN) :]))
+            found.update(ProcessKey(pid=pid, start_ticks=ticks) for pid, ticks in json.loads(text))
     return frozenset(found)
 
 

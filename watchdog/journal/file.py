@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,7 +12,7 @@ from watchdog import clock
 from watchdog.journal.actions import read_unfinished
 from watchdog.journal.errors import CorruptError, JournalError, explain, explain_os
 from watchdog.journal.rows import INSERT, base_row, bound
-from watchdog.journal.schema import Statement, migrate, set_up, write_nothing
+from watchdog.journal.schema import RECORDING, Statement, migrate, set_up, write_nothing
 from watchdog.report.text import rfc3339
 
 MAGIC: Final = b"SQLite format 3\x00"
@@ -241,6 +241,19 @@ class Queue:
         self._node = node
         self._waiting: deque[Statement] = deque()
         self._dropped = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._waiting and not self._dropped
+
+    @property
+    def waiting(self) -> str:
+        """What waits to be written, by the names of the occurrences, most first; empty: nothing."""
+        names = Counter(values["event"] for sql, values in self._waiting if sql == INSERT)
+        names["recording"] = sum(sql in RECORDING for sql, _ in self._waiting)
+        names["dropped before"] = self._dropped
+        return ", ".join(f"{number} {name}" for name, number in names.most_common() if number)
 
     def put(self, statements: Iterable[Statement]) -> None:
         """Write these now, or once the disk can be written again."""

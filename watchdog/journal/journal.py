@@ -1,6 +1,7 @@
 """The journal as the daemon uses it: intentions and results of actions, changes, and earlier daemons' records."""
 
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -75,6 +76,7 @@ _RESTORED: Final = (
 )
 # Actions write these themselves, immediately, and not with the later report.
 _WRITTEN_BY_ACTIONS: Final = frozenset({*BEGUN, *ENDED, ChangeKind.RELEASED})
+_CLOSE_EVERY_S: Final = 0.02
 _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WITHDRAWN})
 
 
@@ -312,10 +314,19 @@ class Journal:
             self._queue.flush()
         return self.writable
 
-    def close(self) -> None:
-        """Write what is queued, if the disk can be written, and close the file."""
+    def close(self, within_s: float = 0.0) -> str:
+        """Write what is queued, trying for this long if the disk can't be written, and close the file.
+
+        Returns what could not be written and is lost, and why; empty: nothing.
+        """
+        until = time.monotonic() + within_s
         self._queue.flush()
+        while not self._queue.is_empty and time.monotonic() < until:
+            time.sleep(_CLOSE_EVERY_S)
+            self.probe()
+        lost, problem = self._queue.waiting, self.problem
         self._file.close()
+        return f"{problem}; records that are lost: {lost}" if lost else ""
 
     def _merge(self) -> None:
         """Merge the file with what is remembered, both ways; JournalError."""

@@ -12,7 +12,7 @@ from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, JournalLimits
 from watchdog.core.repeats import Repeats
-from watchdog.journal.actions import RestoredActions, UnfinishedAction
+from watchdog.journal.actions import CUT_SHORT, RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.lock import NodeLock
@@ -59,8 +59,8 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
     for action in unfinished:
         if action.result is None:
-            journal.end(action.number, Result.INTERRUPTED, "the watchdog ended before it was over", now)
-    # The journal has every request of an action whose result it has.
+            journal.end(action.number, Result.INTERRUPTED, CUT_SHORT, now)
+    # A request of theirs may be missing in the journal, which names them as cut short only once that is on disk.
     lost = (action.targets for action in unfinished if action.result is None and action.began.boot_id == now.boot_id)
     return Restored(
         unfinished=unfinished,
@@ -137,6 +137,7 @@ class JournalKeeper:
         if not self.lock.held and self.record.is_open:
             # Another daemon may have had the lock and begun actions, which are read when the journal is opened again.
             self.record.close()
+        self.report_lost()
         if self.record.is_open:
             self._keep(now)
             problem = self.record.problem
@@ -156,6 +157,11 @@ class JournalKeeper:
             self._log_error(reported)
         self.problem, self._reported = problem, reported
         return restored
+
+    def report_lost(self) -> None:
+        """Log what a journal that was closed has lost."""
+        if lost := self.record.take_lost():
+            self._log_error(lost)
 
     def _try_to_open(self, now: Now) -> Restored | None:
         """Have the record's thread take the lock and open the journal; what it held, once it is open."""

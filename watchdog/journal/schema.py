@@ -39,6 +39,8 @@ _BODY: Final = (
     f"VALUES ({_OF_SPAN}, :is_full, :boottime_s, :wall_s, "
     "coalesce((SELECT upto FROM past ORDER BY id DESC LIMIT 1), 0) + length(:body) + :row, :body)"
 )
+# The statements of the recording.
+RECORDING: Final = frozenset({_SPAN, _BODY})
 _ROW: Final = 64  # bytes of a row besides its body
 _SIZE: Final = (
     "SELECT coalesce((SELECT upto FROM past ORDER BY id DESC LIMIT 1) - upto + length(body) + :row, 0) "

@@ -43,6 +43,7 @@ class JournalWriter:
         self._missed: deque[Callable[[Journal], Any]] = deque()
         self._lost = 0
         self._late: set[int] = set()  # actions whose intentions took the disk too long
+        self.lost = ""
         self._defect: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -195,14 +196,25 @@ class JournalWriter:
             raise defect
 
     def close(self, timeout_s: float = 0.0) -> bool:
-        """Write what is queued, and close the journal; returns whether that succeeded within this time."""
+        """Write what is queued, and close the journal; returns whether the disk has answered within this time.
+
+        What could not be written then is in `lost`.
+        """
         journal, self._journal = self._journal, None
         if journal is None:
             return True
-        done = self.submit(journal.close)
+        done = self.submit(lambda: self._close(journal, timeout_s / 2))
         with suppress(TimeoutError, JournalError):
             done.result(timeout_s)
         return done.done()
+
+    def _close(self, journal: Journal, within_s: float) -> None:
+        self.lost = journal.close(within_s)
+
+    def take_lost(self) -> str:
+        """What a journal that was closed since the last call has lost, and why; empty: nothing."""
+        lost, self.lost = self.lost, ""
+        return lost
 
     def _put_or_keep(self, job: Callable[[Journal], Any]) -> None:
         """Queue a write that must not be lost: without a journal it is kept for the next one."""
