@@ -149,7 +149,7 @@ def test_the_largest_pods_are_gaps_if_all_take_too_much_memory() -> None:
     for phase in ("Pending", "Succeeded"):
         store = store_of(fat(99, phase="Running"), *(fat(number, phase=phase) for number in range(20)))
         assert "fat-99" in pods(store)
-    fill(store, pod("x", "1"), *running[:5])
+    fill(store, pod("x", "1"), *running[:7])
     assert take(store, "MODIFIED", fat(0, "\N{GRINNING FACE}", phase="Running"))  # with it a character takes four bytes
     assert gaps(store) == ["pod a/fat-0"]
     assert "one of the largest" in str(gather_pods(store)[1][0].problem)

@@ -1,6 +1,7 @@
 """Informers for the pods of this node, its node object and the labels of namespaces, from the API server."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from watchdog.clock import Bell
@@ -153,6 +154,7 @@ def pod_store(node: str, keys: PodKeys = NO_KEYS, on_deleted: Callable[[str], No
         may_go=_runs_nothing,
         shrink=lambda pod: shrunk(pod, keys),
         on_deleted=on_deleted,
+        own=lambda pod: replace(pod, keys=None),
     )
 
 

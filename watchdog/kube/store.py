@@ -187,6 +187,7 @@ class Unread:
 
 # A pod as it is kept takes 3 kB; a tenant can make it take 9 MB, and only quotas limit how many pods name a node.
 ROOM: Final = 32 * 2**20
+_SLACK: Final = ROOM // 8  # all objects are looked through once in as many bytes, and not for each one
 _NO_ROOM: Final = f"it is one of the largest, and all of them take more than {ROOM // 2**20} MiB of memory"
 
 
@@ -199,11 +200,17 @@ class _StoredObject(Generic[Value]):
     size: int = 0
 
     @classmethod
-    def of(cls, uid: str, content: Value | Unread, before: "_StoredObject[Value] | None") -> "_StoredObject[Value]":
-        """What is kept of an object; what was kept before, if it is equal."""
+    def of(
+        cls,
+        uid: str,
+        content: Value | Unread,
+        before: "_StoredObject[Value] | None",
+        own: Callable[[Value], object] = lambda value: value,
+    ) -> "_StoredObject[Value]":
+        """What is kept of an object; what was kept before, if it is equal. `own` leaves out what others share."""
         size = 0
         if not isinstance(content, Unread):
-            text = msgspec.json.encode(content)
+            text = msgspec.json.encode(own(content))
             # A string with what refers to it takes 80 bytes, and one rare character makes all of it four times as long.
             size = len(text) * (1 if text.isascii() else 4) + 40 * text.count(b'"')
         made = cls(uid, content, size)
@@ -226,20 +233,23 @@ class Store(Generic[Value]):
         may_go: Callable[[Value], bool] = lambda _: True,
         on_deleted: Callable[[str], None] = lambda _: None,
         shrink: Callable[[Value], Value] = lambda value: value,
+        own: Callable[[Value], object] = lambda value: value,
     ) -> None:
         """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read.
 
         Where there is no room for all, the largest are made smaller by `shrink`, and given up if that is not enough;
-        what `may_go` comes first. `on_deleted` gets the UID of each object that an event deletes, before it is removed
-        here.
+        what `may_go` comes first. `own` is what of an object takes memory that no other one shares. `on_deleted` gets the
+        UID of each object that an event deletes, before it is removed here.
         """
         self._decode: Final = decode
         self._may_go: Final = may_go
         self._on_deleted: Final = on_deleted
         self._shrink: Final = shrink
+        self._own: Final = own
         self._namespaced: Final = namespaced
         self._entries: dict[_Key, _StoredObject[Value]] = {}
         self._nameless: tuple[Unread, ...] = ()
+        self._size = 0
 
     def fill(self, items: Iterable[Item]) -> bool:
         """Replace all objects with these, once all have come; return whether anything has changed."""
@@ -251,12 +261,13 @@ class Store(Generic[Value]):
             identity = read_identity(item)
             key, content = self._name(identity), self._read(item, identity.title)
             if key is not None and content is not None:
-                entries[key] = _StoredObject.of(identity.uid, content, self._entries.get(key))
+                entries[key] = _StoredObject.of(identity.uid, content, self._entries.get(key), self._own)
                 size += entries[key].size
-                if size > ROOM:
+                if size > ROOM + _SLACK:
                     size = self._make_room(entries)
             elif isinstance(content, Unread):
                 nameless.append(content)
+        self._size = self._make_room(entries)
         self._entries, self._nameless = entries, tuple(nameless)
         return (self._entries, self._nameless) != before
 
@@ -274,12 +285,14 @@ class Store(Generic[Value]):
         title = Identity(namespace=key[0], name=key[1]).title
         content = None if event.kind is EventKind.DELETED else self._read(event.item, title)
         if content is not None:
-            self._entries[key] = after = _StoredObject.of(uid, content, before)
-            self._make_room(self._entries)
+            self._entries[key] = after = _StoredObject.of(uid, content, before, self._own)
+            self._size += after.size - (before.size if before is not None else 0)
+            if self._size > ROOM + _SLACK:
+                self._size = self._make_room(self._entries)
             return after is not before
         if before is None or (before.uid and uid and before.uid != uid):
             return False
-        del self._entries[key]
+        self._size -= self._entries.pop(key).size
         return True
 
     @property
@@ -313,7 +326,11 @@ class Store(Generic[Value]):
 
     def _shrunk(self, entry: _StoredObject[Value], key: _Key) -> _StoredObject[Value]:
         content = entry.content
-        return entry if isinstance(content, Unread) else _StoredObject.of(entry.uid, self._shrink(content), entry)
+        return (
+            entry
+            if isinstance(content, Unread)
+            else _StoredObject.of(entry.uid, self._shrink(content), entry, self._own)
+        )
 
     def _given_up(self, entry: _StoredObject[Value], key: _Key) -> _StoredObject[Value]:
         title = Identity(namespace=key[0], name=key[1]).title
