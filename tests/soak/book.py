@@ -347,7 +347,7 @@ class Book:
             boxes=frozenset(box.cid for box in boxes if box.known),
             began=now,
             ends_s=now.boottime_s + step.grace_s + here.policy.release_timeout_s,
-            chosen=_chosen(fact, victim, entry.targets) if step.scope == "process" else None,
+            chosen=_chosen(fact, victim, entry.targets, here) if step.scope == "process" else None,
         )
         self.begun_now.add(fact.key)
         self.brakes.turns.forget(fact.key)
@@ -404,12 +404,20 @@ class Book:
         return named
 
 
-def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey]) -> ProcessKey:
-    """The one process that scope `process` is about: no other of the container may use more."""
+def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey], standing: Standing) -> ProcessKey | None:
+    """The one process that scope `process` is about: no other of the container may use more.
+
+    None: the largest has ended, so it is about the whole container.
+    """
     used: dict[ProcessKey, int] = {}
     for use in fact.uses:
         if use.container == victim:
             used[use.task.key] = used.get(use.task.key, 0) + (use.used or 0)
+    keys = tuple(keys)
+    ended = [key for key in used if (said := standing.answers.get(key.pid)) is not None and said.ended]
+    if ended and max(used[key] for key in ended) == max(used.values()) and {*keys} == used.keys():
+        standing.seen["scope process of one that ended"] += 1
+        return None
     (chosen,) = keys
     if used.get(chosen, 0) < max(used.values(), default=0):
         fail(LAW4, f"{fact.key}: {chosen} is not its largest process: {used}")

@@ -128,6 +128,8 @@ FAULTS: Final = {
     "unknown bytes are lost": Fault("law 1", ("fault/0", 100),
         Edit("core/attribute.py", "sorted(snapshot.uses,",
              "sorted((use for use in snapshot.uses if use.used is not None),")),
+    "memory that outlives its process counts for nobody": Fault("point 10", ("fault/0", 300),
+        Edit("node/survivors.py", "found = find(place)", "found = None")),
     "one action holds up all others": Fault("law 10", ("fault/50", 100),
         Edit("core/gate.py", "self._busy.get((uid, None)), self._busy.get((uid, entry.victim))",
              "*self._busy.values()")),

@@ -137,7 +137,7 @@ class SignalBook:
         # Point 27: a deletion that the list shows cancels, be it of the pod's object, be it only begun.
         if not here.enforcing or tenant is None or protected(tenant, here.policy, now):
             fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
-        if action.step.scope == "process":
+        if action.chosen is not None:
             self._demand_need(action)
 
     def _demand_need(self, action: TrackedAction) -> None:

@@ -21,6 +21,7 @@ class AttributedUse:
     `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
     one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
     `privileged`: it also has the rights of a privileged container. `gvisor`: it is the kernel of a gVisor sandbox.
+    `ended`: it has ended, and its memory outlives it while its container has processes.
     """
 
     key: ProcessKey
@@ -34,6 +35,7 @@ class AttributedUse:
     privileged: bool = False
     unlisted: str = ""
     gvisor: bool = False
+    ended: bool = False
 
 
 class Reason(StrEnum):

@@ -75,6 +75,17 @@ class PlanEntry:
         return self.rule.steps[self.step_index]
 
     @property
+    def effective_step(self) -> Step:
+        """The step as it is carried out: if the largest process has ended, scope `process` is its whole container."""
+        step = self.definition
+        return replace(step, scope="container") if step.scope == "process" and self.outlived else step
+
+    @property
+    def outlived(self) -> frozenset[ProcessKey]:
+        """Those of its targets that have ended, whose memory outlives them."""
+        return frozenset(use.key for use in self.assessment.uses if use.ended and use.key in self.targets)
+
+    @property
     def account(self) -> AccountKey:
         """The account."""
         return self.assessment.account
@@ -82,14 +93,14 @@ class PlanEntry:
     @property
     def mps_hazard(self) -> MpsHazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
-        return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
+        return hazard_of(self.assessment.mps, self.effective_step, self.victim, self.targets)
 
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The MPS clients among its processes that are drained first, so that the work of other pods continues."""
         if not self.do.enforces:
             return ()
-        return tuple(sorted(clients_ended(self.assessment.to_drain, self.definition, self.victim, self.targets)))
+        return tuple(sorted(clients_ended(self.assessment.to_drain, self.effective_step, self.victim, self.targets)))
 
     @property
     def cards(self) -> frozenset[str]:

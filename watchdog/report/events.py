@@ -221,7 +221,7 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
     owner = outcome.entry.assessment.pod.owner
     is_of_job = owner is not None and owner.kind == "Job" and outcome.result is Result.DONE
     got_sigterm = any(sent.signal == "SIGTERM" for sent in outcome.sent)
-    is_asked = outcome.entry.definition.scope != "process" and got_sigterm
+    is_asked = outcome.entry.effective_step.scope != "process" and got_sigterm
     shown = shown_as(outcome.entry, past=True) if is_of_job and is_asked else ""
     return _compose(outcome_note(outcome), [shown, _contact(policy)])
 
@@ -250,7 +250,7 @@ def _no_action_anyway(entry: PlanEntry, report: CycleReport) -> str:
 def _chosen(entry: PlanEntry) -> str:
     """Why this one of several containers is killed."""
     shares = [share for share in entry.assessment.shares if share.container]
-    own = entry.definition.scope != "pod" and entry.assessment.account.container is None
+    own = entry.effective_step.scope != "pod" and entry.assessment.account.container is None
     if entry.do is not Do.KILL or not own or len(shares) < 2:
         return ""
     return f"Of its containers, {inert(entry.victim)} exceeds its own declaration by the most."
@@ -261,7 +261,7 @@ def _afterwards(entry: PlanEntry) -> str:
     match entry.do:
         case Do.WARN:
             return ""
-        case Do.KILL if entry.definition.scope == "process":
+        case Do.KILL if entry.effective_step.scope == "process":
             return ""
         case Do.KILL:
             return "The pod's restart policy decides whether the container restarts."
