@@ -12,6 +12,7 @@ from tests.soak.driver import Listed, TrueReading
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
 from tests.soak.standing import Reading, Standing
 from tests.soak.timers import Timers
+from tests.soak.transferbook import TransferBook
 from tests.soak.truth import (
     Fact,
     Key,
@@ -49,6 +50,7 @@ class Book:
         self.standing = Standing(policy)
         self.seen, self.tail = self.standing.seen, self.standing.tail
         self.timers = Timers()
+        self.transfers = TransferBook(self.standing.seen)
         self.brakes = BrakeBook()
         self.actions = ActionBook(self.standing, self.timers)
         self.signals = SignalBook(self.standing, self.actions)
@@ -69,11 +71,13 @@ class Book:
         self.standing.life += 1
         self.standing.reading = None
         self.timers.reset()
+        self.transfers.daemon_starts()
         self.actions.daemon_starts(now)
 
     def forget(self, now: Now, *, lost: bool) -> None:
         """The journal was lost while no daemon ran: a new one can't know what was begun, and whether anything was."""
         self.brakes.forget(now, lost=lost)
+        self.transfers.forget()
         self.actions.forget()
         self._intended.clear()
         self._withdrawn.clear()
@@ -380,6 +384,11 @@ class Book:
         lines: list[Listed] = [line for line in reading.truth.lines if line.gpu not in reading.only]
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
+        surely = {(u.gpu, u.key.pid): u.surely for u in entry.assessment.uses if u.used is None}
+        lines = [
+            replace(line, used=surely[line.gpu, line.pid]) if (line.gpu, line.pid) in surely and line.used else line
+            for line in lines
+        ]
         uses = tenants_uses(lines, here.answers, here.tenants)
         return facts_of(uses, here.tenants, here.policy, self._sight(reading.truth), bright=False)
 

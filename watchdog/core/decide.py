@@ -63,7 +63,7 @@ def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -
         if use.ended:
             ended.add(use.key)
         if step.scope != "process" or card in (None, use.gpu):
-            used[use.key] = used.get(use.key, 0) + (use.used or 0)
+            used[use.key] = used.get(use.key, 0) + use.used_at_least
     if step.scope == "process" and used:
         largest = min(used, key=lambda key: (-used[key], key))
         return tuple(sorted(everywhere)) if largest in ended else (largest,)

@@ -212,6 +212,8 @@ class GapReason(StrEnum):
     NAMESPACES = "namespaces"  # the labels of namespaces
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
+    TRANSFER = "transfer"  # memory that may have gone from one pod to another by CUDA IPC
+    RESIDUAL = "residual"  # much of a card is in use by no process
     MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
 
 

@@ -19,6 +19,7 @@ from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import (
     MAINTENANCE,
+    Gap,
     MaintenanceStart,
     Node,
     Now,
@@ -30,6 +31,7 @@ from watchdog.core.model import (
 )
 from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
+from watchdog.core.transfers import FoundTransfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +207,10 @@ class CycleReport:
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
     the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
-    of MPS clients, `pinned` their limits. `maintenance` is why the driver is released or about to be, None if it is
-    not; `maintenance_start` is when that began, None if it is unknown. `duration_s` is the duration of the cycle,
-    `scan_s` that of reading the node. `stops` has what is known of the switches among `suspended`.
+    of MPS clients, `pinned` their limits, `transfers` the memory first seen to have changed hands. `maintenance` is why
+    the driver is released or about to be, None if it is not; `maintenance_start` is when that began, None if it is
+    unknown. `duration_s` is the duration of the cycle, `scan_s` that of reading the node. `stops` has what is known of
+    the switches among `suspended`.
     """
 
     node: Node
@@ -227,6 +230,7 @@ class CycleReport:
     overdue: frozenset[ContainerKey] = frozenset()
     drains: KnownDrains = NO_DRAINS
     pinned: tuple[PinnedLimit, ...] = ()
+    transfers: tuple[FoundTransfer, ...] = ()
     maintenance: str | None = None
     maintenance_start: MaintenanceStart | None = None
     stops: tuple[StopNote, ...] = ()
@@ -296,8 +300,9 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
 class OpenCycle:
     """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
 
-    `intentions` are the kills and evictions that it is about to begin, by account. Each is a number once it is on disk,
-    or an outcome if it ended before it could begin.
+    `transfers` are those that its reading has shown first, `residual_gaps` name cards with much memory in use by no
+    process, and keep no loop from resting. `intentions` are the kills and evictions that it is about to begin, by
+    account. Each is a number once it is on disk, or an outcome if it ended before it could begin.
     """
 
     inputs: Inputs
@@ -307,6 +312,8 @@ class OpenCycle:
     plan: Plan
     scan_s: float
     only: frozenset[str] = frozenset()
+    transfers: tuple[FoundTransfer, ...] = ()
+    residual_gaps: tuple[Gap, ...] = ()
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
 
     def with_inputs(self, inputs: Inputs) -> "OpenCycle":

@@ -12,6 +12,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
+from watchdog.core.transfers import Windows
 from watchdog.daemon.drain import BUSY, Drain, Drains, SeenClients
 from watchdog.node.process import Handle
 
@@ -48,6 +49,9 @@ class ActionRecord(Protocol):
 
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed."""
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
 
 
 def at_once(work: Callable[[], int]) -> "Future[int]":

@@ -171,6 +171,7 @@ class Daemon:
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
             self._mps.asked.presume(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
+            self._cycle.transfers = self._cycle.transfers.inheriting(restored.transfers, now)
         self._judge(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)

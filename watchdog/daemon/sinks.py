@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from watchdog import __version__, clock
@@ -15,6 +15,7 @@ from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, Res
 from watchdog.core.policy import Brakes, JournalLimits, Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.repeats import Repeats
+from watchdog.core.transfers import Windows
 from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import Enforcement, problems, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api, with_gaps
@@ -61,7 +62,13 @@ def report_of(
         suspended=enforcement.suspended,
         stops=enforcement.stops,
         snapshot=opened.snapshot,
-        pods=with_gaps(inputs.pods, opened.assessments, inputs.overdue, opened.snapshot, inputs.node),
+        pods=with_gaps(
+            replace(inputs.pods, gaps=(*inputs.pods.gaps, *opened.residual_gaps)),
+            opened.assessments,
+            inputs.overdue,
+            opened.snapshot,
+            inputs.node,
+        ),
         attribution=opened.attribution,
         assessments=opened.assessments,
         plan=closed.plan,
@@ -71,6 +78,7 @@ def report_of(
         overdue=inputs.overdue,
         drains=inputs.drains,
         pinned=inputs.pinned,
+        transfers=opened.transfers,
         maintenance=maintenance,
         scan_s=opened.scan_s,
         duration_s=ended.boottime_s - opened.snapshot.at.boottime_s,
@@ -89,6 +97,7 @@ class Restored:
 
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
+    `transfers` are the windows in which bytes that may have changed hands count as unknown.
     """
 
     unfinished: tuple[UnfinishedAction, ...]
@@ -96,6 +105,7 @@ class Restored:
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
     maintenance: MaintenanceStart | None = None
+    transfers: Windows = field(default_factory=dict)
 
 
 def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | None) -> Restored:
@@ -118,6 +128,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
         maintenance=journal.kept.maintenance,
+        transfers=journal.kept.transfers,
     )
 
 

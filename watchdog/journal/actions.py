@@ -21,6 +21,7 @@ from watchdog.core.brakes import (
 from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.transfers import Transfer, TransferWindow, Windows
 from watchdog.journal.errors import RowError
 from watchdog.journal.rows import storable_text
 from watchdog.journal.schema import UNFINISHED
@@ -161,6 +162,43 @@ def read_maintenance(connection: sqlite3.Connection) -> MaintenanceStart | None:
     return MaintenanceStart(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seen=bool(seen))
 
 
+def write_transfers(connection: sqlite3.Connection, windows: Windows) -> None:
+    """Write these windows of transfers, and no others."""
+    connection.execute("DELETE FROM transfer")
+    for owner, window in windows.items():
+        scope, at = (storable_text(part) for part in owner), window.began
+        transfers = json.dumps([_encoded(transfer) for transfer in window.transfers])
+        values = (*scope, transfers, at.boot_id, at.boottime_s, at.wall_s)
+        connection.execute("INSERT OR REPLACE INTO transfer VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def _encoded(transfer: Transfer) -> list[str | int]:
+    pid, start_ticks = transfer.key.pid, transfer.key.start_ticks
+    return [transfer.gpu, pid, start_ticks, transfer.unknown, transfer.used, transfer.target, transfer.source]
+
+
+def read_transfers(connection: sqlite3.Connection) -> Windows:
+    """The windows of transfers; sqlite3.Error. Of a damaged row only the time counts."""
+    windows: dict[BrakeScope, TransferWindow] = {}
+    for *owner, text, boot_id, boottime_s, wall_s in connection.execute("SELECT * FROM transfer"):
+        transfers: tuple[Transfer, ...] = ()
+        with suppress(ValueError, TypeError):
+            transfers = tuple(
+                Transfer(
+                    gpu=str(gpu),
+                    key=ProcessKey(pid=int(pid), start_ticks=int(ticks)),
+                    unknown=int(unknown),
+                    used=int(used),
+                    target=str(target),
+                    source=str(source),
+                )
+                for gpu, pid, ticks, unknown, used, target, source in json.loads(text)
+            )
+        began = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
+        windows[tuple(owner)] = TransferWindow(began=began, transfers=transfers)
+    return windows
+
+
 # Not the number of an action: the row marks when an earlier journal was lost, with the actions begun before.
 _LOST: Final = 0
 _MOST_ROWS: Final = 2 * MOST_REMEMBERED  # up to this many are kept whatever their age: about 100 bytes each
@@ -175,11 +213,13 @@ _MOMENTS: Final = "SELECT id, boot_id, boottime_s FROM action UNION SELECT actio
 class RestoredActions:
     """The actions that count for the brakes, the unfinished actions, and when the breaker opened.
 
-    `maintenance` is when the maintenance in progress began; None: there is none.
+    `maintenance` is when the maintenance in progress began; None: there is none. `transfers` are the windows in which
+    bytes that may have changed hands count as unknown.
     """
 
     def __init__(self) -> None:
         self.maintenance: MaintenanceStart | None = None
+        self.transfers: Windows = {}
         self._begun: dict[int, BegunRow] = {}
         self._open: dict[int, UnfinishedAction] = {}
         self._opened: Now | None = None
@@ -204,6 +244,7 @@ class RestoredActions:
                 self._opened = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
         if self.maintenance is None:
             self.maintenance = read_maintenance(connection)
+        self.transfers = {**read_transfers(connection), **self.transfers}
         lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
@@ -226,6 +267,7 @@ class RestoredActions:
         lacked += sum([row.insert(connection, number) for number, row in self._begun.items()])
         write_breaker(connection, self._opened)
         write_maintenance(connection, self.maintenance)
+        write_transfers(connection, self.transfers)
         return lacked
 
     def add(self, action: UnfinishedAction, begun: BegunRow) -> None:

@@ -11,6 +11,7 @@ from watchdog.core.brakes import BrakeMemory
 from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
+from watchdog.core.transfers import Windows
 from watchdog.journal.actions import (
     BegunRow,
     RestoredActions,
@@ -21,6 +22,7 @@ from watchdog.journal.actions import (
     read_unfinished,
     write_breaker,
     write_maintenance,
+    write_transfers,
 )
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import LOST, JournalFile, Queue
@@ -212,6 +214,13 @@ class Journal:
         if self.writable:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_maintenance(connection, start))
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour. A write that fails is made up for."""
+        self.kept.transfers = windows
+        if self.writable:
+            with suppress(JournalError):
+                self._file.transaction(lambda connection: write_transfers(connection, windows))
 
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""

@@ -14,6 +14,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import MaintenanceStart, Now, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
+from watchdog.core.transfers import Windows
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.schema import Statement
@@ -137,6 +138,10 @@ class JournalWriter:
     def maintenance(self, start: MaintenanceStart | None) -> None:
         """Record when the maintenance in progress began; None: there is none. Without a journal that is dropped."""
         self._put(lambda journal: journal.maintenance(start))
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
+        self._put_or_keep(lambda journal: journal.transfers(windows))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""

@@ -29,6 +29,7 @@ EVICTED: Final = "GPUMemoryEvicted"
 EVICTION_BLOCKED: Final = "GPUMemoryEvictionBlocked"
 WITHHELD: Final = "GPUMemoryWithheld"
 MISDECLARED: Final = "GPUMemoryMisdeclared"
+TRANSFERRED: Final = "GPUMemoryTransferred"
 ACTIONS: Final = {
     OVER_LIMIT: "Warn",
     KILLED: "Kill",
@@ -37,6 +38,7 @@ ACTIONS: Final = {
     EVICTION_BLOCKED: "Evict",
     WITHHELD: "Withhold",
     MISDECLARED: "Warn",
+    TRANSFERRED: "Warn",
 }
 _PREFIX: Final = "gpu-memory-watchdog/"
 # A blocked eviction is retried with back-off; the API server keeps an Event for this long by default.
@@ -65,6 +67,9 @@ def _event_of(change: Change, report: CycleReport) -> Iterator[PodEvent]:
     if change.misdeclaration is not None and assessment is not None:
         if change.for_owner:
             yield _misdeclared(assessment, change.misdeclaration, report)
+    elif change.event is ChangeKind.TRANSFERRED and change.pod is not None:
+        if change.for_owner:
+            yield _transferred(change, change.pod, report.policy)
     elif outcome is not None:
         yield from _of_outcome(change.event, outcome, report, was_begun=change.was_begun)
     elif change.event is ChangeKind.WITHHELD and entry is not None and is_for_owner(entry.assessment, report):
@@ -154,6 +159,21 @@ def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleR
     }
     key = (assessment.account.uid, MISDECLARED, skipped.source, skipped.why)
     return replace(_event(assessment, MISDECLARED, text, report.at, annotations), key=key, once=True)
+
+
+def _transferred(change: Change, pod: Pod, policy: Policy) -> PodEvent:
+    """The Event that memory may have gone from one pod to another, on either of them."""
+    return PodEvent(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=_uid(pod),
+        reason=TRANSFERRED,
+        action=ACTIONS[TRANSFERRED],
+        note=_compose(change.sentence, [_contact(policy)]),
+        at_s=change.at.wall_s,
+        key=(pod.uid, TRANSFERRED, change.gpu, change.sentence),
+        annotations={f"{_PREFIX}gpu": change.gpu},
+    )
 
 
 def _event(
