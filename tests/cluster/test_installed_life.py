@@ -159,7 +159,7 @@ def test_an_older_journal_is_migrated(braked: Braked) -> None:
     """The migration that exists: tables without the node's past, which no release has written. The brakes hold."""
 
     def age() -> None:
-        newer = ("past", "past_span", "maintenance", "left_pod", "listed")
+        newer = ("past", "past_span", "maintenance", "left_pod", "listed", "transfer")
         tables = tuple(f"DROP TABLE {each}" for each in newer)
         column = "ALTER TABLE occurrence DROP COLUMN account"
         assert braked.journal(*tables, column, "PRAGMA user_version = 2") == 2

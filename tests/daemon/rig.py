@@ -11,6 +11,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
+from watchdog.core.transfers import Windows
 from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
 from watchdog.node.process import Handle, ReadFailures
@@ -74,6 +75,10 @@ class MemoryRecord:
         """Remember a turn of the breaker."""
         self.lines.append(("breaker", "closed" if opened is None else "opened"))
 
+    def transfers(self, windows: Windows) -> None:
+        """Remember whose bytes count as unknown."""
+        self.lines.append(("transfers", str(len(windows))))
+
 
 class Direct:
     """A journal as a record that does everything while the caller waits."""
@@ -82,6 +87,7 @@ class Direct:
         self.journal = journal
         self.withdraw, self.signalled = journal.withdraw, journal.signalled
         self.end, self.released, self.breaker = journal.end, journal.released, journal.breaker
+        self.transfers = journal.transfers
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention to disk."""

@@ -9,10 +9,11 @@ from tests.export.build import Story, entry, killed, outcome, policy, quiet, tra
 from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
-from watchdog.core.model import ContainerKind, Pod, Snapshot
+from watchdog.core.model import ContainerKind, Pod, ProcessKey, Snapshot
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import CycleReport, PlanEntry, Result, Sent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy, Scope
+from watchdog.core.transfers import FoundTransfer, Transfer
 from watchdog.kube.event_objects import PodEvent
 from watchdog.report.changes import Changes
 from watchdog.report.events import pod_events
@@ -62,6 +63,20 @@ def misdeclaring(text: str = "900Gi", **more: Any) -> CycleReport:
     return Story(under=policy(**more), pods=(pod,)).see(trainer_node(4.0, 31))
 
 
+def transferring(**more: object) -> CycleReport:
+    """A report in which the trainer may have been charged what a pod used that has left the list."""
+    moved = Transfer(
+        gpu="GPU-0",
+        key=process(101).key or ProcessKey(pid=101, start_ticks=0),
+        unknown=36 * Gi,
+        used=41 * Gi,
+        target="a/trainer",
+        source="b/server",
+    )
+    server = trainer(namespace="b", name="server", uid="u2", owner=None)
+    return quiet(31, transfers=(FoundTransfer(transfer=moved, target=trainer(), sources=(server,)),), **more)
+
+
 @cache
 def occurrences() -> dict[str, PodEvent]:
     """The occurrence of each reason that docs/events.md shows."""
@@ -78,6 +93,7 @@ def occurrences() -> dict[str, PodEvent]:
         holding(held),
         misdeclaring(),
     )
+    found += told(transferring())[:1]
     return {each.reason: each for each in found} | {"observed": told(observed)[0]}
 
 
@@ -164,6 +180,7 @@ def table() -> Iterator[tuple[str, PodEvent]]:
     for brake in Brake:
         yield f"held back: {brake.value}", told(holding(withheld(brake, releases_in_s=250.0)))[0]
     yield from _wrong()
+    yield "memory changed hands", told(transferring())[0]
 
 
 def _defaults() -> Iterator[tuple[str, PodEvent]]:

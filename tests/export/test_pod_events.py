@@ -21,6 +21,7 @@ from tests.export.notes import (
     on_cards,
     table,
     told,
+    transferring,
     warned,
 )
 from tests.worlds import at, rule, step
@@ -60,6 +61,7 @@ def only(*reports: object) -> PodEvent:
         ("GPUMemoryEvictionBlocked", "Evict", False),
         ("GPUMemoryWithheld", "Withhold", False),
         ("GPUMemoryMisdeclared", "Warn", False),
+        ("GPUMemoryTransferred", "Warn", False),
     ],
 )
 def test_each_occurrence_has_its_reason_and_action(reason: str, action: str, is_normal: bool) -> None:
@@ -405,3 +407,12 @@ def test_the_event_of_an_mps_client() -> None:
     assert found.reason == "GPUMemoryKilled"
     assert "The MPS server is asked to end 1 client first" in found.note
     assert "The grace period does not extend its work on the GPU." in found.note
+
+
+def test_memory_that_changes_hands_is_reported_to_both_owners() -> None:
+    """Point 10: also to that of a pod which has no account any more; where nothing is enforced, only if wanted."""
+    found = told(transferring())
+    assert [(each.namespace, each.pod, each.uid) for each in found] == [("a", "trainer", "u1"), ("b", "server", "u2")]
+    assert {each.reason for each in found} == {"GPUMemoryTransferred"}
+    assert all("a/trainer" in each.note and "b/server" in each.note and "36Gi" in each.note for each in found)
+    assert told(transferring(enforcing=False)) == ()

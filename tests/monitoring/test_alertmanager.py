@@ -32,6 +32,7 @@ _ROUTED: Final[tuple[tuple[str, str, Labels, str], ...]] = (
     ("GPUMemoryPodLeft", "warning", _NODE, "platform"),
     ("GPUMemoryCardLost", "critical", _CARD, "platform-page"),
     ("GPUMemoryUnattributed", "warning", _CARD, "platform"),
+    ("GPUMemoryResidual", "warning", _CARD, "platform"),
     ("GPUMemoryCardNearlyFull", "info", _CARD, "nobody"),
     ("GPUMemoryBreakerOpen", "critical", _NODE, "platform-page"),
     ("GPUMemoryBreakerOpen", "warning", _NODE, "platform"),

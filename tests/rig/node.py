@@ -87,12 +87,16 @@ while time.monotonic() < deadline:
 
 @dataclass
 class Tenant:
-    """A real process of a container (or of the host), and what it uses of the card."""
+    """A real process of a container (or of the host), and what it uses of the card.
+
+    If its memory `outlives` it, the driver lists its PID after its end too.
+    """
 
     process: subprocess.Popen[bytes]
     used: int
     notes: Path
     lists: tuple[ListName, ...] = ("compute",)
+    outlives: bool = False
 
     @property
     def pid(self) -> int:
@@ -304,7 +308,9 @@ class Node:
         """Let the driver and the pod list show what is there now."""
         first, *others = self.stub.gpus
         listed = tuple(
-            StubProcess(pid=each.pid, used=each.used, lists=each.lists) for each in self._tenants if each.used
+            StubProcess(pid=each.pid, used=each.used, lists=each.lists, ghost=each.outlives)
+            for each in self._tenants
+            if each.used
         )
         kept = tuple(each for each in first.processes if each.pid not in {tenant.pid for tenant in self._tenants})
         gpu = replace(first, processes=(*kept, *listed))

@@ -160,7 +160,7 @@ class ActionBook:
         elif result is Result.DONE:
             action.is_dead = True
         elif result is Result.GONE:
-            if action.step.scope != "process" or action.is_killing:
+            if action.chosen is None or action.is_killing:
                 fail(ENDED, f"action {number} is called no longer needed")
             self._standing.seen["spared SIGKILL"] += 1
             self._forget(number)

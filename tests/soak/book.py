@@ -13,6 +13,7 @@ from tests.soak.driver import Listed, TrueReading
 from tests.soak.signalbook import LAW4, WRITTEN, SignalBook
 from tests.soak.standing import Reading, Standing
 from tests.soak.timers import Timers
+from tests.soak.transferbook import TransferBook
 from tests.soak.truth import (
     Fact,
     Key,
@@ -52,6 +53,7 @@ class Book:
         self.standing = Standing(policy)
         self.seen, self.tail = self.standing.seen, self.standing.tail
         self.timers = Timers()
+        self.transfers = TransferBook(self.standing.seen)
         self.brakes = BrakeBook()
         self.actions = ActionBook(self.standing, self.timers)
         self.signals = SignalBook(self.standing, self.actions)
@@ -74,11 +76,13 @@ class Book:
         self.standing.life += 1
         self.standing.reading = None
         self.timers.reset()
+        self.transfers.daemon_starts()
         self.actions.daemon_starts(now)
 
     def forget(self, now: Now, *, lost: bool) -> None:
         """The journal was lost while no daemon ran: a new one can't know what was begun, and whether anything was."""
         self.brakes.forget(now, lost=lost)
+        self.transfers.forget()
         self.actions.forget()
         self._intended.clear()
         self._withdrawn.clear()
@@ -379,7 +383,7 @@ class Book:
             boxes=frozenset(box.cid for box in boxes if box.known),
             began=now,
             ends_s=now.boottime_s + step.grace_s + here.policy.release_timeout_s,
-            chosen=_chosen(fact, victim, entry.targets) if step.scope == "process" else None,
+            chosen=_chosen(fact, victim, entry.targets, here) if step.scope == "process" else None,
         )
         self.begun_now.add(fact.key)
         self.brakes.turns.forget(fact.key)
@@ -413,6 +417,11 @@ class Book:
         lines: list[Listed] = [line for line in reading.truth.lines if line.gpu not in reading.only]
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
+        surely = {(u.gpu, u.key.pid): u.surely for u in entry.assessment.uses if u.used is None}
+        lines = [
+            replace(line, used=surely[line.gpu, line.pid]) if (line.gpu, line.pid) in surely and line.used else line
+            for line in lines
+        ]
         uses = tenants_uses(lines, here.answers, here.tenants)
         return facts_of(uses, here.tenants, here.policy, self._sight(reading.truth), bright=False)
 
@@ -437,12 +446,20 @@ class Book:
         return named
 
 
-def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey]) -> ProcessKey:
-    """The one process that scope `process` is about: no other of the container may use more."""
+def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey], standing: Standing) -> ProcessKey | None:
+    """The one process that scope `process` is about: no other of the container may use more.
+
+    None: the largest has ended, so it is about the whole container.
+    """
     used: dict[ProcessKey, int] = {}
     for use in fact.uses:
         if use.container == victim:
             used[use.task.key] = used.get(use.task.key, 0) + (use.used or 0)
+    keys = tuple(keys)
+    ended = [key for key in used if (said := standing.answers.get(key.pid)) is not None and said.ended]
+    if ended and max(used[key] for key in ended) == max(used.values()) and {*keys} == used.keys():
+        standing.seen["scope process of one that ended"] += 1
+        return None
     (chosen,) = keys
     if used.get(chosen, 0) < max(used.values(), default=0):
         fail(LAW4, f"{fact.key}: {chosen} is not its largest process: {used}")

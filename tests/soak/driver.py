@@ -21,13 +21,17 @@ class Card(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One line of a reading, with whose memory it truly is; `used` and `mps` are what the driver said."""
+    """One line of a reading, with whose memory it truly is; `used` and `mps` are what the driver said.
+
+    `unsure`: the daemon takes a part of it for unknown, since it may have changed hands, and only `used` for sure.
+    """
 
     gpu: str
     pid: int
     used: int | None
     task: Task | None
     mps: bool | None = False
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,11 @@ class TrueReading:
     @property
     def is_bright(self) -> bool:
         """Whether everything was listed, with every number."""
-        return not self.reading.blind and not self.dark and all(line.used is not None for line in self.lines)
+        return (
+            not self.reading.blind
+            and not self.dark
+            and all(line.used is not None and not line.unsure for line in self.lines)
+        )
 
 
 @dataclass(slots=True)
@@ -118,7 +126,8 @@ class SimulatedDriver:
 
     def _gpu(self, uuid: str, index: int, *, up: bool, listed: bool) -> Gpu:
         total = self._cards.sizes[uuid]
-        made = Gpu(uuid=uuid, index=index, name="Stub", total=total, used=0, reserved=0)
+        used = sum(task.memory.get(uuid, 0) for task in (*self._kernel.ghosts, *self._kernel.living()))
+        made = Gpu(uuid=uuid, index=index, name="Stub", total=total, used=used, reserved=0)
         return made if up and listed else replace(made, up=up, listed=listed)
 
 

@@ -19,6 +19,7 @@ from watchdog.core.left import LeftPods
 from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, Pod, PodList, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.transfers import Windows
 from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
@@ -197,6 +198,10 @@ class Record:
     def breaker(self, opened: Now | None) -> None:
         if self.journal is not None:
             self.journal.breaker(opened)
+
+    def transfers(self, windows: Windows) -> None:
+        if self.journal is not None:
+            self.journal.transfers(windows)
 
 
 def _demand_on_disk(journal: Path, number: int) -> None:

@@ -213,5 +213,6 @@ FOCUSED: Final = {
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),
     "unlisted": _focused("container", 2.0),
+    "transfers": _focused("container", 2.0),
     "reboots": _focused("container", 0.0, Brakes(node=Window(count=3, per_s=120.0))),
 }

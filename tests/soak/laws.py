@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -11,9 +12,10 @@ from watchdog.core.assess import assess
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
-from watchdog.core.model import Now, ProcessKey, Snapshot
+from watchdog.core.model import GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
+from watchdog.core.transfers import Transfers
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.kills import Kills
@@ -28,11 +30,28 @@ WHOSE: Final = "law 4, bytes are charged to their true owner"
 T = TypeVar("T")
 
 
-def conserves(opened: OpenCycle, truth: TrueReading, recycled: set[int]) -> TrueReading:
+def hidden_bytes(opened: OpenCycle, truth: TrueReading) -> dict[tuple[str, int], int]:
+    """The bytes that count as unknown because they may have changed hands, by card and PID."""
+    marks = {gap.what.rpartition(" on ")[2] for gap in opened.snapshot.gaps if gap.reason is GapReason.TRANSFER}
+    said = {
+        (use.gpu, use.key): use.surely for use in opened.attribution.attributed if use.used is None and use.gpu in marks
+    }
+    given = {(use.gpu, use.pid): use.used for use in opened.snapshot.uses}
+    return {
+        (line.gpu, line.pid): line.used - said[line.gpu, line.task.key]
+        for line in truth.lines
+        if line.task is not None and (line.gpu, line.task.key) in said and line.used is not None
+        if given.get((line.gpu, line.pid)) is not None
+    }
+
+
+def conserves(
+    opened: OpenCycle, truth: TrueReading, recycled: set[int], hidden: Mapping[tuple[str, int], int]
+) -> TrueReading:
     """Law 1: every line of the reading is in exactly one place, with its bytes, and charged to whose they truly are.
 
     Bytes under a PID that has been given twice, or whose process has ended, may count as unknown: gives the
-    reading with these made unknown.
+    reading with these made unknown. Of the `hidden` bytes only the rest counts.
     """
     placed: Counter[tuple[str, int]] = Counter()
     said: dict[tuple[str, int], int | None] = {}
@@ -50,7 +69,9 @@ def conserves(opened: OpenCycle, truth: TrueReading, recycled: set[int]) -> True
             continue  # carried over from an earlier listing, and ended since
         if placed[at] != 1:
             fail(LAW1, f"{line} is in {placed[at]} places")
-        is_doubted = said[at] is None and (line.pid in recycled or line.task is None or not line.task.lives)
+        is_doubted = said[at] is None and (
+            at in hidden or line.pid in recycled or line.task is None or not line.task.lives
+        )
         if not (said[at] == line.used or is_doubted):
             fail(LAW1, f"{line} is counted as {said[at]}")
         if at in owners and said[at] is not None and line.task is not None:
@@ -59,34 +80,39 @@ def conserves(opened: OpenCycle, truth: TrueReading, recycled: set[int]) -> True
                 fail(WHOSE, f"{line} is charged to {owners[at]}")
     if len(placed) > len(truth.lines):
         fail(LAW1, f"{len(placed)} places for {len(truth.lines)} lines")
-    lines = (replace(line, used=said.get((line.gpu, line.pid))) for line in truth.lines)
+    lines = (
+        replace(line, used=said.get(at), unsure=at in hidden)
+        if (at := (line.gpu, line.pid)) not in hidden or line.used is None
+        else replace(line, used=line.used - hidden[at], unsure=True)
+        for line in truth.lines
+    )
     return replace(truth, lines=tuple(lines))
 
 
-def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random) -> None:
+def ignores_order(opened: OpenCycle, before: Ledger, asked: Now, transfers: Transfers, dice: random.Random) -> None:
     """Law 2: the same cycle from shuffled input."""
-    one, other = (_again(opened, before, asked, shuffle) for shuffle in (None, dice))
+    one, other = (_again(opened, before, asked, transfers, shuffle) for shuffle in (None, dice))
     _demand_equal(LAW2, one, other, opened.plan)
     if one.ledger != other.ledger:
         fail(LAW2, "the ledgers differ")
 
 
-def _again(opened: OpenCycle, before: Ledger, asked: Now, dice: random.Random | None) -> Plan:
+def _again(opened: OpenCycle, before: Ledger, asked: Now, transfers: Transfers, dice: random.Random | None) -> Plan:
     given, seen, pods = opened.inputs, opened.snapshot, opened.inputs.pods.pods
     if dice is not None:
         pods = _mixed(dice, pods)
         processes = dict(_mixed(dice, tuple(seen.processes.items())))
         seen = replace(seen, uses=_mixed(dice, seen.uses), gpus=_mixed(dice, seen.gpus), processes=processes)
     given = replace(given, pods=replace(given.pods, pods=pods))
-    found = assess(attribute(seen, pods), seen, given)
+    found = assess(transfers.hide(attribute(seen, pods), seen, given), seen, given)
     if dice is not None:
         found = _mixed(dice, found)
     return decide(found, before, asked, given)
 
 
-def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
+def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, transfers: Transfers) -> None:
     """Law 7: the same cycle under either mode, through the very code that runs it."""
-    one, other = (_under(opened, before, unlisted, asked, mode).plan for mode in _MODES)
+    one, other = (_under(opened, before, unlisted, asked, transfers, mode).plan for mode in _MODES)
     _demand_equal(LAW7, one, other, opened.plan)
     if one.ledger.accounts != other.ledger.accounts:
         fail(LAW7, "the ledgers differ")
@@ -95,13 +121,15 @@ def ignores_the_mode(opened: OpenCycle, before: Ledger, unlisted: Unlisted, aske
 _MODES: Final[tuple[Mode, ...]] = ("enforce", "observe")
 
 
-def _under(opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, mode: Mode) -> OpenCycle:
+def _under(
+    opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, transfers: Transfers, mode: Mode
+) -> OpenCycle:
     policy = replace(opened.inputs.policy, mode=mode)
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
     kills, evictions = Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked)
     cycle = Cycle(frozen, kills, evictions, record, lambda: asked)
-    cycle.ledger, cycle.unlisted = before, unlisted
+    cycle.ledger, cycle.unlisted, cycle.transfers = before, unlisted, transfers
     given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None, interface="NVML"), given, asked, asked)
 

@@ -13,7 +13,7 @@ from tests.soak.cluster import Tenant
 from tests.soak.driver import TrueReading, late
 from tests.soak.fittings import BOTH, NODE, OWN, Record, SimSources, counted, full_disk
 from tests.soak.kernel import Task
-from tests.soak.laws import conserves, ignores_order, ignores_the_mode
+from tests.soak.laws import conserves, hidden_bytes, ignores_order, ignores_the_mode
 from tests.soak.liveness import nobody_is_held_up
 from tests.soak.table import SimulatedTable
 from watchdog.config.watch import PolicyFile
@@ -25,6 +25,7 @@ from watchdog.core.listed import ListedResources
 from watchdog.core.model import Now
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
+from watchdog.core.transfers import Transfers
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.drain import Drains
@@ -167,6 +168,7 @@ class Life:
         journal.listed(self._listed.by_pod)
         self.cycle.take_over(found.unfinished, until_s, found.brakes)
         self._sources.left.restore(found.left, now)
+        self.cycle.transfers = self.cycle.transfers.inheriting(found.transfers, now)
         if self._kept is None:
             loss, self._world.loss = self._world.loss, ""
             if loss:
@@ -214,7 +216,7 @@ class Life:
         now = world.clock.now()
         view = self._inputs()
         book.actions.given(truth, asked)
-        before, unlisted = self.cycle.ledger, self.cycle.unlisted
+        before, unlisted, transfers = self.cycle.ledger, self.cycle.unlisted, self.cycle.transfers
         with full_disk(world.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
             self._sources.left.see(opened.attribution, self._scanner.may_live, now)
@@ -225,9 +227,13 @@ class Life:
             if gpu.listed:
                 lines = (line for line in truth.lines if line.gpu == gpu.uuid)
                 world.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
-        truth = conserves(opened, truth, world.kernel.recycled)
+        hidden = hidden_bytes(opened, truth)
+        is_written = self.has_journal and self._is_writable and not world.disk_full
+        if self.has_journal:
+            book.transfers.read(truth.lines, hidden, book.standing.tenants, asked, written=is_written)
+        truth = conserves(opened, truth, world.kernel.recycled, hidden)
         book.read(truth, asked, opened.inputs.overdue, written=self._is_writable)
-        self._check(opened, before, unlisted, asked)
+        self._check(opened, before, unlisted, asked, transfers)
         with full_disk(world.disk_full):
             waiting = PendingCycle(opened=self.cycle.intend(opened), since=now)
         second = self._last_look(waiting)
@@ -306,16 +312,16 @@ class Life:
         if outcome.result is Result.FAILED:
             book.timers.note_failed((account.uid, account.container, account.gpu))
 
-    def _check(self, opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now) -> None:
+    def _check(self, opened: OpenCycle, before: Ledger, unlisted: Unlisted, asked: Now, transfers: Transfers) -> None:
         # An action that ends changes the ledger inside `open`: then it is not known by which one was decided.
         if any(state.under_way is not None for state in before.accounts.values()):
             return
         dice = self._world.dice
         due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.enforces]
         if dice.random() < (0.3 if len(due) > 1 else 0.02):
-            ignores_order(opened, before, asked, dice)
+            ignores_order(opened, before, asked, self.cycle.transfers, dice)
         if dice.random() < (0.1 if due else 0.01):
-            ignores_the_mode(opened, before, unlisted, asked)
+            ignores_the_mode(opened, before, unlisted, asked, transfers)
 
     @property
     def has_journal(self) -> bool:

@@ -125,6 +125,20 @@ def end(world: World, task: Task) -> None:
 
 
 @_to_a_process
+def transfer(world: World, task: Task) -> None:
+    """A process ends whose memory on a card another one has opened by CUDA IPC, which is charged now."""
+    dice, card = world.dice, world.dice.choice(sorted(world.cards.sizes))
+    others = [each for each in world.kernel.living() if each.memory.get(card) and each is not task]
+    if task.pod is None or not others or not task.memory.get(card):
+        return
+    world.kernel.die(task)
+    used = task.memory.pop(card)
+    memory, more = dice.choice(others).memory, used * dice.choice([4, 4, 4, 3, 2, 5]) // 4
+    memory[card] = min(memory[card] + more, world.cards.sizes[card])
+    world.say("memory went to another process")
+
+
+@_to_a_process
 def recycle(world: World, task: Task) -> None:
     """A process ends, and another one, of any pod, gets its PID at once."""
     world.kernel.die(task)

@@ -139,7 +139,7 @@ class SignalBook:
         is_spared = tenant is not None and protected(replace(tenant, deadline_s=None), here.policy, now)
         if not here.enforcing or is_spared:
             fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
-        if action.step.scope == "process":
+        if action.chosen is not None:
             self._demand_need(action)
 
     def _demand_need(self, action: TrackedAction) -> None:

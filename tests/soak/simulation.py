@@ -149,6 +149,7 @@ def _reboot(sim: World) -> None:
     sim.kernel.restart()
     sim.clock.reboot(whole(sim.dice.choice([5.0, 60.0])))
     sim.book.brakes.doubt(sim.clock.now())
+    sim.book.transfers.forget()
     sim.cards.silent.clear()
     sim.say("reboot")
 
@@ -174,7 +175,7 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (14.0, processes.allocate), (6.0, processes.waver), (0.8, processes.begin_dipping),
     (1.0, processes.stampede), (4.0, processes.release),
     (3.0, processes.fork), (2.0, processes.end), (1.0, processes.recycle), (1.0, processes.character),
-    (0.7, processes.lie), (0.7, servers.begin_or_end),
+    (1.0, processes.transfer), (0.7, processes.lie), (0.7, servers.begin_or_end),
     (4.0, pods.crash_loop), (6.0, pods.restart_containers), (1.5, pods.create), (1.0, pods.delete),
     (0.6, pods.terminate), (0.2, pods.linger), (1.5, pods.change), (2.5, pods.begin_toggling), (3.0, pods.learn),
     (2.0, pods.renew_container), (0.8, pods.turn_phase), (0.4, pods.debug), (0.4, pods.lose_labels), (0.5, pods.freeze),
@@ -195,6 +196,7 @@ _CALM: Final = (
 # What happens there besides.
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
+    "transfers": (processes.transfer, processes.transfer, troubles.suspend, _restart),
     "deletions": (pods.linger,),
     "dips": (processes.begin_dipping, pods.restart_containers),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),

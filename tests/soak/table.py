@@ -2,18 +2,26 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
+from tests.soak.clock import TICKS_PER_S
 from tests.soak.kernel import Held, Kernel, State, Task
+from tests.soak.violation import fail
 from watchdog.core.errors import Problem
-from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process
+from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process, ProcessKey
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
+from watchdog.node.survivors import Survivors
+
+OUTLIVED: Final = "point 10, memory that outlives its process counts for its container"
+_ENDED: Final = (PlaceKind.GONE, PlaceKind.ZOMBIE)
 
 
 @dataclass(slots=True)
 class _Known:
     task: Task | None
     process: Process
+    left: Place | None = None  # where it was when it ended
 
 
 class SimulatedTable(ProcessTable):
@@ -29,11 +37,13 @@ class SimulatedTable(ProcessTable):
         self._stir = stir
         self._known: dict[int, _Known] = {}
         self.answers: dict[int, Process] = {}
+        self._survivors = Survivors(self._lives, kernel.clock.now)
 
     def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
         """Say of each listed PID what it is; the unlisted are released."""
         wanted = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in wanted}
+        self._survivors.keep([known.left for known in self._known.values() if known.left is not None])
         self.answers.clear()
         return self._ask(wanted, again=False)
 
@@ -94,8 +104,35 @@ class SimulatedTable(ProcessTable):
             process = _process(task, place)
             if known is not None and known.process == process:
                 process = known.process
-        self._known[pid] = _Known(task, process)
-        return process
+        left = None if known is None else _left(known, process)
+        self._known[pid] = _Known(task, process, left)
+        if left is None or not self._survivors.exist(left, self._first_member):
+            if left is not None and known is not None and known.task is not None:
+                self._demand_nobody_left(known.task, left)
+            return process
+        return replace(process, place=left, ended=True)
+
+    def _lives(self, key: ProcessKey) -> bool:
+        task = self._kernel.tasks.get(key.pid)
+        return task is not None and task.key == key and task.lives
+
+    def _demand_nobody_left(self, dead: Task, place: Place) -> None:
+        """Point 10: no process of the container has run, and said so, since before this one ended."""
+        for task in self._kernel.living():
+            began_s = task.key.start_ticks / TICKS_PER_S
+            if task.claim == place and not task.lied and began_s < dead.died_s:
+                fail(OUTLIVED, f"{dead.key} of {place} counts for nobody, and {task.key} runs there")
+
+    def _first_member(self, place: Place) -> ProcessKey | None:
+        return next((task.key for task in self._kernel.living() if task.claim == place), None)
+
+
+def _left(known: _Known, process: Process) -> Place | None:
+    """The container in which a process was when it ended."""
+    if process.key is None or process.key != known.process.key or process.place.kind not in _ENDED:
+        return None
+    place = known.process.place
+    return place if place.kind is PlaceKind.POD and place.container is not None else known.left
 
 
 def _process(task: Task, place: Place) -> Process:

@@ -18,7 +18,7 @@ from watchdog.report.text import clock_time, inert
 _SHOWN: Final = frozenset(
     {
         *(ChangeKind.WARNED, ChangeKind.WOULD_ACT, ChangeKind.WITHHELD, ChangeKind.MISDECLARED, ChangeKind.EXPLAINED),
-        *(*ENDED, *BLOCKED, ChangeKind.EVICT_DELAYED, ChangeKind.RELEASED),
+        *(*ENDED, *BLOCKED, ChangeKind.EVICT_DELAYED, ChangeKind.RELEASED, ChangeKind.TRANSFERRED),
     }
 )
 # An explanation has in full what these have in short.

@@ -29,6 +29,7 @@ _WORDS: Final = {
     "evict_ended": "eviction ended",
     "kill_begun": "kill started",
     "misdeclared": "invalid declaration",
+    "transferred": "memory changed hands",
     "gap_began": "data gap",
     "gap_ended": "data gap ended",
     "pods_stale": "pod list stale",
@@ -38,7 +39,17 @@ _WORDS: Final = {
 _COLOURS: Final = {
     **dict.fromkeys(("intended", "signalled", "kill_begun", "kill_ended", "evict_begun", "evict_ended"), RED),
     **dict.fromkeys(
-        ("warned", "withheld", "suspended", "policy_refused", "gap_began", "misdeclared", "breaker_opened"), YELLOW
+        (
+            "warned",
+            "withheld",
+            "suspended",
+            "policy_refused",
+            "gap_began",
+            "misdeclared",
+            "transferred",
+            "breaker_opened",
+        ),
+        YELLOW,
     ),
     **dict.fromkeys(("evict_blocked", "evict_delayed", "pods_stale"), YELLOW),
     **dict.fromkeys(("released", "resumed", "gap_ended", "breaker_closed", "pods_fresh"), GREEN),

@@ -8,8 +8,8 @@ from math import inf
 from typing import Final, NamedTuple, TextIO
 
 from watchdog.core.policy import Do
+from watchdog.core.residual import Sum
 from watchdog.daemon.enforcement import remedy_on
-from watchdog.report.figures import Sum
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
 from watchdog.report.sentences.action import planned_victims
 from watchdog.report.sentences.following import is_enforced

@@ -187,7 +187,7 @@ def assess_pod(
         granted = budget_of(account)
         # A container that is not in the list may be a new one: it counts for its pod only once it should be listed.
         lags = key.container is None and any(_lags(use, inputs) for use in own)
-        used_at_least = sum(use.used or 0 for use in own if key.container == "" or not _lags(use, inputs))
+        used_at_least = sum(use.used_at_least for use in own if key.container == "" or not _lags(use, inputs))
         known = all(use.used is not None for use in own) and not coverage.hides(key.gpu, uses) and not lags
         is_clear = known
         if account.hidden and used_at_least <= (granted.allowed or 0):
@@ -292,7 +292,7 @@ def _account(key: AccountKey, rule: Rule, coverage: Coverage, uses: Uses) -> Acc
 def _shares(uses: Uses, granted: Budget) -> tuple[ContainerShare, ...]:
     used: defaultdict[str, int] = defaultdict(int)
     for use in uses:
-        used[use.container] += use.used or 0
+        used[use.container] += use.used_at_least
     return tuple(
         ContainerShare(
             container=name,

@@ -22,6 +22,8 @@ class AttributedUse:
     `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
     one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
     `privileged`: it also has the rights of a privileged container. `gvisor`: it is the kernel of a gVisor sandbox.
+    `ended`: it has ended, and its memory outlives it while its container has processes. `surely` are the bytes that it
+    uses for certain where `used` is None.
     """
 
     key: ProcessKey
@@ -35,6 +37,13 @@ class AttributedUse:
     privileged: bool = False
     unlisted: str = ""
     gvisor: bool = False
+    ended: bool = False
+    surely: int = 0
+
+    @property
+    def used_at_least(self) -> int:
+        """The bytes that it uses for certain."""
+        return self.surely if self.used is None else self.used
 
 
 class Reason(StrEnum):
@@ -202,7 +211,7 @@ class Assessment:
 
     def used_on(self, card: str, container: str | None = None) -> int:
         """The known bytes in use on one GPU, by one container or by all (None)."""
-        return sum(use.used or 0 for use in self.uses if use.gpu == card and container in (None, use.container))
+        return sum(use.used_at_least for use in self.uses if use.gpu == card and container in (None, use.container))
 
     @property
     def allowed_under_pressure(self) -> int | None:

@@ -206,6 +206,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
                 privileged=process.mps_server and process.privileged,
                 unlisted="" if container else process.place.container or "",
                 gvisor=process.gvisor and not container,
+                ended=process.ended,
             )
         )
     return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))

@@ -306,7 +306,7 @@ def _is_undecided(amount: Amount, placement: Placement, uses: tuple[AttributedUs
 def _most_used(uses: tuple[AttributedUse, ...]) -> list[str]:
     by_gpu: defaultdict[str, int] = defaultdict(int)
     for use in uses:
-        by_gpu[use.gpu] += use.used or 0
+        by_gpu[use.gpu] += use.used_at_least
     return sorted(by_gpu, key=lambda gpu: (-by_gpu[gpu], gpu))
 
 

@@ -40,7 +40,8 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:
     """The listed GPU processes that a step would end: the largest, the victim's, or those of all known containers.
 
-    If a card is short, the largest one on that card counts. An eviction ends all processes of the pod.
+    If a card is short, the largest one on that card counts. Of one that has ended, any process of its container may
+    keep the memory, so they are all ended. An eviction ends all processes of the pod.
     """
     match step.do:
         case Do.EVICT:
@@ -55,13 +56,19 @@ def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None
 
 def _killed(assessment: Assessment, victim: str, step: Step, card: str | None) -> tuple[ProcessKey, ...]:
     used: dict[ProcessKey, int] = {}
+    everywhere: set[ProcessKey] = set()
+    ended: set[ProcessKey] = set()
     for use in assessment.uses:
-        if step.scope == "process" and card not in (None, use.gpu):
+        if use.container != victim and not (step.scope == "pod" and use.container):
             continue
-        if use.container == victim or (step.scope == "pod" and use.container):
-            used[use.key] = used.get(use.key, 0) + (use.used or 0)
+        everywhere.add(use.key)
+        if use.ended:
+            ended.add(use.key)
+        if step.scope != "process" or card in (None, use.gpu):
+            used[use.key] = used.get(use.key, 0) + use.used_at_least
     if step.scope == "process" and used:
-        return (min(used, key=lambda key: (-used[key], key)),)
+        largest = min(used, key=lambda key: (-used[key], key))
+        return tuple(sorted(everywhere)) if largest in ended else (largest,)
     return tuple(sorted(used))
 
 

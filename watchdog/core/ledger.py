@@ -351,7 +351,7 @@ def _of_warnings(counts: Mapping[StepKey, _Count]) -> Mapping[StepKey, _Count]:
 def _assess_missing(key: AccountKey, others: list[Assessment]) -> Assessment:
     """An assessment of an account that the current rule does not have: its use, without anything to compare it with."""
     uses = tuple(use for other in others for use in other.uses if key.covers(use))
-    used_at_least = sum(use.used or 0 for use in uses)
+    used_at_least = sum(use.used_at_least for use in uses)
     return replace(
         others[0],
         account=key,

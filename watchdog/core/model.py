@@ -103,7 +103,8 @@ class Process:
 
     `mps_server`: it has the name of NVIDIA's MPS server, which alone proves nothing. `privileged`, read only for such a
     process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there). `gvisor`: it calls itself
-    the kernel of a gVisor sandbox, which any process can; only texts depend on it.
+    the kernel of a gVisor sandbox, which any process can; only texts depend on it. `ended`: it has ended, was held
+    until then, and its container still has processes; `place` is then where it was.
     """
 
     pid: int
@@ -113,6 +114,7 @@ class Process:
     mps_server: bool = False
     privileged: bool = False
     gvisor: bool = False
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,8 @@ class GapReason(StrEnum):
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
     CYCLE_LATE = "cycle_late"  # a cycle took longer than `interval`
+    TRANSFER = "transfer"  # memory that may have gone from one pod to another by CUDA IPC
+    RESIDUAL = "residual"  # much of a card is in use by no process
     MPS = "mps"  # MPS clients run, and no control daemon that can drain them is usable
     LEFT = "left"  # a pod has gone from the API server, and processes of its containers run on
 

@@ -19,6 +19,7 @@ from watchdog.core.brakes import Brake, BreakerOwners
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import (
     MAINTENANCE,
+    Gap,
     MaintenanceStart,
     Node,
     Now,
@@ -31,6 +32,7 @@ from watchdog.core.model import (
 from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.tally import Tally
+from watchdog.core.transfers import FoundTransfer
 
 
 class Count(StrEnum):
@@ -87,6 +89,17 @@ class PlanEntry:
         return self.rule.steps[self.step_index]
 
     @property
+    def effective_step(self) -> Step:
+        """The step as it is carried out: if the largest process has ended, scope `process` is its whole container."""
+        step = self.definition
+        return replace(step, scope="container") if step.scope == "process" and self.outlived else step
+
+    @property
+    def outlived(self) -> frozenset[ProcessKey]:
+        """Those of its targets that have ended, whose memory outlives them."""
+        return frozenset(use.key for use in self.assessment.uses if use.ended and use.key in self.targets)
+
+    @property
     def account(self) -> AccountKey:
         """The account."""
         return self.assessment.account
@@ -99,14 +112,14 @@ class PlanEntry:
     @property
     def mps_hazard(self) -> MpsHazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
-        return hazard_of(self.assessment.mps, self.definition, self.victim, self.targets)
+        return hazard_of(self.assessment.mps, self.effective_step, self.victim, self.targets)
 
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The MPS clients among its processes that are drained first, so that the work of other pods continues."""
         if not self.do.enforces:
             return ()
-        return tuple(sorted(clients_ended(self.assessment.to_drain, self.definition, self.victim, self.targets)))
+        return tuple(sorted(clients_ended(self.assessment.to_drain, self.effective_step, self.victim, self.targets)))
 
     @property
     def cards(self) -> frozenset[str]:
@@ -213,9 +226,10 @@ class CycleReport:
     `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
     first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
     the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
-    of MPS clients, `pinned` their limits. `maintenance` is why the driver is released or about to be, None if it is
-    not; `maintenance_start` is when that began, None if it is unknown. `duration_s` is the duration of the cycle,
-    `scan_s` that of reading the node. `stops` has what is known of the switches among `suspended`.
+    of MPS clients, `pinned` their limits, `transfers` the memory first seen to have changed hands. `maintenance` is why
+    the driver is released or about to be, None if it is not; `maintenance_start` is when that began, None if it is
+    unknown. `duration_s` is the duration of the cycle, `scan_s` that of reading the node. `stops` has what is known of
+    the switches among `suspended`.
     """
 
     node: Node
@@ -235,6 +249,7 @@ class CycleReport:
     overdue: frozenset[ContainerKey] = frozenset()
     drains: KnownDrains = NO_DRAINS
     pinned: tuple[PinnedLimit, ...] = ()
+    transfers: tuple[FoundTransfer, ...] = ()
     maintenance: str | None = None
     maintenance_start: MaintenanceStart | None = None
     stops: tuple[StopNote, ...] = ()
@@ -304,8 +319,10 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
 class OpenCycle:
     """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
 
-    `intentions` are the kills and evictions that it is about to begin, by account. Each is a number once it is on disk,
-    or an outcome if it ended before it could begin. `late`: why none of them may begin, if the daemon was late.
+    `transfers` are those that its reading has shown first, `residual_gaps` name cards with much memory in use by no
+    process, and keep no loop from resting. `intentions` are the kills and evictions that it is about to begin, by
+    account. Each is a number once it is on disk, or an outcome if it ended before it could begin. `late`: why none of
+    them may begin, if the daemon was late.
     """
 
     inputs: Inputs
@@ -315,6 +332,8 @@ class OpenCycle:
     plan: Plan
     scan_s: float
     only: frozenset[str] = frozenset()
+    transfers: tuple[FoundTransfer, ...] = ()
+    residual_gaps: tuple[Gap, ...] = ()
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
     late: str = ""
 

@@ -6,12 +6,12 @@ from functools import partial
 from typing import assert_never
 
 from watchdog.core.assess import assess, hidden_pods
-from watchdog.core.assessment import AccountKey, Assessment, Inputs
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
 from watchdog.core.attribute import Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
-from watchdog.core.model import Now
+from watchdog.core.model import Now, Snapshot
 from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import (
     ClosedCycle,
@@ -25,6 +25,8 @@ from watchdog.core.plan import (
 )
 from watchdog.core.policy import Do
 from watchdog.core.remembered import MOST_READ, DeclarationMemory
+from watchdog.core.residual import LargeResiduals
+from watchdog.core.transfers import Transfers
 from watchdog.daemon.drain import clients_seen
 from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.intentions import Intentions, UnfinishedActions
@@ -56,6 +58,8 @@ class Cycle:
         # Last looks concern a few pods, which displace no others.
         self._memory_of_looks = DeclarationMemory(MOST_READ, self._memory)
         self.ledger = Ledger()
+        self.transfers = Transfers()
+        self.residuals = LargeResiduals()
 
     def take_over(self, unfinished: tuple[UnfinishedAction, ...], until_s: float, brakes: BrakeMemory) -> None:
         """Continue where an earlier daemon ended: its actions count, and unfinished ones are waited for.
@@ -90,9 +94,10 @@ class Cycle:
         overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
         acting = frozenset(account for account, state in self.ledger.accounts.items() if state.has_action)
         inputs = replace(inputs, overdue=overdue, hidden=hidden, acting=acting)
-        attribution = attribute(snapshot, inputs.pods.pods)
+        attribution, snapshot = self._note_transfers(attribute(snapshot, inputs.pods.pods), snapshot, inputs)
         assessments = assess(attribution, snapshot, inputs, self._memory)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
+        self.residuals = self.residuals.after(snapshot, attribution)
         is_listed = still_listed(self._scanner, snapshot)
         clients_of = clients_seen(assessments, attribution, snapshot, inputs.policy, asked)
         self._kills.note_clients(clients_of)
@@ -120,8 +125,23 @@ class Cycle:
             assessments=assessments,
             plan=plan,
             scan_s=now.boottime_s - asked.boottime_s,
+            transfers=self.transfers.begun,
+            residual_gaps=self.residuals.gaps(asked),
             only=frozenset(only | mps_gpus(attribution) if only else only),
         )
+
+    def _note_transfers(
+        self, attribution: Attribution, snapshot: Snapshot, inputs: Inputs
+    ) -> tuple[Attribution, Snapshot]:
+        """Find memory that has changed hands, which counts as unknown for some time, with a gap."""
+        self.transfers = self.transfers.after(attribution, snapshot, inputs)
+        if self.transfers.begun:
+            self._record.transfers(self.transfers.windows)
+        gaps = self.transfers.gaps(snapshot.at)
+        if not gaps:
+            return attribution, snapshot
+        hidden = self.transfers.hide(attribution, snapshot, inputs)
+        return hidden, replace(snapshot, gaps=(*snapshot.gaps, *gaps))
 
     def advance(
         self,
@@ -176,7 +196,7 @@ class Cycle:
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
         reading = None if last_look is None else last_look.reading
-        reassess = reassessor(self._scanner, opened, reading, now, self._memory_of_looks)
+        reassess = reassessor(self._scanner, opened, reading, now, self._memory_of_looks, self.transfers)
         reassessed = reassess(opened.inputs)
         if last_look is not None:
             before, planned = opened.inputs, self.ledger

@@ -228,7 +228,7 @@ def clients_seen(
             )
         pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
         hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
-        step, victim, targets = entry.definition, entry.victim, entry.targets
+        step, victim, targets = entry.effective_step, entry.victim, entry.targets
         ids = frozenset[str]().union(*(container.ids for container in entry.assessment.pod.containers))
 
         def is_covered(client: MpsHazard) -> bool:

@@ -12,6 +12,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
+from watchdog.core.transfers import Windows
 from watchdog.daemon.drain import BUSY, Drain, Drains, SeenClients
 from watchdog.node.process import Handle
 
@@ -51,6 +52,9 @@ class ActionRecord(Protocol):
 
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed."""
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
 
 
 def at_once(work: Callable[[], int]) -> "Future[int]":
@@ -273,7 +277,7 @@ class Kill:
         first_s = self._first_signal.boottime_s
         waited_s = now.boottime_s - first_s
         grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - first_s)
-        if not any(still_listed(key) for key in self._handles):
+        if not any(still_listed(key) for key in {*self._handles, *self.entry.outlived}):
             reason, release_s = self._reason, waited_s
         elif waited_s >= grace_s + self._release_timeout_s:
             reason, release_s = "the driver still lists its memory after release_timeout", None
@@ -331,7 +335,7 @@ class Kill:
         for instance to save its work. They are searched for at most once a second.
         """
         was_alive = self._close_ended()
-        if self.entry.definition.scope == "process":
+        if self.entry.effective_step.scope == "process":
             return not was_alive
         if now.boottime_s < self._next_search_s(was_alive=was_alive) or len(self._handles) > _MOST_JOINED:
             return False
@@ -403,7 +407,7 @@ class Kill:
 
     def _find_forks(self) -> tuple[dict[ProcessKey, Handle], bool]:
         forks: dict[ProcessKey, Handle] = {}
-        if self.entry.definition.scope == "process":
+        if self.entry.effective_step.scope == "process":
             return forks, True
         members, are_all = self._find_members()
         for handle in members:

@@ -170,7 +170,7 @@ class Kills:
 
     def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         """The living processes to act on: of the victim or, with scope `pod`, of all containers, never the sandbox."""
-        whole_pod = entry.definition.scope == "pod"
+        whole_pod = entry.effective_step.scope == "pod"
         pod = entry.assessment.pod
         chosen = (c for c in pod.containers if whole_pod or c.name == entry.victim)
         return self._processes.members(pod, frozenset[str]().union(*(container.ids for container in chosen)))
@@ -178,7 +178,7 @@ class Kills:
     def _take_held(self, entry: PlanEntry) -> list[Handle]:
         """The processes that have been held since the intention, as far as they still are the victim's."""
         intended, held = self._held.pop(entry.account, (entry, []))
-        is_same = intended.victim == entry.victim and intended.definition.scope == entry.definition.scope
+        is_same = intended.victim == entry.victim and intended.effective_step.scope == entry.effective_step.scope
         kept = []
         for handle in held:
             if is_same and handle.is_still_accepted():
@@ -193,7 +193,7 @@ class Kills:
 
         PermissionError if any of them can't be signalled now.
         """
-        is_single = entry.definition.scope == "process"
+        is_single = entry.effective_step.scope == "process"
         ready = []
         for handle in handles:
             if is_single and handle.key not in entry.targets:
@@ -264,7 +264,7 @@ class Kills:
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]
-            elif kill.is_in_grace and kill.entry.definition.scope == "process":
+            elif kill.is_in_grace and kill.entry.effective_step.scope == "process":
                 used_now = used.get(key)
                 # Only fully known use shows that it is enough; other scopes are completed regardless of use.
                 if used_now is not None and used_now <= kill.entry.threshold_bytes:

@@ -15,6 +15,7 @@ from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy, Scope
 from watchdog.core.remembered import DeclarationMemory
+from watchdog.core.transfers import Transfers
 from watchdog.daemon.sampler import RETRIED_NEXT_CYCLE, TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.drivers.protocol import DriverReading
@@ -125,16 +126,24 @@ Reassess = Callable[[Inputs], Mapping[AccountKey, Assessment]]
 
 
 def reassessor(
-    scanner: Scanner, opened: OpenCycle, last: DriverReading | None, now: Now, memory: DeclarationMemory
+    scanner: Scanner,
+    opened: OpenCycle,
+    last: DriverReading | None,
+    now: Now,
+    memory: DeclarationMemory,
+    transfers: Transfers,
 ) -> Reassess:
-    """A function that reassesses the accounts that a cycle is about to act on, by a last reading of their GPUs."""
+    """A function that reassesses the accounts that a cycle is about to act on, by a last reading of their GPUs.
+
+    What `transfers` made unknown in the cycle stays so.
+    """
     if last is None or not opened.only:
         return lambda inputs: {}
     snapshot = scanner.rescan(opened.snapshot, last, opened.only, now)
     concerned = {entry.account.uid for entry in opened.plan.taken}
 
     def reassess(inputs: Inputs) -> Mapping[AccountKey, Assessment]:
-        attribution = attribute(snapshot, inputs.pods.pods)
+        attribution = transfers.hide(attribute(snapshot, inputs.pods.pods), snapshot, inputs)
         pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
         known = opened.inputs
         given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=known.overdue, acting=known.acting)

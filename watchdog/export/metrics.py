@@ -19,6 +19,7 @@ from watchdog.core.model import GapReason, Now, Pod
 from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
+from watchdog.core.residual import Sum
 from watchdog.export import catalogue as of
 from watchdog.export.catalogue import (
     DURATION_S,
@@ -31,7 +32,7 @@ from watchdog.export.catalogue import (
     single,
 )
 from watchdog.node.drivers.thread import PulseState
-from watchdog.report.figures import Sum, all_gaps, residual_by_gpu, unattributed_by_gpu
+from watchdog.report.figures import all_gaps, residual_by_gpu, unattributed_by_gpu
 from watchdog.report.recent import LastAction, aged, last_action, merge
 
 Key = TypeVar("Key")

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from watchdog.core.assessment import Reason
+from watchdog.core.residual import Sum
 from watchdog.core.rules import MODE, REASON
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.export.page_cards import account_bar, amount, cards
 from watchdog.export.page_headline import SEE_ABOVE, STOPPED, Headline, PageInput, headline
 from watchdog.export.page_pods import Row, place, pod_table
 from watchdog.options import DEFAULT_JOURNAL, DEFAULT_NAMESPACE
-from watchdog.report.figures import Sum
 from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action

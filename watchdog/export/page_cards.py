@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from watchdog.core.residual import Sum
 from watchdog.core.units import format_bytes
-from watchdog.report.figures import Sum
 from watchdog.report.sentences.node import gpu_label
 from watchdog.report.status import AccountStatus, GpuStatus, Status
 from watchdog.report.text import capital, count, inert

@@ -22,6 +22,7 @@ from watchdog.core.listed import ListedByPod, merged
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.transfers import Transfer, TransferWindow, Windows
 from watchdog.journal.errors import RowError
 from watchdog.journal.recording import pack_pod, unpack_pod
 from watchdog.journal.rows import storable_text
@@ -191,6 +192,43 @@ def read_maintenance(connection: sqlite3.Connection) -> MaintenanceStart | None:
     return MaintenanceStart(at=Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id), seen=bool(seen))
 
 
+def write_transfers(connection: sqlite3.Connection, windows: Windows) -> None:
+    """Write these windows of transfers, and no others."""
+    connection.execute("DELETE FROM transfer")
+    for owner, window in windows.items():
+        scope, at = (storable_text(part) for part in owner), window.began
+        transfers = json.dumps([_encoded(transfer) for transfer in window.transfers])
+        values = (*scope, transfers, at.boot_id, at.boottime_s, at.wall_s)
+        connection.execute("INSERT OR REPLACE INTO transfer VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
+def _encoded(transfer: Transfer) -> list[str | int]:
+    pid, start_ticks = transfer.key.pid, transfer.key.start_ticks
+    return [transfer.gpu, pid, start_ticks, transfer.unknown, transfer.used, transfer.target, transfer.source]
+
+
+def read_transfers(connection: sqlite3.Connection) -> Windows:
+    """The windows of transfers; sqlite3.Error. Of a damaged row only the time counts."""
+    windows: dict[BrakeScope, TransferWindow] = {}
+    for *owner, text, boot_id, boottime_s, wall_s in connection.execute("SELECT * FROM transfer"):
+        transfers: tuple[Transfer, ...] = ()
+        with suppress(ValueError, TypeError):
+            transfers = tuple(
+                Transfer(
+                    gpu=str(gpu),
+                    key=ProcessKey(pid=int(pid), start_ticks=int(ticks)),
+                    unknown=int(unknown),
+                    used=int(used),
+                    target=str(target),
+                    source=str(source),
+                )
+                for gpu, pid, ticks, unknown, used, target, source in json.loads(text)
+            )
+        began = Now(boottime_s=boottime_s, wall_s=wall_s, boot_id=boot_id)
+        windows[tuple(owner)] = TransferWindow(began=began, transfers=transfers)
+    return windows
+
+
 def write_left(connection: sqlite3.Connection, pods: Iterable[Pod]) -> None:
     """Write the pods that have left, and no others."""
     connection.execute("DELETE FROM left_pod")
@@ -224,13 +262,15 @@ class RestoredActions:
     """The actions that count for the brakes, the unfinished actions, and when the breaker opened.
 
     `maintenance` is when the maintenance in progress began; None: there is none. `left` are the pods that have left,
-    `listed` the resources that the node listed in pods' lives, by UID.
+    `listed` the resources that the node listed in pods' lives, by UID. `transfers` are the windows in which bytes that
+    may have changed hands count as unknown.
     """
 
     def __init__(self) -> None:
         self.listed: ListedByPod = {}
         self.maintenance: MaintenanceStart | None = None
         self.left: tuple[Pod, ...] = ()
+        self.transfers: Windows = {}
         self._begun: dict[int, BegunRow] = {}
         self._open: dict[int, UnfinishedAction] = {}
         self._opened: Now | None = None
@@ -257,6 +297,7 @@ class RestoredActions:
             self.maintenance = read_maintenance(connection)
         self.left = self.left or read_left(connection)
         self.listed = merged(read_listed(connection), self.listed)
+        self.transfers = {**read_transfers(connection), **self.transfers}
         lacked = self.write_missing(connection)
         self._begun = begun | self._begun
         self._open |= {action.number: action for action in read_unfinished(connection)}
@@ -281,6 +322,7 @@ class RestoredActions:
         write_maintenance(connection, self.maintenance)
         write_left(connection, self.left)
         write_listed(connection, self.listed)
+        write_transfers(connection, self.transfers)
         return lacked
 
     def note_listed(self, changes: ListedByPod) -> None:

@@ -13,6 +13,7 @@ from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
+from watchdog.core.transfers import Windows
 from watchdog.journal.actions import (
     BegunRow,
     RestoredActions,
@@ -25,6 +26,7 @@ from watchdog.journal.actions import (
     write_left,
     write_listed,
     write_maintenance,
+    write_transfers,
 )
 from watchdog.journal.errors import JournalError
 from watchdog.journal.file import LOST, JournalFile, Queue
@@ -231,6 +233,13 @@ class Journal:
         if self.writable:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_listed(connection, changes))
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour. A write that fails is made up for."""
+        self.kept.transfers = windows
+        if self.writable:
+            with suppress(JournalError):
+                self._file.transaction(lambda connection: write_transfers(connection, windows))
 
     def presume(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""

@@ -12,6 +12,7 @@ from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, JournalLimits
 from watchdog.core.repeats import Repeats
+from watchdog.core.transfers import Windows
 from watchdog.journal.actions import CUT_SHORT, RestoredActions, UnfinishedAction
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
@@ -35,6 +36,7 @@ class Restored:
 
     `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
+    `transfers` are the windows in which bytes that may have changed hands count as unknown.
     `left` are the pods that had left, and may have processes.
     `listed` are the resources that the node listed in pods' lives, by UID.
     """
@@ -44,6 +46,7 @@ class Restored:
     brakes: BrakeMemory
     recent: tuple[LastAction, ...]
     maintenance: MaintenanceStart | None = None
+    transfers: Windows = field(default_factory=dict)
     left: tuple[Pod, ...] = ()
     listed: ListedByPod = field(default_factory=dict)
 
@@ -68,6 +71,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
         brakes=journal.brakes(now),
         recent=journal.last_actions(now),
         maintenance=journal.kept.maintenance,
+        transfers=journal.kept.transfers,
         left=journal.kept.left,
         listed=journal.kept.listed,
     )

@@ -43,6 +43,8 @@ def row_of(item: Change, node: str, report: CycleReport) -> Row:
         row |= entry_columns(item.entry)
     elif item.assessment is not None:
         row |= account_columns(item.assessment)
+    elif item.pod is not None:
+        row |= {"namespace": item.pod.namespace, "pod": item.pod.name, "uid": item.pod.uid}
     if item.outcome is not None:
         row |= {
             "action_id": item.outcome.number,

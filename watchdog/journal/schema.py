@@ -187,6 +187,14 @@ MIGRATIONS: Final = (
         uid TEXT NOT NULL, resource TEXT NOT NULL, PRIMARY KEY (uid, resource)
     ) STRICT, WITHOUT ROWID;
     """,
+    # Since when bytes of an owner's pods have counted as unknown because they may have changed hands, and which (JSON).
+    """
+    CREATE TABLE transfer (
+        namespace TEXT NOT NULL, owner_kind TEXT NOT NULL, owner_name TEXT NOT NULL, transfers TEXT NOT NULL,
+        boot_id TEXT NOT NULL, boottime_s REAL NOT NULL, wall_s REAL NOT NULL,
+        PRIMARY KEY (namespace, owner_kind, owner_name)
+    ) STRICT;
+    """,
 )
 
 

@@ -15,6 +15,7 @@ from watchdog.core.listed import ListedByPod
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
 from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import JournalLimits
+from watchdog.core.transfers import Windows
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal
 from watchdog.journal.schema import Statement
@@ -161,6 +162,10 @@ class JournalWriter:
     def listed(self, changes: ListedByPod) -> None:
         """Record further resources that the node listed in pods' lives. Without a journal they are dropped."""
         self._put(lambda journal: journal.listed(changes))
+
+    def transfers(self, windows: Windows) -> None:
+        """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
+        self._put_or_keep(lambda journal: journal.transfers(windows))
 
     def note(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""

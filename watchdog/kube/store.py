@@ -238,8 +238,8 @@ class Store(Generic[Value]):
         """`decode` returns None for an object to be ignored, and raises one of DECODE_ERRORS if it can't be read.
 
         Where there is no room for all, the largest are made smaller by `shrink`, and given up if that is not enough;
-        what `may_go` comes first. `own` is what of an object takes memory that no other one shares. `on_deleted` gets the
-        UID of each object that an event deletes, before it is removed here.
+        what `may_go` comes first. `own` is what of an object takes memory that no other one shares. `on_deleted` gets
+        the UID of each object that an event deletes, before it is removed here.
         """
         self._decode: Final = decode
         self._may_go: Final = may_go

@@ -6,13 +6,13 @@ import re
 import resource
 import select
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Gap, GapReason, PlaceKind, Process
+from watchdog.core.model import UNREADABLE, Gap, GapReason, Place, PlaceKind, Process, ProcessKey
 from watchdog.node.process import (
     NO_DESCRIPTOR,
     BriefHandle,
@@ -31,6 +31,7 @@ from watchdog.node.process import (
     read_unheld,
 )
 from watchdog.node.procfs import Procfs, printable
+from watchdog.node.survivors import Survivors
 
 # A line of a cgroup v1 hierarchy (v2 has number 0), and one that names something below the root.
 _V1: Final = re.compile(rb"^[1-9]", re.MULTILINE)
@@ -142,11 +143,32 @@ _SHORT: Final = Gap(
 
 @dataclass(slots=True)
 class _KnownProcess:
-    """A listed process, its pidfd if it is held, and whether its place can't change any more while it runs."""
+    """A listed process, its pidfd if it is held, and whether its place can't change any more while it runs.
+
+    `left` is the place in a container where it was when it ended; None: it runs, or was not held until it ended.
+    """
 
     process: Process
     fd: int | None
     settled: bool
+    left: Place | None = None
+
+
+def _lives(procfs: Procfs, key: ProcessKey) -> bool:
+    return is_same_process(procfs, Process(pid=key.pid, key=key, place=UNREADABLE))
+
+
+_ENDED: Final = (PlaceKind.GONE, PlaceKind.ZOMBIE)
+
+
+def _place_left(before: _KnownProcess | None, after: _KnownProcess, *, was_held: bool) -> Place | None:
+    """The container in which a process was when it ended, if it was held until then."""
+    is_same = before is not None and before.process.key is not None and after.process.key == before.process.key
+    if before is None or not is_same or after.process.place.kind not in _ENDED:
+        return None
+    place = before.process.place
+    is_in_container = place.kind is PlaceKind.POD and place.container is not None
+    return place if was_held and is_in_container else before.left
 
 
 class ProcessTable:
@@ -164,6 +186,7 @@ class ProcessTable:
         self._is_short = False
         self._turn = 0  # the place of the process whose name is checked next
         self._exits = select.epoll()  # readable once a held process has ended
+        self._survivors = Survivors(partial(_lives, procfs))
         self._are_settled = True
 
     def update(self, pids: Iterable[int]) -> tuple[dict[int, Process], tuple[Gap, ...]]:
@@ -175,6 +198,7 @@ class ProcessTable:
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
         self.has_renamed()
+        self._survivors.keep({entry.left for entry in self._entries.values() if entry.left is not None})
         processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
         return processes
@@ -212,15 +236,28 @@ class ProcessTable:
         The caller closes the handles. Init, this daemon and ended processes are left out, and those that `spares` is
         true of. A gap means that there may be more: a process could not be read or held.
         """
+        failures = ReadFailures()
+        handles = tuple(self._members(ids, pods, spares, failures))
+        return handles, failures.gaps()
 
+    def _first_member(self, place: Place) -> ProcessKey | None:
+        """A living process of the container of a place; None if none was found."""
+        ids, pods = frozenset({place.container or ""}), frozenset({place.pod or ""})
+        handle = next(self._members(ids, pods, lambda _: False, ReadFailures()), None)
+        if handle is None:
+            return None
+        handle.close()
+        return handle.key
+
+    def _members(
+        self, ids: frozenset[str], pods: frozenset[str], spares: Callable[[Process], bool], failures: ReadFailures
+    ) -> Iterator[Handle]:
         def belongs(process: Process) -> bool:
             place = process.place
             is_named = place.pod is None or place.pod in pods
             return place.kind is PlaceKind.POD and place.container in ids and is_named and not spares(process)
 
         self._of_actions.most = self._free() // 2  # the other half is for processes that the driver lists later
-        failures = ReadFailures()
-        handles = []
         for pid in _candidates(self._procfs, ids, failures):
             try:
                 handle = hold(self._procfs, pid, belongs, failures, pidfds=self._pidfds, allotment=self._of_actions)
@@ -231,8 +268,7 @@ class ProcessTable:
                 continue
             if handle is not None:
                 self._is_short = self._is_short or isinstance(handle, BriefHandle)
-                handles.append(handle)
-        return tuple(handles), failures.gaps()
+                yield handle
 
     def take_shortage(self) -> tuple[Gap, ...]:
         """A gap if processes of an action could not all be held at once since the last call; they are all known."""
@@ -285,11 +321,23 @@ class ProcessTable:
         for pid in pids:
             entry = self._entries.get(pid)
             if reread or entry is None or entry.fd is None or entry.fd in dead or not entry.settled:
+                before, was_held = entry, entry is not None and entry.fd is not None
                 if entry is not None and entry.fd in dead:
                     self._release(entry)
                 entry = self._entries[pid] = self._renew(pid, entry, failures, reread=reread)
-            processes[pid] = entry.process
+                entry.left = _place_left(before, entry, was_held=was_held)
+            processes[pid] = self._as_listed(entry)
         return processes, failures.gaps()
+
+    def _as_listed(self, entry: _KnownProcess) -> Process:
+        """A process for the snapshot: one that has ended is where it was for as long as its container has processes.
+
+        A child can have inherited what keeps the memory of its parent allocated, and the driver goes on listing the
+        parent's PID for it (measured with driver 580.159).
+        """
+        if entry.left is None or not self._survivors.exist(entry.left, self._first_member):
+            return entry.process
+        return replace(entry.process, place=entry.left, ended=True)
 
     def _renew(self, pid: int, entry: _KnownProcess | None, failures: ReadFailures, *, reread: bool) -> _KnownProcess:
         """Read a process that is new, has ended or is not settled; it is held before anything is read."""
@@ -307,7 +355,7 @@ class ProcessTable:
             process = read_unheld(self._procfs, pid, before, failures)
         place = process.place
         renewed = _KnownProcess(process, fd, settled=place.kind is PlaceKind.HOST or place.container is not None)
-        if place.kind in (PlaceKind.GONE, PlaceKind.ZOMBIE):
+        if place.kind in _ENDED:
             self._release(renewed)
         return renewed
 

@@ -105,7 +105,7 @@ def _least(assessment: Assessment, declaration: Declaration, policy: Policy) -> 
     allowance = declaration.allowance or policy.allowance
     by_gpu: dict[str, list[int]] = {}
     for use in assessment.uses:
-        by_gpu.setdefault(use.gpu, []).append(use.used or 0)
+        by_gpu.setdefault(use.gpu, []).append(use.used_at_least)
     parts = list(by_gpu.values()) if declaration.per == "gpu" else [list(chain.from_iterable(by_gpu.values()))]
     return max((needed(sum(part), len(part), allowance) for part in parts), default=0)
 

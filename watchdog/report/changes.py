@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from watchdog.core.assessment import MOST_MISDECLARED, AccountKey, Assessment, Misdeclaration
-from watchdog.core.model import MAINTENANCE, Gap, GapReason, Now, elapsed_s
+from watchdog.core.model import MAINTENANCE, Gap, GapReason, Now, Pod, elapsed_s
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
@@ -14,6 +14,7 @@ from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note, maintenance_line, with_reason_given
+from watchdog.report.sentences.usage import transfer_note
 from watchdog.report.text import count, inert, span
 
 
@@ -36,6 +37,7 @@ class ChangeKind(StrEnum):
     JOURNAL_RESTORED = "journal_restored"
     BRAKES_PRESUMED = "brakes_presumed"
     MISDECLARED = "misdeclared"
+    TRANSFERRED = "transferred"
     GAP_BEGAN = "gap_began"
     GAP_ENDED = "gap_ended"
     PODS_STALE = "pods_stale"
@@ -81,7 +83,8 @@ class Change:
 
     `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is that of a gap.
     `was_begun`: the beginning of the action whose outcome this is was a change too. `for_owner`: it concerns the pod's
-    owner, and not only readers of the log; `is_repeated`: log and journal have it already, the owner does not.
+    owner, and not only readers of the log; `is_repeated`: log and journal have it already, the owner does not. `pod` is
+    the pod that it is about where that may have no account any more.
     """
 
     event: ChangeKind
@@ -91,6 +94,7 @@ class Change:
     entry: PlanEntry | None = None
     outcome: Outcome | None = None
     misdeclaration: Misdeclaration | None = None
+    pod: Pod | None = None
     detail: str = ""
     gpu: str = ""
     was_begun: bool = False
@@ -231,6 +235,7 @@ class Changes:
             *self._gaps.since(report),
             *self._staleness_changes(report),
             *self._misdeclaration_changes(report, writes_events=writes_events),
+            *_transfer_changes(report),
             *self._breaker_changes(report),
             *self._delay_changes(report),
             *self._withheld_changes(report),
@@ -352,6 +357,25 @@ class Changes:
                 )
             if known:
                 self._misdeclared[assessment.account.uid] = known
+
+
+def _transfer_changes(report: CycleReport) -> Iterator[Change]:
+    """Memory that has changed hands, for the owners of both pods."""
+    assessments = {assessment.account.uid: assessment for assessment in report.assessments}
+    for found in report.transfers:
+        sentence = transfer_note(found.transfer)
+        for pod in (found.target, *found.sources):
+            known = assessments.get(pod.uid)
+            is_observed = report.observes if known is None else is_idle_for(known, report)
+            yield Change(
+                event=ChangeKind.TRANSFERRED,
+                at=report.at,
+                sentence=sentence,
+                assessment=known,
+                pod=pod,
+                gpu=found.transfer.gpu,
+                for_owner=report.policy.events.observe or not is_observed,
+            )
 
 
 def is_idle_for(assessment: Assessment, report: CycleReport) -> bool:

@@ -29,6 +29,7 @@ EVICTED: Final = "GPUMemoryEvicted"
 EVICTION_BLOCKED: Final = "GPUMemoryEvictionBlocked"
 WITHHELD: Final = "GPUMemoryWithheld"
 MISDECLARED: Final = "GPUMemoryMisdeclared"
+TRANSFERRED: Final = "GPUMemoryTransferred"
 ACTIONS: Final = {
     OVER_LIMIT: "Warn",
     KILLED: "Kill",
@@ -37,6 +38,7 @@ ACTIONS: Final = {
     EVICTION_BLOCKED: "Evict",
     WITHHELD: "Withhold",
     MISDECLARED: "Warn",
+    TRANSFERRED: "Warn",
 }
 _PREFIX: Final = "gpu-memory-watchdog/"
 # A blocked eviction is retried with back-off; the API server keeps an Event for this long by default.
@@ -65,6 +67,9 @@ def _event_of(change: Change, report: CycleReport) -> Iterator[PodEvent]:
     if change.misdeclaration is not None and assessment is not None:
         if change.for_owner:
             yield _misdeclared(assessment, change.misdeclaration, report)
+    elif change.event is ChangeKind.TRANSFERRED and change.pod is not None:
+        if change.for_owner:
+            yield _transferred(change, change.pod, report.policy)
     elif outcome is not None:
         yield from _of_outcome(change.event, outcome, report, was_begun=change.was_begun)
     elif change.event is ChangeKind.WITHHELD and entry is not None and is_for_owner(entry.assessment, report):
@@ -156,6 +161,21 @@ def _misdeclared(assessment: Assessment, skipped: Misdeclaration, report: CycleR
     return replace(_event(assessment, MISDECLARED, text, report.at, annotations), key=key, once=True)
 
 
+def _transferred(change: Change, pod: Pod, policy: Policy) -> PodEvent:
+    """The Event that memory may have gone from one pod to another, on either of them."""
+    return PodEvent(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=_uid(pod),
+        reason=TRANSFERRED,
+        action=ACTIONS[TRANSFERRED],
+        note=_compose(change.sentence, [_contact(policy)]),
+        at_s=change.at.wall_s,
+        key=(pod.uid, TRANSFERRED, change.gpu, change.sentence),
+        annotations={f"{_PREFIX}gpu": change.gpu},
+    )
+
+
 def _event(
     assessment: Assessment, reason: str, text: str, at: Now, annotations: Mapping[str, str | int | None]
 ) -> PodEvent:
@@ -221,7 +241,7 @@ def ended_note(outcome: Outcome, policy: Policy) -> str:
     owner = outcome.entry.assessment.pod.owner
     is_of_job = owner is not None and owner.kind == "Job" and outcome.result is Result.DONE
     got_sigterm = any(sent.signal == "SIGTERM" for sent in outcome.sent)
-    is_asked = outcome.entry.definition.scope != "process" and got_sigterm
+    is_asked = outcome.entry.effective_step.scope != "process" and got_sigterm
     shown = shown_as(outcome.entry, past=True) if is_of_job and is_asked else ""
     return _compose(outcome_note(outcome), [shown, _contact(policy)])
 
@@ -250,7 +270,7 @@ def _no_action_anyway(entry: PlanEntry, report: CycleReport) -> str:
 def _chosen(entry: PlanEntry) -> str:
     """Why this one of several containers is killed."""
     shares = [share for share in entry.assessment.shares if share.container]
-    own = entry.definition.scope != "pod" and entry.assessment.account.container is None
+    own = entry.effective_step.scope != "pod" and entry.assessment.account.container is None
     if entry.do is not Do.KILL or not own or len(shares) < 2:
         return ""
     return f"Of its containers, {inert(entry.victim)} exceeds its own declaration by the most."
@@ -261,7 +281,7 @@ def _afterwards(entry: PlanEntry) -> str:
     match entry.do:
         case Do.WARN:
             return ""
-        case Do.KILL if entry.definition.scope == "process":
+        case Do.KILL if entry.effective_step.scope == "process":
             return ""
         case Do.KILL:
             return "The pod's restart policy decides whether the container restarts."

@@ -1,32 +1,15 @@
 """Figures that several surfaces show: sums by GPU, and bounds of use that is not known."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from watchdog.core.assessment import Assessment, AttributedUse, Reason, Unattributed
-from watchdog.core.model import Gap, Gpu, PinnedLimit, ProcessKey, Snapshot, elapsed_s
+from watchdog.core.assessment import Assessment, Reason
+from watchdog.core.model import Gap, Gpu, PinnedLimit, ProcessKey, elapsed_s
 from watchdog.core.plan import CycleReport
+from watchdog.core.residual import residuals_of, total_by_gpu
 from watchdog.core.units import LARGEST
 from watchdog.report.status import PinnedStatus, PinnedTotalStatus
-
-
-@dataclass(slots=True)
-class Sum:
-    """A sum in progress: `at_least` counts unknown parts as 0, `total` is None once a part is unknown."""
-
-    at_least: int = 0
-    known: bool = True
-
-    def add(self, part: int | None) -> None:
-        """Add a part, or that a part is unknown."""
-        self.at_least += part or 0
-        self.known = self.known and part is not None
-
-    @property
-    def total(self) -> int | None:
-        """The sum in bytes; None if a part is unknown."""
-        return self.at_least if self.known else None
 
 
 def pods_stale(report: CycleReport) -> bool:
@@ -35,40 +18,14 @@ def pods_stale(report: CycleReport) -> bool:
     return synced is None or elapsed_s(synced, report.at) > report.policy.stale_after_s
 
 
-def is_listed(gpu: Gpu, snapshot: Snapshot) -> bool:
-    """Whether all processes of a GPU are known: on WSL a list can be incomplete."""
-    return gpu.listed and gpu.uuid not in snapshot.unseen
-
-
 def unattributed_by_gpu(report: CycleReport) -> dict[str, int | None]:
     """What unattributed processes use on each GPU; None if its processes are not all known."""
-    return _total_by_gpu(report.snapshot, report.attribution.unattributed)
+    return total_by_gpu(report.snapshot, report.attribution.unattributed)
 
 
 def residual_by_gpu(report: CycleReport) -> dict[str, int | None]:
-    """Used minus reserved minus all processes of each GPU, never clamped: what the driver itself or UVM holds.
-
-    Compute instances that share a memory share its processes here. None if any of the three is unknown. It can be
-    negative, since the numbers are read one after the other.
-    """
-    attribution = report.attribution
-    totals = _total_by_gpu(report.snapshot, (*attribution.attributed, *attribution.unattributed))
-    by_memory: defaultdict[tuple[str, int | None], Sum] = defaultdict(Sum)
-    for gpu in report.snapshot.gpus:
-        by_memory[gpu.memory].add(totals[gpu.uuid])
-    residual: dict[str, int | None] = {}
-    for gpu in report.snapshot.gpus:
-        total = by_memory[gpu.memory].total
-        is_known = gpu.used is not None and gpu.reserved is not None and total is not None
-        residual[gpu.uuid] = (gpu.used or 0) - (gpu.reserved or 0) - (total or 0) if is_known else None
-    return residual
-
-
-def _total_by_gpu(snapshot: Snapshot, uses: Iterable[AttributedUse | Unattributed]) -> dict[str, int | None]:
-    sums: defaultdict[str, Sum] = defaultdict(Sum)
-    for use in uses:
-        sums[use.gpu].add(use.used)
-    return {gpu.uuid: sums[gpu.uuid].total if is_listed(gpu, snapshot) else None for gpu in snapshot.gpus}
+    """Used minus reserved minus all processes of each GPU; see `core/residual`."""
+    return residuals_of(report.snapshot, report.attribution)
 
 
 def all_gaps(report: CycleReport) -> tuple[Gap, ...]:
@@ -94,7 +51,7 @@ class Bounds:
         snapshot, attribution = report.snapshot, report.attribution
         known: defaultdict[str, int] = defaultdict(int)
         for use in attribution.attributed:
-            known[use.gpu] += use.used or 0
+            known[use.gpu] += use.used_at_least
         for stray in attribution.unattributed:
             if stray.reason is Reason.HOST:
                 known[stray.gpu] += stray.used or 0
@@ -117,7 +74,7 @@ class Bounds:
             return None
         own: defaultdict[str, int] = defaultdict(int)
         for use in assessment.uses:
-            own[use.gpu] += use.used or 0
+            own[use.gpu] += use.used_at_least
         possible, bound = self._possible(assessment), 0
         for gpu in self.gpus:
             bound += own[gpu.uuid]

@@ -14,6 +14,7 @@ from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, Gpu, Now, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do, Policy, Step
+from watchdog.core.residual import is_listed
 from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
 from watchdog.report.advice import advice, declare_by
@@ -22,7 +23,6 @@ from watchdog.report.figures import (
     Bounds,
     Limits,
     all_gaps,
-    is_listed,
     pinned_limit,
     pinned_total,
     pods_stale,

@@ -113,6 +113,32 @@ def unattributed(world: World, daemon: Daemon) -> None:
     _host(daemon, 37, Gi).expect("resolves")
 
 
+RESIDUAL = firing(
+    {"node": "n1", "gpu": "GPU-0", "severity": "warning"},
+    "15% of a GPU of node n1 is in use by no process",
+    "On GPU GPU-0 of node n1 more than 10% of the memory has been in use by no listed process for 15 minutes: 12GiB of "
+    "80GiB. It counts for no pod, so nothing limits it. Usually a pod uses managed (UVM) memory, or keeps memory whose "
+    "process has ended.",
+)
+
+
+def _nobody(daemon: Daemon, minutes: float, residual: int) -> World:
+    card = gpu(used=8 * Gi + residual, reserved=Gi)
+    return daemon.sees(minutes, lambda second: snapshot([use(9, 7 * Gi)], [process(9, None)], (card,), second))
+
+
+@scenario("GPUMemoryResidual")
+def residual(world: World, daemon: Daemon) -> None:
+    """A tenth of the card may be in use by no process; more than that not for a quarter of an hour."""
+    _nobody(daemon, 20, 8 * Gi).expect("below")
+    _nobody(daemon, 24, 8 * Gi + A_LITTLE)
+    daemon.restart(25)
+    _nobody(daemon, 35, 12 * Gi).expect("waits")
+    _nobody(daemon, 35.5, 12 * Gi).expect("fires", RESIDUAL)
+    daemon.restart(36.5).expect("restart", RESIDUAL)
+    _nobody(daemon, 37, Gi).expect("resolves")
+
+
 FULL = firing(
     {"node": "n1", "gpu": "GPU-0", "severity": "info"},
     "A GPU of node n1 has less than 5% of its memory free",

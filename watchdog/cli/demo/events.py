@@ -9,6 +9,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
+from watchdog.core.transfers import Windows
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
@@ -117,6 +118,10 @@ class DemoEvents:
     def breaker(self, opened: Now | None) -> None:
         """Pass on since when the breaker is open; the demo's policy has none."""
         self._journal.breaker(opened)
+
+    def transfers(self, windows: Windows) -> None:
+        """Pass on whose bytes count as unknown; in the demo no memory changes hands."""
+        self._journal.transfers(windows)
 
     # ---- what the cycles show
 

@@ -46,7 +46,7 @@ def victims(entry: PlanEntry, processes: int | None = None) -> str:
 
     Before that no number is known: only processes on a GPU are listed, and a kill ends those without one too.
     """
-    scope, container = entry.definition.scope, entry.victim
+    scope, container = entry.effective_step.scope, entry.victim
     if processes is None:
         return planned_victims(scope, container)
     where = "in all containers of the pod" if scope == "pod" else f"of {_container(container)}"
@@ -121,7 +121,7 @@ def drained(sent: Sequence[Sent]) -> str:
 
 def shown_as(entry: PlanEntry, *, past: bool = False) -> str:
     """How Kubernetes shows the end of a kill, as a sentence that is true whatever the program does on SIGTERM."""
-    step, owner = entry.definition, entry.assessment.pod.owner
+    step, owner = entry.effective_step, entry.assessment.pod.owner
     exits, is_main = ("exited", "was") if past else ("exits", "is")
     job = " (its Job counts that as success)" if owner is not None and owner.kind == "Job" else ""
     codes = f"Error (exit code 143 or 137), or Completed if its main process {exits} with 0{job}"

@@ -6,6 +6,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import Count, PlanEntry
 from watchdog.core.policy import Policy, Step
+from watchdog.core.transfers import UNKNOWN_S, Transfer
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
 from watchdog.report.status import AccountStatus, PinnedTotalStatus, Status, StepStatus
 from watchdog.report.text import capital, inert, span
@@ -195,3 +196,13 @@ def threshold_in_bytes(step: StepStatus, account: AccountStatus, status: Status)
     words += _pressure(step, "its GPU", status.free_below)
     amount = format_bytes(threshold_bytes) if threshold_bytes else above if threshold_bytes is None else "zero"
     return f"above {amount}{words}"
+
+
+def transfer_note(transfer: Transfer) -> str:
+    """That memory may have gone from one pod to another, for the owners of both."""
+    return (
+        f"Pod {inert(transfer.target)} may have been charged {format_bytes(transfer.unknown)} on {transfer.gpu} that "
+        f"{inert(transfer.source)} used: its processes ended, and process {transfer.key.pid} grew by as much, as with "
+        f"memory shared by CUDA IPC. These bytes count as unknown for up to {format_duration(UNKNOWN_S)}, then they "
+        f"count for {inert(transfer.target)}."
+    )
