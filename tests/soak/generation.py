@@ -191,7 +191,10 @@ def _breaker(percent: int, at_least: int, hold_s: float) -> Breaker:
     return Breaker(offenders=Fraction(percent, 100), of_at_least=at_least, hold_s=hold_s)
 
 
-def _focused(scope: Scope, grace_s: float, brakes: Brakes = Brakes(), for_s: float = 0.0) -> Policy:  # noqa: B008 - it is a frozen value
+_NO_BRAKES: Final = Brakes()
+
+
+def _focused(scope: Scope, grace_s: float, brakes: Brakes = _NO_BRAKES, for_s: float = 0.0) -> Policy:
     kill = Step(above=_percent(100), for_s=for_s, do=Do.KILL, scope=scope, grace_s=grace_s)
     return Policy(
         declarations=_DECLARATIONS,

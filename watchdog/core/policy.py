@@ -159,7 +159,7 @@ class Step:
     )
     for_s: Annotated[float, "duration", "0s", "30d"] = field(
         metadata=_key(
-            "How long use must stay above the threshold. With dips: twice as long; each dip counts double against it.",
+            "How long use must stay above the threshold; with dips for twice that, each counting double against it.",
             "for",
         )
     )
