@@ -219,7 +219,7 @@ def _histories() -> st.SearchStrategy[list[tuple[int, float]]]:
 @pytest.mark.slow
 @given(nodes(), _histories())
 def test_nothing_is_acted_on_before_its_time(node: GeneratedNode, history: list[tuple[int, float]]) -> None:
-    """Law 5, "Nothing is acted on until its time has elapsed: uninterrupted, or twice with dips that count double".
+    """Law 5, "Nothing is acted on until its time has passed in conclusive readings".
 
     Computed without the ladder, from the whole history: the longest run of readings up to now whose
     smallest usage is above the threshold of the largest allowed must add up to `for`, one interval a reading at most.
