@@ -137,7 +137,6 @@ class Book:
             fail(LEFT, f"{uid} is held to have left")
         last = self._listed[uid]
         deadline_s = now.wall_s + _SPEC_GRACE_S if last.deadline_s is None else last.deadline_s
-        self.seen["pod left with its processes"] += 1
         return replace(last, deadline_s=deadline_s, dying_s=self._dying_s.get(uid, now.boottime_s))
 
     def boxes_of(self, uid: str) -> frozenset[str]:

@@ -141,6 +141,18 @@ def _delete(world: World, tenant: Tenant) -> None:
 
 
 @_to_a_pod
+def delete_by_force(world: World, tenant: Tenant) -> None:
+    """Somebody deletes the object of a pod whose processes use a lot and run on, as a tenant would to hide them."""
+    tasks = world.kernel.living(tenant.uid)
+    if any(task.lied for task in tasks):
+        return
+    for task in tasks:
+        processes.hold(world, task)
+    world.cluster.remove(tenant.uid)
+    world.say(f"pod was hidden by force: {tenant.uid}")
+
+
+@_to_a_pod
 def lose_from_list(world: World, tenant: Tenant) -> None:
     """A list is partial: it lacks a pod that is there, until it is whole again."""
     if tenant.uid in world.cluster.missing:

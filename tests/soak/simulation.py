@@ -179,7 +179,7 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (4.0, pods.crash_loop), (6.0, pods.restart_containers), (1.5, pods.create), (1.0, pods.delete),
     (0.6, pods.terminate), (0.2, pods.linger), (1.5, pods.change), (2.5, pods.begin_toggling), (3.0, pods.learn),
     (2.0, pods.renew_container), (0.8, pods.turn_phase), (0.4, pods.debug), (0.4, pods.lose_labels), (0.5, pods.freeze),
-    (0.4, pods.lose_from_list),
+    (0.4, pods.lose_from_list), (0.6, pods.delete_by_force),
     (0.8, troubles.card), (0.15, troubles.blind), (2.5, _well),
     (0.8, _reload), (1.0, _write_policy), (0.3, _stop_file), (0.3, _restart), (0.4, _lose_card), (0.3, _kill),
     (0.08, _reboot),
@@ -197,7 +197,7 @@ _CALM: Final = (
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
     "transfers": (processes.transfer, processes.transfer, troubles.suspend, _restart),
-    "deletions": (pods.linger,),
+    "deletions": (pods.linger, pods.delete_by_force),
     "dips": (processes.begin_dipping, pods.restart_containers),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),

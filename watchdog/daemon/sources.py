@@ -268,10 +268,8 @@ class Sources:
         inputs = self.inputs(policy, now)
         if inputs.maintenance:
             return "the GPUs came under maintenance meanwhile"
-        pod, planned = (
-            next((pod for pod in inputs.pods.pods if pod.uid == entry.account.uid), None),
-            entry.assessment.pod,
-        )
+        planned = entry.assessment.pod
+        pod = next((pod for pod in inputs.pods.pods if pod.uid == planned.uid), None)
         if pod is None and inputs.pods.synced is not None and not has_begun:
             return "the pod had gone from the list of this node's pods by then"
         pod = pod or planned
