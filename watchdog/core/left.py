@@ -47,10 +47,12 @@ class LeftPods:
 
     def restore(self, pods: Iterable[Pod], now: Now) -> None:
         """Take over what an earlier daemon knew of pods that had left; no container survives a reboot."""
-        for pod in pods:
+        earlier = {pod.uid: pod for pod in pods}
+        for uid, pod in earlier.items():
             if pod.left_since is not None and pod.left_since.boot_id == now.boot_id:
-                self._left.setdefault(pod.uid, pod)
-        self._change()
+                self._left.setdefault(uid, pod)
+        if earlier or self._left:
+            self._change()
 
     def with_left(self, listed: PodList, keys: PodKeys, now: Now) -> PodList:
         """The list with the pods that have left it, and since when each terminating pod is; `keys` are what is read."""
