@@ -201,6 +201,8 @@ def test_nothing_is_kept_of_a_pod_that_is_gone_or_has_recovered(kind: str) -> No
         parts.see(second, 20 * Gi, 0)
     gone = planned(parts.seen(4, 0, 0), [], parts.under, parts.ledger).ledger
     assert (gone.accounts, gone.tallies) == ({}, {})
+    assert parts.ledger.tallies
+    assert parts.ledger.reset().tallies == {}
     for second in range(4, 8):
         parts.see(second, 0, 0)
     assert not parts.ledger.tallies

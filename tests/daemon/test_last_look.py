@@ -44,6 +44,22 @@ def test_the_last_look_extends_the_stretch_or_nothing_is_done(
     assert isinstance(update(entry, found, at(for_s + 0.5)), PlanEntry) is goes_on
 
 
+def test_a_tally_needs_no_more_of_the_last_look_than_use_above_the_threshold() -> None:
+    """Points 15 and 22: what has dipped all along is due whether or not the last look restarts its stretch."""
+    under, ledger, plan, second = policy(rule(step(for_s=3.0)), allowance=CONTEXTS), Ledger(), None, 0
+    while plan is None or not plan.taken:
+        used = (1.0,) if second % 4 == 3 else (4.0, 1.2)
+        plan = planned(_seen(*used, second=second), [POD], under, ledger)
+        ledger, second = plan.ledger, second + 1
+        assert second < 100
+    (entry,) = plan.taken
+    assert entry.tally is not None
+    (found,) = assessed(_seen(4.8, second=second), [POD], under)
+    assert isinstance(update(entry, found, at(second)), PlanEntry)
+    (below,) = assessed(_seen(4.4, second=second), [POD], under)
+    assert isinstance(update(entry, below, at(second)), Outcome)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

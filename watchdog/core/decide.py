@@ -107,7 +107,7 @@ def decide(assessments: Iterable[Assessment], ledger: Ledger, now: Now, inputs: 
         else:
             above.append((assessment, rule, shown))
     states.update(_absent(ledger, states, now, inputs))
-    tallies = _of_pods({each.account: each for each in (*assessments, *others)}, ledger, states, now, inputs)
+    tallies = _of_pods(assessments, others, ledger, states, now, inputs)
     candidates: list[Candidate] = [
         tuple(
             _entry(each, rule, reading, states[each.account], tallies.get(each.account.uid, {}), now)
@@ -150,23 +150,24 @@ def _absent(
 
 
 def _of_pods(
-    accounts: Mapping[AccountKey, Assessment],
+    assessments: Iterable[Assessment],
+    others: Iterable[Assessment],
     ledger: Ledger,
     states: Mapping[AccountKey, AccountState],
     now: Now,
     inputs: Inputs,
 ) -> Mapping[str, Mapping[StepKey, Tally]]:
-    """The tallies of whole pods after a reading of these accounts."""
-    parts = {key.uid for key in accounts if key.is_part and key in states and states[key].tallies}
+    """The tallies of whole pods after a reading of these accounts; `others` are those that are not calm."""
+    keys = (each.account for each in others if each.account.is_part)
+    parts = {key.uid for key in keys if key in states and states[key].tallies}
     uids = parts | ledger.tallies.keys()
     if not uids:
         return {}
     of_uid: dict[str, list[Assessment]] = {uid: [] for uid in uids}
     ran_under = {uid: {name for name, _ in ledger.tallies.get(uid, {})} for uid in uids}
-    for key, assessment in accounts.items():
-        if key.uid in of_uid:
-            of_uid[key.uid].append(assessment)
-            ran_under[key.uid] |= states[key].ran_under if key in states else frozenset()
+    for key, assessment in {each.account: each for each in (*assessments, *others) if each.account.uid in uids}.items():
+        of_uid[key.uid].append(assessment)
+        ran_under[key.uid] |= states[key].ran_under if key in states else frozenset()
     listed = {pod.uid for pod in inputs.pods.pods}
     after: dict[str, Mapping[StepKey, Tally]] = {}
     for uid, own in of_uid.items():
