@@ -69,17 +69,21 @@ class DeclarationMemory:
             return None
         found = self._find(pod)
         if found is None:
-            listed = self._listed.get(pod.uid, frozenset())
+            listed = self._listed_for(pod)
             read = ReadPod(pod, self._policy, with_listed(self._node, listed), self.cards)
             found = self._asked[pod.uid] = _Remembered(pod, listed, read)
         return found.declare(phases, per_container=per_container)
+
+    def _listed_for(self, pod: Pod) -> frozenset[str]:
+        """The resources that the node listed in a pod's life."""
+        return self._listed.get(pod.uid, frozenset())
 
     def _find(self, pod: Pod) -> "_Remembered | None":
         """What was read of a pod that still says the same."""
         found = self._asked.get(pod.uid) or self._known.get(pod.uid)
         if found is None and self._other is not None and self._other._common == self._common:
             found = self._other._asked.get(pod.uid)
-        if found is None or not found.fits(pod, self._listed.get(pod.uid, frozenset())):
+        if found is None or not found.fits(pod, self._listed_for(pod)):
             return None
         self._asked[pod.uid] = found
         return found
