@@ -176,9 +176,26 @@ class _PodIndex:
         return (named[0], "") if named else Reason.UNKNOWN_POD
 
 
-def attribute(snapshot: Snapshot, pods: Iterable[Pod]) -> Attribution:
-    """Put every use of a snapshot into exactly one place: a pod of the list, or unattributed with its reason."""
-    index = _PodIndex(pods)
+class PodIndexMemory:
+    """The index of the last pod list: thousands of finished pods can be listed."""
+
+    def __init__(self) -> None:
+        self._pods: tuple[Pod, ...] = ()
+        self._index = _PodIndex(())
+
+    def of(self, pods: tuple[Pod, ...]) -> _PodIndex:
+        """The index of this list, made again if it differs from the last one."""
+        if len(pods) != len(self._pods) or any(one is not other for one, other in zip(pods, self._pods, strict=True)):
+            self._pods, self._index = pods, _PodIndex(pods)
+        return self._index
+
+
+def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | None = None) -> Attribution:
+    """Put every use of a snapshot into exactly one place: a pod of the list, or unattributed with its reason.
+
+    With a `memory`, a list that is the same as in the last cycle is not indexed again.
+    """
+    index = _PodIndex(pods) if memory is None else memory.of(tuple(pods))
     attributed: list[AttributedUse] = []
     unattributed: list[Unattributed] = []
     for use in sorted(snapshot.uses, key=lambda use: (use.pid, use.gpu)):

@@ -76,6 +76,8 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     for tallies in plan.ledger.tallies.values():
         waits += _lefts_s(tallies)
     for pod in pods:
+        if pod.deletion_deadline_s is None and pod.terminating_since is None:
+            continue  # thousands of finished pods can be listed
         since_s = pod.terminating_since.wall_s + MOST_TERMINATING_S if pod.terminating_since else None
         ends = (end_s for end_s in (pod.deletion_deadline_s, since_s) if end_s is not None)
         waits += [end_s - at.wall_s + JUST_AFTER_S for end_s in ends]

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
-from watchdog.core.attribute import Unlisted, attribute
+from watchdog.core.attribute import PodIndexMemory, Unlisted, attribute
 from watchdog.core.brakes import Brake, BrakeMemory
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, UnderWay
@@ -54,6 +54,7 @@ class Cycle:
         self._resolved_intentions: set[int] = set()  # the cycle's intentions that have begun or were withdrawn
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
+        self._index = PodIndexMemory()
         self._memory = DeclarationMemory(MOST_READ)
         # Last looks concern a few pods, which displace no others.
         self._memory_of_looks = DeclarationMemory(MOST_READ, self._memory)
@@ -94,7 +95,8 @@ class Cycle:
         overdue, hidden = self.unlisted.overdue(asked, inputs.pods.synced), hidden_pods(snapshot, inputs.pods.pods)
         acting = frozenset(account for account, state in self.ledger.accounts.items() if state.has_action)
         inputs = replace(inputs, overdue=overdue, hidden=hidden, acting=acting)
-        attribution, snapshot = self._note_transfers(attribute(snapshot, inputs.pods.pods), snapshot, inputs)
+        attribution = attribute(snapshot, inputs.pods.pods, self._index)
+        attribution, snapshot = self._note_transfers(attribution, snapshot, inputs)
         assessments = assess(attribution, snapshot, inputs, self._memory)
         self.unlisted = self.unlisted.after(attribution, inputs.pods.pods, asked)
         self.residuals = self.residuals.after(snapshot, attribution)

@@ -230,6 +230,8 @@ class FrameEncoder:
         self._gpus: list[Gpu] = []
         self._short: frozenset[str] = frozenset()
         self._pods: dict[str, Pod] = {}
+        self._sources: dict[str, Pod] = {}  # what they were made from, compared by identity
+        self._keys = _NO_KEYS
         self._processes = RecordedProcesses()
         self._sides: dict[AccountKey, object] = {}
 
@@ -281,18 +283,23 @@ class FrameEncoder:
         wanted.update(assessment.account.uid for assessment in report.assessments)
         new, present = [], set()
         keys = keys_of(report.policy)
+        if keys != self._keys:
+            self._keys, self._sources = keys, {}
         for pod in report.pods.pods:
             present.add(pod.uid)
-            kept = self._pods.get(pod.uid)
-            if kept is None and pod.uid not in wanted and not asks_for_devices(pod):
+            if self._sources.get(pod.uid) is pod:
                 continue
-            less = reduced(pod, keys)
+            kept = self._pods.get(pod.uid)
+            if kept is None and pod.uid not in wanted and (pod.is_finished or not asks_for_devices(pod)):
+                continue
+            less, self._sources[pod.uid] = reduced(pod, keys), pod
             if less != kept:
                 self._pods[pod.uid] = less
                 new.append(less)
         gone = self._pods.keys() - present
         for uid in gone:
             del self._pods[uid]
+            self._sources.pop(uid, None)
         self._fields |= {"pods": tuple(new)} if new else {}
         self._fields |= {"gone_pods": tuple(sorted(gone))} if gone else {}
 
