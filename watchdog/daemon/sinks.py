@@ -368,6 +368,8 @@ class Sinks:
         shown = changes_status(changes)
         self._endpoints.publish(report, shown, ticks)
         self.daemon_log.log_changes(shown)
+        if left_out := self._changes.take_left_out(report.at):
+            self.daemon_log.warn(left_out)
         if self.has_journal:
             self._past.record(report, self.record, is_repeated=ticks is not None)
             self.record.record(report, changes)
