@@ -247,6 +247,8 @@ class Sinks:
         changes = () if ticks is not None else tuple(self._changes.since(report, writes_events=self.has_lock))
         for sink in self._sinks:
             sink.publish(report, changes, ticks)
+        if left_out := self._changes.take_left_out(report.at):
+            self.daemon_log.warn(left_out)
         self._unready = unready(report, is_stale=is_stale, from_api=uses_api(self._options))
         self._update_health()
 

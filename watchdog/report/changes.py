@@ -11,6 +11,7 @@ from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
+from watchdog.report.recurrence import Recurrence
 from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note, maintenance_line, with_reason_given
@@ -214,6 +215,7 @@ class Changes:
         self._suspended: frozenset[str] = frozenset()
         self._stale_since: Now | None = None
         self._gaps = GapChanges()
+        self._recurrence = Recurrence()
         self._misdeclared: dict[str, Mapping[Misdeclaration, bool]] = {}  # by pod; whether its owner knows
         self._begun: frozenset[int] = frozenset()
         self._breaker_open = False
@@ -238,15 +240,26 @@ class Changes:
             *_transfer_changes(report),
             *self._breaker_changes(report),
             *self._delay_changes(report),
-            *self._withheld_changes(report),
+            *filter(self._is_reported, self._withheld_changes(report)),
             *(self._begin(outcome) for outcome in report.began),
-            *self.ended(report.outcomes, report),
+            *filter(self._is_reported, self.ended(report.outcomes, report)),
             *(
                 _outcome_change(ChangeKind.EXPLAINED, outcome, explanation(outcome, report.policy))
                 for outcome in report.outcomes
                 if _is_for_victim(outcome)
             ),
         )
+
+    def take_left_out(self, now: Now) -> str:
+        """A sentence, at most once in ten minutes, about accounts whose changes recur too often to report each."""
+        return self._recurrence.take_spent(now)
+
+    def _is_reported(self, change: Change) -> bool:
+        """Whether a change is reported: warnings and withheld actions come with each incident of an account."""
+        entry = change.entry
+        if entry is None or not (change.event is ChangeKind.WITHHELD or entry.do is Do.WARN):
+            return True
+        return self._recurrence.admit(f"{change.event} {change.detail}", entry, change.at)
 
     def _withheld_changes(self, report: CycleReport) -> Iterator[Change]:
         for entry in report.plan.entries:
