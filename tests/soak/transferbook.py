@@ -67,7 +67,9 @@ class TransferBook:
             if tenant is not None:
                 self._demand_open(tenant.workload, now, written=written)
         self._unknown = unknown
-        self._last |= cards
+        # A card whose processes could not be read is compared with when they last could.
+        read = {line.gpu for line in lines if line.used is not None}
+        self._last |= {gpu: card for gpu, card in cards.items() if gpu in read}
 
     def _demand_left(self, gpu: str, key: ProcessKey, amount: int, card: Mapping[ProcessKey, int]) -> None:
         """What is unknown was so before, or has risen as processes that used as much ended."""
