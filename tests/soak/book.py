@@ -269,8 +269,10 @@ class Book:
             ends_s=now.boottime_s + meant.grace_s + here.policy.release_timeout_s,
             life=here.life,
         )
-        self._check_its_victim(self._intended[number], entry)
-        self._check_its_turn(self._intended[number])
+        reading = here.reading
+        if reading is not None and reading.asked.boottime_s <= dated.boottime_s:  # otherwise the disk was slow
+            self._check_its_victim(self._intended[number], entry)
+            self._check_its_turn(self._intended[number])
         self.seen["intended"] += 1
 
     def _check_its_victim(self, chosen: TrackedAction, entry: PlanEntry) -> None:
