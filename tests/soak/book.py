@@ -62,7 +62,7 @@ class Book:
         self._is_written = True
         self._dying_s: dict[str, float] = {}
         self._listed: dict[str, Tenant] = {}  # as they were listed last
-        self._departed: dict[str, Tenant] = {}
+        self._departed: dict[str, Tenant] = {}  # as they left, also while a new daemon does not know of them
         self._intended: dict[int, TrackedAction] = {}  # on disk, and no signal yet
         self._withdrawn: dict[int, TrackedAction] = {}
         # When the daemon saw a container first at the earliest, and at the latest; when it did last at the latest, and
@@ -119,13 +119,16 @@ class Book:
         `gone` are all that were deleted, as far as a daemon can know.
         """
         here = self.standing
-        self._departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
+        # A daemon that has just started knows of them once it has read its journal: as of when they left.
+        self._departed = {uid: each for uid, each in self._departed.items() if uid not in tenants}
+        departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
+        self._departed |= departed
         self._listed |= tenants
         self._dying_s = {uid: at_s for uid, at_s in self._dying_s.items() if uid in tenants or uid not in gone}
         for uid, tenant in tenants.items():
             if tenant.deadline_s is not None:
                 self._dying_s.setdefault(uid, now.boottime_s)
-        here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()} | self._departed
+        here.tenants = {uid: replace(t, dying_s=self._dying_s.get(uid)) for uid, t in tenants.items()} | departed
         here.synced = synced
         is_of_this_boot = synced is not None and synced.boot_id == now.boot_id
         age_s = now.boottime_s - (synced.boottime_s if synced is not None else 0.0)

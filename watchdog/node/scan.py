@@ -62,6 +62,11 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
     return key
 
 
+def _keys_of(pod: Pod) -> frozenset[str]:
+    """What a cgroup can name a pod by: its UID, or a static pod's config hash."""
+    return frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
+
+
 class Scanner:
     """Turns readings into snapshots; use listed under a PID that now belongs to another process is unknown."""
 
@@ -118,17 +123,18 @@ class Scanner:
 
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held; and whether these are certainly all."""
-        keys = frozenset({pod.uid, *([pod.config_hash] if pod.static and pod.config_hash else [])})
+        keys = _keys_of(pod)
         handles, gaps = self._table.container_members(containers, keys, lambda process: is_trusted_server(process, pod))
         self._gaps = tuple({*self._gaps, *gaps, *self._table.take_shortage()})
         return list(handles), not gaps
 
     def may_live(self, pod: Pod) -> bool:
-        """Whether any process of a pod's known containers may live."""
-        handles, are_all = self.members(pod, frozenset[str]().union(*(each.ids for each in pod.containers)))
+        """Whether any process of a pod's known containers may live, an MPS server too."""
+        ids = frozenset[str]().union(*(each.ids for each in pod.containers))
+        handles, gaps = self._table.container_members(ids, _keys_of(pod))
         for handle in handles:
             handle.close()
-        return bool(handles) or not are_all
+        return bool(handles or gaps)
 
     def leads_container(self, pid: int) -> bool:
         """Whether the end of a process may end its container; see `ProcessTable`."""
