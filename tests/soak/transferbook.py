@@ -66,7 +66,7 @@ class TransferBook:
             tenant = tenants.get(line.task.pod or "")
             if tenant is not None:
                 self._demand_open(tenant.workload, now, written=written)
-        self._unknown = unknown
+        self._unknown |= unknown  # they count again while their card is short, and are unknown once more after that
         # A card whose processes could not be read is compared with when they last could.
         read = {line.gpu for line in lines if line.used is not None}
         self._last |= {gpu: card for gpu, card in cards.items() if gpu in read}
