@@ -199,9 +199,11 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "transfers": (processes.transfer, processes.transfer, troubles.suspend, _restart),
     "deletions": (pods.linger, pods.delete_by_force),
     "dips": (processes.begin_dipping, pods.restart_containers),
+    "journals": (troubles.lose_under_the_daemon, _kill),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
     "shared": (servers.begin_or_end,),
+    "slots": (processes.stampede,),
     "unlisted": (pods.create_unlisted, pods.drop_resources),
 }
 _RACE_TABLE: Final[tuple[tuple[float, Action], ...]] = (
