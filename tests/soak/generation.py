@@ -206,6 +206,14 @@ def _focused(scope: Scope, grace_s: float, brakes: Brakes = _NO_BRAKES, for_s: f
     )
 
 
+def _by_label(for_s: float) -> Policy:
+    """Two rules with the same step, between which a tenant can choose at any time."""
+    policy = _focused("container", 0.0, for_s=for_s)
+    (rule,) = policy.rules
+    each = (replace(rule, name=f"rule-{n}", account="pod", match=Match(labels={"tier": "ab"[n]})) for n in range(2))
+    return replace(policy, rules=tuple(each))
+
+
 # The policies of nodes on which one kind of situation comes up again and again, by what their seeds begin with.
 FOCUSED: Final = {
     "breaker": _focused("container", 2.0, Brakes(breaker=_breaker(50, 2, 30.0))),
@@ -214,6 +222,7 @@ FOCUSED: Final = {
     "deletions": _focused("container", 0.0),
     "dips": _focused("container", 0.0, for_s=4.0),
     "journals": _focused("container", 0.0, Brakes(node=Window(count=2, per_s=120.0))),
+    "labels": _by_label(3.0),
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),
     "slots": _focused("container", 0.0, Brakes(node=Window(count=1, per_s=30.0))),

@@ -200,6 +200,7 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "deletions": (pods.linger, pods.delete_by_force),
     "dips": (processes.begin_dipping, pods.restart_containers),
     "journals": (troubles.lose_under_the_daemon, _kill),
+    "labels": (pods.begin_toggling, pods.begin_toggling),
     "mps": (servers.begin_or_end, _stop_file, _write_policy, _kill),
     "reboots": (_reboot,),
     "shared": (servers.begin_or_end,),
