@@ -3,12 +3,14 @@
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.node.support import FakeProc, stat_line
+from tests.node.support import POD, REAL, FakeProc, real_stat, sleeper, stat_line, wait_until
 from tests.worlds import at
+from watchdog import clock
 from watchdog.core.model import Gpu, ProcessKey, Snapshot, Use
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process_table import ProcessTable
@@ -110,3 +112,28 @@ def test_a_process_that_took_the_number_meanwhile_was_never_listed(look: Look, p
     look()
     proc.add(PID, stat=stat_line(PID, b"python3", start_ticks=2000))
     assert look(listed=False).uses == ()
+
+
+def _sleeps(pid: int) -> bool:
+    return REAL.stat(pid).comm == b"sleep"
+
+
+def test_a_process_that_has_ended_is_not_who_is_newly_listed_on_another_gpu(tmp_path: Path) -> None:
+    """Points 10 and 11: what its container keeps is listed where it was; a PID that was given again is another's."""
+    fake = FakeProc(tmp_path)
+    with sleeper() as one, sleeper() as other:
+        for each in (one, other):
+            wait_until(partial(_sleeps, each.pid))
+            fake.add(each.pid, POD, real_stat(each.pid))
+        table = ProcessTable(Procfs(fake.root))
+        scanner = Scanner(table)
+        gpus = tuple(Gpu(uuid=f"GPU-{number}", index=number, name="Stub") for number in range(2))
+        both = tuple(Use(gpu=gpu.uuid, pid=one.pid, used=GIB) for gpu in gpus)
+        scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=both[:1]), clock.now())
+        one.kill()
+        one.wait()
+        shutil.rmtree(fake.root / str(one.pid))
+        last = scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=both), clock.now())
+        assert last.processes[one.pid].ended
+        assert {use.gpu: use.used for use in last.uses} == {"GPU-0": GIB, "GPU-1": None}
+        scanner.close()

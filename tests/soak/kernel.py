@@ -111,6 +111,13 @@ class Kernel:
                 seen = {card for card, keys in self.listed.items() if ghost.key in keys}
                 ghost.memory = {card: used for card, used in ghost.memory.items() if card in seen}
 
+    def _drop_unseen_memory(self, task: Task) -> None:
+        """Free what one that dies was never listed for, where its PID was just listed for another: as above."""
+        others = {
+            card for card, keys in self.listed.items() if any(key.pid == task.key.pid for key in keys - {task.key})
+        }
+        task.memory = {card: used for card, used in task.memory.items() if card not in others}
+
     def _next_pid(self) -> int | None:
         if not self._free:
             return None
@@ -132,6 +139,7 @@ class Kernel:
             self.servers.remove(task)
             for each in (*self.tasks.values(), *self.ghosts):
                 each.server = None if each.server is task else each.server
+        self._drop_unseen_memory(task)
         self.ghosts.append(task)
         if task.reaped_s <= 0.0:
             self.reap(task)

@@ -229,8 +229,12 @@ class Life:
                 world.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
         hidden = hidden_bytes(opened, truth)
         is_written = self.has_journal and self._is_writable and not world.disk_full
-        if self.has_journal:
-            book.transfers.read(truth.lines, hidden, book.standing.tenants, asked, written=is_written)
+        book.transfers.read(
+            *(truth.lines, hidden, book.standing.tenants, asked),
+            dark=truth.dark,
+            written=is_written,
+            has_journal=self.has_journal,
+        )
         truth = conserves(opened, truth, world.kernel.recycled, hidden)
         book.read(truth, asked, opened.inputs.overdue, written=self._is_writable)
         self._check(opened, before, unlisted, asked, transfers)

@@ -131,8 +131,8 @@ def transfer(world: World, task: Task) -> None:
     others = [each for each in world.kernel.living() if each.memory.get(card) and each is not task]
     if task.pod is None or not others or not task.memory.get(card):
         return
-    world.kernel.die(task)
     used = task.memory.pop(card)
+    world.kernel.die(task)
     memory, more = dice.choice(others).memory, used * dice.choice([4, 4, 4, 3, 2, 5]) // 4
     memory[card] = min(memory[card] + more, world.cards.sizes[card])
     world.say("memory went to another process")

@@ -1,7 +1,7 @@
 """Memory that changes hands, as the oracle follows it: whose bytes may count as unknown, since when, and how many."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,12 +47,17 @@ class TransferBook:
         tenants: Mapping[str, Tenant],
         now: Now,
         *,
+        dark: Collection[str],
         written: bool,
+        has_journal: bool,
     ) -> None:
-        """A reading of these lines; `hidden` are the bytes of some that the daemon makes unknown, by card and PID."""
+        """A reading of these lines, but for those of `dark` cards, which were not listed.
+
+        `hidden` are the bytes of some that the daemon makes unknown, by card and PID.
+        """
         cards: dict[str, dict[ProcessKey, int]] = {}
         unknown: dict[tuple[str, ProcessKey], int] = {}
-        lines = [line for line in lines if line.task is not None]
+        lines = [line for line in lines if line.task is not None and line.gpu not in dark]
         for line in lines:
             assert line.task is not None
             cards.setdefault(line.gpu, {})[line.task.key] = line.used or 0
@@ -65,11 +70,16 @@ class TransferBook:
             self._demand_left(line.gpu, key, amount, cards[line.gpu])
             tenant = tenants.get(line.task.pod or "")
             if tenant is not None:
-                self._demand_open(tenant.workload, now, written=written)
-        self._unknown |= unknown  # they count again while their card is short, and are unknown once more after that
-        # A card whose processes could not be read is compared with when they last could.
-        read = {line.gpu for line in lines if line.used is not None}
-        self._last |= {gpu: card for gpu, card in cards.items() if gpu in read}
+                self._demand_open(tenant.workload, now, written=written, has_journal=has_journal)
+        # While its card is short of memory, or its amount is not known, nothing is hidden, and may be again after that.
+        listed = {(line.gpu, line.task.key): line.used for line in lines if line.task is not None}
+        kept = {at: amount for at, amount in self._unknown.items() if at[0] in dark or listed.get(at, 0) is None}
+        for at, amount in self._unknown.items():
+            used = listed.get(at)
+            if used is not None:
+                kept[at] = min(amount, used)
+        self._unknown = kept | unknown
+        self._last |= cards
 
     def _demand_left(self, gpu: str, key: ProcessKey, amount: int, card: Mapping[ProcessKey, int]) -> None:
         """What is unknown was so before, or has risen as processes that used as much ended."""
@@ -80,11 +90,12 @@ class TransferBook:
         if self._last and amount > known + min(left, risen):
             fail(TRANSFER, f"{amount} of {key} on {gpu} are unknown; {known} were, {risen} rose, {left} were left")
 
-    def _demand_open(self, owner: Workload, now: Now, *, written: bool) -> None:
+    def _demand_open(self, owner: Workload, now: Now, *, written: bool, has_journal: bool) -> None:
+        """A daemon that has not read its journal yet can't know of a window, and does nothing either."""
         window = self._windows.get(owner)
         since_s = None if window is None else now.boottime_s - window.began.boottime_s
         if since_s is None or since_s >= 3600.0:
             self._windows[owner] = _Window(now, written)
             self._seen["memory changed hands"] += 1
-        elif since_s >= 300.0:
+        elif since_s >= 300.0 and has_journal:
             fail(BUDGET, f"{owner}: bytes count as unknown {since_s} s after they first did")

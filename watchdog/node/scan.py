@@ -57,7 +57,7 @@ def _first_key(process: Process, listed_s: float) -> ProcessKey | None:
     """
     key = process.key
     began_late = key is not None and key.start_ticks / _TICKS_PER_S > listed_s
-    if began_late or process.place.kind is PlaceKind.GONE:
+    if began_late or process.ended or process.place.kind is PlaceKind.GONE:
         return ProcessKey(pid=process.pid, start_ticks=-1)
     return key
 
