@@ -65,9 +65,10 @@ def test_accounts_of_a_pod_and_of_a_container(tmp_path: Path) -> None:
 def test_only_the_last_occurrences_are_listed(tmp_path: Path) -> None:
     """A pod that is warned all day still has a short answer."""
     warned = entry(climbing(5), "warn")
-    write(tmp_path / "j.db", *(replace(climbing(9), outcomes=(outcome(warned, at=at(n)),)) for n in range(30, 60)))
-    past = explain_pod("a/trainer", None, tmp_path / "j.db", NOW_S).past
-    assert [row.wall_s for row in past] == [at(second).wall_s for second in range(50, 60)]
+    seconds = range(600, 18600, 600)
+    write(tmp_path / "j.db", *(replace(climbing(9), at=at(n), outcomes=(outcome(warned, at=at(n)),)) for n in seconds))
+    past = explain_pod("a/trainer", None, tmp_path / "j.db", at(18600).wall_s).past
+    assert [row.wall_s for row in past] == [at(second).wall_s for second in seconds[-10:]]
 
 
 def test_a_stopped_daemon_is_not_an_unknown_pod(site: Site) -> None:

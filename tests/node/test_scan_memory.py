@@ -129,11 +129,11 @@ def test_a_process_that_has_ended_is_not_who_is_newly_listed_on_another_gpu(tmp_
         scanner = Scanner(table)
         gpus = tuple(Gpu(uuid=f"GPU-{number}", index=number, name="Stub") for number in range(2))
         both = tuple(Use(gpu=gpu.uuid, pid=one.pid, used=GIB) for gpu in gpus)
-        scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=both[:1]), clock.now())
+        scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both[:1]), clock.now())
         one.kill()
         one.wait()
         shutil.rmtree(fake.root / str(one.pid))
-        last = scanner.snapshot(DriverReading(driver="1", gpus=gpus, uses=both), clock.now())
+        last = scanner.snapshot(DriverReading(driver="1", interface="NVML", gpus=gpus, uses=both), clock.now())
         assert last.processes[one.pid].ended
         assert {use.gpu: use.used for use in last.uses} == {"GPU-0": GIB, "GPU-1": None}
         scanner.close()

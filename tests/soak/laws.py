@@ -76,9 +76,7 @@ def conserves(
             fail(LAW1, f"{line} is counted as {said[at]}")
         if at in owners and said[at] is not None and line.task is not None:
             truly = (line.task.pod, line.task.key)
-            # Two processes that had one PID and have both ended look alike to the driver and to /proc.
-            is_unknowable = line.pid in recycled and not line.task.lives
-            if owners[at] != truly and not is_unknowable:
+            if owners[at] != truly:
                 fail(WHOSE, f"{line} is charged to {owners[at]}")
     if len(placed) > len(truth.lines):
         fail(LAW1, f"{len(placed)} places for {len(truth.lines)} lines")
