@@ -151,7 +151,7 @@ FAULTS: Final = {
     "one action holds up all others": Fault("law 10", ("fault/2", 100),
         Edit("core/gate.py", "self._busy.get((uid, None)), self._busy.get((uid, entry.victim))",
              "*self._busy.values()")),
-    "an owner reference makes an MPS server": Fault("law 10", ("shared/1", 1600),
+    "an owner reference makes an MPS server": Fault("law 1[01]", ("shared/1", 1600),
         Edit("core/mps.py", "(is_daemon_sets and process.privileged)", "is_daemon_sets")),
     "a resource that the node does not list counts": Fault("law 1[01]", ("unlisted/3", 300),
         Edit("core/budget.py", "is_more = granted.allowed > bound.allowed", "is_more = False")),
