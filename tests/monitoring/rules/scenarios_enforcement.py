@@ -302,7 +302,7 @@ def cycle_late(world: World, daemon: Daemon) -> None:
     _late(daemon, 5, 4).expect("below")
     _late(daemon, 9, 6).expect("waits")
     _late(daemon, 14, 6).expect("fires", LATE)
-    daemon.restart(15)
+    daemon.restart(15).expect("restart", LATE)
     daemon.all_is_well(27).expect("resolves")
 
 
