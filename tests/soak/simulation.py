@@ -21,10 +21,12 @@ class Simulation(World):
     def __init__(self, seed: str, folder: Path) -> None:
         super().__init__(seed, folder)
         focus = seed.partition("/")[0]
-        happens = (*_CALM, *_FOCUS.get(focus, ())) if focus in FOCUSED else _ACTIONS
+        happens = [*_CALM, *_FOCUS.get(focus, ())] if focus in FOCUSED else _ACTIONS
         if focus == "fault":  # the stored episodes of faults go on as they did
             happens = [action for action in happens if action not in (pods.create_unlisted, pods.drop_resources)]
-        self._weights = [weight * (action in happens) for weight, action in _TABLE]
+        # What a focus names twice happens twice as often.
+        table = [(weight * happens.count(action), action) for weight, action in (*_TABLE, *_FOCUSED_TABLE)]
+        self._weights, self._actions = zip(*((weight, action) for weight, action in table if weight), strict=True)
         pods.populate(self)
         if self.control is not None:
             self.control.replace = self._replace
@@ -32,7 +34,7 @@ class Simulation(World):
     def step(self) -> None:
         """Let one thing happen."""
         self.steps += 1
-        (action,) = self.dice.choices(_ACTIONS, self._weights)
+        (action,) = self.dice.choices(self._actions, self._weights)
         try:
             action(self)
         except KillNine:
@@ -188,6 +190,8 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (1.5, pods.create_unlisted), (1.0, pods.drop_resources),
 )  # fmt: skip
 _ACTIONS: Final = [action for _, action in _TABLE]
+# What happens only where a seed is for it.
+_FOCUSED_TABLE: Final[tuple[tuple[float, Action], ...]] = ((1.0, troubles.minutes),)
 # What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
 _CALM: Final = (
     *(_cycle, _wake, _well, processes.allocate, processes.waver, processes.stampede, processes.release, processes.fork),
@@ -196,7 +200,7 @@ _CALM: Final = (
 # What happens there besides.
 _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
-    "transfers": (processes.transfer, processes.transfer, troubles.suspend, _restart),
+    "transfers": (*(processes.transfer,) * 6, troubles.suspend, troubles.minutes, _restart),
     "deletions": (pods.linger, pods.delete_by_force),
     "dips": (processes.begin_dipping, pods.restart_containers),
     "journals": (troubles.lose_under_the_daemon, _kill),

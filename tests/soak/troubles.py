@@ -53,6 +53,12 @@ def suspend(world: World) -> None:
     world.say("suspended")
 
 
+def minutes(world: World) -> None:
+    """Nothing happens for some minutes."""
+    world.pass_by(world.dice.choice([310.0, 900.0]))
+    world.say("minutes passed")
+
+
 def disk(world: World) -> None:
     """The disk is full, or has room again."""
     world.disk_full = not world.disk_full
