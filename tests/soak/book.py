@@ -417,11 +417,12 @@ class Book:
     def _second_facts(self, reading: Reading, second: TrueReading, entry: PlanEntry) -> dict[Key, Fact]:
         """How all accounts stood; bytes under a PID that was given twice may count as unknown."""
         here = self.standing
-        doubted = {(u.gpu, u.key.pid) for u in entry.assessment.uses if u.used is None and u.key.pid in here.recycled}
+        unknown = [use for use in entry.assessment.uses if use.used is None]
+        doubted = {(u.gpu, u.key.pid) for u in unknown if not u.surely and u.key.pid in here.recycled}
         lines: list[Listed] = [line for line in reading.truth.lines if line.gpu not in reading.only]
         lines += [line for line in second.lines if line.gpu in reading.only]
         lines = [replace(line, used=None) if (line.gpu, line.pid) in doubted else line for line in lines]
-        surely = {(u.gpu, u.key.pid): u.surely for u in entry.assessment.uses if u.used is None}
+        surely = {(u.gpu, u.key.pid): u.surely for u in unknown}
         lines = [
             replace(line, used=surely[line.gpu, line.pid]) if (line.gpu, line.pid) in surely and line.used else line
             for line in lines
