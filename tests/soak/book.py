@@ -63,6 +63,7 @@ class Book:
         self._dying_s: dict[str, float] = {}
         self._listed: dict[str, Tenant] = {}  # as they were listed last
         self._departed: dict[str, Tenant] = {}  # as they left, also while a new daemon does not know of them
+        self._left_under: dict[str, Policy] = {}  # what of a pod is kept once it has left
         self._intended: dict[int, TrackedAction] = {}  # on disk, and no signal yet
         self._withdrawn: dict[int, TrackedAction] = {}
         # When the daemon saw a container first at the earliest, and at the latest; when it did last at the latest, and
@@ -122,6 +123,7 @@ class Book:
         # A daemon that has just started knows of them once it has read its journal: as of when they left.
         self._departed = {uid: each for uid, each in self._departed.items() if uid not in tenants}
         departed = {uid: self._departed.get(uid) or self._departs(uid, gone, now) for uid in left}
+        self._left_under = {uid: self._left_under.get(uid, here.policy) for uid in departed}
         self._departed |= departed
         self._listed |= tenants
         self._dying_s = {uid: at_s for uid, at_s in self._dying_s.items() if uid in tenants or uid not in gone}
@@ -141,6 +143,10 @@ class Book:
         last = self._listed[uid]
         deadline_s = now.wall_s + _SPEC_GRACE_S if last.deadline_s is None else last.deadline_s
         return replace(last, deadline_s=deadline_s, dying_s=self._dying_s.get(uid, now.boottime_s))
+
+    def may_lack_keys(self, uid: str) -> bool:
+        """Whether a pod has left, and the policy has changed since: it may read what is not kept."""
+        return self._left_under.get(uid, self.standing.policy) is not self.standing.policy
 
     def boxes_of(self, uid: str) -> frozenset[str]:
         """The containers of a pod whose IDs the list had when the daemon saw it last."""

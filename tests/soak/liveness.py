@@ -50,7 +50,7 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
         return False
     # A pod whose grace is over only now was protected still when the reading was asked for.
     is_spared = protected(fact.tenant, here.policy, now, _SETTLES_S)
-    if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant:
+    if uid not in here.tenants or is_spared or here.tenants[uid] != fact.tenant or book.may_lack_keys(uid):
         return False
     settles_s = max(reset_after_s(here.policy), _SETTLES_S)
     is_settled = now.boottime_s - book.actions.closed_s.get(uid, -settles_s) > settles_s
