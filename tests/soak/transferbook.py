@@ -28,17 +28,20 @@ class TransferBook:
         self._seen = seen
         self._last: dict[str, dict[ProcessKey, int]] = {}
         self._unknown: dict[tuple[str, ProcessKey], int] = {}
+        self._most: dict[tuple[str, ProcessKey], int] = {}  # of each in this boot, as the journal may have it
         self._windows: dict[Workload, _Window] = {}
 
     def daemon_starts(self) -> None:
-        """It has the windows that reached the disk, and no reading to compare with."""
+        """It has the windows that reached the disk, as they were when they began, and no reading to compare with."""
         self._last.clear()
+        self._unknown = dict(self._most)
         self._windows = {owner: window for owner, window in self._windows.items() if window.is_written}
 
     def forget(self) -> None:
         """The journal, or the boot in which its processes ran, is lost."""
         self._windows.clear()
         self._unknown.clear()
+        self._most.clear()
 
     def read(
         self,
@@ -76,9 +79,10 @@ class TransferBook:
         kept = {at: amount for at, amount in self._unknown.items() if at[0] in dark or listed.get(at, 0) is None}
         for at, amount in self._unknown.items():
             used = listed.get(at)
-            if used is not None:
-                kept[at] = min(amount, used)
+            if used is not None:  # a daemon that has not read its journal yet does not see what is given back
+                kept[at] = min(amount, used) if has_journal else amount
         self._unknown = kept | unknown
+        self._most |= {at: max(amount, self._most.get(at, 0)) for at, amount in unknown.items()}
         self._last |= cards
 
     def _demand_left(self, gpu: str, key: ProcessKey, amount: int, card: Mapping[ProcessKey, int]) -> None:
