@@ -106,8 +106,10 @@ class SimulatedTable(ProcessTable):
                 process = known.process
         left = None if known is None else _left(known, process)
         self._known[pid] = _Known(task, process, left)
+        # On a real node a container in which no process was found gets none again.
+        was_empty = left in self._survivors._pauses
         if left is None or not self._survivors.exist(left, self._first_member):
-            if left is not None and known is not None and known.task is not None:
+            if left is not None and known is not None and known.task is not None and not was_empty:
                 self._demand_nobody_left(known.task, left)
             return process
         return replace(process, place=left, ended=True)
