@@ -21,6 +21,10 @@ KEYS: Final[Mapping[str, tuple[str, int]]] = {
 }
 GARBAGE: Final = "many"
 UNLISTED: Final = "example.com/gpu-memory"  # what the node does not list
+# What a cycle may read of pods here, as `size_of` measures it. There is room for the largest fat pod and for all
+# tenants, as on a real node.
+MOST_READ: Final = 800
+_FAT: Final = ((3, 85), (100, 3))  # how many fat pods, of how many containers each
 LABEL: Final = "nvidia.com/gpu.replicas"
 REPLICAS: Final = 4
 
@@ -97,6 +101,17 @@ def _as_container(box: Box, kind: Kind) -> Container:
     return Container(name=box.name, kind=box.kind, ids=ids, running=box.runs, resources=resources)
 
 
+def _fat(each: int, containers: int, written: int) -> Pod:
+    """A pod that never runs and declares nothing, as it was `written`."""
+    return Pod(
+        namespace="mallory",
+        name=f"fat-{each}",
+        uid=f"fat-{each}",
+        containers=tuple(Container(name=f"c{number}", kind=ContainerKind.INIT) for number in range(containers)),
+        labels={"written": str(written)},
+    )
+
+
 def _written(amount: int, unit: int) -> str:
     """An amount as people write it: a whole number of the unit, with a suffix where one fits."""
     if amount < 0:
@@ -113,6 +128,7 @@ class View:
     tenants: Mapping[str, Tenant]
     pods: tuple[Pod, ...]
     gone: frozenset[str] = frozenset()
+    fat: tuple[Pod, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,7 +136,8 @@ class Cluster:
     """Pods by UID. While `frozen` the list is not renewed, and grows old. The node's labels may be missing.
 
     A list may lack pods that are there (`missing`); of those in `gone` the API server says that they were deleted.
-    While `dropped` the node lists no resource of its device plugins, which comes with no new pod.
+    While `dropped` the node lists no resource of its device plugins, which comes with no new pod. The `fat` pods never
+    run; their owner rewrites them all the time, so that they have to be read in every cycle.
     """
 
     clock: Clock
@@ -132,6 +149,7 @@ class Cluster:
     synced: Now | None = None
     gone: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
+    fat: tuple[Pod, ...] = ()
     _serial: int = 0
 
     def serial(self) -> int:
@@ -149,6 +167,12 @@ class Cluster:
         self.tenants.pop(uid, None)
         self.gone.add(uid)
 
+    def fatten(self) -> None:
+        """Let the fat pods come, or change."""
+        number = self.serial()
+        counts = [containers for pods, containers in _FAT for _ in range(pods)]
+        self.fat = tuple(_fat(each, count, number) for each, count in enumerate(counts))
+
     @property
     def node(self) -> Node:
         plugins = {} if self.dropped else {key: "0" for kind, (key, _) in KEYS.items() if kind != "note"}
@@ -158,8 +182,8 @@ class Cluster:
     def read(self, now: Now) -> PodList:
         if not self.frozen:
             tenants = {uid: tenant for uid, tenant in self.tenants.items() if uid not in self.missing}
-            if self.view.tenants != tenants or self.view.gone != self.gone:
-                pods = tuple(map(as_pod, tenants.values()))
-                self.view = View(tenants=tenants, pods=pods, gone=frozenset(self.gone))
+            if self.view.tenants != tenants or self.view.gone != self.gone or self.view.fat is not self.fat:
+                pods = (*map(as_pod, tenants.values()), *self.fat)
+                self.view = View(tenants=tenants, pods=pods, gone=frozenset(self.gone), fat=self.fat)
             self.synced = now
         return PodList(pods=self.view.pods, synced=self.synced, gone=self.view.gone)

@@ -16,7 +16,7 @@ INJECTED: Final = (
     *("pod came", "pod went", "pod went by force", "pod came back", "pod terminates", "pod changed", "drained"),
     *("pod requests what the node does not list", "node dropped its resources", "node lists its resources again"),
     *("pods linger", "container restarted", "stampede", "the list lacks a pod", "dips", "memory moves"),
-    "pod was hidden by force",
+    *("pod was hidden by force", "fat pods came"),
     *("labels and annotations toggle", "label toggled", "annotation toggled"),
     *("node labels disappeared", "node labels are back", "pod list frozen"),
     *("container got a new ID", "phase turned to main", "phase turned to init", "ephemeral container came"),

@@ -222,6 +222,7 @@ FOCUSED: Final = {
     "deletions": _focused("container", 0.0),
     "dips": _focused("container", 0.0, for_s=4.0),
     "journals": _focused("container", 0.0, Brakes(node=Window(count=2, per_s=120.0))),
+    "fat": _by_label(3.0),
     "labels": _by_label(3.0),
     "mps": _focused("container", 5.0),
     "shared": _focused("pod", 5.0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.export.build import record
 from tests.soak.clock import QUANTUM_S
-from tests.soak.cluster import Tenant
+from tests.soak.cluster import MOST_READ, Tenant
 from tests.soak.driver import TrueReading, late
 from tests.soak.fittings import BOTH, NODE, OWN, Record, SimSources, counted, full_disk
 from tests.soak.kernel import Task
@@ -101,7 +101,7 @@ class Life:
         self._permission = Permission(world.journal, _ENVIRONMENT, self._policy_file, self._sources, lambda _: None)
         # It has no API: an eviction fails at once.
         evictions = Evictions(None, self._record, world.clock.now)
-        self.cycle = Cycle(self._scanner, self._actions, evictions, self._record, world.clock.now)
+        self.cycle = Cycle(self._scanner, self._actions, evictions, self._record, world.clock.now, most_read=MOST_READ)
         self._book.policy(self._asked_for, world.half, starts=True)
         self._book.standing.answers = self._table.answers
         self._book.standing.recycled = world.kernel.recycled

@@ -159,6 +159,9 @@ FAULTS: Final = {
         Edit("journal/actions.py", "merged(read_listed(connection), self.listed)", "self.listed")),
     "what was listed in a pod's life is forgotten": Fault("law 4", ("unlisted/1", 100),
         Edit("core/remembered.py", "self._listed.get(pod.uid, frozenset())", "frozenset[str]()")),
+    # Laws 2 and 7 are checked on a plan for which all pods were read.
+    "pods that use memory are read after those that never run": Fault("law (2|7|1[01])", ("fat/2", 100),
+        Edit("core/remembered.py", "return uid not in using", "return uid in using")),
     "a priority protects in every namespace": Fault("law 10", ("fault/1", 100),
         Edit("core/rules.py", "is not None and matches(pod.namespace, protect.priority_namespaces):", "is not None:")),
     "a client of an MPS server is killed with its neighbours": Fault("point 36", ("fault/0", 1000),

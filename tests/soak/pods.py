@@ -250,6 +250,16 @@ def drop_resources(world: World) -> None:
             world.kill_nine()
 
 
+def fatten(world: World) -> None:
+    """A tenant creates pods that never run, so large and so many that no cycle can read them all, or deletes them."""
+    if world.cluster.fat:
+        world.cluster.fat = ()
+        world.say("fat pods went")
+    else:
+        world.cluster.fatten()
+        world.say("fat pods came")
+
+
 @_to_a_pod
 def terminate(world: World, tenant: Tenant) -> None:
     """A pod is being deleted, and may take its time."""
@@ -350,6 +360,8 @@ def _is_plain(tenant: Tenant) -> bool:
 
 def toggle(world: World) -> None:
     """What those tenants write before the next reading."""
+    if world.cluster.fat:
+        world.cluster.fatten()
     world.toggling &= world.cluster.tenants.keys()
     for uid in sorted(world.toggling):
         tenant = world.cluster.tenants[uid]

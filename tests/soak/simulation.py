@@ -23,7 +23,7 @@ class Simulation(World):
         focus = seed.partition("/")[0]
         happens = [*_CALM, *_FOCUS.get(focus, ())] if focus in FOCUSED else _ACTIONS
         if focus == "fault":  # the stored episodes of faults go on as they did
-            happens = [action for action in happens if action not in (pods.create_unlisted, pods.drop_resources)]
+            happens = [action for action in happens if action not in _LATER]
         # What a focus names twice happens twice as often.
         table = [(weight * happens.count(action), action) for weight, action in (*_TABLE, *_FOCUSED_TABLE)]
         self._weights, self._actions = zip(*((weight, action) for weight, action in table if weight), strict=True)
@@ -187,9 +187,10 @@ _TABLE: Final[tuple[tuple[float, Action], ...]] = (
     (0.08, _reboot),
     (0.2, troubles.disk), (0.3, troubles.lose_under_the_daemon), (0.2, troubles.lose_between_daemons),
     (0.2, troubles.driver_speed), (0.3, troubles.disk_speed), (0.4, troubles.clock_jumps), (0.3, troubles.suspend),
-    (1.5, pods.create_unlisted), (1.0, pods.drop_resources),
+    (1.5, pods.create_unlisted), (1.0, pods.drop_resources), (0.5, pods.fatten),
 )  # fmt: skip
 _ACTIONS: Final = [action for _, action in _TABLE]
+_LATER: Final = (pods.create_unlisted, pods.drop_resources, pods.fatten)  # than the stored episodes of faults
 # What happens only where a seed is for it.
 _FOCUSED_TABLE: Final[tuple[tuple[float, Action], ...]] = ((1.0, troubles.minutes),)
 # What happens where a seed is for one kind of situation: every reading is complete, and no policy changes.
@@ -202,6 +203,7 @@ _FOCUS: Final[dict[str, tuple[Action, ...]]] = {
     "cards": (_lose_card,),
     "transfers": (*(processes.transfer,) * 6, troubles.suspend, troubles.minutes, _restart),
     "deletions": (pods.linger, pods.delete_by_force),
+    "fat": (pods.fatten, pods.fatten, pods.begin_toggling, pods.begin_toggling),
     "dips": (processes.begin_dipping, pods.restart_containers),
     "journals": (troubles.lose_under_the_daemon, _kill),
     "labels": (pods.begin_toggling, pods.begin_toggling),

@@ -39,10 +39,20 @@ from watchdog.node.scan import Scanner
 
 
 class Cycle:
-    """Runs cycles over one node, and remembers the ledger from one to the next."""
+    """Runs cycles over one node, and remembers the ledger from one to the next.
+
+    `most_read` limits what a cycle reads of pods, as `DeclarationMemory` does.
+    """
 
     def __init__(
-        self, scanner: Scanner, kills: Kills, evictions: Evictions, record: ActionRecord, clock: Callable[[], Now]
+        self,
+        scanner: Scanner,
+        kills: Kills,
+        evictions: Evictions,
+        record: ActionRecord,
+        clock: Callable[[], Now],
+        *,
+        most_read: int = MOST_READ,
     ) -> None:
         self._scanner = scanner
         self._kills = kills
@@ -55,9 +65,9 @@ class Cycle:
         self._began: list[Outcome] = []
         self._ended: list[Outcome] = []
         self._index = PodIndexMemory()
-        self._memory = DeclarationMemory(MOST_READ)
+        self._memory = DeclarationMemory(most_read)
         # Last looks concern a few pods, which displace no others.
-        self._memory_of_looks = DeclarationMemory(MOST_READ, self._memory)
+        self._memory_of_looks = DeclarationMemory(most_read, self._memory)
         self.ledger = Ledger()
         self.transfers = Transfers()
         self.residuals = LargeResiduals()
