@@ -80,7 +80,7 @@ def test_an_importer_is_no_victim_of_what_it_was_charged(any_world: Node) -> Non
         machine.let_pass(301)
         running.wait(lambda _: not sharing.importer.is_alive)
         assert sharing.importer.ended_by == signal.SIGTERM
-        assert gaps(running) == []
+        running.wait(lambda each: not gaps(each))
 
 
 def test_new_memory_of_an_importer_counts(any_world: Node) -> None:
