@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.gpu import PAGE, gpu_section
 from bench.idle import changing, idle, tools
+from bench.large import large
 from bench.node import sleepers
 from bench.reaction import again, reaction
 from bench.running import ROOT, Bench
@@ -22,7 +23,8 @@ from tests.stub import build
 from watchdog.node.process import raise_descriptor_limit
 
 FIGURES = {
-    each.__name__: each for each in (idle, changing, tools, unpaced, scraped, reaction, again, memory, startup, scrape)
+    each.__name__: each
+    for each in (idle, changing, tools, unpaced, scraped, reaction, again, large, memory, startup, scrape)
 }
 TEMPLATE = ROOT / "docs" / "templates" / "benchmarks.md"
 

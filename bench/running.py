@@ -127,6 +127,20 @@ class Usage:
     anonymous_mib: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargePods:
+    """How many pods a node with large ones has; the defaults are as many as a large node can have."""
+
+    running: int = 250
+    # Pods that have ended, beside large ones and beside usual ones.
+    finished: int = 12_500
+    failed: int = 9_000
+    # In each large pod; some have twice as many.
+    containers: int = 250
+    # For how long each kind of node is measured.
+    seconds: int = 15
+
+
 @dataclass(slots=True, kw_only=True)
 class Bench:
     """Where and how thoroughly the benchmarks run; the defaults are those of `make bench`."""
@@ -138,6 +152,7 @@ class Bench:
     window_s: float = 4.0
     trials: int = 200
     scrapes: int = 100
+    large: LargePods = field(default_factory=LargePods)
     _nodes: int = field(default=0, init=False)
 
     def node(self, world: World, driver: Driver, pids: Sequence[int] | None = None) -> BenchNode:

@@ -8,10 +8,11 @@ import pytest
 from bench.__main__ import FIGURES, TEMPLATE
 from bench.gpu import PAGE
 from bench.node import World, sleepers
-from bench.running import Bench
+from bench.running import Bench, LargePods
 from tests.stub import build_or_skip
 
 SMALL = World(cards=2, processes=4, pods=3)
+FEW = LargePods(running=3, finished=4, failed=4, containers=2, seconds=2)
 
 
 @pytest.mark.slow
@@ -20,7 +21,9 @@ def test_a_figure_is_measured(name: str, tmp_path: Path) -> None:
     """Each has rows with a value above zero on both sides; how large they are is for `make bench`."""
     build_or_skip()
     with sleepers(SMALL.processes) as pids:
-        bench = Bench(root=tmp_path, pids=pids, worlds=(SMALL,), repeats=2, window_s=1.1, trials=2, scrapes=4)
+        bench = Bench(
+            root=tmp_path, pids=pids, worlds=(SMALL,), repeats=2, window_s=1.1, trials=2, scrapes=4, large=FEW
+        )
         rows = list(FIGURES[name](bench))
     assert rows
     for row in rows:
