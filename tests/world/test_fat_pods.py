@@ -1,11 +1,13 @@
 """Pods as large as the API server accepts, which need not even run, beside an offender of another namespace."""
 
 import json
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
 from tests.rig import Node
+from tests.rig.node import Container
 from tests.rig.volume import mount
 from tests.stub import GIB
 from tests.world.policies import kill
@@ -24,10 +26,12 @@ unwarned = true
 """
 
 
+NONE_OF_100: Final = {f"nvidia.com/mig-{each}": "0" for each in range(100)}
+
+
 def _fat(number: int) -> dict[str, Any]:
     """A pod that never runs: 250 init containers, each of which requests none of 100 MIG resources (0.76 MB)."""
-    asks = {f"nvidia.com/mig-{each}": "0" for each in range(100)}
-    limits = {"resources": {"limits": asks}}
+    limits = {"resources": {"limits": NONE_OF_100}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -48,5 +52,32 @@ def test_pods_that_never_run_do_not_stop_the_enforcement_of_a_node(any_world: No
     pods = json.loads(any_world.pods_file.read_text(encoding="utf-8"))
     pods["items"] += [_fat(each) for each in range(number)]
     any_world.pods_file.write_text(json.dumps(pods), encoding="utf-8")
+    with run(any_world, mount(any_world.root / "policy.toml", POLICY)) as running:
+        running.wait(lambda _: not hog.is_alive, 30)
+
+
+@pytest.mark.parametrize("number", [0, 1, 4], ids=["control", "one fat pod", "4 fat pods"])
+def test_running_pods_with_thousands_of_phases_stop_nothing_either(any_world: Node, number: int) -> None:
+    """Law 10 and point 39: each has a process in a container that the list lacks, so any of its phases may apply."""
+    fat = []
+    for each in range(number):
+        pod = any_world.pod(f"fat-{each}", ("main", "1Gi"), namespace="mallory")
+        pod.containers[0].is_new = True
+        fat.append(any_world.start(pod, used=2 * GIB))
+        pod.containers += [Container(f"i{init}", "", "1Gi", resources=NONE_OF_100, init="plain") for init in range(63)]
+    hog = any_world.single("hog", used=9 * GIB)
+    with run(any_world, mount(any_world.root / "policy.toml", POLICY)) as running:
+        running.wait(lambda _: not hog.is_alive, 30)
+        assert running.get("/healthz")[0] == 200
+    assert all(tenant.is_alive and not tenant.terms for tenant in fat)
+
+
+def test_a_pod_hides_in_nothing_that_it_writes(any_world: Node) -> None:
+    """Points 6 and 39: what it declares is read although it is as large as can be, and its offending container dies."""
+    pod = any_world.pod("hog", ("main", "1Gi"))
+    ended = partial(Container, id="", resources=NONE_OF_100, init="plain", is_new=True)
+    pod.containers += [ended(f"i{each}") for each in range(250)]
+    hog = any_world.start(pod, used=9 * GIB)
+    any_world.write()
     with run(any_world, mount(any_world.root / "policy.toml", POLICY)) as running:
         running.wait(lambda _: not hog.is_alive, 30)
