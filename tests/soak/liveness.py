@@ -63,4 +63,5 @@ def _is_ripe(fact: Fact, book: Book, now: Now) -> bool:
         return False
     if not all(task.lives and not task.aloof and true_to_claim(task) for task in tasks):
         return False
-    return book.brakes.is_free(fact.tenant.workload, here.policy.brakes, now.boottime_s)
+    planned_s = here.reading.asked.boottime_s if here.reading is not None else now.boottime_s
+    return book.brakes.is_free(fact.tenant.workload, here.policy.brakes, planned_s)

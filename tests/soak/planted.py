@@ -50,6 +50,8 @@ FAULTS: Final = {
         Edit("core/brakes.py", "if has_reached and not blind else", "if False else")),
     "the account the fewest bytes over goes first": Fault("point 25", ("slots/0", 1200),
         Edit("core/gate.py", "return (-over, assessment.pod.priority or 0,", "return (over, 0,")),
+    "every turn goes by bytes": Fault("point 25", ("slots/23", 1200),
+        Edit("core/turns.py", "if self.is_scarce and self._key in memory.second_next and", "if False and")),
     "a journal lost under the daemon is not filled again": Fault(BRAKES, ("journals/0", 2700),
         Edit("journal/actions.py", "lacked = self.write_missing(connection)", "lacked = 0")),
     "a journal lost between two daemons is taken for a new node's": Fault(BRAKES, ("fault/3", 3000),
