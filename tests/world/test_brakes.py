@@ -122,7 +122,7 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(any_world: Node) -> None:
         running.wait(lambda _: crowd.tend() >= 0 and _ended(any_world) >= 6, 30)
     crowd.tend()
     found = actions(any_world.journal)
-    assert len(found) == 6
+    assert len(found) >= 6
     assert all(7 <= wait < 7 + LATE_S for wait in waits(found, 3))
     # Nobody has died but by an action; of those that a kill -9 cut short the victims may live.
     assert set(crowd.dead) <= {each.uid for each in found}
