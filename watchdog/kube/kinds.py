@@ -1,0 +1,109 @@
+"""The kinds of objects that are watched: one row for each has what it shares with the others.
+
+`run`, `scan`, `doctor` and `rights` walk the table. What only one kind has stays in its own reader of files and in its
+own informer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from watchdog.clock import Bell
+from watchdog.core.model import GapReason
+from watchdog.core.policy import Policy
+from watchdog.kube.files import NamespaceFile, NodeFile, ObjectsFile, PodFile
+from watchdog.options import Options
+
+if TYPE_CHECKING:
+    from watchdog.kube.client import Api
+    from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+    from watchdog.kube.watch import Informer
+
+FileT = TypeVar("FileT", bound=ObjectsFile[Any])
+InformerT = TypeVar("InformerT", bound="Informer[Any, Any]")
+
+
+def _no_rules(_policy: Policy) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WatchedKind(Generic[FileT, InformerT]):
+    """One kind of objects that is watched, or read from a file."""
+
+    # Its name in requests and rights.
+    resource: str
+    # What is requested of it, as doctor says it.
+    what: str
+    # The field of `Options` that names a file of them.
+    option: str
+    # The reason of its gaps.
+    reason: GapReason
+    # Opens a file of them on the node of this name.
+    open_file: Callable[[Path, str], FileT]
+    # Prepares to watch them for the node of this name. It loads the API's client, so nothing else imports informers.
+    make_informer: Callable[["Api", str, Bell], InformerT]
+    # Whether a policy needs it.
+    is_needed: Callable[[Policy], bool] = lambda _: True
+    # The names of the rules that match pods by its labels.
+    rules_by_label: Callable[[Policy], list[str]] = _no_rules
+
+    def path(self, options: Options) -> Path | None:
+        """The file that it is read from; None without one."""
+        path: Path | None = getattr(options, self.option)
+        return path
+
+    def is_watched(self, policy: Policy, options: Options) -> bool:
+        """Whether it is read through the API, if that is used."""
+        return self.is_needed(policy) and self.path(options) is None
+
+
+def _watch_pods(api: "Api", node: str, bell: Bell) -> "PodInformer":
+    from watchdog.kube.informers import PodInformer
+
+    return PodInformer(api, node, bell)
+
+
+def _watch_node(api: "Api", node: str, bell: Bell) -> "NodeInformer":
+    from watchdog.kube.informers import NodeInformer
+
+    return NodeInformer(api, node, bell)
+
+
+def _watch_namespaces(api: "Api", _node: str, bell: Bell) -> "NamespaceInformer":
+    from watchdog.kube.informers import NamespaceInformer
+
+    return NamespaceInformer(api, bell)
+
+
+PODS: Final = WatchedKind(
+    resource="pods",
+    what="the pods of this node",
+    option="pods",
+    reason=GapReason.PODS,
+    open_file=PodFile,
+    make_informer=_watch_pods,
+)
+# Every policy needs it: it requests the release of the driver, and an observing daemon blocks the maintenance of a GPU
+# just like an enforcing one.
+NODE: Final = WatchedKind(
+    resource="nodes",
+    what="this node's object",
+    option="node_object",
+    reason=GapReason.NODE,
+    open_file=NodeFile,
+    make_informer=_watch_node,
+    rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.node_labels],
+)
+NAMESPACES: Final = WatchedKind(
+    resource="namespaces",
+    what="the namespaces",
+    option="namespaces",
+    reason=GapReason.NAMESPACES,
+    open_file=lambda path, _: NamespaceFile(path),
+    make_informer=_watch_namespaces,
+    is_needed=lambda policy: policy.reads_namespaces,
+    rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.namespace_labels],
+)
+WATCHED_KINDS: Final[tuple[WatchedKind[Any, Any], ...]] = (PODS, NODE, NAMESPACES)
