@@ -6,6 +6,7 @@ own informer.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -24,6 +25,40 @@ FileT = TypeVar("FileT", bound=ObjectsFile[Any])
 InformerT = TypeVar("InformerT", bound="Informer[Any, Any]")
 
 
+class Piece(StrEnum):
+    """A group of rights: each is one role, which exists only if the policy needs it."""
+
+    OBSERVE = "observe"
+    NODE = "node"
+    NAMESPACES = "namespaces"
+    EVICT = "evict"
+    CAPACITY = "capacity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Verbs on one kind of object, in all namespaces and of all names; `group` is empty for the core API.
+
+    RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
+    """
+
+    piece: Piece
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    group: str = ""
+    subresource: str = ""
+
+    @property
+    def target(self) -> str:
+        """The resource as RBAC writes it: `pods/eviction`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def _to_watch(piece: Piece, resource: str, why: str, group: str = "") -> Right:
+    return Right(piece=piece, resource=resource, verbs=("list", "watch"), why=why, group=group)
+
+
 def _no_rules(_policy: Policy) -> list[str]:
     return []
 
@@ -32,8 +67,11 @@ def _no_rules(_policy: Policy) -> list[str]:
 class WatchedKind(Generic[FileT, InformerT]):
     """One kind of objects that is watched, or read from a file."""
 
-    # Its name in requests and rights.
-    resource: str
+    # The rights that it takes, the one to list and watch it first.
+    rights: tuple[Right, ...]
+    # What its role allows, and which policies need it, as the comments of the manifests say it.
+    role: str
+    needed_by: str
     # What is requested of it, as doctor says it.
     what: str
     # The field of `Options` that names a file of them.
@@ -48,6 +86,16 @@ class WatchedKind(Generic[FileT, InformerT]):
     is_needed: Callable[[Policy], bool] = lambda _: True
     # The names of the rules that match pods by its labels.
     rules_by_label: Callable[[Policy], list[str]] = _no_rules
+
+    @property
+    def piece(self) -> Piece:
+        """The role that its rights are in."""
+        return self.rights[0].piece
+
+    @property
+    def resource(self) -> str:
+        """Its name in requests."""
+        return self.rights[0].resource
 
     def path(self, options: Options) -> Path | None:
         """The file that it is read from; None without one."""
@@ -78,7 +126,15 @@ def _watch_namespaces(api: "Api", _node: str, bell: Bell) -> "NamespaceInformer"
 
 
 PODS: Final = WatchedKind(
-    resource="pods",
+    rights=(
+        _to_watch(
+            Piece.OBSERVE,
+            "pods",
+            "the pods of the node: which process belongs to which pod, and what each pod declares",
+        ),
+    ),
+    role="The pods, and Events for their owners.",
+    needed_by="What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
     what="the pods of this node",
     option="pods",
     reason=GapReason.PODS,
@@ -88,7 +144,15 @@ PODS: Final = WatchedKind(
 # Every policy needs it: it requests the release of the driver, and an observing daemon blocks the maintenance of a GPU
 # just like an enforcing one.
 NODE: Final = WatchedKind(
-    resource="nodes",
+    rights=(
+        _to_watch(
+            Piece.NODE,
+            "nodes",
+            "the node's own object: labels that rules and declarations ask for, the mode annotation, maintenance",
+        ),
+    ),
+    role="The node's own object.",
+    needed_by="What every policy needs: the node says when the driver is to be let go for maintenance.",
     what="this node's object",
     option="node_object",
     reason=GapReason.NODE,
@@ -97,7 +161,9 @@ NODE: Final = WatchedKind(
     rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.node_labels],
 )
 NAMESPACES: Final = WatchedKind(
-    resource="namespaces",
+    rights=(_to_watch(Piece.NAMESPACES, "namespaces", "the labels of namespaces, by which a rule matches"),),
+    role="The labels of namespaces.",
+    needed_by="For a policy with a rule that has `namespace_labels`.",
     what="the namespaces",
     option="namespaces",
     reason=GapReason.NAMESPACES,

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.kube.credentials import Validity, exceeds_tolerance
-from watchdog.kube.rights import Piece
+from watchdog.kube.kinds import Piece
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
 from watchdog.report.text import date_time, span
 

@@ -14,9 +14,9 @@ from watchdog.kube import guards
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
-from watchdog.kube.kinds import WATCHED_KINDS
+from watchdog.kube.kinds import WATCHED_KINDS, Piece
 from watchdog.kube.reviews import has_node, has_pods, may_i, request_version, similar_names, who_am_i
-from watchdog.kube.rights import ALL_RIGHTS, Piece, rights_of
+from watchdog.kube.rights import ALL_RIGHTS, rights_of
 from watchdog.options import Options
 
 
