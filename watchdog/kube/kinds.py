@@ -69,9 +69,17 @@ class WatchedKind(Generic[FileT, InformerT]):
 
     # The rights that it takes, the one to list and watch it first.
     rights: tuple[Right, ...]
-    # What its role allows, and which policies need it, as the comments of the manifests say it.
+    # The comment of the role that has them.
     role: str
+    # Which policies need them, as the files in deploy/rbac say it.
     needed_by: str
+    # Its name in the check of doctor that it may be watched, and how the description of that check ends.
+    name: str
+    watched_when: str = ""
+    # Whether observing needs it too, not only enforcing.
+    is_for_observing: bool = False
+    # What follows if it may not be watched.
+    without: str
     # What is requested of it, as doctor says it.
     what: str
     # The field of `Options` that names a file of them.
@@ -134,6 +142,9 @@ PODS: Final = WatchedKind(
         ),
     ),
     role="The pods, and Events for their owners.",
+    name="pods",
+    is_for_observing=True,
+    without="processes can't be attributed, so all use belongs to unknown pods and no action is taken",
     needed_by="What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
     what="the pods of this node",
     option="pods",
@@ -152,6 +163,10 @@ NODE: Final = WatchedKind(
         ),
     ),
     role="The node's own object.",
+    name="node",
+    watched_when=": it always watches its own node object",
+    without="the node's labels are unknown, as is whether its annotation turns enforcement off and whether the driver "
+    "must be released for maintenance",
     needed_by="What every policy needs: the node says when the driver is to be let go for maintenance.",
     what="this node's object",
     option="node_object",
@@ -163,6 +178,9 @@ NODE: Final = WatchedKind(
 NAMESPACES: Final = WatchedKind(
     rights=(_to_watch(Piece.NAMESPACES, "namespaces", "the labels of namespaces, by which a rule matches"),),
     role="The labels of namespaces.",
+    name="namespaces",
+    watched_when=", if rules match by their labels",
+    without="pods that rules with namespace_labels may match are left alone",
     needed_by="For a policy with a rule that has `namespace_labels`.",
     what="the namespaces",
     option="namespaces",
