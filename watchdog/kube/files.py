@@ -117,7 +117,7 @@ class ObjectsFile(Generic[Value]):
         return Gap(reason=self.reason, what=f"{self.noun} file {self._file.path}", problem=problem)
 
 
-_KEPT: Final = "what was read before is kept"
+KEPT: Final = "what was read before is kept"
 
 
 class NamespaceFile(ObjectsFile[Namespaces]):
@@ -130,7 +130,7 @@ class NamespaceFile(ObjectsFile[Namespaces]):
 
     def read(self, now: Now) -> Parsed[Namespaces]:
         """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
-        return self._read(now, _KEPT)[:2]
+        return self._read(now, KEPT)[:2]
 
 
 def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
@@ -167,7 +167,7 @@ class NodeFile(ObjectsFile[Node]):
 
     def read(self, now: Now) -> Parsed[Node]:
         """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
-        return self._read(now, _KEPT)[:2]
+        return self._read(now, KEPT)[:2]
 
 
 def parse_node(text: bytes, name: str) -> Node:

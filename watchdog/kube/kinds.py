@@ -55,8 +55,8 @@ class Right:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def _to_watch(piece: Piece, resource: str, why: str, group: str = "") -> Right:
-    return Right(piece=piece, resource=resource, verbs=("list", "watch"), why=why, group=group)
+def _to_watch(piece: Piece, resource: str, why: str) -> Right:
+    return Right(piece=piece, resource=resource, verbs=("list", "watch"), why=why)
 
 
 def _no_rules(_policy: Policy) -> list[str]:
@@ -67,19 +67,8 @@ def _no_rules(_policy: Policy) -> list[str]:
 class WatchedKind(Generic[FileT, InformerT]):
     """One kind of objects that is watched, or read from a file."""
 
-    # The rights that it takes, the one to list and watch it first.
-    rights: tuple[Right, ...]
-    # The comment of the role that has them.
-    role: str
-    # Which policies need them, as the files in deploy/rbac say it.
-    needed_by: str
-    # Its name in the check of doctor that it may be watched, and how the description of that check ends.
+    # Its name in the check of doctor that it may be watched.
     name: str
-    watched_when: str = ""
-    # Whether observing needs it too, not only enforcing.
-    is_for_observing: bool = False
-    # What follows if it may not be watched.
-    without: str
     # What is requested of it, as doctor says it.
     what: str
     # The field of `Options` that names a file of them.
@@ -88,12 +77,24 @@ class WatchedKind(Generic[FileT, InformerT]):
     reason: GapReason
     # Opens a file of them on the node of this name.
     open_file: Callable[[Path, str], FileT]
-    # Prepares to watch them for the node of this name. It loads the API's client, so nothing else imports informers.
+    # Prepares to watch them for the node of this name. Only this loads the client of the API.
     make_informer: Callable[["Api", str, Bell], InformerT]
     # Whether a policy needs it.
     is_needed: Callable[[Policy], bool] = lambda _: True
     # The names of the rules that match pods by its labels.
     rules_by_label: Callable[[Policy], list[str]] = _no_rules
+    # The rights that it takes, the one to list and watch it first.
+    rights: tuple[Right, ...]
+    # The comment of the role that has them.
+    role: str
+    # Which policies need them, as the files in deploy/rbac say it.
+    needed_by: str
+    # Whether observing needs them too, not only enforcing.
+    is_for_observing: bool = False
+    # How doctor's description of them ends.
+    watched_when: str = ""
+    # What follows without them.
+    without: str
 
     @property
     def piece(self) -> Piece:
@@ -134,6 +135,12 @@ def _watch_namespaces(api: "Api", _node: str, bell: Bell) -> "NamespaceInformer"
 
 
 PODS: Final = WatchedKind(
+    name="pods",
+    what="the pods of this node",
+    option="pods",
+    reason=GapReason.PODS,
+    open_file=PodFile,
+    make_informer=_watch_pods,
     rights=(
         _to_watch(
             Piece.OBSERVE,
@@ -142,19 +149,20 @@ PODS: Final = WatchedKind(
         ),
     ),
     role="The pods, and Events for their owners.",
-    name="pods",
+    needed_by="What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
     is_for_observing=True,
     without="processes can't be attributed, so all use belongs to unknown pods and no action is taken",
-    needed_by="What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
-    what="the pods of this node",
-    option="pods",
-    reason=GapReason.PODS,
-    open_file=PodFile,
-    make_informer=_watch_pods,
 )
 # Every policy needs it: it requests the release of the driver, and an observing daemon blocks the maintenance of a GPU
 # just like an enforcing one.
 NODE: Final = WatchedKind(
+    name="node",
+    what="this node's object",
+    option="node_object",
+    reason=GapReason.NODE,
+    open_file=NodeFile,
+    make_informer=_watch_node,
+    rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.node_labels],
     rights=(
         _to_watch(
             Piece.NODE,
@@ -163,25 +171,13 @@ NODE: Final = WatchedKind(
         ),
     ),
     role="The node's own object.",
-    name="node",
+    needed_by="What every policy needs: the node says when the driver is to be let go for maintenance.",
     watched_when=": it always watches its own node object",
     without="the node's labels are unknown, as is whether its annotation turns enforcement off and whether the driver "
     "must be released for maintenance",
-    needed_by="What every policy needs: the node says when the driver is to be let go for maintenance.",
-    what="this node's object",
-    option="node_object",
-    reason=GapReason.NODE,
-    open_file=NodeFile,
-    make_informer=_watch_node,
-    rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.node_labels],
 )
 NAMESPACES: Final = WatchedKind(
-    rights=(_to_watch(Piece.NAMESPACES, "namespaces", "the labels of namespaces, by which a rule matches"),),
-    role="The labels of namespaces.",
     name="namespaces",
-    watched_when=", if rules match by their labels",
-    without="pods that rules with namespace_labels may match are left alone",
-    needed_by="For a policy with a rule that has `namespace_labels`.",
     what="the namespaces",
     option="namespaces",
     reason=GapReason.NAMESPACES,
@@ -189,5 +185,10 @@ NAMESPACES: Final = WatchedKind(
     make_informer=_watch_namespaces,
     is_needed=lambda policy: policy.reads_namespaces,
     rules_by_label=lambda policy: [rule.name for rule in policy.rules if rule.match.namespace_labels],
+    rights=(_to_watch(Piece.NAMESPACES, "namespaces", "the labels of namespaces, by which a rule matches"),),
+    role="The labels of namespaces.",
+    needed_by="For a policy with a rule that has `namespace_labels`.",
+    watched_when=", if rules match by their labels",
+    without="pods that rules with namespace_labels may match are left alone",
 )
 WATCHED_KINDS: Final[tuple[WatchedKind[Any, Any], ...]] = (PODS, NODE, NAMESPACES)
