@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from tools import ROOT
-from tools.rights import EVERYTHING, POLICY
+from tools.rights import POLICY
+from watchdog.kube.kinds import Piece
 from watchdog.kube.rights import (
-    Piece,
+    ALL_RIGHTS,
     Restriction,
     ServiceAccount,
     capacity_admission,
@@ -19,7 +20,6 @@ from watchdog.kube.rights import (
     eviction_markers,
     node_admission,
     render_role,
-    rights_of,
 )
 
 CHART: Final = ROOT / "deploy" / "chart"
@@ -56,13 +56,12 @@ def withdrawal_admission(name: str) -> str:
 
 def files() -> Mapping[str, str]:
     """The text of each file below deploy/chart/files, by its path there."""
-    rights = rights_of(EVERYTHING)
-    silent = [right for right in rights if right.group == ""]
+    silent = [right for right in ALL_RIGHTS if right.group == ""]
     texts = {
         "observe": render_role(Piece.OBSERVE, silent, _ACCOUNT),
-        "observe-events": render_role(Piece.OBSERVE, rights, _ACCOUNT),
+        "observe-events": render_role(Piece.OBSERVE, ALL_RIGHTS, _ACCOUNT),
         **{
-            str(piece): render_role(piece, rights, _ACCOUNT, _MARKERS.get(piece, ()))
+            str(piece): render_role(piece, ALL_RIGHTS, _ACCOUNT, _MARKERS.get(piece, ()))
             for piece in Piece
             if piece is not Piece.OBSERVE
         },

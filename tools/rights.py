@@ -8,7 +8,8 @@ from typing import Final
 
 from tools import ROOT
 from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
-from watchdog.kube.rights import Piece, ServiceAccount, render_admission, render_roles
+from watchdog.kube.kinds import WATCHED_KINDS, Piece
+from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount, markers_of, render_admission, render_role
 
 PIECES: Final = ROOT / "deploy" / "rbac"
 POLICY: Final = ROOT / "config" / "policy.toml"
@@ -28,10 +29,8 @@ EVERYTHING: Final = Policy(
     ),
     capacity=Capacity(resource=RESOURCE),
 )
-_HEADS: Final = {
-    "observe": "What every policy needs, and Events, for one that enforces or has `observe = true` in [events].",
-    "node": "What every policy needs: the node says when the driver is to be let go for maintenance.",
-    "namespaces": "For a policy with a rule that has `namespace_labels`.",
+_HEADS: Final[Mapping[str, str]] = {
+    **{kind.piece: kind.needed_by for kind in WATCHED_KINDS},
     "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.\n'
     "# For each namespace in [protect], add spared/NAMESPACE.",
     "capacity": f"For a policy with [capacity]; with the first half of admission.yaml.\n# Replace {RESOURCE} by yours.",
@@ -41,7 +40,8 @@ _HEADS: Final = {
 
 def pieces() -> Mapping[str, str]:
     """The files of deploy/rbac/ by their names: each piece separately, to put rights together by hand."""
-    texts = dict(zip(map(str, Piece), render_roles(EVERYTHING, ACCOUNT), strict=True))
+    markers = markers_of(EVERYTHING)
+    texts = {str(piece): render_role(piece, ALL_RIGHTS, ACCOUNT, markers.get(piece, ())) for piece in Piece}
     texts["admission"] = "---\n".join(render_admission(EVERYTHING, ACCOUNT))
     return {f"{name}.yaml": f"# {_HEADS[name]}\n---\n{text}" for name, text in texts.items()}
 

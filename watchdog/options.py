@@ -1,9 +1,10 @@
 """The options that `run` and `scan` share, as one value, and the address to listen on."""
 
 import errno
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from watchdog.core.errors import WatchdogError
 
@@ -45,13 +46,26 @@ DEFAULT_NAMESPACE = "gpu-memory-watchdog"
 DEFAULT_SERVICE_ACCOUNT = "gpu-watchdog"
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectsOption:
+    """An option that names a file of Kubernetes' objects."""
+
+    # The command of kubectl whose output with `-o json` it contains.
+    command: str
+    # How the option's help goes on after that.
+    note: str
+
+
+def _objects(command: str, note: str) -> Any:
+    return field(default=None, metadata={ObjectsOption: ObjectsOption(command, note)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Where the daemon finds things.
 
-    `pods`, `node_object` and `namespaces` are files in the format of `kubectl get -o json`. Without `pods` the API is
-    queried, with `kubeconfig` or as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest
-    provides it.
+    Files of objects are in the format of `kubectl get -o json`. Without `pods` the API is queried, with `kubeconfig` or
+    as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest provides it.
     """
 
     node: str
@@ -60,7 +74,18 @@ class Options:
     listen: str = DEFAULT_LISTEN
     journal: Path = DEFAULT_JOURNAL
     kubeconfig: Path | None = None
-    pods: Path | None = None
-    node_object: Path | None = None
-    namespaces: Path | None = None
+    pods: Path | None = _objects("get pods -A", "; the API is not used then.")
+    node_object: Path | None = _objects("get node NAME", ", instead of the API.")
+    namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
     pod_uid: str = ""
+
+
+def flag(name: str) -> str:
+    """How the option of a field is given: `--node-object`."""
+    return f"--{name.replace('_', '-')}"
+
+
+# The options that name files of objects, by their fields.
+OBJECTS_OPTIONS: Final[Mapping[str, ObjectsOption]] = {
+    option.name: option.metadata[ObjectsOption] for option in fields(Options) if ObjectsOption in option.metadata
+}

@@ -17,7 +17,8 @@ from tests.cluster.real_pods import wait_until
 from tests.cluster.rights_guard import vouch_for
 from tests.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
-from watchdog.kube.rights import Piece, Right, ServiceAccount, markers_of, render, render_admission, render_role
+from watchdog.kube.kinds import Piece, Right
+from watchdog.kube.rights import ServiceAccount, markers_of, render, render_admission, render_role
 
 _AT_ONCE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
 _MAY_I: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

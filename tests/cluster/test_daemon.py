@@ -27,7 +27,7 @@ from tests.stub import GIB
 from tests.world.policies import KILL_AT_ONCE, WARN_AT_ONCE, write_policy
 from tests.world.test_maintenance import says, started
 from watchdog.config.load import load_policy
-from watchdog.kube.rights import Piece
+from watchdog.kube.kinds import Piece
 
 MEMORY: Final = "veriff.com/gpu-memory"
 KILL_LATER: Final = KILL_AT_ONCE.replace("100%", "150%")

@@ -18,6 +18,7 @@ from watchdog.core.model import Now
 from watchdog.core.policy import Policy
 from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.sources import Sources
+from watchdog.kube.kinds import NAMESPACES, NODE
 from watchdog.options import Options
 
 STALE_AFTER_S: Final = 180.0
@@ -79,13 +80,16 @@ def test_a_start_is_one_list_and_one_watch_of_the_pods_and_of_the_node(follower:
     follower.cluster.follow(OBSERVES)  # a reload that changes nothing costs nothing
     follower.follow(ENFORCES, "pods", "nodes", "namespaces")
     follower.cluster.follow(OBSERVES)
-    assert follower.cluster.namespaces.read(clock.now()) == ({}, ())  # what is no longer followed is forgotten
+    assert follower.cluster.informer(NAMESPACES).read(clock.now()) == (
+        {},
+        (),
+    )  # what is no longer followed is forgotten
 
 
 def test_what_is_refused_counts_for_as_long_as_pods_would(follower: Follower, api_proxy: ApiProxy) -> None:
     """A right that is taken away must not leave an old annotation, or old labels, in force for ever."""
     follower.follow(ENFORCES, "pods", "nodes", "namespaces")
-    informers = (follower.cluster.node, follower.cluster.namespaces)
+    informers = (follower.cluster.informer(NODE), follower.cluster.informer(NAMESPACES))
     wait_until(lambda: len(api_proxy.streams) == 3, "all are watched")
     # Unchanged for long, on a watch that is sound.
     assert (follower.unseen(10 * STALE_AFTER_S), follower.has_namespaces(10 * STALE_AFTER_S)) == (False, True)

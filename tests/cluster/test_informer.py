@@ -22,7 +22,8 @@ from tests.node.support import wait_until
 from watchdog import clock
 from watchdog.core.model import GapReason
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, pods_of
-from watchdog.kube.rights import Piece, render
+from watchdog.kube.kinds import Piece
+from watchdog.kube.rights import render
 from watchdog.kube.watch import Watcher
 
 pytestmark = pytest.mark.slow

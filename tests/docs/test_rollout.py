@@ -17,7 +17,8 @@ from watchdog.core.model import Node
 from watchdog.core.policy import Policy
 from watchdog.core.rules import rule_of
 from watchdog.core.units import parse_quantity
-from watchdog.kube.rights import Piece, rights_of
+from watchdog.kube.kinds import Piece
+from watchdog.kube.rights import rights_of
 from watchdog.report.status_build import status_of
 
 _DOCS: Final = Path(__file__).parents[2] / "docs"

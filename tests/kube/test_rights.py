@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from tests.worlds import parse_policy
 from watchdog.cli.main import main
-from watchdog.kube.rights import Piece, ServiceAccount, render, rights_of
+from watchdog.kube.kinds import Piece
+from watchdog.kube.rights import ServiceAccount, render, rights_of
 
 ACCOUNT: Final = ServiceAccount()
 parsed: Final = partial(parse_policy, source="policy.toml")

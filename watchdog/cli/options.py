@@ -11,7 +11,17 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-from watchdog.options import DEFAULT_JOURNAL, DEFAULT_LISTEN, DEFAULT_POLICY, DEFAULT_PROCFS, ListenError, parse_listen
+from watchdog.options import (
+    DEFAULT_JOURNAL,
+    DEFAULT_LISTEN,
+    DEFAULT_POLICY,
+    DEFAULT_PROCFS,
+    OBJECTS_OPTIONS,
+    ListenError,
+    ObjectsOption,
+    flag,
+    parse_listen,
+)
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -66,18 +76,18 @@ journal_option = path_option(
 since_week = click.option(
     "--since", default="7d", show_default=True, metavar="DURATION", help="How far back, like 90m or 7d."
 )
-_FILES = (
-    ("--namespaces", "`kubectl get namespaces -o json`, instead of the API; for namespace_labels."),
-    ("--node-object", "`kubectl get node NAME -o json`, instead of the API."),
-    ("--pods", "`kubectl get pods -A -o json`; the API is not used then."),
-)
+
+
+def _objects_option(name: str, option: ObjectsOption) -> Callable[[Command], Command]:
+    what = f"A file with the output of `kubectl {option.command} -o json`{option.note}"
+    return path_option(flag(name), None, what, otherwise="the API")
 
 
 def node_options(command: Command) -> Command:
     """The options by which a command finds the node, its processes and its pods."""
-    files = (path_option(name, None, f"A file with the output of {what}", otherwise="the API") for name, what in _FILES)
+    files = [_objects_option(*option) for option in OBJECTS_OPTIONS.items()]
     procfs = path_option("--procfs", DEFAULT_PROCFS, "Where the node's /proc is mounted.", metavar="DIR")
-    for option in (*files, pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
+    for option in (*reversed(files), pod_uid_option, kubeconfig_option, procfs, node_option, policy_option):
         command = option(command)
     return command
 

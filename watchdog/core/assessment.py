@@ -266,6 +266,10 @@ class Inputs:
         """Whether a cycle counts no time, and an account that was not seen may still use memory."""
         return self.pods_stale or self.maintenance
 
+    def has_same_objects(self, other: "Inputs") -> bool:
+        """Whether the objects by which a pod is judged, beside the pod itself, are the same in other inputs."""
+        return self.node == other.node and self.namespaces == other.namespaces
+
     def acts_on(self, assessment: Assessment) -> bool:
         """Whether an action on this account is carried out: neither the mode nor its rule only observes."""
         return self.enforcing and not assessment.observes

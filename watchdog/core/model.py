@@ -219,6 +219,10 @@ class GapReason(StrEnum):
     LEFT = "left"  # a pod has gone from the API server, and processes of its containers run on
 
 
+# The gaps in what is known of Kubernetes' objects, by the API or from files.
+OBJECT_GAPS: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """Something that is unknown: `what` names it, `problem` has the cause and the remedy."""

@@ -1,7 +1,6 @@
 """The connection to the cluster: what the daemon watches, evicts, writes and advertises through the API."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from watchdog.clock import Bell
 from watchdog.core.keys import keys_of
@@ -11,7 +10,7 @@ from watchdog.kube.capacity import CapacityKeeper
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import ApiEvictor
-from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+from watchdog.kube.kinds import PODS, WATCHED_KINDS, InformerT, WatchedKind
 from watchdog.kube.messages import ClockMessages, LogMessage
 from watchdog.kube.watch import Informer
 from watchdog.options import Options
@@ -22,28 +21,30 @@ class Cluster:
 
     def __init__(self, options: Options, bell: Bell) -> None:
         self.api = Api(options.kubeconfig)
-        self.pods = PodInformer(self.api, options.node, bell)
-        self.node = NodeInformer(self.api, options.node, bell)
-        self.namespaces = NamespaceInformer(self.api, bell)
+        self._options = options
+        self._informers: dict[WatchedKind[Any, Any], Informer[Any, Any]] = {
+            kind: kind.make_informer(self.api, options.node, bell) for kind in WATCHED_KINDS
+        }
+        self.pods = self.informer(PODS)
         self.evictor = ApiEvictor(self.api, bell)
         self.event_writer = EventWriter(self.api, options.node)
         self._clocks = ClockMessages()
         self._capacity = CapacityKeeper(self.api)
-        self._kinds: tuple[tuple[Informer[Any, Any], Callable[[Policy], bool]], ...] = (
-            (self.pods, lambda _: True),
-            (self.node, lambda _: options.node_object is None),
-            (self.namespaces, lambda policy: policy.reads_namespaces and options.namespaces is None),
-        )
         self._watched: list[Informer[Any, Any]] = []
+
+    def informer(self, kind: WatchedKind[Any, InformerT]) -> InformerT:
+        """What watches this kind, whether it has been started or not."""
+        return cast("InformerT", self._informers[kind])
 
     def follow(self, policy: Policy) -> None:
         """Watch exactly what this policy needs from now on."""
         self.pods.want(keys_of(policy))
-        for informer, is_needed in self._kinds:
-            if is_needed(policy) and informer not in self._watched:
+        for kind, informer in self._informers.items():
+            is_watched = kind.is_watched(policy, self._options)
+            if is_watched and informer not in self._watched:
                 informer.start()
                 self._watched.append(informer)
-            elif not is_needed(policy) and informer in self._watched:
+            elif not is_watched and informer in self._watched:
                 informer.forget()
                 self._watched.remove(informer)
 
@@ -56,8 +57,8 @@ class Cluster:
     def fetch(self, policy: Policy) -> None:
         """List once what this policy needs; a failure becomes a gap when the source is read."""
         self.pods.want(keys_of(policy))
-        for informer, is_needed in self._kinds:
-            if is_needed(policy):
+        for kind, informer in self._informers.items():
+            if kind.is_watched(policy, self._options):
                 informer.fetch()
 
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:

@@ -165,7 +165,7 @@ def objection_to_first_signal(
     if why is not None:
         return why
     inputs, pod = last_look.inputs(), entry.assessment.pod
-    is_same = inputs.node == before.node and inputs.namespaces == before.namespaces
+    is_same = inputs.has_same_objects(before)
     if is_same and pod in inputs.pods.pods:
         return None
     reassessed = reassess(inputs)

@@ -25,8 +25,8 @@ from watchdog.core.rules import (
     rule_of,
     switches,
 )
-from watchdog.kube.files import NamespaceFile, NodeFile, PodFile
-from watchdog.options import Options
+from watchdog.kube.kinds import NAMESPACES, NODE, PODS, WATCHED_KINDS, FileT, InformerT, WatchedKind
+from watchdog.options import Options, flag
 
 if TYPE_CHECKING:
     from watchdog.daemon.cluster import Cluster
@@ -125,17 +125,11 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
     """Warnings about what a policy needs and no source provides, one sentence each."""
     if uses_api(options):
         return ()
-    by_node = [rule.name for rule in policy.rules if rule.match.node_labels]
-    by_namespace = [rule.name for rule in policy.rules if rule.match.namespace_labels]
-    needs = (
-        ("nodes", "--node-object", options.node_object, by_node),
-        ("namespaces", "--namespaces", options.namespaces, by_namespace),
-    )
     unmatched = (
-        f"the labels of {what} are not available (rules {', '.join(names)}): give --kubeconfig FILE, or {option} FILE "
-        "with --pods; a pod that one of these rules may match has no rule and is left alone"
-        for what, option, file, names in needs
-        if names and file is None
+        f"the labels of {kind.resource} are not available (rules {', '.join(rules)}): give --kubeconfig FILE, or "
+        f"{flag(kind.option)} FILE with --pods; a pod that one of these rules may match has no rule and is left alone"
+        for kind in WATCHED_KINDS
+        if (rules := kind.rules_by_label(policy)) and kind.path(options) is None
     )
     evicts = policy.evicts
     return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
@@ -184,6 +178,16 @@ def is_stale(pods: PodList, policy: Policy, now: Now) -> bool:
     return now.boottime_s - synced.boottime_s > policy.stale_after_s
 
 
+def _source(
+    kind: WatchedKind[FileT, InformerT], options: Options, cluster: "Cluster | None", otherwise: T
+) -> FileT | InformerT | T:
+    """Where this kind of objects comes from: its file, else the API, else nowhere."""
+    path = kind.path(options)
+    if path is not None:
+        return kind.open_file(path, options.node)
+    return otherwise if cluster is None else cluster.informer(kind)
+
+
 class Sources:
     """The configured sources, read again on each call; `files` are those that are files.
 
@@ -196,18 +200,11 @@ class Sources:
     ) -> None:
         self._own = own
         self.left = left or LeftPods()
-        self.files = tuple(filter(None, (options.pods, options.node_object, options.namespaces)))
-        self.pods: PodSource = NoSource(PodList())
-        self.node: NodeSource = NoSource((Node(name=options.node, known=False), ()))
-        self.namespaces = NO_NAMESPACES
-        if cluster is not None:
-            self.pods, self.node, self.namespaces = cluster.pods, cluster.node, cluster.namespaces
-        if options.pods is not None:
-            self.pods = PodFile(options.pods, options.node)
-        if options.node_object is not None:
-            self.node = NodeFile(options.node_object, options.node)
-        if options.namespaces is not None:
-            self.namespaces = NamespaceFile(options.namespaces)
+        self.files = tuple(filter(None, (kind.path(options) for kind in WATCHED_KINDS)))
+        no_node = NoSource[tuple[Node, tuple[Gap, ...]]]((Node(name=options.node, known=False), ()))
+        self.pods: PodSource = _source(PODS, options, cluster, NoSource(PodList()))
+        self.node: NodeSource = _source(NODE, options, cluster, no_node)
+        self.namespaces: NamespaceSource = _source(NAMESPACES, options, cluster, NO_NAMESPACES)
         self._policy: Policy | None = None
 
     def _follow(self, policy: Policy) -> None:

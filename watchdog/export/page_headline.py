@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final, Self
 from urllib.parse import parse_qs, quote
 
-from watchdog.core.model import MAINTENANCE, GapReason
+from watchdog.core.model import MAINTENANCE, OBJECT_GAPS, GapReason
 from watchdog.report.progress import AccountProgress, Level, by_urgency
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
@@ -170,8 +170,7 @@ def headline(seen: PageInput) -> Headline:
 def _blind(seen: PageInput, status: Status) -> Headline:
     since_s = seen.health.blind_since
     since = f" since {seen.clock(since_s)}" if since_s is not None else ""
-    of_pods = (GapReason.PODS.value, GapReason.NODE.value, GapReason.NAMESPACES.value)
-    gap = next((gap for gap in status.gaps if gap.gpu is None and gap.reason not in of_pods), GapStatus())
+    gap = next((gap for gap in status.gaps if gap.gpu is None and gap.reason not in OBJECT_GAPS), GapStatus())
     state = f"Blind: {status.interface} has not responded{since}. No new action is taken."
     rest = f"{status.interface} error: {gap.why.rstrip('.')}." if gap.why else ""
     return Headline(level=Level.BAD, state=state, rest=rest, remedy=gap.remedy or _CHECK_DRIVER)

@@ -12,6 +12,7 @@ from watchdog.core.rules import Namespaces
 from watchdog.kube.objects import decode_namespace, decode_node, parse_pods
 from watchdog.kube.text_file import as_utf8
 from watchdog.kube.wire import DECODE_ERRORS, name_object, split_items
+from watchdog.options import OBJECTS_OPTIONS
 
 # A file changed this recently may change again without its times showing it (they have the resolution of a clock tick).
 _SETTLED_AFTER_S: Final = 2.0
@@ -70,12 +71,13 @@ def _sign(status: os.stat_result) -> Signature:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-class _ObjectFile(Generic[Value]):
+class ObjectsFile(Generic[Value]):
     """A file that is parsed again when it changes. If that fails, its last good content is kept."""
 
+    # What it contains, in messages; the reason of its gaps; the field of `Options` that names it.
     noun: ClassVar[str]
     reason: ClassVar[GapReason]
-    command: ClassVar[str]
+    option: ClassVar[str]
 
     def __init__(self, path: Path, parse: Callable[[bytes], Parsed[Value]], value: Value) -> None:
         """`parse` raises ValueError; `value` is used until the file has been parsed."""
@@ -107,27 +109,28 @@ class _ObjectFile(Generic[Value]):
         value, gaps = self._parsed
         if problem is None:
             return value, gaps, True
-        remedy = f"write `kubectl {self.command} -o json` to it, under another name first and then renamed"
+        command = OBJECTS_OPTIONS[self.option].command
+        remedy = f"write `kubectl {command} -o json` to it, under another name first and then renamed"
         return value, (*gaps, self._gap(Problem(f"{problem}; {kept}", remedy))), False
 
     def _gap(self, problem: Problem) -> Gap:
         return Gap(reason=self.reason, what=f"{self.noun} file {self._file.path}", problem=problem)
 
 
-_KEPT: Final = "what was read before is kept"
+KEPT: Final = "what was read before is kept"
 
 
-class NamespaceFile(_ObjectFile[Namespaces]):
+class NamespaceFile(ObjectsFile[Namespaces]):
     """A file of namespaces, read again when it changes."""
 
-    noun, reason, command = "namespaces", GapReason.NAMESPACES, "get namespaces"
+    noun, reason, option = "namespaces", GapReason.NAMESPACES, "namespaces"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, parse_namespaces, {})
 
     def read(self, now: Now) -> Parsed[Namespaces]:
         """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
-        return self._read(now, _KEPT)[:2]
+        return self._read(now, KEPT)[:2]
 
 
 def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
@@ -154,17 +157,17 @@ def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
     )
 
 
-class NodeFile(_ObjectFile[Node]):
+class NodeFile(ObjectsFile[Node]):
     """A file with the Node object, read again when it changes."""
 
-    noun, reason, command = "node", GapReason.NODE, "get node NAME"
+    noun, reason, option = "node", GapReason.NODE, "node_object"
 
     def __init__(self, path: Path, name: str = "") -> None:
         super().__init__(path, lambda text: (parse_node(text, name), ()), Node(name=name, known=False, awaited=True))
 
     def read(self, now: Now) -> Parsed[Node]:
         """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
-        return self._read(now, _KEPT)[:2]
+        return self._read(now, KEPT)[:2]
 
 
 def parse_node(text: bytes, name: str) -> Node:
@@ -181,10 +184,10 @@ def parse_node(text: bytes, name: str) -> Node:
     return matching[0]
 
 
-class PodFile(_ObjectFile[tuple[Pod, ...]]):
+class PodFile(ObjectsFile[tuple[Pod, ...]]):
     """A file of pods, read again when it changes."""
 
-    noun, reason, command = "pod", GapReason.PODS, "get pods -A"
+    noun, reason, option = "pod", GapReason.PODS, "pods"
 
     def __init__(self, path: Path, node: str | None = None) -> None:
         super().__init__(path, self._parse_pods, ())

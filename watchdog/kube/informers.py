@@ -48,7 +48,7 @@ class NamespaceInformer(Informer[_Labelled, Namespaces]):
 
 
 def _gather_namespaces(store: Store[_Labelled]) -> tuple[Namespaces, _Gaps]:
-    return dict(store.values), _unread(store, GapReason.NAMESPACES, "namespace", ", so its labels are not known")
+    return dict(store.values), unread_gaps(store, GapReason.NAMESPACES, "namespace", ", so its labels are not known")
 
 
 class NodeInformer(Informer[Node, Node]):
@@ -60,7 +60,7 @@ class NodeInformer(Informer[Node, Node]):
             return node if node.name == name else None
 
         def gather(store: Store[Node]) -> tuple[Node, _Gaps]:
-            return next(store.values, Node(name=name, known=False, awaited=True)), _unread(
+            return next(store.values, Node(name=name, known=False, awaited=True)), unread_gaps(
                 store, GapReason.NODE, "node"
             )
 
@@ -166,10 +166,11 @@ def _runs_nothing(pod: Pod) -> bool:
 def gather_pods(store: Store[Pod]) -> tuple[tuple[Pod, ...], _Gaps]:
     """The pods by UID, and a gap for each that could not be read or has the UID of another one."""
     pods, gaps = distinct_pods(store.values, _SHOW.format("pod"))
-    return pods, (*_unread(store, GapReason.PODS, "pod", ", so its processes are of an unknown pod"), *gaps)
+    return pods, (*unread_gaps(store, GapReason.PODS, "pod", ", so its processes are of an unknown pod"), *gaps)
 
 
-def _unread(store: Store[Any], reason: GapReason, kind: str, consequence: str = "") -> _Gaps:
+def unread_gaps(store: Store[Any], reason: GapReason, kind: str, consequence: str = "") -> _Gaps:
+    """A gap for each object of a kind, as `kubectl get` names it, that was listed and could not be read."""
     return tuple(
         Gap(
             reason=reason,

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from watchdog.kube.client import Api, ApiResponse, Query
-from watchdog.kube.rights import Right
+from watchdog.kube.kinds import Right
 from watchdog.kube.wire import DECODE_ERRORS
 
 _TIMEOUT_S: Final = 5.0

@@ -1,111 +1,56 @@
 """The rights that a policy needs in the API, as values and as manifests."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
 from typing import Final
 
 from watchdog.core.policy import Policy
+from watchdog.kube.kinds import WATCHED_KINDS, Piece, Right
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
-
-class Piece(StrEnum):
-    """A group of rights: each is one role, which exists only if the policy needs it."""
-
-    OBSERVE = "observe"
-    NODE = "node"
-    NAMESPACES = "namespaces"
-    EVICT = "evict"
-    CAPACITY = "capacity"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """Verbs on one kind of object, in all namespaces and of all names; `group` is empty for the core API.
-
-    RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
-    """
-
-    piece: Piece
-    resource: str
-    verbs: tuple[str, ...]
-    why: str
-    group: str = ""
-    subresource: str = ""
-
-    @property
-    def target(self) -> str:
-        """The resource as RBAC writes it: `pods/eviction`."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-
-ALL_RIGHTS: Final = (
-    Right(
-        piece=Piece.OBSERVE,
-        resource="pods",
-        verbs=("list", "watch"),
-        why="the pods of the node: which process belongs to which pod, and what each pod declares",
-    ),
+# The rights beside those to the watched kinds, and whether a policy needs them.
+_OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     Right(
         piece=Piece.OBSERVE,
         group="events.k8s.io",
         resource="events",
         verbs=("create", "patch"),
         why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
-    ),
-    Right(
-        piece=Piece.NODE,
-        resource="nodes",
-        verbs=("list", "watch"),
-        why="the node's own object: labels that rules and declarations ask for, the mode annotation, maintenance",
-    ),
-    Right(
-        piece=Piece.NAMESPACES,
-        resource="namespaces",
-        verbs=("list", "watch"),
-        why="the labels of namespaces, by which a rule matches",
-    ),
+    ): lambda policy: policy.writes_events,
     Right(
         piece=Piece.EVICT,
         resource="pods",
         verbs=("get",),
         why="the pod as it is right before it is evicted",
-    ),
+    ): lambda policy: policy.evicts,
     Right(
         piece=Piece.EVICT,
         resource="pods",
         subresource="eviction",
         verbs=("create",),
         why="the eviction itself, with the UID of the intended pod",
-    ),
+    ): lambda policy: policy.evicts,
     Right(
         piece=Piece.CAPACITY,
         resource="nodes",
         subresource="status",
         verbs=("patch",),
         why="the entry of [capacity] in the node's status",
-    ),
-)
+    ): lambda policy: policy.capacity is not None,
+}
+_NEEDED: Final[Mapping[Right, Callable[[Policy], bool]]] = {
+    **{right: kind.is_needed for kind in WATCHED_KINDS for right in kind.rights},
+    **_OTHERS,
+}
+ALL_RIGHTS: Final = tuple(sorted(_NEEDED, key=lambda right: list(Piece).index(right.piece)))
 
 
 def rights_of(policy: Policy) -> tuple[Right, ...]:
-    """The rights that a policy needs in its mode, in the order of `Piece`.
-
-    Every policy needs the Node object: it requests the release of the driver, and an observing daemon blocks the
-    maintenance of a GPU just like an enforcing one.
-    """
-    pieces = {
-        Piece.NAMESPACES: policy.reads_namespaces,
-        Piece.EVICT: policy.evicts,
-        Piece.CAPACITY: policy.capacity is not None,
-    }
-    return tuple(
-        right
-        for right in ALL_RIGHTS
-        if (policy.writes_events if right.resource == "events" else pieces.get(right.piece, True))
-    )
+    """The rights that a policy needs in its mode, in the order of `Piece`."""
+    return tuple(right for right in ALL_RIGHTS if _NEEDED[right](policy))
 
 
 # An expression can't name the account: Kustomize changes names in fields, not in texts, and would leave the old one. So
@@ -270,9 +215,7 @@ _GROUP: Final = "rbac.authorization.k8s.io"
 _SYSTEM: Final = "kube-system"
 _PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
 _COMMENTS: Final = {
-    Piece.OBSERVE: "The pods, and Events for their owners.",
-    Piece.NODE: "The node's own object.",
-    Piece.NAMESPACES: "The labels of namespaces.",
+    **{kind.piece: kind.role for kind in WATCHED_KINDS},
     Piece.EVICT: "Evictions. RBAC can't restrict which pods; the admission policy does.",
     Piece.CAPACITY: "The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
 }

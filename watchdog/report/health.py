@@ -3,12 +3,11 @@
 from array import array
 from typing import Final
 
-from watchdog.core.model import GapReason, PodList
+from watchdog.core.model import OBJECT_GAPS, PodList
 
 OK: Final = "ok"
 NO_CYCLE_YET: Final = "no cycle has completed yet"
 _MOST: Final = 600  # ten minutes at the default interval
-_OF_API: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES})
 
 
 class Durations:
@@ -39,5 +38,5 @@ def api_state(pods: PodList) -> str | None:
     """`HealthStatus.api`: whether everything that the API server is asked for has arrived."""
     if pods.by_file:
         return None
-    gaps = [gap for gap in pods.gaps if gap.reason in _OF_API]
+    gaps = [gap for gap in pods.gaps if gap.reason in OBJECT_GAPS]
     return f"{gaps[0].what}: {gaps[0].problem}" if gaps else OK

@@ -12,8 +12,9 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Capacity, Match, Policy
 from watchdog.kube.credentials import Credentials, Peer, Validity
+from watchdog.kube.kinds import Piece, Right
 from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import ALL_RIGHTS, Piece, Right
+from watchdog.kube.rights import ALL_RIGHTS
 
 Row = tuple[str, Facts]
 HOST: Final = "https://10.0.0.1:6443"

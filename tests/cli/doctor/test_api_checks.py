@@ -24,7 +24,8 @@ from tests.cli.doctor.rows import (
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Finding, FindingState, Purpose
-from watchdog.kube.rights import ALL_RIGHTS, Right
+from watchdog.kube.kinds import Right
+from watchdog.kube.rights import ALL_RIGHTS
 
 CHECK_OF = {
     "pods": "right_pods",

@@ -49,7 +49,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE, REASON
-from watchdog.kube.rights import Piece
+from watchdog.kube.kinds import Piece
 from watchdog.node.drivers.devices import Library
 from watchdog.node.drivers.nvml_calls import NvmlCallError
 from watchdog.node.drivers.protocol import DriverReading, released_reading

@@ -16,11 +16,12 @@ from watchdog.options import Options
 from watchdog.report.text import GREEN, RED, YELLOW, count
 
 _PATIENCE_S: Final = 30.0
-# In the order of their modules and their definitions; docs/doctor.md has the same.
+# In the order of their modules and their definitions; docs/doctor.md has the same. Some are defined several at a time.
 CHECKS: Final = tuple(
     check
     for module in (driver, system, deployment, mps, api, guard, cluster, limits, journal)
-    for check in vars(module).values()
+    for defined in vars(module).values()
+    for check in (defined if isinstance(defined, tuple) else (defined,))
     if isinstance(check, Check)
 )
 

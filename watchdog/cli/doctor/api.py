@@ -2,12 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterator
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from watchdog.cli.doctor.facts import Facts
-from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, to_observe, warning
+from watchdog.cli.doctor.finding import Check, CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.kube.credentials import Validity, exceeds_tolerance
-from watchdog.kube.rights import Piece
+from watchdog.kube.kinds import WATCHED_KINDS, Piece, WatchedKind
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
 from watchdog.report.text import date_time, span
 
@@ -189,11 +189,20 @@ def rights(facts: Facts) -> Iterator[CheckResult]:
         yield warning(problem.cause, problem.remedy or _SEE_LOG)
 
 
-@to_observe()
-def right_pods(facts: Facts) -> Iterator[CheckResult]:
-    """The account may list and watch pods."""
-    consequence = "processes can't be attributed, so all use belongs to unknown pods and no action is taken"
-    return _right(facts, Piece.OBSERVE, "pods", missing, consequence)
+def _right_to_watch(kind: WatchedKind[Any, Any]) -> Check:
+    consequence = kind.without
+
+    def right(facts: Facts) -> Iterator[CheckResult]:
+        for each in kind.rights:
+            yield from _right(facts, each.piece, each.resource, missing, consequence)
+
+    right.__name__ = f"right_{kind.name}"
+    right.__doc__ = f"The account may list and watch {kind.resource}{kind.watched_when}."
+    return (to_observe() if kind.is_for_observing else to_enforce())(right)
+
+
+# In the order of their pieces: Events come after the pods.
+right_to_pods, *_others = map(_right_to_watch, WATCHED_KINDS)
 
 
 @to_observe()
@@ -202,21 +211,7 @@ def right_events(facts: Facts) -> Iterator[CheckResult]:
     return _right(facts, Piece.OBSERVE, "events", warning, "warnings and actions do not appear as Events on the pods")
 
 
-@to_enforce()
-def right_node(facts: Facts) -> Iterator[CheckResult]:
-    """The account may list and watch nodes: it always watches its own node object."""
-    consequence = (
-        "the node's labels are unknown, as is whether its annotation turns enforcement off and whether the driver must "
-        "be released for maintenance"
-    )
-    return _right(facts, Piece.NODE, "nodes", missing, consequence)
-
-
-@to_enforce()
-def right_namespaces(facts: Facts) -> Iterator[CheckResult]:
-    """The account may list and watch namespaces, if rules match by their labels."""
-    consequence = "pods that rules with namespace_labels may match are left alone"
-    return _right(facts, Piece.NAMESPACES, "namespaces", missing, consequence)
+rights_to_others = tuple(_others)
 
 
 @to_enforce()

@@ -14,8 +14,9 @@ from watchdog.kube import guards
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
+from watchdog.kube.kinds import WATCHED_KINDS, Piece
 from watchdog.kube.reviews import has_node, has_pods, may_i, request_version, similar_names, who_am_i
-from watchdog.kube.rights import ALL_RIGHTS, Piece, rights_of
+from watchdog.kube.rights import ALL_RIGHTS, rights_of
 from watchdog.options import Options
 
 
@@ -108,16 +109,10 @@ class _Query:
 
     def _fetch(self) -> None:
         """List what the policy needs; what this account may not list is reported as a missing right."""
-        options, unlisted = self._options, self.facts.unlisted
-        needs_namespaces = self._policy.reads_namespaces and options.namespaces is None
-        for informer, resource, what, is_needed in (
-            (self._cluster.pods, "pods", "the pods of this node", True),
-            (self._cluster.node, "nodes", "this node's object", options.node_object is None),
-            (self._cluster.namespaces, "namespaces", "the namespaces", needs_namespaces),
-        ):
-            if is_needed and resource not in unlisted:
-                self._learn(asking=what)
-                informer.fetch()
+        for kind in WATCHED_KINDS:
+            if kind.is_watched(self._policy, self._options) and kind.resource not in self.facts.unlisted:
+                self._learn(asking=kind.what)
+                self._cluster.informer(kind).fetch()
 
     def _ask_node(self, api: Api) -> None:
         name = self._options.node

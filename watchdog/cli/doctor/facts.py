@@ -14,8 +14,8 @@ from watchdog.core.rules import Namespaces
 from watchdog.daemon.enforcement import Environment
 from watchdog.journal.lock import LockState
 from watchdog.kube.credentials import Credentials, Peer
+from watchdog.kube.kinds import Piece, Right
 from watchdog.kube.reviews import ApiAccount
-from watchdog.kube.rights import Piece, Right
 from watchdog.node.drivers.devices import Library
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.mps_control import MpsInspection

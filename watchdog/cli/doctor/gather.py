@@ -13,6 +13,7 @@ import time
 import zoneinfo
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -43,9 +44,7 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.keys import keys_of
 from watchdog.core.model import Now, PodKeys
-from watchdog.core.policy import Policy
 from watchdog.core.rules import maintenance_of
-from watchdog.daemon.cluster import Cluster
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import Sources, card_gaps, open_cluster
@@ -75,13 +74,15 @@ def gather(options: Options, patience_s: float) -> Facts:
         connection.pods.want(keys)
         api = query_api(options, policy.policy or DEFAULTS, connection, min(patience_s, _API_PATIENCE_S))
     now = clock.now()
-    cluster = _cluster(options, connection, keys, now)
+    sources = Sources(options, None, connection)
+    cluster = _cluster(options, sources, keys, now)
+    inputs = replace(sources.inputs(policy.policy or DEFAULTS, now), pods=cluster.pods)
     driver = _driver(options, patience_s, maintenance_of(cluster.node))
     return Facts(
         options=options,
         driver=driver,
         system=_system(now),
-        processes=_processes(options, driver.reading, cluster, policy.policy or DEFAULTS, now),
+        processes=_processes(options, driver.reading, cluster, inputs, now),
         policy=policy,
         container=read_container(options.policy, mount_lines()),
         cluster=cluster,
@@ -109,8 +110,7 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _cluster(options: Options, connection: Cluster | None, keys: PodKeys, now: Now) -> ClusterFacts:
-    sources = Sources(options, None, connection)
+def _cluster(options: Options, sources: Sources, keys: PodKeys, now: Now) -> ClusterFacts:
     sources.pods.want(keys)
     node, node_gaps = sources.node.read(now)
     namespaces, namespace_gaps = sources.namespaces.read(now)
@@ -208,14 +208,13 @@ def _has_boot_clock() -> bool:
 
 
 def _processes(
-    options: Options, reading: DriverReading, cluster: ClusterFacts, policy: Policy, now: Now
+    options: Options, reading: DriverReading, cluster: ClusterFacts, inputs: Inputs, now: Now
 ) -> ProcessFacts:
     procfs = Procfs(options.procfs)
     environment, scanner = open_processes(options)
     with closing(scanner):
         snapshot = scanner.snapshot(reading, now)
     attribution = attribute(snapshot, cluster.pods.pods)
-    inputs = Inputs(policy=policy, node=cluster.node, pods=cluster.pods, namespaces=cluster.namespaces)
     return ProcessFacts(
         procfs_problem=_procfs_problem(procfs),
         init_problem=_init_problem(procfs),

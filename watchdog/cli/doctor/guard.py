@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from watchdog.cli.doctor.api import rights_command
 from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, missing, ok, to_enforce, warning
-from watchdog.kube.rights import Piece
+from watchdog.kube.kinds import Piece
 
 
 @to_enforce()
