@@ -86,10 +86,12 @@ def _gap(assessment: Assessment, use: AttributedUse) -> Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outsider:
-    """A process that is not in its pod's cgroup, but in one with the ID of this container of the pod list."""
+    """A process that is not in its pod's cgroup."""
 
     pid: int
+    # The title of its pod.
     pod: str
+    # The name of the container of the pod list whose ID its cgroup has.
     container: str
 
 

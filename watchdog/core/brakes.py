@@ -61,23 +61,26 @@ def owner_of(pod: Pod) -> BrakeScope:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The start of an action; `observed`: it was only planned, in observe mode."""
+    """The start of an action."""
 
+    # CLOCK_BOOTTIME.
     at_s: float
+    # Whether it was only planned, in observe mode.
     observed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeMemory:
-    """What the brakes remember: the actions begun, by scope, oldest first, and when the breaker opened.
+    """What the brakes remember."""
 
-    `lost_s` is when the memory of earlier actions was lost: each window and back-off counts as full until it has
-    elapsed since then. `second_next` are the scopes whose next slot is a turn of the second kind (`core/turns`).
-    """
-
+    # The actions begun, by scope, oldest first.
     begun: Mapping[BrakeScope, tuple[Begun, ...]] = field(default_factory=dict)
+    # When the breaker opened; None: it is closed.
     opened: Begun | None = None
+    # The CLOCK_BOOTTIME at which the memory of earlier actions was lost: each window and back-off counts as full until
+    # it has elapsed since then. None: it was not.
     lost_s: float | None = None
+    # The scopes whose next slot is a turn of the second kind (`core/turns`).
     second_next: frozenset[BrakeScope] = frozenset()
 
     @classmethod
@@ -237,14 +240,13 @@ def in_this_boot_s(then: Now, now: Now) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOwners:
-    """The owners that the breaker counts at one moment.
+    """The owners that the breaker counts at one moment. Steps under pressure do not count."""
 
-    `known` have an account whose verdict is known and whose rule enforces; of these, `above` are above the threshold of
-    an enforcing step, and `due` are due for the first kill or evict of an incident. Steps under pressure do not count.
-    """
-
+    # Those with an account whose verdict is known and whose rule enforces.
     known: frozenset[BrakeScope] = frozenset()
+    # Of these, those above the threshold of an enforcing step.
     above: frozenset[BrakeScope] = frozenset()
+    # Of these, those due for the first kill or evict of an incident.
     due: frozenset[BrakeScope] = frozenset()
 
     @classmethod

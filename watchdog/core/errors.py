@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and how to fix it, both without a full stop; as text, on one line."""
+    """What is wrong and how to fix it; as text, on one line."""
 
+    # Without a full stop, as is the remedy.
     cause: str
     remedy: str = ""
 

@@ -91,11 +91,13 @@ class DeclarationMemory:
 
 @dataclass(slots=True)
 class _Remembered:
-    """What one pod declared, by the names of the containers in the phases that were last asked for."""
+    """What one pod declared."""
 
     pod: Pod
+    # The resources that the node listed in its life.
     listed: frozenset[str]
     read: ReadPod
+    # By the names of the containers in the phases that were last asked for.
     by_phases: dict[tuple[tuple[tuple[str, ...], ...], bool], tuple[PodDeclaration, ...]] = field(default_factory=dict)
 
     def declare(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:

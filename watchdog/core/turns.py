@@ -60,17 +60,16 @@ def _by_bytes(candidate: Candidate) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """An account in the order, and whether it would take a slot now, as far as that is known.
-
-    `by_bytes` and `by_byte_seconds` are its places in the turns of either kind, the lowest first; None: it has no turn
-    of the second kind.
-    """
+    """An account in the order."""
 
     candidate: Candidate
     owner: BrakeScope
     observes: bool
+    # Whether it would take a slot now, as far as that is known.
     takes_slot: bool
+    # Its place in the turns of the first kind, the lowest first.
     by_bytes: tuple[Any, ...]
+    # Its place in the turns of the second kind, the lowest first; None: it has no such turn.
     by_byte_seconds: tuple[Any, ...] | None
 
     @classmethod
