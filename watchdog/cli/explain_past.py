@@ -83,9 +83,11 @@ def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...
 
 
 class LastActions(NamedTuple):
-    """The sentences about the last kill or eviction of a pod, and of an earlier pod of the same name."""
+    """Sentences about the last kill or eviction."""
 
+    # Of the pod.
     own: tuple[str, ...]
+    # Of an earlier pod of the same name.
     earlier: tuple[str, ...]
 
 

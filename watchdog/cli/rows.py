@@ -34,13 +34,15 @@ _LEAST_OF_UUID: Final = len("GPU-0")
 
 
 class Signs(NamedTuple):
-    """The characters of bars, from left to right; `limit` marks 100%, `least` means `at least`."""
+    """The characters of bars, from left to right."""
 
     pods: str
     unattributed: str
     rest: str
     free: str
+    # Marks 100%.
     limit: str
+    # Means `at least`.
     least: str
 
 
@@ -58,14 +60,17 @@ def prepare(out: TextIO) -> Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRow:
-    """An account, the short name of its GPU (empty: all of them), and its steps of the plan, in order.
+    """An account and its steps of the plan.
 
-    The last row may be the unattributed processes: an account without a pod. `elapsed_s` is the time since the cycle.
+    The last row may be the unattributed processes: an account without a pod. Its methods get `elapsed_s`, the time
+    since the cycle.
     """
 
     account: AccountStatus
     status: Status
+    # The short name of its GPU; empty: all of them.
     gpu: str = ""
+    # In the order of the plan.
     steps: tuple[PlanStatus, ...] = ()
     is_unattributed: bool = False
 
@@ -279,15 +284,13 @@ KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which accounts are shown.
-
-    `text` occurs in `namespace/name`, the rule or the verdict, ignoring case; `gpu` is the number or UUID of a GPU that
-    they use. Either may be empty.
-    """
+    """Which accounts are shown."""
 
     sort: str = "percent"
     backwards: bool = False
+    # It occurs in `namespace/name`, the rule or the verdict, ignoring case; empty: no such filter.
     text: str = ""
+    # The number or UUID of a GPU that they use; empty: no such filter.
     gpu: str = ""
     over: bool = False
 
@@ -357,11 +360,14 @@ def amount(used: int | None, least: int | None, signs: Signs) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """A GPU, what processes of pods and unattributed ones use of it, and whether less is free than the policy asks."""
+    """A GPU."""
 
     gpu: GpuStatus
+    # What processes of pods use of it.
     pods: Sum
+    # What unattributed processes use of it.
     unattributed: Sum
+    # Whether less of it is free than the policy asks.
     is_short: bool
 
 

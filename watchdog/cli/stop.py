@@ -40,13 +40,12 @@ _BY_API: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A stop file. `is_default`: the default journal's daemon checks for it.
-
-    `lock` is held by a daemon that checks for this very file; None: which daemon that would be is unknown.
-    """
+    """A stop file."""
 
     path: Path
+    # Whether the default journal's daemon checks for it.
     is_default: bool
+    # Held by a daemon that checks for this very file; None: which daemon that would be is unknown.
     lock: Path | None = None
 
     @classmethod

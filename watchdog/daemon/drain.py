@@ -180,22 +180,24 @@ class Drains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClients:
-    """The MPS clients of servers outside the pod among what an action would end, by a reading requested at `asked_s`.
+    """The MPS clients of servers outside the pod among what an action would end."""
 
-    `drainable` can be drained, `others` can't. `is_hidden`: there may be more, on a GPU that could not be listed or in
-    a container that could not be read. `has_mps`: there are MPS servers or clients on the node. `accepts_clients`: the
-    policy accepts that clients that can't be drained are ended. `has_others_beside`: if only one process is to end,
-    others of its container are, or may be, clients or servers that other pods need. `give_up_after_s`: an action that
-    waits for longer has failed.
-    """
-
+    # The CLOCK_BOOTTIME at which the reading that shows them was requested.
     asked_s: float
+    # Those that can be drained.
     drainable: frozenset[ProcessKey] = frozenset()
+    # Those that can't.
     others: frozenset[ProcessKey] = frozenset()
+    # Whether there may be more, on a GPU that could not be listed or in a container that could not be read.
     is_hidden: bool = False
+    # Whether there are MPS servers or clients on the node.
     has_mps: bool = False
+    # Whether the policy accepts that clients that can't be drained are ended.
     accepts_clients: bool = False
+    # Whether others of the container are, or may be, clients or servers that other pods need, if only one process of it
+    # is to end.
     has_others_beside: bool = False
+    # An action that waits for longer has failed.
     give_up_after_s: float = _GIVE_UP_AFTER_S
 
 

@@ -152,13 +152,12 @@ def _own_place(procfs: Procfs, pod_uid: str) -> Place | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """Whether the daemon enforces now. `suspended` are the reasons if it does not although the policy says so.
-
-    `stops` has what is known of the switches among them.
-    """
+    """Whether the daemon enforces now."""
 
     enforcing: bool
+    # The reasons why it does not although the policy says so.
     suspended: tuple[str, ...]
+    # What is known of the switches among them.
     stops: tuple[StopNote, ...] = ()
 
     @property

@@ -22,15 +22,14 @@ _MOST_SET_S: Final = 1.0  # by which the wall clock may have been set meanwhile,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QuietCycle:
-    """A finished cycle that equal readings with equal inputs repeat until `until_s` (CLOCK_BOOTTIME).
-
-    Hours and deletion deadlines end by the wall clock, so `until_s` holds while that clock is `wall_ahead_s` ahead.
-    """
+    """A finished cycle that equal readings with equal inputs repeat."""
 
     reading: DriverReading
     inputs: Inputs
     report: CycleReport
+    # Until when (CLOCK_BOOTTIME) they do.
     until_s: float
+    # Hours and deletion deadlines end by the wall clock, so `until_s` holds while that clock is this much ahead.
     wall_ahead_s: float
 
 

@@ -86,11 +86,14 @@ _UNSEEN: Final = "the node was under maintenance, and its object has not been re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedReading:
-    """A finished reading: when it was requested, how long it took, and which GPUs it covers (None: all)."""
+    """A finished reading."""
 
     reading: DriverReading
+    # When it was requested.
     asked: Now
+    # How long it took.
     took_s: float
+    # The GPUs that it covers; None: all.
     only: frozenset[str] | None
 
 

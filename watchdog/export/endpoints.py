@@ -96,9 +96,10 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _CachedStatus:
-    """The status of a cycle that read the node `at` a moment, and its JSON, made on first use."""
+    """The status of a cycle, and its JSON, made on first use."""
 
     status: Status
+    # When the cycle read the node.
     at: Now
 
     @cached_property

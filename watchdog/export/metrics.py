@@ -277,12 +277,15 @@ def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """The last cycle and the counters; whether the last policy reload succeeded, and when the last one that did was."""
+    """What a scrape shows: the last cycle, and the counters."""
 
     report: CycleReport | None = None
+    # The CLOCK_BOOTTIME at which that cycle had finished.
     at_s: float = 0.0
     counters: Counters = field(default_factory=Counters)
+    # Whether the policy file was valid when it was last read; None: it has not been reported yet.
     reload_ok: bool | None = None
+    # The Unix time at which it was last read and valid; None: likewise.
     reloaded_at_s: float | None = None
     resting: Resting | None = None
 

@@ -32,22 +32,23 @@ _SAME_EVERY_S: Final = 60.0  # how often the same problem is reported
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember.
+    """What a daemon takes over from a journal."""
 
-    `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
-    `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
-    `transfers` are the windows in which bytes that may have changed hands count as unknown.
-    `left` are the pods that had left, and may have processes.
-    `listed` are the resources that the node listed in pods' lives, by UID.
-    """
-
+    # The actions of earlier daemons that have not ended.
     unfinished: tuple[UnfinishedAction, ...]
+    # The processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     drained: frozenset[ProcessKey]
+    # What the brakes remember.
     brakes: BrakeMemory
+    # The recent actions.
     recent: tuple[LastAction, ...]
+    # When the maintenance began that was in progress when that daemon ended; None: there was none.
     maintenance: MaintenanceStart | None = None
+    # The windows in which bytes that may have changed hands count as unknown.
     transfers: Windows = field(default_factory=dict)
+    # The pods that had left, and may have processes.
     left: tuple[Pod, ...] = ()
+    # The resources that the node listed in pods' lives, by UID.
     listed: ListedByPod = field(default_factory=dict)
 
 

@@ -29,16 +29,16 @@ _LIMITS_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU.
-
-    `listed` are all clients, with the PIDs of their servers; `clients` those that can be drained, `gaps` why others
-    must not be.
-    """
+    """What one control daemon has last answered."""
 
     servers: frozenset[ProcessKey] = frozenset()
+    # All clients, with the PIDs of their servers.
     listed: Mapping[ProcessKey, int] = field(default_factory=dict)
+    # The clients that can be drained.
     clients: tuple[DrainableClient, ...] = ()
+    # By the server's PID and GPU, in bytes.
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
+    # Why other clients must not be drained.
     gaps: tuple[Gap, ...] = ()
     problem: Problem | None = None
 

@@ -27,13 +27,13 @@ _WAS_ASKED: Final = "it was asked for before, and the other clients of its serve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedClient:
-    """A client that a request was sent for: whether it is known to be drained, and its contexts then, by number.
+    """A client that a request was sent for."""
 
-    `contexts` are those of its server `server_pid`; None if they are not known.
-    """
-
+    # That of its server.
     server_pid: int = 0
+    # The contexts of its server then, by number; None if they are not known.
     contexts: frozenset[str] | None = None
+    # Whether it is known to be drained.
     is_drained: bool = False
 
     def has_others(self, server_pid: int, contexts: frozenset[str] | None) -> bool:

@@ -143,14 +143,14 @@ _SHORT: Final = Gap(
 
 @dataclass(slots=True)
 class _KnownProcess:
-    """A listed process, its pidfd if it is held, and whether its place can't change any more while it runs.
-
-    `left` is the place in a container where it was when it ended; None: it runs, or was not held until it ended.
-    """
+    """A listed process."""
 
     process: Process
+    # Its pidfd; None: it is not held.
     fd: int | None
+    # Whether its place can't change any more while it runs.
     settled: bool
+    # The place in a container where it was when it ended; None: it runs, or was not held until it ended.
     left: Place | None = None
 
 

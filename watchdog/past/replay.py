@@ -20,8 +20,9 @@ from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withholding:
-    """An action withheld from a moment on; the entry has the brake and when it would release."""
+    """An action withheld from a moment on."""
 
+    # It has the brake, and when that would release.
     entry: PlanEntry
     at: Now
 
@@ -34,16 +35,16 @@ class Withholding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedAction:
-    """The first action of an incident, or its first warning, with the plan entry when it was due.
+    """The first action of an incident, or its first warning."""
 
-    `due` is when it was first due, `at` when it was let through; None: it was withheld until the incident ended or, if
-    it `goes_on`, until the end of the recording.
-    """
-
+    # The plan entry when it was due.
     entry: PlanEntry
+    # When it was first due.
     due: Now
+    # When it was let through; None: it was withheld to the end of the incident or of the recording.
     at: Now | None = None
     withheld: tuple[Withholding, ...] = ()
+    # Whether the incident lasted until the end of the recording.
     goes_on: bool = False
 
 
@@ -160,17 +161,18 @@ class NodeAssessor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The result of a replay: its findings and the number of decisions.
-
-    `seen_s` is how long the node was recorded, `blind_s` for how much of that no reading succeeded. `pods` are those
-    with an account, by UID, `limited` those of them that had a limit at some time.
-    """
+    """The result of a replay."""
 
     findings: tuple[ReplayedAction, ...]
+    # How long the node was recorded.
     seen_s: float
+    # For how much of that no reading succeeded.
     blind_s: float
+    # The number of decisions.
     cycles: int
+    # Those with an account, by UID.
     pods: frozenset[str]
+    # Those of them that had a limit at some time.
     limited: frozenset[str]
 
 

@@ -233,14 +233,12 @@ def _declarer(assessment: Assessment) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _RaisedDeclaration:
-    """A declaration under a key that applies or could apply to an account, to be raised.
-
-    `container` is the one that it would be written for, if that is a choice.
-    """
+    """A declaration under a key that applies or could apply to an account, to be raised."""
 
     assessment: Assessment
     declaration: Declaration
     key: str
+    # The one that it would be written for, if that is a choice.
     container: str | None
 
     @property

@@ -20,10 +20,13 @@ from watchdog.journal.schema import APPLICATION_ID, check_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A mount: its mount point, the folder of the file system that is mounted (`root`), and the file system's type."""
+    """A mount."""
 
+    # The mount point.
     point: str
+    # The folder of the file system that is mounted.
     root: str
+    # The type of the file system.
     kind: str
 
     @property

@@ -38,17 +38,21 @@ class DriverBusyError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulseCost:
-    """The median time that reading every memory counter takes, and whether that is too much for `every`."""
+    """What a pulse costs."""
 
+    # The median time that reading every memory counter takes.
     seconds: float
+    # Whether that is too much for `every`.
     is_expensive: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulseState:
-    """Whether the memory counters are read between readings, and how many rises have found no look left."""
+    """What the pulse does now."""
 
+    # Whether the memory counters are read between readings.
     is_active: bool = False
+    # How many rises have found no look left.
     looks_spent: int = 0
 
 
@@ -159,20 +163,23 @@ class CounterPulse:
 class Rest:
     """The loop's rest while nothing changes: the driver's thread reads at each tick, and compares.
 
-    `reading` is the one that later ones are compared with, requested at `since`. The next one is due at `next_s`, more
-    every `interval_s`; one that comes more than `late_s` after the one before it counts as changed, as do the first one
-    from `until_s` on and the 101st. Times are CLOCK_BOOTTIME. `is_unchanged` is called from the driver's thread:
-    whether all processes still run. `ticks` are the readings so far, replaced whole, so that any thread may read them;
-    None if there were none.
+    Times are CLOCK_BOOTTIME.
     """
 
+    # The one that later ones are compared with.
     reading: DriverReading
+    # When that was requested.
     since: Now
+    # When the next one is due; more are every `interval_s`.
     next_s: float
     interval_s: float
+    # One that comes more than so many seconds after the one before it counts as changed.
     late_s: float
+    # The first one from then on counts as changed, as does the 101st.
     until_s: float
+    # Whether all processes still run; called from the driver's thread.
     is_unchanged: Callable[[], bool]
+    # The readings so far, replaced whole, so that any thread may read them; None if there were none.
     ticks: Ticks | None = None
 
     @property
