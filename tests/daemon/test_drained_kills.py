@@ -253,7 +253,7 @@ def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> Non
     node.processes[0].wait(5)
     assert node.advance(objection="enforcement was turned off") == ()
     node.second += 36.0
-    (outcome,) = node.kills.see(lambda _: True, (), node.now)
+    (outcome,) = node.kills.on_reading(lambda _: True, (), node.now)
     assert (outcome.release_s, len(node.kills)) == (None, 0)
 
 

@@ -219,7 +219,7 @@ class Life:
         before, unlisted, transfers = self.cycle.ledger, self.cycle.unlisted, self.cycle.transfers
         with full_disk(world.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
-            self._sources.left.see(opened.attribution, self._scanner.may_live, now)
+            self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
             if not opened.snapshot.blind:
                 self._drains.use(opened.attribution, len(opened.snapshot.gpus))
                 self._drains.refresh(now)
@@ -262,11 +262,13 @@ class Life:
                 self.advance()
             else:
                 world.stir("between the looks")
-                waiting.ask()
+                waiting.on_request()
                 asked = world.clock.now()
                 truth, took_s = self._ask(waiting.opened.only, world.second_slow_s)
                 world.second_slow_s *= world.dice.random() < 0.7
-                waiting.take(TimedReading(reading=truth.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
+                waiting.on_reading(
+                    TimedReading(reading=truth.reading, asked=asked, took_s=took_s, only=waiting.opened.only)
+                )
                 book.seen["last look"] += 1
                 book.seen["last look too late"] += waiting.last_reading is None
             if world.dice.random() < 0.2:

@@ -105,9 +105,9 @@ class Cycle:
         self._kills.note_clients(clients_of)
         self._evictions.note_clients(clients_of)
         if len(self._kills):
-            self._note(self._kills.see(is_listed, assessments, now))
+            self._note(self._kills.on_reading(is_listed, assessments, now))
             self.ledger = note_sent(self.ledger, self._kills.sent())
-        self._evictions.see(is_listed, attribution, assessments, inputs, now)
+        self._evictions.on_reading(is_listed, attribution, assessments, inputs, now)
         self._absorb()
         for action in self._unfinished.take_ended(is_listed, now):
             reason = "the watchdog had ended before its memory was seen free"

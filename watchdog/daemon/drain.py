@@ -201,7 +201,7 @@ class SeenClients:
     give_up_after_s: float = _GIVE_UP_AFTER_S
 
 
-SeeClients = Callable[[PlanEntry], SeenClients]
+ClientsOf = Callable[[PlanEntry], SeenClients]
 
 
 def no_clients(_: PlanEntry) -> SeenClients:
@@ -211,7 +211,7 @@ def no_clients(_: PlanEntry) -> SeenClients:
 
 def clients_seen(
     assessments: Iterable[Assessment], attribution: Attribution, snapshot: Snapshot, policy: Policy, asked: Now
-) -> SeeClients:
+) -> ClientsOf:
     """A function that gives the clients of an action by a reading.
 
     A kill ends the processes of the containers that its last look saw. If one of them has been started again since, the
@@ -223,7 +223,7 @@ def clients_seen(
     places = (snapshot.processes[use.pid].place for use in snapshot.uses if use.mps and use.pid in snapshot.processes)
     is_blind = snapshot.blind or any(place.kind is PlaceKind.UNREADABLE for place in places)
 
-    def see(entry: PlanEntry) -> SeenClients:
+    def seen_of(entry: PlanEntry) -> SeenClients:
         if not is_blind and not mps_gpus(attribution):
             return SeenClients(
                 asked_s=asked.boottime_s, accepts_clients=accepts_clients, give_up_after_s=give_up_after_s
@@ -257,7 +257,7 @@ def clients_seen(
             give_up_after_s=give_up_after_s,
         )
 
-    return see
+    return seen_of
 
 
 class Drain:
@@ -388,7 +388,7 @@ class Drain:
         if not self.has_sent:
             self.cancel()
 
-    def see(self, seen: SeenClients) -> None:
+    def on_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
         was_clear = self.is_clear
         self._accepts_clients, self._give_up_after_s = seen.accepts_clients, seen.give_up_after_s

@@ -2,7 +2,7 @@
 
 What decides about a further attempt, in order: the meaning of an answer (`kube/evict.read_response`, `read_pod`) and
 the wait after it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, by the bounds in
-`core/eviction`); what ends it meanwhile (`Evictions.see`, `Evictions.advance`); that it is `pending` until then
+`core/eviction`); what ends it meanwhile (`Evictions.on_reading`, `Evictions.advance`); that it is `pending` until then
 (`Gate._busy_until_s`); the attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been
 given up, `Ledger.note_failed` determines when the step may begin a new one.
 
@@ -131,7 +131,7 @@ class Eviction:
         )
         return self._request
 
-    def answer(self, result: EvictionResult, now: Now) -> Outcome | None:
+    def on_result(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
         if result.answer is EvictionAnswer.ACCEPTED:
             return self._accept(result.reason, now)
@@ -176,10 +176,10 @@ class Eviction:
         answer = EvictionAnswer.LATER
         return self._wait(EvictionResult(ticket=self.ticket, answer=answer, reason=why, wait_s=5.0), now)
 
-    def see_clients(self, seen: SeenClients) -> None:
+    def on_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too."""
         if self._drain is not None:
-            self._drain.see(seen)
+            self._drain.on_clients(seen)
 
     def take_request(self, clock: Callable[[], Now]) -> EvictionRequest | None:
         """The attempt once all clients are drained; None if it is not its time.
@@ -230,7 +230,9 @@ class Eviction:
             return None
         return self._accept(why, now) if self._is_unsure else self._end(Result.GONE, why, now)
 
-    def see(self, still_listed: Callable[[ProcessKey], bool], keys: Iterable[ProcessKey], now: Now) -> Outcome | None:
+    def on_reading(
+        self, still_listed: Callable[[ProcessKey], bool], keys: Iterable[ProcessKey], now: Now
+    ) -> Outcome | None:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self.accepted is None or self.is_over:
             return None

@@ -14,7 +14,7 @@ from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.daemon.drain import Drains, SeeClients, no_clients
+from watchdog.daemon.drain import ClientsOf, Drains, no_clients
 from watchdog.daemon.eviction import Eviction
 from watchdog.daemon.kill import ActionRecord
 
@@ -41,7 +41,7 @@ class Evictions:
     ) -> None:
         self._evictor = evictor
         self._drains = drains or Drains()
-        self._clients_of: SeeClients = no_clients
+        self._clients_of: ClientsOf = no_clients
         self._inputs: Inputs | None = None  # of the last cycle
         self._record = record
         self._clock = clock
@@ -111,7 +111,7 @@ class Evictions:
             eviction = self._all.get(result.ticket)
             if eviction is None:
                 continue
-            outcome = eviction.answer(result, now)
+            outcome = eviction.on_result(result, now)
             self._report(eviction, outcome)
             if result.answer is EvictionAnswer.REHEARSED and not eviction.is_over:
                 seen = self._clients_of(eviction.entry)
@@ -129,14 +129,14 @@ class Evictions:
             if request is not None and self._evictor is not None:
                 self._evictor.begin(request)
 
-    def note_clients(self, clients_of: SeeClients) -> None:
+    def note_clients(self, clients_of: ClientsOf) -> None:
         """Use the MPS clients of a reading: those of an eviction that drains are drained too."""
         self._clients_of = clients_of
         for eviction in self._all.values():
             if eviction.is_draining:
-                eviction.see_clients(clients_of(eviction.entry))
+                eviction.on_clients(clients_of(eviction.entry))
 
-    def see(
+    def on_reading(
         self,
         still_listed: Callable[[ProcessKey], bool],
         attribution: Attribution,
@@ -152,7 +152,7 @@ class Evictions:
         for eviction in list(self._all.values()):
             if eviction.accepted is not None:
                 keys = _keys_of(eviction.entry.account.uid, attribution)
-                self._report(eviction, eviction.see(still_listed, keys, now))
+                self._report(eviction, eviction.on_reading(still_listed, keys, now))
             elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
                 self._report(eviction, eviction.find_deleted(deleted, now))
             else:

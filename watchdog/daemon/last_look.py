@@ -84,12 +84,12 @@ class PendingCycle:
         age_s = now.boottime_s - self.opened.snapshot.at.boottime_s
         return age_s >= self.opened.inputs.policy.reset_after_s
 
-    def ask(self) -> None:
+    def on_request(self) -> None:
         """Note that the driver has been queried."""
         self._is_asked = self._was_written = True
         self._requests += 1
 
-    def take(self, reading: TimedReading) -> None:
+    def on_reading(self, reading: TimedReading) -> None:
         """Take the driver's answer; one that comes too late is not used."""
         self._is_asked = False
         is_in_time = reading.took_s <= FRESH_S

@@ -153,7 +153,7 @@ class Daemon:
         self._sinks.note_spent_looks(self._sampler.note_rise(now), self._policy)
         if self._pending is not None:
             if timed is not None:
-                self._pending.take(timed)
+                self._pending.on_reading(timed)
             self._advance_pending(self._pending, now)
         elif timed is not None:
             self._run_cycle(timed, now)
@@ -242,7 +242,7 @@ class Daemon:
         if self._quiet_ticks.repeat(timed, inputs):
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
-        self._sources.left.see(opened.attribution, self._scanner.may_live, now)
+        self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
         if not opened.snapshot.blind:
             self._drains.use(opened.attribution, len(opened.snapshot.gpus))
             if not opened.only:
@@ -259,7 +259,7 @@ class Daemon:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
         step = pending.next(now, maintenance=self._sampler.maintenance is not None)
         if step is Next.READ:
-            pending.ask()
+            pending.on_request()
             self._sampler.ask(pending.opened.only, now)
         elif step is Next.CLOSE:
             self._close_pending(pending)
