@@ -50,7 +50,7 @@ class Answers:
     def begin(self, attempt: EvictionRequest) -> None:
         self.tries.append(attempt)
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         replies, self.replies = tuple(self.replies), []
         return replies
 

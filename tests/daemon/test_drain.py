@@ -54,7 +54,7 @@ class Control:
         if self.sends_at_once:
             may_send()
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         results, self.results = tuple(self.results), []
         return results
 

@@ -18,7 +18,7 @@ from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
-from watchdog.daemon.drain import BUSY, Drains, SeeClients, SeenClients, clients_seen
+from watchdog.daemon.drain import BUSY, ClientsOf, Drains, SeenClients, clients_seen
 from watchdog.daemon.kills import Kills
 
 
@@ -129,7 +129,7 @@ def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     assert outcome is not None
     assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
     node.answer(Drained.REFUSED)
-    node.drains.take()
+    node.drains.collect_results()
     assert (request.result is not None, node.drains.is_turn(other, client, node.now)) == (True, True)
     assert all(process.poll() is None for process in node.processes)
 
@@ -343,7 +343,7 @@ class Seen:
     """A planned kill, and what a reading shows of its clients."""
 
     entry: PlanEntry
-    clients_of: SeeClients
+    clients_of: ClientsOf
 
 
 def see_clients(due: Step, hog: Pod, uses: list[Use], places: list[Process], *, accepts: bool = False) -> Seen:

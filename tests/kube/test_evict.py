@@ -339,7 +339,7 @@ def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
     replied: list[int] = []
 
     def has_every_reply() -> bool:
-        replied.extend(each.ticket for each in evictor.take())
+        replied.extend(each.ticket for each in evictor.pop_results())
         return len(replied) >= MOST_AT_ONCE + 2
 
     wait_until(has_every_reply)
@@ -357,7 +357,7 @@ def test_without_a_thread_it_is_tried_later(tmp_path: Path) -> None:
         with no_threads("api-evict"):
             evictor.begin(attempt(ticket=ticket))
     assert bell.silence()
-    assert [result.answer for result in evictor.take()] == [EvictionAnswer.LATER] * MOST_AT_ONCE
+    assert [result.answer for result in evictor.pop_results()] == [EvictionAnswer.LATER] * MOST_AT_ONCE
     evictor.begin(attempt(ticket=20))  # the thread of this one makes the next one too
     with no_threads("api-evict"):
         evictor.begin(attempt(ticket=21))
@@ -365,7 +365,7 @@ def test_without_a_thread_it_is_tried_later(tmp_path: Path) -> None:
     replied: list[int] = []
 
     def has_both_replies() -> bool:
-        replied.extend(each.ticket for each in evictor.take())
+        replied.extend(each.ticket for each in evictor.pop_results())
         return replied == [20, 21]
 
     wait_until(has_both_replies)
@@ -388,6 +388,6 @@ def test_a_defect_is_a_result(tmp_path: Path) -> None:
     ):
         evictor.begin(made)
         wait_until(bell.silence)
-        assert [result.answer for result in evictor.take()] == [answer]
+        assert [result.answer for result in evictor.pop_results()] == [answer]
     # Only then has the exception been reported, and ignored, in this test rather than in the next one.
     wait_until(lambda: _threads() == 0)

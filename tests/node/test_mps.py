@@ -85,7 +85,7 @@ class Rig:
         clients = clients or self.control.drainable
         self.control.drain(7, clients)
         wait_until(lambda: not is_busy())
-        results = self.control.take()
+        results = self.control.pop_results()
         assert [result.ticket for result in results] == [7] * len(clients)
         return [(result.drained, result.reason) for result in sorted(results, key=lambda result: result.key)]
 
@@ -223,7 +223,10 @@ def test_one_call_at_a_time(rig: Rig) -> None:
     assert [thread.name for thread in threading.enumerate()].count("mps") == 1
     gate.set()
     wait_until(lambda: not is_busy())
-    assert {result.ticket: result.drained for result in rig.control.take()} == {1: Drained.DONE, 2: Drained.REFUSED}
+    assert {result.ticket: result.drained for result in rig.control.pop_results()} == {
+        1: Drained.DONE,
+        2: Drained.REFUSED,
+    }
     assert rig.daemon.most_at_once == 1
 
 
@@ -398,7 +401,7 @@ def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
         rig.control.drain(1, rig.control.drainable)
         results: dict[ProcessKey, Drained] = {}
         while len(results) < 2:
-            results.update({result.key: result.drained for result in rig.control.take()})
+            results.update({result.key: result.drained for result in rig.control.pop_results()})
     assert results == {rig.keys[0]: Drained.UNKNOWN, rig.keys[1]: Drained.DONE}
 
 
@@ -417,7 +420,7 @@ def test_without_a_thread_it_is_asked_again(rig: Rig) -> None:
     assert len(rig.control.drainable) == 2
     with no_threads("mps"):
         rig.control.drain(7, rig.control.drainable)
-    results = rig.control.take()
+    results = rig.control.pop_results()
     assert [(result.drained, "no thread" in result.reason) for result in results] == [(Drained.REFUSED, True)] * 2
     assert rig.bell.silence()
     with no_threads("mps", after=1):  # that of the search
@@ -712,7 +715,7 @@ def test_a_socket_that_is_exchanged_during_a_call(rig: Rig) -> None:
     rig.query()
     rig.control.drain(7, rig.control.drainable[:1], exchange)
     wait_until(lambda: not is_busy())
-    (result,) = rig.control.take()
+    (result,) = rig.control.pop_results()
     assert result.drained is Drained.UNKNOWN
     assert "was replaced during terminate_client" in result.reason
 

@@ -82,7 +82,7 @@ class SimulatedControl:
         due_s = self._clock.boottime_s + self._dice.choice(_LASTS_S)
         self._calls.append(_Call(ticket=ticket, task=task, key=client.key, due_s=due_s, answer=answer, drains=drains))
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         due = [call for call in self._calls if call.due_s <= self._clock.boottime_s]
         self._calls = [call for call in self._calls if call not in due]
         self._results += [self._settle(call) for call in due]

@@ -127,7 +127,7 @@ def _last_action(rows: Sequence[HistoryRow]) -> RecentStatus | None:
     recent = Recent()
     for nth, row in enumerate(own):
         if not nth:  # its beginning may have been deleted as too old
-            recent.take({**row, "event": INTENDED})
+            recent.add_row({**row, "event": INTENDED})
         if row["event"] != INTENDED:
-            recent.take(row)
+            recent.add_row(row)
     return next(iter(recent.actions), None)

@@ -415,7 +415,7 @@ class Cycle:
 
     def _absorb(self) -> None:
         """Process the results of evictions."""
-        accepted, outcomes = self._evictions.take()
+        accepted, outcomes = self._evictions.pop_outcomes()
         for outcome, under_way in accepted:
             self.ledger = accept(self.ledger, outcome.entry, under_way)
             self._began.append(outcome)

@@ -47,7 +47,7 @@ class Drainer(Protocol):
     def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         """Hand in a request; returns at once. `may_send` is called on another thread right before it is sent."""
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
 
 
@@ -120,7 +120,7 @@ class Drains:
 
     def refresh(self, now: Now) -> None:
         """Have the control daemons asked for their clients again, if it is time; returns at once."""
-        self.take()
+        self.collect_results()
         if self._drainer is not None:
             self._drainer.refresh(self._listed, now, gpus=self._gpus)
 
@@ -136,7 +136,7 @@ class Drains:
 
     def may_begin(self, account: AccountKey, keys: Iterable[ProcessKey], now: Now) -> bool:
         """Whether an action that drains these clients first would have its turn now; otherwise it is put in line."""
-        self.take()  # an action that was called off has left its answer
+        self.collect_results()  # an action that was called off has left its answer
         client = next(filter(None, map(self.find, keys)), None)
         if client is None or self._drainer is None:
             return True
@@ -169,9 +169,9 @@ class Drains:
         self._drainer.drain(self._tickets, (client,), request.may_send)
         return request
 
-    def take(self) -> None:
+    def collect_results(self) -> None:
         """Take the results that have come."""
-        for result in self._drainer.take() if self._drainer is not None else ():
+        for result in self._drainer.pop_results() if self._drainer is not None else ():
             request = self._requests.pop(result.ticket, None)
             if request is not None:
                 request.result = result
@@ -331,7 +331,7 @@ class Drain:
         `has_begun`: a process was signalled, so the last look, which counts for the first signal, is no longer needed.
         """
         has_begun = has_begun or self.has_sent
-        self._drains.take()
+        self._drains.collect_results()
         self._progress_s = min(self._progress_s, now.boottime_s)
         self.note_sent(now)
         if self._request is not None:

@@ -25,7 +25,7 @@ class Evictor(Protocol):
     def begin(self, attempt: EvictionRequest) -> None:
         """Hand in an attempt; returns at once."""
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         """The results since the last call."""
 
 
@@ -107,7 +107,7 @@ class Evictions:
         Objections to an eviction that waits for its next attempt are found by the cycle before that attempt; one that
         drains makes its attempt here.
         """
-        for result in self._evictor.take() if self._evictor is not None else ():
+        for result in self._evictor.pop_results() if self._evictor is not None else ():
             eviction = self._all.get(result.ticket)
             if eviction is None:
                 continue
@@ -164,7 +164,7 @@ class Evictions:
         for eviction in list(self._all.values()):
             self._report(eviction, eviction.stop(now))
 
-    def take(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
+    def pop_outcomes(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
         """What has happened since the last call: evictions that were accepted, and other outcomes to report."""
         progress = self._accepted, self._outcomes
         self._accepted, self._outcomes = [], []

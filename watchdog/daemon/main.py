@@ -149,7 +149,7 @@ class Daemon:
         if self._cycle.has_outcomes:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
-        timed = self._sampler.take(now)
+        timed = self._sampler.pop_reading(now)
         self._sinks.note_spent_looks(self._sampler.note_rise(now), self._policy)
         if self._pending is not None:
             if timed is not None:

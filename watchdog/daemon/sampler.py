@@ -233,12 +233,12 @@ class Sampler:
             self.bring_forward(now)
         self.maintenance = reason
 
-    def take(self, now: Now) -> TimedReading | None:
+    def pop_reading(self, now: Now) -> TimedReading | None:
         """The finished reading, or None; one that the driver's thread has taken on its own after `end_rest` only."""
         if self._rest is not None:
             self.thread.silence()
             return None
-        reading = self.thread.take()
+        reading = self.thread.pop_reading()
         if self._is_releasing and not self.thread.busy:
             self._check_released()
         if reading is None:
@@ -277,7 +277,7 @@ class Sampler:
         self.thread.request(only)
 
     def wake_s(self, now: Now) -> float:
-        """CLOCK_BOOTTIME at which `request_next` or `take` has something to do; infinity while the driver is busy."""
+        """CLOCK_BOOTTIME at which `request_next` or `pop_reading` has work; infinity while the driver is busy."""
         if self._ready is not None or (self._rest is not None and not self.thread.is_resting):
             return now.boottime_s
         if self.thread.busy and self._rest is None:
@@ -328,7 +328,7 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
     deadline_s = clock.now().boottime_s + patience_s
     while (left_s := deadline_s - clock.now().boottime_s) > 0:
         waiter.wait(left_s)
-        reading = thread.take()
+        reading = thread.pop_reading()
         if reading is not None:
             return reading
     why = Problem(f"no answer within {span(patience_s)}: a call into the driver hangs", "see dmesg for NVRM messages")

@@ -162,7 +162,7 @@ class Journal:
 
         self._file.transaction(write)
         self.kept.add(action, begun)
-        self.recent.take(values)
+        self.recent.add_row(values)
         self._remember(number, row)
         return number
 
@@ -353,13 +353,13 @@ class Journal:
 
     def _statement(self, row: Row) -> Statement:
         values = bound(row)
-        self.recent.take(values)
+        self.recent.add_row(values)
         return INSERT, values
 
     def _read_recent(self, connection: sqlite3.Connection) -> None:
         values = {"since": clock.now().wall_s - KEPT_S, "most": MOST_ACTIONS}
         for row in connection.execute(_SELECT_RECENT, values):
-            self.recent.take(dict(zip(COLUMNS, row, strict=True)))
+            self.recent.add_row(dict(zip(COLUMNS, row, strict=True)))
 
     def _read_unfinished(self, connection: sqlite3.Connection) -> tuple[UnfinishedAction, ...]:
         actions = read_unfinished(connection)

@@ -41,7 +41,7 @@ class Recorder:
             self._forget()
             return
         try:
-            self._take(report, is_repeated=is_repeated)
+            self._add_cycle(report, is_repeated=is_repeated)
             statements = tuple(self._due(report))
         except (UnicodeEncodeError, OverflowError):  # what cannot be encoded is no reason to stop watching
             self._forget()
@@ -64,7 +64,7 @@ class Recorder:
         self._full_s = 0.0
         self._written_s = 0.0
 
-    def _take(self, report: CycleReport, *, is_repeated: bool) -> None:
+    def _add_cycle(self, report: CycleReport, *, is_repeated: bool) -> None:
         now, last = report.at, self._last
         if last is not None and (now.boot_id != last.boot_id or now.boottime_s < last.boottime_s):
             self._forget()

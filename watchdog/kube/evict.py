@@ -241,7 +241,7 @@ class ApiEvictor:
         self._threads += 1
         return ""
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         """The results since the last call."""
         with self._lock:
             results = tuple(self._results)

@@ -186,7 +186,7 @@ class MpsControl:
                 continue
             self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
         with self._lock:
             results = tuple(self._results)

@@ -45,7 +45,7 @@ class Allotment:
         self.most = most
         self.taken = 0
 
-    def take(self) -> bool:
+    def take_one(self) -> bool:
         """Take one; False if none is left, so that the process must be held only while something is done with it."""
         has_room = self.taken < self.most
         self.taken += has_room
@@ -90,7 +90,7 @@ def hold(
         if process.key is None or not accept(process):
             return None
         still_same = partial(_is_still_accepted, procfs, process, accept)
-        if not allotment.take():
+        if not allotment.take_one():
             return BriefHandle(procfs, process.key, still_same)
         handle, fd = PidfdHandle(process.key, fd, still_same, allotment.give_back), -1
     finally:

@@ -250,11 +250,11 @@ class Meter:
                 self._close(list(self._open), self._last)
                 self._last = None
             if cycle.kind is not RecordKind.SAME:
-                self._take(cycle)
+                self._add_cycle(cycle)
             self._last = cycle.at
         self._close(list(self._open), self._last)
 
-    def _take(self, cycle: RecordedCycle) -> None:
+    def _add_cycle(self, cycle: RecordedCycle) -> None:
         node, at, last = cycle.node, cycle.at, self._last
         self._sizes.update((gpu.uuid, gpu.size) for gpu in node.gpus)
         is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(node.interval_s)

@@ -56,7 +56,7 @@ class Incidents:
         self._warned: set[AccountKey] = set()
         self._closed: list[ReplayedAction] = []
 
-    def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
+    def add_plan(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
         """Add the plan of one cycle."""
         above = {entry.account for entry in plan.entries}
         if not stale and (self._open or self._warned) and not (self._open.keys() | self._warned) <= above:
@@ -265,7 +265,7 @@ class Replay:
         for entry in plan.taken:
             if entry.do.enforces:
                 self._ledger = self._ledger.note_observed(entry.assessment, at)
-        self._incidents.take(plan, assessments, at, stale=stale)
+        self._incidents.add_plan(plan, assessments, at, stale=stale)
         # An open breaker closes in quiet times and tallies fall, so these have to be decided as well.
         has_tallies = plan.ledger.tallies or any(state.tallies for state in plan.ledger.accounts.values())
         self._busy = bool(plan.entries or has_tallies) or plan.ledger.brakes.opened is not None

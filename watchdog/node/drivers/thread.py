@@ -187,7 +187,7 @@ class Rest:
         """When the last reading was requested."""
         return self.ticks.last if self.ticks is not None else self.since
 
-    def take(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
+    def count_reading(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
         """Count a reading; False: it does not count, since something has changed, or it came late."""
         before = self.ticks or Ticks(last=self.since, counted_s=0.0, took_s=())
         passed_s = asked.boottime_s - before.last.boottime_s
@@ -322,7 +322,7 @@ class DriverThread:
         """Make the descriptor unreadable until something new happens."""
         self._bell.silence()
 
-    def take(self) -> DriverReading | None:
+    def pop_reading(self) -> DriverReading | None:
         """Take the finished reading; None if there is none."""
         with self._lock:
             return self._drop()
@@ -393,7 +393,7 @@ class DriverThread:
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:
             self._busy_since = None
-            if self._rest is rest and rest.take(reading, asked, took_s):
+            if self._rest is rest and rest.count_reading(reading, asked, took_s):
                 return
             self._rest, self._reading = None, reading
             self._bell.ring()
