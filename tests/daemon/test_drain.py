@@ -407,7 +407,7 @@ def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() 
     control = Shared().control
     drains, (client, other) = Drains(control), control.drainable
     first, second = AccountKey(uid="a"), AccountKey(uid="b")
-    drains.ask(first, client)
+    drains.request_drain(first, client)
     assert not drains.may_begin(second, [other.key], at(0))
     control.results.append(DrainResult(ticket=1, key=client.key, drained=Drained.DONE, reason=""))
     assert drains.may_begin(second, [other.key], at(1))

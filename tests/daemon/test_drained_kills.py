@@ -124,7 +124,7 @@ def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     intended = node.kills.intend(node.entry)
     assert isinstance(intended, Future)
     other, client = replace(node.entry.account, uid="other"), node.control.drainable[0]
-    request = node.drains.ask(other, client)
+    request = node.drains.request_drain(other, client)
     outcome = node.kills.begin(node.entry, intended.result(), 30.0, lambda _: None)
     assert outcome is not None
     assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
@@ -142,7 +142,7 @@ def test_a_drained_process_that_was_no_client_for_a_while(group: Group) -> None:
     for is_client, known in ((True, {key}), (None, {key}), (False, set()), (True, set())):
         listed = process(key.pid, key=key)
         seen = attribute(snapshot([use(key.pid, 1, mps=is_client)], [listed], [gpu()]), (pod(),))
-        node.drains.use(seen, 1)
+        node.drains.on_attribution(seen, 1)
         assert node.drains.known.drained == known
 
 

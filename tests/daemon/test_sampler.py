@@ -260,7 +260,7 @@ def resting(sampler: Sampler, until_s: float = 600.0) -> Rest:
     assert select.select([sampler.thread], [], [], 5.0)[0]
     look = sampler.pop_reading(clock.now())
     assert look is not None
-    return sampler.rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
+    return sampler.begin_rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
 
 
 def woken(sampler: Sampler) -> tuple[Ticks | None, TimedReading]:

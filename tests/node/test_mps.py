@@ -257,7 +257,7 @@ def test_servers(rig: Rig) -> None:
         rig.daemon.is_silent = is_silent
         rig.query()
         assert rig.control.servers == {server}
-    rig.control.use(None)
+    rig.control.configure(None)
     assert rig.control.servers == frozenset()
 
 
@@ -312,7 +312,7 @@ def test_a_client_that_may_have_been_asked_for(rig: Rig, how: str) -> None:
         assert [drained for drained, _ in rig.drain(known)] == [Drained.UNKNOWN]
         rig.daemon.silences = ""
     else:
-        rig.control.asked.presume([client])
+        rig.control.asked.assume_asked([client])
     asked = [line for line in rig.daemon.commands if line.startswith("term")]
     rig.query()
     assert client not in {each.key for each in rig.control.drainable}
@@ -492,12 +492,12 @@ def test_what_is_reported_without_a_daemon(tmp_path: Path, program: Path) -> Non
         return [gap.problem.cause for gap in control.gaps]
 
     assert causes(0) == [f"there is no MPS control program: {tmp_path}/none"]
-    control.use(Draining(control=str(program), pipe=(str(pipe),)))
+    control.configure(Draining(control=str(program), pipe=(str(pipe),)))
     assert causes(10) == [f"no MPS control daemon was found: none listens in {pipe}"]
     with MpsDaemon().listen(pipe):
         pipe.chmod(0o775)
         assert causes(50) == [f"the MPS pipe is not trusted: {pipe} is writable by other users"]
-    control.use(None)
+    control.configure(None)
     assert causes(90) == []
     bell.close()
 

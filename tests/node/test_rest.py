@@ -89,7 +89,7 @@ def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True)
         until_s=since.boottime_s + 60.0,
         is_unchanged=is_unchanged,
     )
-    thread.rest(rest)
+    thread.begin_rest(rest)
     return rest
 
 

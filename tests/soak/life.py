@@ -183,7 +183,7 @@ class Life:
         if self._world.writer is not None:
             self._book.policy_is_written(now)
         has_journal = self._record.journal is not None
-        if self._permission.judge(self._policy, now, has_lock=True, has_journal=has_journal):
+        if self._permission.update(self._policy, now, has_lock=True, has_journal=has_journal):
             self.cycle.ledger = self.cycle.ledger.reset()
         is_stopped = stop_file(self._world.journal).exists() or self._book.standing.is_half
         self._book.enforcement(enforcing=self._policy.mode == "enforce" and has_journal and not is_stopped)
@@ -221,7 +221,7 @@ class Life:
             opened = self.cycle.open(reading, view, asked, now)
             self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
             if not opened.snapshot.blind:
-                self._drains.use(opened.attribution, len(opened.snapshot.gpus))
+                self._drains.on_attribution(opened.attribution, len(opened.snapshot.gpus))
                 self._drains.refresh(now)
         for gpu in reading.gpus:
             if gpu.listed:
@@ -351,7 +351,7 @@ class Life:
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
-        changes = self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        changes = self._listed.update(inputs.pods.pods, inputs.node, self._policy, now)
         if changes and self._record.journal is not None:
             self._record.journal.listed(changes)
         return replace(inputs, drains=self._drains.known, listed=self._listed.by_pod)

@@ -96,7 +96,7 @@ class BrakeMemory:
             second_next=_odd(begun),
         )
 
-    def note(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
+    def add_begun(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
         """The memory with one more action on a pod of this owner."""
         kept = {
             scope: actions for scope, actions in self.begun.items() if actions[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S
@@ -180,7 +180,7 @@ class BrakeMemory:
         actions = self.begun.get(scope, ())
         return window.count - (len(actions) - bisect_right(actions, now_s - window.per_s, key=lambda each: each.at_s))
 
-    def presumes(self, brake: Brake, owner: BrakeScope, brakes: Brakes, now_s: float) -> bool:
+    def counts_as_full(self, brake: Brake, owner: BrakeScope, brakes: Brakes, now_s: float) -> bool:
         """Whether a brake withholds only because it counts as full, since earlier actions are unknown."""
         if self.lost_s is None:
             return False
@@ -203,12 +203,12 @@ class BrakeMemory:
         if window is None:
             return 0.0
         counted_s = actions[-window.count].at_s + window.per_s - now_s if len(actions) >= window.count else 0.0
-        return max(counted_s, self._presumed_s(window.per_s, now_s))
+        return max(counted_s, self._lost_wait_s(window.per_s, now_s))
 
     def _backoff(self, owner: BrakeScope, backoff: Backoff | None, now_s: float) -> float:
         if backoff is None:
             return 0.0
-        presumed_s, last_s = self._presumed_s(backoff.max_s, now_s), self.last_s(owner)
+        presumed_s, last_s = self._lost_wait_s(backoff.max_s, now_s), self.last_s(owner)
         if last_s is None:
             return presumed_s
         wait_s = backoff.first_s
@@ -218,7 +218,7 @@ class BrakeMemory:
             wait_s *= backoff.factor
         return max(last_s + min(wait_s, backoff.max_s) - now_s, presumed_s)
 
-    def _presumed_s(self, whole_s: float, now_s: float) -> float:
+    def _lost_wait_s(self, whole_s: float, now_s: float) -> float:
         """Seconds until a brake that counts as full, since earlier actions were lost, releases."""
         return 0.0 if self.lost_s is None else self.lost_s + whole_s - now_s
 

@@ -238,7 +238,7 @@ class Ledger:
 
     def note_begun(self, assessment: Assessment, action: UnderWay | PendingEviction, now: Now) -> "Ledger":
         """The ledger after an action on an account has begun: the brakes count it, whatever its result."""
-        brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
+        brakes = self.brakes.add_begun(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
         if isinstance(action, PendingEviction):
             ledger = self._note_pending_eviction(key, action)
@@ -282,8 +282,8 @@ class Ledger:
         ledger = self._with(assessment.account, replace(state, observed=observed, withheld=None))
         owner, begun = owner_of(assessment.pod), Begun(now.boottime_s, observed=True)
         if assessment.observes:
-            return replace(ledger, trial=self.trial.note(owner, begun))
-        return replace(ledger, brakes=self.brakes.note(owner, begun))
+            return replace(ledger, trial=self.trial.add_begun(owner, begun))
+        return replace(ledger, brakes=self.brakes.add_begun(owner, begun))
 
     def note_ended(self, key: AccountKey, step: StepSignature | None = None) -> "Ledger":
         """The ledger after the action in progress has ended: kill and evict steps of every rule start over.

@@ -109,7 +109,7 @@ class Drains:
         clients = frozenset(client.key for client in self._drainer.drainable)
         return KnownDrains(drainable=clients, drained=self._drained, servers=self._drainer.servers)
 
-    def use(self, attribution: Attribution, gpus: int) -> None:
+    def on_attribution(self, attribution: Attribution, gpus: int) -> None:
         """Use the clients of a reading: they may be drainable; drained ones not listed as clients are forgotten."""
         self._gpus, self._listed = gpus, {}
         for use in attribution.attributed:
@@ -153,17 +153,17 @@ class Drains:
         is_free = all(request.client.pipe != client.pipe for request in self._requests.values())
         return is_free and next(iter(line)) == account
 
-    def leave(self, account: AccountKey) -> None:
+    def leave_queues(self, account: AccountKey) -> None:
         """Take an action out of every line."""
         for line in self._lines.values():
             line.pop(account, None)
 
-    def ask(
+    def request_drain(
         self, account: AccountKey, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True
     ) -> DrainRequest:
         """Ask for a client to be drained; it is the action's turn."""
         assert self._drainer is not None
-        self.leave(account)
+        self.leave_queues(account)
         self._tickets += 1
         self._requests[self._tickets] = request = DrainRequest(client, is_fresh)
         self._drainer.drain(self._tickets, (client,), request.may_send)
@@ -342,7 +342,7 @@ class Drain:
             self._ask_next(now, has_begun=has_begun)
             self.note_sent(now)
         if not self._waiting:
-            self._drains.leave(self._account)
+            self._drains.leave_queues(self._account)
         if not has_begun and self._request is None:
             if not self._waiting and self._settled:
                 self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
@@ -367,7 +367,7 @@ class Drain:
                 self._requests += 1
                 self._progress_s = now.boottime_s
                 is_fresh = (lambda: True) if has_begun else self._is_fresh
-                self._request, self._is_noted = self._drains.ask(self._account, client, is_fresh), False
+                self._request, self._is_noted = self._drains.request_drain(self._account, client, is_fresh), False
             return
 
     def note_sent(self, now: Now) -> None:
@@ -379,7 +379,7 @@ class Drain:
 
     def cancel(self) -> bool:
         """Send no request that has not been sent yet; whether any has been."""
-        self._drains.leave(self._account)
+        self._drains.leave_queues(self._account)
         return (self._request is not None and self._request.cancel()) or self._has_sent
 
     def postpone(self, now: Now) -> None:

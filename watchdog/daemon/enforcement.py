@@ -176,7 +176,7 @@ class Enforcement:
         return self.suspended_by(POLICY_FILE)
 
 
-def judge(
+def enforcement_by(
     policy: Policy, environment: Environment, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
 ) -> Enforcement:
     """Whether to enforce, by the policy, the environment, the lock, the journal, the stop file and the Node object."""
@@ -244,14 +244,14 @@ class Permission:
         """
         return self._permitted.enforcing or self.policy_unsettled
 
-    def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
+    def update(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
         """Check everything again; return whether enforcement starts at this moment."""
         switches = self._sources.switches(now, policy.stale_after_s)
         if switches.ignored is not None and switches.ignored != self.switches.ignored:
             self._warn(ignored_mode(switches.ignored))
         self._policy_file.check(now)
         decided, self.switches = self.decides, switches
-        enforcement = judge(
+        enforcement = enforcement_by(
             policy, self._environment, self._journal, switches, has_lock=has_lock, has_journal=has_journal
         )
         enforcement = replace(enforcement, stops=tuple(self._stops(enforcement.suspended)))
@@ -262,7 +262,7 @@ class Permission:
 
     def _stops(self, suspended: tuple[str, ...]) -> Iterator[StopNote]:
         if STOP_FILE in suspended:
-            yield self._stop_file.note()
+            yield self._stop_file.read_note()
         if NODE_ANNOTATION in suspended:
             yield annotation_note(self.switches)
 
@@ -330,7 +330,7 @@ class StopFile:
         self._path = path
         self._known: tuple[object, StopNote] = (None, StopNote(switch=STOP_FILE))
 
-    def note(self) -> StopNote:
+    def read_note(self) -> StopNote:
         """What is known of the file; what a person has written into it counts as the reason."""
         try:
             found = self._path.lstat()

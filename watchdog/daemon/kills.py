@@ -132,7 +132,7 @@ class Kills:
         why = why or objection(entry)
         if why is not None:
             close_all(ready)
-            self._drains.leave(entry.account)
+            self._drains.leave_queues(entry.account)
             return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
@@ -141,7 +141,7 @@ class Kills:
         why = kill.send_first(ready, self._drains, seen, objection, is_fresh)
         if why is not None:
             close_all(ready)
-            self._drains.leave(entry.account)
+            self._drains.leave_queues(entry.account)
             return withdraw(self._record, entry, number, why, self._clock(), by_change=why == HAD_ENDED)
         self._under_way[entry.account] = kill
         ended = kill.advance(now)

@@ -167,9 +167,9 @@ class Endpoints:
         self._filtered: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s, _MOST_FILTERS)
         self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
 
-    def rest(self, resting: Resting) -> None:
+    def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle is published, show the last one as of its last tick."""
-        self.metrics.rest(resting)
+        self.metrics.begin_rest(resting)
         if self._finished is not None:
             self._finished = replace(self._finished, resting=resting)
 

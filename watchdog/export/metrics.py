@@ -334,7 +334,7 @@ class Metrics(Collector):
         at_s = self._now().boottime_s if self._now is not None else 0.0
         self._replace(replace(state, report=report, at_s=at_s, counters=state.counters.after(report), resting=None))
 
-    def rest(self, resting: Resting) -> None:
+    def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle, collect the last one as of its last tick."""
         self._state = replace(self._state, resting=resting)
 

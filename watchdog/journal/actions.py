@@ -349,7 +349,7 @@ class RestoredActions:
         self.remove(action)
         self._begun.pop(action, None)
 
-    def lose(self, now: Now) -> None:
+    def mark_lost(self, now: Now) -> None:
         """Mark everything begun before this moment as lost."""
         self._begun[_LOST] = BegunRow(owner=("", "", ""), at=now)
 

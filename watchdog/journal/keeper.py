@@ -59,7 +59,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     file replaces a lost or damaged journal if an earlier daemon kept one here.
     """
     if journal.is_blank and (lock.had_file or (known is None and journal.notices)):
-        journal.presume(now)
+        journal.record_loss(now)
     unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
     for action in unfinished:
         if action.result is None:
@@ -144,7 +144,7 @@ class JournalKeeper:
             self.record.close()
         self.report_lost()
         if self.record.is_open:
-            self._keep(now)
+            self._probe_journal(now)
             problem = self.record.problem
         else:
             try:
@@ -188,10 +188,10 @@ class JournalKeeper:
             self._opening = self.record.submit(lambda: (journal, replace(restored, brakes=journal.brakes(now))))
             return self._try_to_open(now)
         self._noticed = 0
-        self.record.use(journal)
+        self.record.use_journal(journal)
         if presumed := presumed_note(restored.brakes, self.brakes, now):
             self._log_error(presumed)
-            self.record.note(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
+            self.record.record_event(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
         self._recall(restored.recent, now.wall_s)
         return restored
 
@@ -207,14 +207,14 @@ class JournalKeeper:
             journal.close()
             raise
         self._kept = journal.kept
-        journal.note(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
+        journal.record_event(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
         return journal, restored
 
-    def _keep(self, now: Now) -> None:
+    def _probe_journal(self, now: Now) -> None:
         is_time = now.boottime_s >= self._next_prune_s
         if is_time:
             self._next_prune_s = now.boottime_s + _PRUNE_EVERY_S
-        self.record.keep(now, prune=is_time)
+        self.record.probe_and_prune(now, prune=is_time)
         notices = self.record.notices
         for notice in notices[self._noticed :]:
             self._log_error(notice)

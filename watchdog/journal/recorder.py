@@ -22,7 +22,7 @@ class Sink(Protocol):
     def writable(self) -> bool:
         """Whether the last write succeeded."""
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def queue_statements(self, statements: Iterable[Statement]) -> None:
         """Write these together with whatever is written next."""
 
 
@@ -47,12 +47,12 @@ class Recorder:
             self._forget()
             return
         if statements:
-            sink.later(statements)
+            sink.queue_statements(statements)
 
     def end(self, sink: Sink) -> None:
         """Write the rest, and the end of the span, because the daemon stops."""
         if sink.writable and self._since is not None:
-            sink.later(tuple(self._write()))
+            sink.queue_statements(tuple(self._write()))
         self._forget()
 
     def _forget(self) -> None:

@@ -88,7 +88,7 @@ class MpsControl:
         self._results: deque[DrainResult] = deque()
         self._is_closed = False
 
-    def use(self, settings: Draining | None) -> None:
+    def configure(self, settings: Draining | None) -> None:
         """Follow another policy."""
         with self._lock:
             if settings != self._settings:
@@ -294,14 +294,14 @@ class MpsControl:
             listed = {key.pid: key for key in used}
             named = pipe.daemon.servers()
             servers = {listed[pid]: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
-            judged = pipe.requests.judge(servers)
+            problems = pipe.requests.problems_of(servers)
             clients = tuple(
                 DrainableClient(key=key, server_pid=servers[key], pipe=pipe.daemon.pipe)
-                for key, problem in judged.items()
+                for key, problem in problems.items()
                 if problem is None
             )
             gaps = tuple(
-                _gap(f"MPS client {key.pid}", problem) for key, problem in judged.items() if problem is not None
+                _gap(f"MPS client {key.pid}", problem) for key, problem in problems.items() if problem is not None
             )
             wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
@@ -348,7 +348,7 @@ class MpsControl:
                 result = pipe.requests.drain(ticket, rest[0], pipe.answers.servers, may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
-                self._note(pipe, result)
+                self._on_result(pipe, result)
                 self._finish([result])
         finally:  # there must always be a result, or the action would be awaited forever
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
@@ -357,7 +357,7 @@ class MpsControl:
             results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
             self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
-    def _note(self, pipe: _Pipe, result: DrainResult) -> None:
+    def _on_result(self, pipe: _Pipe, result: DrainResult) -> None:
         """Drop a client that has been drained, and query the daemon soon: what can be drained has changed."""
         with self._lock:
             if result.drained is Drained.DONE:

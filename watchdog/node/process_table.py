@@ -198,7 +198,7 @@ class ProcessTable:
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
         self.has_renamed()
-        self._survivors.keep({entry.left for entry in self._entries.values() if entry.left is not None})
+        self._survivors.forget_except({entry.left for entry in self._entries.values() if entry.left is not None})
         processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
         return processes

@@ -135,7 +135,7 @@ class NodeAssessor:
         coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         if missing:
-            self._listed.note(tuple(node.pods.values()), node.node, self._policy, at)
+            self._listed.update(tuple(node.pods.values()), node.node, self._policy, at)
         self._memory.begin(self._policy, inputs.node, coverage.cards, self._listed.by_pod)
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))

@@ -90,7 +90,7 @@ def read_journal(path: Path) -> JournalFacts:
         holder=lock.holder if state == "held" else None,
         is_stopped=is_stopped,
         stop_problem=stop_problem,
-        stop=StopFile(stop_file(path)).note() if is_stopped else None,
+        stop=StopFile(stop_file(path)).read_note() if is_stopped else None,
     )
 
 

@@ -143,10 +143,10 @@ class CounterPulse:
         took_s.append(ended_s - began_s)
         if len(took_s) == _MEASURED and self._settings is settings:
             seconds = sorted(took_s)[_MEASURED // 2]
-            self._judge(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
+            self._on_cost(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
         return used
 
-    def _judge(self, cost: PulseCost, now_s: float) -> None:
+    def _on_cost(self, cost: PulseCost, now_s: float) -> None:
         """Take over a cost, and begin a pause if it is too much."""
         was_expensive, self.cost = self._is_expensive, cost
         if not cost.is_expensive:
@@ -245,7 +245,7 @@ class DriverThread:
         """
         self._submit(only)
 
-    def rest(self, rest: Rest) -> None:
+    def begin_rest(self, rest: Rest) -> None:
         """Read without requests from now on, until a reading differs; not while a reading is in progress."""
         with self._lock:
             self._rest = rest
