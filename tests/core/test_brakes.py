@@ -123,11 +123,11 @@ def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elap
 
 
 def test_a_step_that_a_lost_memory_holds_back_is_presumed() -> None:
-    """A brake that only counts as full is marked as presumed, since the number of kills is unknown."""
+    """A brake that only counts as full is marked as such, since the number of kills is unknown."""
     town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
     town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
     (entry,) = town.see(30, [resident("a", "web")]).entries
-    assert (entry.withheld_by, entry.releases_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
+    assert (entry.withheld_by, entry.releases_in_s, entry.counts_as_full) == (Brake.OWNER, 70.0, True)
     assert town.live(100, [resident("a", "web")]) == ["a"]
     assert town.ledger.reset().brakes.lost_s == at(0).boottime_s
 

@@ -72,10 +72,10 @@ class Node:
 
     def answer(self, drained: Drained = Drained.DONE) -> None:
         """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
-        ticket, key = self.control.asked[-1]
+        request_id, key = self.control.asked[-1]
         if drained is Drained.DONE:
             self.show(*(client.key for client in self.control.drainable if client.key != key))
-        self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=""))
+        self.control.results.append(DrainResult(request_id=request_id, key=key, drained=drained, reason=""))
 
     def advance(self, seconds: float = 0.3, objection: str | None = None) -> tuple[Outcome, ...]:
         """Let time pass, and the kill go on."""

@@ -86,7 +86,7 @@ class Rig:
         self.control.drain(7, clients)
         wait_until(lambda: not is_busy())
         results = self.control.pop_results()
-        assert [result.ticket for result in results] == [7] * len(clients)
+        assert [result.request_id for result in results] == [7] * len(clients)
         return [(result.drained, result.reason) for result in sorted(results, key=lambda result: result.key)]
 
 
@@ -223,7 +223,7 @@ def test_one_call_at_a_time(rig: Rig) -> None:
     assert [thread.name for thread in threading.enumerate()].count("mps") == 1
     gate.set()
     wait_until(lambda: not is_busy())
-    assert {result.ticket: result.drained for result in rig.control.pop_results()} == {
+    assert {result.request_id: result.drained for result in rig.control.pop_results()} == {
         1: Drained.DONE,
         2: Drained.REFUSED,
     }

@@ -208,15 +208,15 @@ class BrakeMemory:
     def _backoff(self, owner: BrakeScope, backoff: Backoff | None, now_s: float) -> float:
         if backoff is None:
             return 0.0
-        presumed_s, last_s = self._lost_wait_s(backoff.max_s, now_s), self.last_s(owner)
+        lost_wait_s, last_s = self._lost_wait_s(backoff.max_s, now_s), self.last_s(owner)
         if last_s is None:
-            return presumed_s
+            return lost_wait_s
         wait_s = backoff.first_s
         for _ in range(self.consecutive_actions(owner, backoff) - 1):
             if wait_s >= backoff.max_s:
                 break  # the product of a long series would overflow a float
             wait_s *= backoff.factor
-        return max(last_s + min(wait_s, backoff.max_s) - now_s, presumed_s)
+        return max(last_s + min(wait_s, backoff.max_s) - now_s, lost_wait_s)
 
     def _lost_wait_s(self, whole_s: float, now_s: float) -> float:
         """Seconds until a brake that counts as full, since earlier actions were lost, releases."""

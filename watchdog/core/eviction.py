@@ -30,7 +30,7 @@ class EvictionAnswer(Enum):
     UNKNOWN = auto()  # no answer came to the eviction itself: it may have been carried out
     REFUSED = auto()  # trying again would not help
     WITHDRAWN = auto()  # it was given up before the eviction was asked for
-    REHEARSED = auto()  # a dry run was accepted, so nothing has been done
+    DRY_RUN_PASSED = auto()  # a dry run was accepted, so nothing has been done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class EvictionRequest:
     """One attempt at an eviction. Its callables are called on the thread that makes the attempt."""
 
     # Matches the result to its eviction.
-    ticket: int
+    request_id: int
     # Counts the attempts from 1.
     number: int
     namespace: str
@@ -65,7 +65,7 @@ class EvictionResult:
     """The result of an attempt."""
 
     # That of the request.
-    ticket: int
+    request_id: int
     answer: EvictionAnswer
     # A readable text.
     reason: str = ""

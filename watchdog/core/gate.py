@@ -166,8 +166,10 @@ class Gate:
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_new = not own and brake.value not in state.reported
-        presumed = self._counts_as_full(entry, brake)
-        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed, is_new=is_new)
+        counts_as_full = self._counts_as_full(entry, brake)
+        return replace(
+            entry, withheld_by=brake, releases_in_s=releases_in_s, counts_as_full=counts_as_full, is_new=is_new
+        )
 
     def _withheld_permanently(self, entry: PlanEntry, brake: Brake) -> _Withheld:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
@@ -202,8 +204,8 @@ class Gate:
         if withheld is None:
             return entry
         brake, releases_in_s = withheld
-        presumed = self._counts_as_full(entry, brake)
-        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed)
+        counts_as_full = self._counts_as_full(entry, brake)
+        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, counts_as_full=counts_as_full)
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
         """The first of the counting brakes that withhold an entry, and the seconds until the last of them releases."""

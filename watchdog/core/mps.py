@@ -195,7 +195,7 @@ class DrainResult:
     """How a request to drain a client ended."""
 
     # That of the request.
-    ticket: int
+    request_id: int
     key: ProcessKey
     drained: Drained
     # Why the client was not drained; empty if the daemon agreed.

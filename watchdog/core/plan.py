@@ -69,7 +69,7 @@ class PlanEntry:
     # Seconds until the brake releases; None if time alone does not lift it.
     releases_in_s: float | None = None
     # Whether the brake counts as full, since what it counts was lost.
-    presumed: bool = False
+    counts_as_full: bool = False
     # The UUID of the GPU that is short, for a step under pressure; None for the others.
     gpu: str | None = None
     # When the account was first seen above the threshold.

@@ -19,8 +19,8 @@ from watchdog.core.policy import Do, Policy
 # this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
 _GIVE_UP_AFTER_S: Final = 60.0
 _GIVE_UP_AFTER_TIMEOUTS: Final = 7
-# An action in line for a control daemon keeps its place until it has asked, or has not come back for this long.
-_IN_LINE_S: Final = 5.0
+# An action queued for a control daemon keeps its place until it has asked, or has not come back for this long.
+_QUEUED_S: Final = 5.0
 # An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.
 _MOST: Final = 256
 BUSY: Final = "the MPS control daemon had not answered another request yet"
@@ -44,7 +44,7 @@ class Drainer(Protocol):
     def is_querying(self, pipe: str) -> bool:
         """Whether the control daemon of a pipe is being asked for its clients, so that a request would wait."""
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
+    def drain(self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         """Hand in a request; returns at once. `may_send` is called on another thread right before it is sent."""
 
     def pop_results(self) -> tuple[DrainResult, ...]:
@@ -94,9 +94,9 @@ class Drains:
 
     def __init__(self, drainer: Drainer | None = None) -> None:
         self._drainer = drainer
-        self._tickets = 0
+        self._last_request_id = 0
         self._requests: dict[int, DrainRequest] = {}
-        self._lines: dict[str, dict[AccountKey, float]] = {}  # by pipe: who waits for a turn, in order, and since when
+        self._queues: dict[str, dict[AccountKey, float]] = {}  # by pipe: who waits for a turn, in order, and since when
         self._drained: frozenset[ProcessKey] = frozenset()
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
@@ -135,7 +135,7 @@ class Drains:
         return None if lost is None or accepts_clients else f"MPS client {lost.pid} could no longer be drained"
 
     def may_begin(self, account: AccountKey, keys: Iterable[ProcessKey], now: Now) -> bool:
-        """Whether an action that drains these clients first would have its turn now; otherwise it is put in line."""
+        """Whether an action that drains these clients first would have its turn now; otherwise it is queued."""
         self.collect_results()  # an action that was called off has left its answer
         client = next(filter(None, map(self.find, keys)), None)
         if client is None or self._drainer is None:
@@ -144,19 +144,19 @@ class Drains:
         return not self._drainer.is_querying(client.pipe) and is_first
 
     def is_turn(self, account: AccountKey, client: DrainableClient, now: Now) -> bool:
-        """Whether it is an action's turn to drain a client; otherwise it is put in line for that control daemon."""
-        line = self._lines.setdefault(client.pipe, {})
-        line[account] = now.boottime_s  # at the end, unless it is in line already
-        for other, came_s in tuple(line.items()):
-            if now.boottime_s - came_s > _IN_LINE_S:
-                del line[other]
+        """Whether it is an action's turn to drain a client; otherwise it is queued for that control daemon."""
+        queue = self._queues.setdefault(client.pipe, {})
+        queue[account] = now.boottime_s  # at the end, unless it is queued already
+        for other, came_s in tuple(queue.items()):
+            if now.boottime_s - came_s > _QUEUED_S:
+                del queue[other]
         is_free = all(request.client.pipe != client.pipe for request in self._requests.values())
-        return is_free and next(iter(line)) == account
+        return is_free and next(iter(queue)) == account
 
     def leave_queues(self, account: AccountKey) -> None:
-        """Take an action out of every line."""
-        for line in self._lines.values():
-            line.pop(account, None)
+        """Take an action out of every queue."""
+        for queue in self._queues.values():
+            queue.pop(account, None)
 
     def request_drain(
         self, account: AccountKey, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True
@@ -164,15 +164,15 @@ class Drains:
         """Ask for a client to be drained; it is the action's turn."""
         assert self._drainer is not None
         self.leave_queues(account)
-        self._tickets += 1
-        self._requests[self._tickets] = request = DrainRequest(client, is_fresh)
-        self._drainer.drain(self._tickets, (client,), request.may_send)
+        self._last_request_id += 1
+        self._requests[self._last_request_id] = request = DrainRequest(client, is_fresh)
+        self._drainer.drain(self._last_request_id, (client,), request.may_send)
         return request
 
     def collect_results(self) -> None:
         """Take the results that have come."""
         for result in self._drainer.pop_results() if self._drainer is not None else ():
-            request = self._requests.pop(result.ticket, None)
+            request = self._requests.pop(result.request_id, None)
             if request is not None:
                 request.result = result
                 self._drained |= {result.key} if result.drained is Drained.DONE else frozenset()

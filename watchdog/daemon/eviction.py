@@ -44,10 +44,10 @@ class Eviction:
     """An eviction that has begun. `pending` is its state as long as the API server has not accepted it."""
 
     def __init__(
-        self, entry: PlanEntry, number: int, ticket: int, began: Now, release_timeout_s: float, record: ActionRecord
+        self, entry: PlanEntry, number: int, request_id: int, began: Now, release_timeout_s: float, record: ActionRecord
     ) -> None:
         self.entry = entry  # of the last attempt
-        self.ticket = ticket  # of all its attempts
+        self.request_id = request_id  # of all its attempts
         self.is_over = False
         self.accepted: Now | None = None
         self.pending: PendingEviction | None = None
@@ -116,7 +116,7 @@ class Eviction:
         self.pending = self._awaiting_answer
         pod = entry.assessment.pod
         self._request = EvictionRequest(
-            ticket=self.ticket,
+            request_id=self.request_id,
             number=self._tries,
             namespace=pod.namespace,
             name=pod.name,
@@ -135,7 +135,7 @@ class Eviction:
         """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
         if result.answer is EvictionAnswer.ACCEPTED:
             return self._accept(result.reason, now)
-        if result.answer is EvictionAnswer.REHEARSED:
+        if result.answer is EvictionAnswer.DRY_RUN_PASSED:
             return None if self._given_up is None else self._end(*self._given_up, now)
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
         if result.answer in _ENDS:
@@ -152,7 +152,7 @@ class Eviction:
         if request is not None and not request.is_fresh():
             why = "the API server took so long for the dry run that the pod's last measured use was too old"
         if why is not None:
-            return self._rehearse_later(why, now)
+            return self._repeat_dry_run(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
         self._drain = Drain(drains, self.entry, seen, note=self._note_drained, is_fresh=is_fresh)
         return self.drain_on(now)
@@ -168,13 +168,13 @@ class Eviction:
             self._cancel_drain(now)
         if why is not None and not self.has_drained:
             self._drain = None
-            return self._rehearse_later(why, now)
+            return self._repeat_dry_run(why, now)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
 
-    def _rehearse_later(self, why: str, now: Now) -> Outcome | None:
+    def _repeat_dry_run(self, why: str, now: Now) -> Outcome | None:
         """Wait for another dry run, since nothing was drained after this one."""
         answer = EvictionAnswer.LATER
-        return self._wait(EvictionResult(ticket=self.ticket, answer=answer, reason=why, wait_s=5.0), now)
+        return self._wait(EvictionResult(request_id=self.request_id, answer=answer, reason=why, wait_s=5.0), now)
 
     def on_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too."""

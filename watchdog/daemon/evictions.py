@@ -46,7 +46,7 @@ class Evictions:
         self._record = record
         self._clock = clock
         self._all: dict[int, Eviction] = {}
-        self._tickets = 0
+        self._last_request_id = 0
         self._accepted: list[tuple[Outcome, UnderWay]] = []
         self._outcomes: list[Outcome] = []
 
@@ -84,10 +84,10 @@ class Evictions:
 
         After `fresh_until_s` (CLOCK_BOOTTIME) that look is too old, and the API server is not asked to evict.
         """
-        self._tickets += 1
+        self._last_request_id += 1
         timeout_s = opened.inputs.policy.release_timeout_s
-        eviction = Eviction(entry, number, self._tickets, self._clock(), timeout_s, self._record)
-        self._all[self._tickets] = eviction
+        eviction = Eviction(entry, number, self._last_request_id, self._clock(), timeout_s, self._record)
+        self._all[self._last_request_id] = eviction
         self._submit(eviction, entry, opened, fresh_until_s)
 
     def try_again(self, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
@@ -108,12 +108,12 @@ class Evictions:
         drains makes its attempt here.
         """
         for result in self._evictor.pop_results() if self._evictor is not None else ():
-            eviction = self._all.get(result.ticket)
+            eviction = self._all.get(result.request_id)
             if eviction is None:
                 continue
             outcome = eviction.on_result(result, now)
             self._report(eviction, outcome)
-            if result.answer is EvictionAnswer.REHEARSED and not eviction.is_over:
+            if result.answer is EvictionAnswer.DRY_RUN_PASSED and not eviction.is_over:
                 seen = self._clients_of(eviction.entry)
                 why = objection(eviction.entry)
                 self._report(eviction, eviction.begin_draining(self._drains, seen, why, now))
@@ -200,7 +200,7 @@ class Evictions:
         else:
             self._accepted.append((outcome, eviction.under_way))
         if eviction.is_over:
-            del self._all[eviction.ticket]
+            del self._all[eviction.request_id]
 
 
 def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:

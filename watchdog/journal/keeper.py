@@ -21,7 +21,7 @@ from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
 from watchdog.report.changes import ChangeKind
 from watchdog.report.recent import LastAction
-from watchdog.report.sentences.node import presumed_note
+from watchdog.report.sentences.node import lost_memory_note
 
 _PRUNE_EVERY_S: Final = 60.0
 # A starting daemon waits this long for its journal before its first cycle; once only if the disk hangs or the journal
@@ -189,9 +189,9 @@ class JournalKeeper:
             return self._try_to_open(now)
         self._noticed = 0
         self.record.use_journal(journal)
-        if presumed := presumed_note(restored.brakes, self.brakes, now):
-            self._log_error(presumed)
-            self.record.record_event(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
+        if lost := lost_memory_note(restored.brakes, self.brakes, now):
+            self._log_error(lost)
+            self.record.record_event(ChangeKind.BRAKES_PRESUMED.value, lost, now)
         self._recall(restored.recent, now.wall_s)
         return restored
 

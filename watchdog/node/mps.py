@@ -164,7 +164,7 @@ class MpsControl:
             return True
 
     def drain(
-        self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
+        self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
     ) -> None:
         """Drain clients one after the other, up to the first that can't be drained; returns at once.
 
@@ -178,13 +178,15 @@ class MpsControl:
                 why = f"the control daemon of {path} is no longer known"
             elif not self._queue(
                 pipe,
-                lambda pipe=pipe, here=here: self._drain(pipe, ticket, here, may_send),  # type: ignore[misc]
+                lambda pipe=pipe, here=here: self._drain(pipe, request_id, here, may_send),  # type: ignore[misc]
                 first=True,
             ):
                 why = f"no thread could be started to call the control daemon of {path}"
             else:
                 continue
-            self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
+            self._finish(
+                DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in here
+            )
 
     def pop_results(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
@@ -339,13 +341,13 @@ class MpsControl:
         return limits
 
     def _drain(
-        self, pipe: _Pipe, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
+        self, pipe: _Pipe, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
     ) -> None:
         rest = deque(clients)
         failed: DrainResult | None = None
         try:
             while rest and failed is None:
-                result = pipe.requests.drain(ticket, rest[0], pipe.answers.servers, may_send)
+                result = pipe.requests.drain(request_id, rest[0], pipe.answers.servers, may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
                 self._on_result(pipe, result)
@@ -354,7 +356,7 @@ class MpsControl:
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
             if failed is not None:
                 why, first = f"not tried, because process {failed.key.pid} could not be drained", Drained.REFUSED
-            results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
+            results = [DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
             self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
     def _on_result(self, pipe: _Pipe, result: DrainResult) -> None:

@@ -116,11 +116,11 @@ class DrainRequests:
         return found
 
     def drain(
-        self, ticket: int, client: DrainableClient, servers: Collection[ProcessKey], may_send: Callable[[], bool]
+        self, request_id: int, client: DrainableClient, servers: Collection[ProcessKey], may_send: Callable[[], bool]
     ) -> DrainResult:
         """Drain a client; `servers` are the daemon's. `may_send` is called right before the request is sent."""
         key = client.key
-        result = DrainResult(ticket=ticket, key=key, drained=Drained.DONE, reason="it had ended by then")
+        result = DrainResult(request_id=request_id, key=key, drained=Drained.DONE, reason="it had ended by then")
         is_sent = False
 
         def send() -> bool:

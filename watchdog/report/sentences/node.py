@@ -262,7 +262,7 @@ def breaker_note(report: CycleReport) -> str:
     )
 
 
-def presumed_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
+def lost_memory_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
     """Which brakes are treated as full because the journal was lost, and until when; empty if none is."""
     waits = memory.waits(_NO_OWNER, brakes, now.boottime_s)
     if memory.lost_s is None or not waits:
