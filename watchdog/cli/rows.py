@@ -83,7 +83,7 @@ class TopRow:
 
     @property
     def title(self) -> str:
-        """The same with the GPU of the account."""
+        """The name with the GPU of the account."""
         return f"{self.name}{f' on GPU {self.gpu}' if self.gpu else ''}"
 
     @property
@@ -92,7 +92,7 @@ class TopRow:
         return self.gpu or _ranges([gpu.number for gpu in self.status.gpus if gpu.uuid in self._used_gpus])
 
     def is_on(self, wanted: str) -> bool:
-        """Whether it is an account of a GPU, or uses it, by the GPU's number or UUID."""
+        """Whether the account is one of a GPU, or uses it, by the GPU's number or UUID."""
         return any(is_gpu(gpu, wanted) for gpu in self.status.gpus if gpu.uuid in self._used_gpus)
 
     @property
@@ -105,17 +105,17 @@ class TopRow:
         return "unlisted containers" if self.account.container == "" else self.account.container or ""
 
     def used(self, signs: Signs) -> str:
-        """What it uses."""
+        """What the account uses."""
         return amount(self.account.used, self.account.used_at_least, signs)
 
     @property
     def declared(self) -> str:
-        """What it declares; `-` for nothing, which is not the same as unknown."""
+        """What the account declares; `-` for nothing, which is not the same as unknown."""
         return self._limit(self.account.declared)
 
     @property
     def allowed(self) -> str:
-        """What it is allowed; `-` if there is no limit, which is not the same as an unknown one."""
+        """What the account is allowed; `-` if there is no limit, which is not the same as an unknown one."""
         return self._limit(self.account.allowed)
 
     @property
@@ -178,7 +178,7 @@ class TopRow:
         return words.replace("m ", "m").replace("h ", "h")  # `4m10s`: columns are narrow
 
     def next_full(self, elapsed_s: float = 0.0) -> str:
-        """The same with the threshold, what withholds it and why, and what follows a warning."""
+        """The next step with the threshold, what withholds it and why, and what follows a warning."""
         if self.is_acting:
             return self.next_short(elapsed_s)
         if self.next is None:

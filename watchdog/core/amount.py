@@ -66,7 +66,7 @@ class Cards:
 
     @property
     def state(self) -> tuple[bool, bool, str]:
-        """What else than the devices it depends on."""
+        """What a size in cards depends on besides the devices: `complete`, `hidden` and `why`."""
         return self.complete, self.hidden, self.why
 
     @property

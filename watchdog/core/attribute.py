@@ -25,7 +25,7 @@ class _Seen:
     last: Now
 
     def is_fresh(self, at: Now) -> bool:
-        """Whether it was last seen recently."""
+        """Whether the container was last seen recently."""
         return self.last.boot_id == at.boot_id and at.boottime_s - self.last.boottime_s <= _FORGOTTEN_AFTER_S
 
 

@@ -47,7 +47,7 @@ class Brake(StrEnum):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether it depends on what the pod or its processes are, so that waiting does not lift it."""
+        """Whether the brake depends on what the pod or its processes are, so that waiting does not lift it."""
         return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)
 
 
@@ -147,7 +147,7 @@ class BrakeMemory:
         return ((scope, each) for scope, actions in self.begun.items() if _is_owner(scope) for each in actions)
 
     def last_s(self, scope: BrakeScope) -> float | None:
-        """When the last action began; None if none is remembered."""
+        """The CLOCK_BOOTTIME at which the last action of a scope began; None if none is remembered."""
         actions = self.begun.get(scope)
         return actions[-1].at_s if actions else None
 

@@ -124,18 +124,11 @@ def declare(
     impossible; if that can't be determined now, no later declaration is used, since it may be smaller.
     """
     active = active_containers(pod) if phase is None else phase
-    return declare_in_phases(pod, policy, node, cards, (active,), per_container=per_container)[0]
-
-
-def declare_in_phases(
-    pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
-) -> tuple[PodDeclaration, ...]:
-    """The same for several phases, of which a tenant can write thousands: each container is read once."""
-    return ReadPod(pod, policy, node, cards).declare(phases, per_container=per_container)
+    return ReadPod(pod, policy, node, cards).declare((active,), per_container=per_container)[0]
 
 
 class ReadPod:
-    """A pod whose containers have been read, once for all of its phases."""
+    """A pod whose containers have been read, once for all of its phases, of which a tenant can write thousands."""
 
     def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
         node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])

@@ -15,7 +15,7 @@ class Problem:
         return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
 
     def of(self, what: str) -> "Problem":
-        """The same problem, prefixed with the name of the thing that has it."""
+        """The problem, prefixed with the name of the thing that has it."""
         return Problem(f"{what}: {self.cause}", self.remedy)
 
 

@@ -307,7 +307,7 @@ class PodKeys:
         )
 
     def cover(self, other: "PodKeys") -> bool:
-        """Whether they include all of the other ones."""
+        """Whether these keys include all of the other ones."""
         return self | other == self
 
 

@@ -190,7 +190,7 @@ class Step:
 
     @property
     def signature(self) -> StepSignature:
-        """What identifies it across reloads."""
+        """What identifies the step across reloads."""
         return StepSignature(self.above, self.for_s, self.do, self.under_pressure)
 
     @property

@@ -116,7 +116,7 @@ class _Scope:
         self.longest: _Place | None = None
 
     def count(self) -> float:
-        """How many that wait in it could go if no scope around it had a brake; notes whether its own lets all go."""
+        """How many of its accounts could go if no outer scope had a brake; notes whether its own brake lets all go."""
         wanted = len(self.waiting) + sum(scope.count() for scope in self.within.values())
         self.is_scarce = wanted > self.free
         return min(wanted, self.free)
@@ -168,7 +168,7 @@ class Turns:
 
     @property
     def waiting(self) -> tuple[_Place, ...]:
-        """Those that have not been removed."""
+        """The accounts that have not been removed."""
         return tuple(place for scope in self._scopes() for place in scope.waiting)
 
     def remove(self, place: _Place, memory: BrakeMemory, *, taken: bool) -> None:

@@ -73,7 +73,7 @@ class DrainRequest:
             return self._is_sent
 
     def may_send(self) -> bool:
-        """Whether it is to be sent, which then counts as done."""
+        """Whether the request is to be sent, which then counts as done."""
         with self._lock:
             self._is_sent = self._is_wanted and self._is_fresh()
             self.was_stopped = not self._is_sent

@@ -166,13 +166,13 @@ class Enforcement:
         return self.suspended == (POLICY_FILE,)
 
     def suspended_by(self, reason: str) -> "Enforcement":
-        """The same with one more reason; if the policy only observes, that suspends nothing."""
+        """The state with one more reason to suspend; a policy that only observes has nothing to suspend."""
         if not (self.enforcing or self.suspended):
             return self
         return replace(self, enforcing=False, suspended=(*self.suspended, reason))
 
     def with_policy_unsettled(self) -> "Enforcement":
-        """The same while the policy file has not settled."""
+        """The state while the policy file has not settled."""
         return self.suspended_by(POLICY_FILE)
 
 
@@ -292,7 +292,7 @@ def problems(journal: Path, node: str) -> dict[str, Problem]:
 
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
-    """The same as texts: cause and remedy."""
+    """Each reason of suspension with a text: cause and remedy."""
     return {reason: _text(problem) for reason, problem in problems(journal, node).items()}
 
 

@@ -313,7 +313,7 @@ class Endpoints:
         return ProbeResult(ok=not reasons, lines=(*(reasons or ["ok"]), *notes))
 
     def _reasons(self) -> list[str]:
-        """Why it is not ready."""
+        """Why the daemon is not ready."""
         health = self.health()
         hangs = [] if health.ok else health.lines
         return [*([] if self._finished is not None else [NO_CYCLE_YET]), *hangs, *self.unready]

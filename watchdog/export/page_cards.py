@@ -64,7 +64,7 @@ class Part:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it needs no attention."""
+        """Whether the part needs no attention."""
         return not self.note and self.css not in ("unattributed", "unknown")
 
 
@@ -96,12 +96,12 @@ class CardSection:
 
     @property
     def are_many(self) -> bool:
-        """Whether they need the whole width."""
+        """Whether the cards need the whole width."""
         return len(self.cards) > _FEW_CARDS
 
     @property
     def are_dense(self) -> bool:
-        """Whether they must be small."""
+        """Whether the cards must be small."""
         return len(self.cards) > _MANY_CARDS
 
 

@@ -38,7 +38,7 @@ def declaration_of(assessment: Assessment, policy: Policy) -> tuple[Declaration,
 
 
 def _declaration_for(assessment: Assessment, policy: Policy, container: str | None) -> tuple[Declaration, str] | None:
-    """The same; an owner whose container is known can also use a key with that container's name in it."""
+    """The result of `declaration_of`; an owner whose container is known can also use a key with its name in it."""
     found = declaration_of(assessment, policy)
     if found is not None or assessment.declared_by != "default" or container is None:
         return found
@@ -72,7 +72,7 @@ def number_of(assessment: Assessment, declaration: Declaration, key: str, needed
 
 
 def _scaled(declaration: Declaration, numbers: Iterable[Fraction], needed: int, base: int) -> Fraction | None:
-    """The same from the numbers that are written now; only a single one can be scaled."""
+    """The number to write, from the numbers that are written now; only a single one can be scaled."""
     if isinstance(declaration.unit, int):
         return Fraction(-(-needed // declaration.unit))
     known = tuple(numbers)

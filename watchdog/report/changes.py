@@ -308,7 +308,7 @@ class Changes:
             yield Change(event=ChangeKind.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
     def _staleness_changes(self, report: CycleReport) -> Iterator[Change]:
-        """Of the pod list; one that has never arrived has not become stale."""
+        """That the pod list has become stale or fresh; one that has never arrived has not become stale."""
         stale, since = pods_stale(report), self._stale_since
         if stale == (since is not None) or report.pods.synced is None:
             return

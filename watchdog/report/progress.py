@@ -59,7 +59,7 @@ class AccountProgress:
 
     @property
     def level(self) -> Level:
-        """How urgent it is."""
+        """How urgent the account is."""
         if any(step.level is Level.BAD for step in self.steps):
             return Level.BAD
         return Level.WATCH if self.needs_attention else Level.GOOD

@@ -250,12 +250,12 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> StatusKey:
-        """What identifies it."""
+        """What identifies the account."""
         return self.uid, self.container, self.gpu
 
     @property
     def least(self) -> int:
-        """What it uses at least."""
+        """What the account uses at least, in bytes."""
         return (self.used_at_least if self.used is None else self.used) or 0
 
 
@@ -524,7 +524,7 @@ class Status(Struct, frozen=True, kw_only=True):
         return next((gap for gap in self.gaps if gap.what == self.interface), None)
 
     def without_gaps(self, things: Collection[str]) -> "Status":
-        """The same without the gaps that name one of these things."""
+        """The status without the gaps that name one of these things."""
         return structs.replace(self, gaps=tuple(gap for gap in self.gaps if gap.what not in things))
 
     @property

@@ -169,7 +169,7 @@ class ApiFacts:
 
     @property
     def is_used(self) -> bool:
-        """Whether what no file was given for is read from the API."""
+        """Whether the API server is queried, because some kind of object comes from no file."""
         return self.ended != "unused"
 
     @property
@@ -231,7 +231,7 @@ class ListenFacts:
 
     @property
     def policy_sha256(self) -> str:
-        """That of the policy of the daemon that answers; empty if unknown."""
+        """The checksum of the policy of the daemon that answers; empty if unknown."""
         return "" if self.status is None else self.status.policy.sha256
 
 

@@ -121,7 +121,7 @@ def until(seconds: float, wall_s: float) -> str:
 
 
 def _counting_as_full(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
-    """Why a brake holds that is treated as full, with its number if that is known."""
+    """Why a brake that counts as full holds, with its number if that is known."""
     windows = {
         Brake.OWNER: (f"the limit of {_owner(entry)}", bounds.owner),
         Brake.NAMESPACE: (f"the limit of namespace {inert(entry.assessment.pod.namespace)}", bounds.namespace),
