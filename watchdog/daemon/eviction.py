@@ -155,9 +155,9 @@ class Eviction:
             return self._repeat_dry_run(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
         self._drain = Drain(drains, self.entry, seen, note=self._note_drained, is_fresh=is_fresh)
-        return self.drain_on(now)
+        return self.continue_drain(now)
 
-    def drain_on(self, now: Now) -> Outcome | None:
+    def continue_drain(self, now: Now) -> Outcome | None:
         """Continue to drain; the outcome if that has failed, or if the eviction was given up meanwhile."""
         if self._drain is None:
             return None
@@ -224,7 +224,7 @@ class Eviction:
             return None
         return self._end(result, reason, now)
 
-    def find_deleted(self, why: str, now: Now) -> Outcome | None:
+    def on_deletion(self, why: str, now: Now) -> Outcome | None:
         """The pod is being deleted or gone, by an attempt whose answer was lost or for another reason."""
         if self.pending is None or self.is_awaited:
             return None

@@ -124,7 +124,7 @@ class Evictions:
             elif now.boottime_s >= eviction.until_s:
                 reason = "given up: it could not be tried again in time"
                 self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
-            self._report(eviction, eviction.drain_on(now) or eviction.end_unanswered(now))
+            self._report(eviction, eviction.continue_drain(now) or eviction.end_unanswered(now))
             request = None if eviction.is_over else eviction.take_request(self._clock)
             if request is not None and self._evictor is not None:
                 self._evictor.begin(request)
@@ -154,7 +154,7 @@ class Evictions:
                 keys = _keys_of(eviction.entry.account.uid, attribution)
                 self._report(eviction, eviction.on_reading(still_listed, keys, now))
             elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
-                self._report(eviction, eviction.find_deleted(deleted, now))
+                self._report(eviction, eviction.on_deletion(deleted, now))
             else:
                 ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, now)
                 self._report(eviction, None if ended is None else eviction.give_up(*ended, now))

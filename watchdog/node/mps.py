@@ -184,7 +184,7 @@ class MpsControl:
                 why = f"no thread could be started to call the control daemon of {path}"
             else:
                 continue
-            self._finish(
+            self._add_results(
                 DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in here
             )
 
@@ -351,13 +351,13 @@ class MpsControl:
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
                 self._on_result(pipe, result)
-                self._finish([result])
+                self._add_results([result])
         finally:  # there must always be a result, or the action would be awaited forever
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
             if failed is not None:
                 why, first = f"not tried, because process {failed.key.pid} could not be drained", Drained.REFUSED
             results = [DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
-            self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
+            self._add_results(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
     def _on_result(self, pipe: _Pipe, result: DrainResult) -> None:
         """Drop a client that has been drained, and query the daemon soon: what can be drained has changed."""
@@ -373,7 +373,7 @@ class MpsControl:
         except OSError:
             return None
 
-    def _finish(self, results: Iterable[DrainResult]) -> None:
+    def _add_results(self, results: Iterable[DrainResult]) -> None:
         with self._lock:
             self._results.extend(results)
         self._bell.ring()
