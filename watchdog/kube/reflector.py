@@ -94,7 +94,7 @@ class NextRequest:
 class RequestOutcome:
     """The outcome of a request."""
 
-    # With one it failed and the next one waits; otherwise the next follows at once.
+    # Why the request failed, so that the next one waits; None: it did not, and the next one follows at once.
     problem: Problem | None = None
     # Whether the server had begun to respond correctly.
     accepted: bool = False

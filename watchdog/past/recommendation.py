@@ -46,7 +46,7 @@ class Usage:
     peak_per_gpu: int = 0
     # The smallest declaration that allows the peak use plus some headroom, on the fullest GPU if `per_gpu`.
     needed: int = 0
-    # Those at that moment, and so is the allowance.
+    # The number of contexts when that much was needed; the allowance is of the same moment.
     contexts: int = 0
     allowance: Allowance = NO_ALLOWANCE
     per_gpu: bool = False

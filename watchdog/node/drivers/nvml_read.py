@@ -106,7 +106,7 @@ class CardReading:
     unseen: frozenset[str]
     # Whether no call about the card has succeeded.
     silent: bool = False
-    # The first error of a silent card; None if the card is lost.
+    # The first error of a silent card; None if the card is not silent, or lost.
     broken: NvmlCallError | None = None
 
     def is_like(self, rows: Sequence[DeviceRow], sample: Sample) -> bool:
