@@ -47,18 +47,20 @@ DEFAULT_SERVICE_ACCOUNT = "gpu-watchdog"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where the daemon finds things."""
+    """Where the daemon finds things.
+
+    `pods`, `node_object` and `namespaces` are files in the format of `kubectl get -o json`. Without `pods` the API is
+    queried, with `kubeconfig` or as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest
+    provides it.
+    """
 
     node: str
     policy: Path = DEFAULT_POLICY
     procfs: Path = DEFAULT_PROCFS
     listen: str = DEFAULT_LISTEN
     journal: Path = DEFAULT_JOURNAL
-    # How the API is queried without `pods`; None: as the pod that the daemon runs in.
     kubeconfig: Path | None = None
-    # A file in the format of `kubectl get -o json`, as are the next two; None: the API is queried.
     pods: Path | None = None
     node_object: Path | None = None
     namespaces: Path | None = None
-    # The UID of the daemon's own pod; empty if its manifest does not provide it.
     pod_uid: str = ""

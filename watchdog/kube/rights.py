@@ -23,7 +23,7 @@ class Piece(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Verbs on one kind of object, in all namespaces and of all names.
+    """Verbs on one kind of object, in all namespaces and of all names; `group` is empty for the core API.
 
     RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
     """
@@ -32,7 +32,6 @@ class Right:
     resource: str
     verbs: tuple[str, ...]
     why: str
-    # Empty for the core API.
     group: str = ""
     subresource: str = ""
 
