@@ -26,8 +26,8 @@ HEAD = "TIME                     EVENT    MESSAGE"
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "journal.db"
     with closing(Journal.open(path, JournalLimits(), "n1")) as made:
-        made.note("started", "gpu-watchdog has begun", clock.now())
-        made.note("warned", f"\x1b[2J{LONG}", clock.now())
+        made.record_event("started", "gpu-watchdog has begun", clock.now())
+        made.record_event("warned", f"\x1b[2J{LONG}", clock.now())
     return path
 
 
@@ -48,7 +48,7 @@ def test_on_a_terminal(journal: Path) -> None:
 def test_in_a_pipe(journal: Path) -> None:
     """A pipe gets the table with its titles, each occurrence on one line with its whole sentence, however long."""
     with closing(Journal.open(journal, JournalLimits(), "n1")) as made:
-        made.note("warned", "long " * 800, clock.now())
+        made.record_event("warned", "long " * 800, clock.now())
     done = CliRunner().invoke(main, ["history", "--journal", str(journal)])
     assert (done.exit_code, done.stderr) == (0, "")
     head, *lines = done.stdout.splitlines()
@@ -63,7 +63,7 @@ def test_events_are_in_words_for_people_and_by_their_names_for_programs(journal:
     """A person reads "signal sent" and "kill ended"; the names of events stay in the JSON, also those to come."""
     with closing(Journal.open(journal, JournalLimits(), "n1")) as made:
         for name in (*ChangeKind, *EVENTS, "a_later_event"):
-            made.note(name, "It was so.", clock.now())
+            made.record_event(name, "It was so.", clock.now())
     lines = CliRunner().invoke(main, ["history", "--journal", str(journal)]).stdout.splitlines()
     shown = [re.split(r"  +", line)[1] for line in lines[1:]]
     assert {"signal sent", "recorded first", "kill ended", "memory free", "data gap", "a later event"} <= set(shown)

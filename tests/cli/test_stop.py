@@ -285,11 +285,11 @@ def test_it_is_in_force_before_anything_is_written(tmp_path: Path) -> None:
     )
     subprocess.run([COMMAND.with_name("python"), "-c", script], check=True, timeout=60)
     assert (tmp_path / "stop").read_bytes() == b""
-    assert Stop(path=tmp_path / "stop", is_default=False).note().startswith("20")
+    assert Stop(path=tmp_path / "stop", is_default=False).read_note().startswith("20")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_a_reason_in_the_encodings_of_windows(tmp_path: Path, encoding: str) -> None:
     """Any file of this name turns enforcement off; the reason in it is shown whatever a shell has written it in."""
     (tmp_path / "stop").write_bytes("new räck\r\n".encode(encoding))
-    assert Stop(path=tmp_path / "stop", is_default=False).note().endswith(", new räck")
+    assert Stop(path=tmp_path / "stop", is_default=False).read_note().endswith(", new räck")

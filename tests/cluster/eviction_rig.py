@@ -42,7 +42,7 @@ class Bench:
     def evict(self, pod: Object, **more: object) -> EvictionResult:
         """One attempt to evict a pod as the test made it, with the objections that no policy can lift."""
         given: dict[str, object] = {
-            "ticket": 1,
+            "request_id": 1,
             "number": 1,
             "namespace": pod["metadata"]["namespace"],
             "name": pod["metadata"]["name"],

@@ -47,12 +47,12 @@ def test_killed_between_the_drain_and_the_eviction(
             first.wait(lambda _: came.is_set())
             os.kill(first.pid, signal.SIGKILL)
         stop.set()
-        rehearsed = evictions()
+        dry_runs = evictions()
         with here.running(kubeconfig) as second:
             second.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
             second.wait_passes(3)
-    assert evictions() == rehearsed
-    assert set(rehearsed) == {True}
+    assert evictions() == dry_runs
+    assert set(dry_runs) == {True}
     left = control_plane.api.ask("GET", f"/api/v1/namespaces/{namespace}/pods/hog")["metadata"]
     assert (left["uid"], left.get("deletionTimestamp")) == (made["metadata"]["uid"], None)
     assert (control.drained, tenant.terms, tenant.is_alive) == ([tenant.pid], [], True)

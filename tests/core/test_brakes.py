@@ -114,20 +114,20 @@ def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elap
     memory = BrakeMemory(lost_s=1000.0)
     every = ((Brake.OWNER, 40), (Brake.OWNER_BACKOFF, 190), (Brake.NAMESPACE, 70), (Brake.NODE, 110))
     assert memory.waits(OWNER, brakes, 1010.0) == every
-    assert all(memory.presumes(brake, OWNER, brakes, 1010.0) for brake, _ in every)
+    assert all(memory.counts_as_full(brake, OWNER, brakes, 1010.0) for brake, _ in every)
     assert memory.waits(OWNER, brakes, 1120.0) == ((Brake.OWNER_BACKOFF, 80),)
     assert memory.waits(OWNER, brakes, 1200.0) == ()
-    counted = memory.note(OWNER, Begun(1190.0))
+    counted = memory.add_begun(OWNER, Begun(1190.0))
     assert counted.waits(OWNER, brakes, 1200.0) == ((Brake.OWNER_BACKOFF, 50),)
-    assert not counted.presumes(Brake.OWNER_BACKOFF, OWNER, brakes, 1200.0)
+    assert not counted.counts_as_full(Brake.OWNER_BACKOFF, OWNER, brakes, 1200.0)
 
 
 def test_a_step_that_a_lost_memory_holds_back_is_presumed() -> None:
-    """A brake that only counts as full is marked as presumed, since the number of kills is unknown."""
+    """A brake that only counts as full is marked as such, since the number of kills is unknown."""
     town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
     town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
     (entry,) = town.see(30, [resident("a", "web")]).entries
-    assert (entry.withheld_by, entry.releases_in_s, entry.presumed) == (Brake.OWNER, 70.0, True)
+    assert (entry.withheld_by, entry.releases_in_s, entry.counts_as_full) == (Brake.OWNER, 70.0, True)
     assert town.live(100, [resident("a", "web")]) == ["a"]
     assert town.ledger.reset().brakes.lost_s == at(0).boottime_s
 
@@ -136,7 +136,7 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
     """`factor = 1` is a constant wait, and long series do not overflow."""
     memory = BrakeMemory()
     for second in range(5000):
-        memory = memory.note(OWNER, Begun(float(second)))
+        memory = memory.add_begun(OWNER, Begun(float(second)))
     for factor in (1.0, 100.0):
         brakes = Brakes(owner_backoff=Backoff(first_s=10, factor=factor, max_s=50))
         assert memory.waits(OWNER, brakes, 5000.0) == ((Brake.OWNER_BACKOFF, 9 if factor == 1 else 49),)

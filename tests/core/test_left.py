@@ -89,7 +89,7 @@ def test_a_pod_that_has_used_memory_leaves_whatever_its_status_says() -> None:
     """A status that calls its containers ended proves nothing against the driver."""
     known = LeftPods()
     known.with_left(listed(ENDED), KEYS, at(0))
-    known.see(attribute(snapshot([use(5, Gi)]), [ENDED]), lambda _: True, at(0))
+    known.on_reading(attribute(snapshot([use(5, Gi)]), [ENDED]), lambda _: True, at(0))
     assert set(left(known.with_left(listed(gone="a"), KEYS, at(1)))) == {"a"}
 
 
@@ -164,12 +164,12 @@ def test_it_is_known_as_long_as_its_processes_live() -> None:
 
         return found
 
-    known.see(attribute(snapshot([use(5, Gi)]), shown.pods), search(False), at(2))
+    known.on_reading(attribute(snapshot([use(5, Gi)]), shown.pods), search(False), at(2))
     assert (searched, set(left(known.with_left(listed(), KEYS, at(2))))) == ([], {"a"})
     for second in (3, 4, 12):
-        known.see(NONE, search(True), at(second))
+        known.on_reading(NONE, search(True), at(second))
     assert (searched, set(left(known.with_left(listed(), KEYS, at(12))))) == (["a"], {"a"})
-    known.see(NONE, search(False), at(13))
+    known.on_reading(NONE, search(False), at(13))
     assert (searched, set(left(known.with_left(listed(), KEYS, at(13))))) == (["a", "a"], set())
 
 
@@ -183,7 +183,7 @@ def test_one_search_a_cycle() -> None:
         return True
 
     for second in (2, 3, 4):
-        known.see(NONE, search, at(second))
+        known.on_reading(NONE, search, at(second))
     assert [each.uid for each in searched] == ["a", "b"]
 
 
@@ -203,7 +203,7 @@ def test_those_that_use_the_most_are_kept() -> None:
     crowd = [pod(f"d{number}", container(of=f"d{number}")) for number in range(MOST_LEFT + 5)]
     known = LeftPods()
     known.with_left(listed(HOG, *crowd), KEYS, at(0))
-    known.see(attribute(snapshot([use(5, Gi)]), [HOG]), lambda _: True, at(0))
+    known.on_reading(attribute(snapshot([use(5, Gi)]), [HOG]), lambda _: True, at(0))
     everyone = frozenset({"a", *(each.uid for each in crowd)})
     shown = known.with_left(PodList(synced=at(1), gone=everyone), KEYS, at(1))
     assert (len(left(shown)), "a" in left(shown), [gap.reason for gap in shown.gaps]) == (
@@ -224,7 +224,7 @@ def test_an_earlier_daemon_hands_on_what_has_left() -> None:
     following = LeftPods(written.append)
     following.restore([kept], at(5))
     assert left(following.with_left(listed(OTHER), KEYS, at(6)))["a"] == kept
-    following.see(NONE, lambda _: False, at(7))
+    following.on_reading(NONE, lambda _: False, at(7))
     assert written[-1] == ()
     rebooted = LeftPods()
     rebooted.restore([kept], replace(at(5), boot_id=f"not {BOOT}"))

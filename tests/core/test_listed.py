@@ -300,26 +300,26 @@ KNOWN: Final = {"a": frozenset({OTHER.key})}
 def test_what_was_listed_in_a_pods_life_is_remembered() -> None:
     """Point 6: the kubelet drops a resource for a while when a node registers again; later pods are unchecked."""
     listed = ListedResources()
-    assert listed.note((TENANT,), LISTING, POLICY, at(0)) == KNOWN
-    assert listed.note((TENANT,), DROPPED, POLICY, at(900)) == {}
+    assert listed.update((TENANT,), LISTING, POLICY, at(0)) == KNOWN
+    assert listed.update((TENANT,), DROPPED, POLICY, at(900)) == {}
     late = replace(TENANT, uid="b")
-    assert listed.note((TENANT, late), DROPPED, POLICY, at(901)) == {}
+    assert listed.update((TENANT, late), DROPPED, POLICY, at(901)) == {}
     assert listed.by_pod == KNOWN
 
 
 def test_a_pod_that_comes_to_the_list_just_after_the_drop_counts_as_checked() -> None:
     """Point 6: the pods and the Node object come by two watches, so the drop may be seen before the pod."""
     listed = ListedResources()
-    listed.note((), LISTING, POLICY, at(0))
-    assert listed.note((TENANT,), DROPPED, POLICY, at(59)) == KNOWN
+    listed.update((), LISTING, POLICY, at(0))
+    assert listed.update((TENANT,), DROPPED, POLICY, at(59)) == KNOWN
 
 
 def test_a_daemon_takes_over_what_an_earlier_one_knew_and_forgets_pods_long_gone() -> None:
     """Point 6: a restart while the node does not list a resource makes no pod unchecked; the journal does not grow."""
     listed = ListedResources()
     listed.restore(KNOWN, at(0))
-    assert listed.note((TENANT,), DROPPED, POLICY, at(1)) == {}
+    assert listed.update((TENANT,), DROPPED, POLICY, at(1)) == {}
     assert listed.by_pod == KNOWN
-    assert listed.note((), DROPPED, POLICY, at(3500)) == {}
-    assert listed.note((replace(TENANT, uid="c"),), DROPPED, POLICY, at(3700)) == {"a": frozenset()}
+    assert listed.update((), DROPPED, POLICY, at(3500)) == {}
+    assert listed.update((replace(TENANT, uid="c"),), DROPPED, POLICY, at(3700)) == {"a": frozenset()}
     assert listed.by_pod == {}

@@ -194,10 +194,10 @@ def test_turns_do_not_depend_on_the_number_of_actions_remembered() -> None:
     """Point 25: neither forgetting old actions nor the bound of what is remembered makes one turn the rule."""
     memory, turns = BrakeMemory(), []
     for second in range(10_004):
-        memory = memory.note(OWNER, Begun(float(second)))
+        memory = memory.add_begun(OWNER, Begun(float(second)))
         turns.append(OWNER in memory.second_next)
     assert turns[-4:] == [True, False, True, False]
-    later = memory.note(("other", "Deployment", "web"), Begun(1e9))
+    later = memory.add_begun(("other", "Deployment", "web"), Begun(1e9))
     assert OWNER not in later.second_next
 
 

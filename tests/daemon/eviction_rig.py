@@ -50,7 +50,7 @@ class Answers:
     def begin(self, attempt: EvictionRequest) -> None:
         self.tries.append(attempt)
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         replies, self.replies = tuple(self.replies), []
         return replies
 
@@ -146,8 +146,8 @@ class World:
     ) -> None:
         """Let the API answer a try (the last one), and the daemon wake up for it."""
         assert isinstance(self.api, Answers)
-        ticket = self.tries[number].ticket
-        reply = EvictionResult(ticket=ticket, answer=answer, reason=reason, wait_s=wait_s, for_owner=for_owner)
+        request_id = self.tries[number].request_id
+        reply = EvictionResult(request_id=request_id, answer=answer, reason=reason, wait_s=wait_s, for_owner=for_owner)
         self.api.replies.append(reply)
         self.wake()
 

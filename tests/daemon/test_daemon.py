@@ -176,7 +176,7 @@ def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
     assert last is not None
     assert last.inputs.pods.synced is not None
     policy = replace(last.inputs.policy, stale_after_s=4.0)
-    daemon._quiet_ticks._rest(replace(last, inputs=replace(last.inputs, policy=policy)))
+    daemon._quiet_ticks._begin_rest(replace(last, inputs=replace(last.inputs, policy=policy)))
     assert daemon._sampler._rest is not None
     assert daemon._sampler._rest.until_s == last.inputs.pods.synced.boottime_s + 4.0
 

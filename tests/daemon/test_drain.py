@@ -48,13 +48,13 @@ class Control:
     def is_querying(self, pipe: str) -> bool:
         return pipe in self.queried
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
-        self.asked += [(ticket, client.key) for client in clients]
+    def drain(self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
+        self.asked += [(request_id, client.key) for client in clients]
         self.send = may_send
         if self.sends_at_once:
             may_send()
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         results, self.results = tuple(self.results), []
         return results
 
@@ -89,10 +89,10 @@ class Shared(World):
 
     def settle(self, drained: Drained = Drained.DONE, reason: str = "") -> None:
         """Let the control daemon answer its last request, and the daemon wake up for it."""
-        ticket, key = self.control.asked[-1]
+        request_id, key = self.control.asked[-1]
         if drained is Drained.DONE:
             self.control.drainable = tuple(client for client in self.control.drainable if client.key != key)
-        self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=reason))
+        self.control.results.append(DrainResult(request_id=request_id, key=key, drained=drained, reason=reason))
         self.wake()
 
     @property
@@ -101,25 +101,25 @@ class Shared(World):
         return [key.pid for _, key in self.control.asked]
 
 
-def rehearsed(world: Shared) -> Shared:
+def dry_run_passed(world: Shared) -> Shared:
     """The world once the dry run of its eviction was accepted."""
     world.look(0)
     assert [attempt.is_dry_run for attempt in world.tries] == [True]
     assert world.drained == []
-    world.answer(EvictionAnswer.REHEARSED)
+    world.answer(EvictionAnswer.DRY_RUN_PASSED)
     return world
 
 
 def drained(world: Shared) -> Shared:
     """The world once both its clients have been drained as well."""
-    rehearsed(world).settle()
+    dry_run_passed(world).settle()
     world.settle()
     return world
 
 
 def test_dry_run_then_drain_then_eviction() -> None:
     """Point 36: in this order; that the pod uses less then withdraws nothing, and the eviction is asked for once."""
-    world = rehearsed(Shared())
+    world = dry_run_passed(Shared())
     assert world.drained == [5]
     world.settle()
     assert world.drained == [5, 6]
@@ -157,7 +157,7 @@ def test_a_dry_run_that_took_too_long_is_repeated() -> None:
     world = Shared()
     world.look(0)
     world.wake(3)
-    world.answer(EvictionAnswer.REHEARSED)
+    world.answer(EvictionAnswer.DRY_RUN_PASSED)
     assert world.drained == []
     assert world.pending_eviction is not None
     world.look(9)
@@ -167,7 +167,7 @@ def test_a_dry_run_that_took_too_long_is_repeated() -> None:
 @pytest.mark.parametrize("drained", [Drained.REFUSED, Drained.UNKNOWN])
 def test_partly_drained_is_not_evicted(drained: Drained) -> None:
     """Point 36: if one client was not drained, the eviction has failed, and is not begun again at once."""
-    world = rehearsed(Shared())
+    world = dry_run_passed(Shared())
     world.settle()
     world.settle(drained, "the control daemon said no")
     assert world.results() == ["failed"]
@@ -178,7 +178,7 @@ def test_partly_drained_is_not_evicted(drained: Drained) -> None:
 
 def test_enforcement_turned_off_during_the_drain_of_an_eviction() -> None:
     """Point 33: no other client is drained, and the pod is not evicted."""
-    world = rehearsed(Shared())
+    world = dry_run_passed(Shared())
     world.control.sends_at_once = False
     world.settle()
     world.objection = "enforcement was turned off meanwhile"
@@ -193,7 +193,7 @@ def test_an_eviction_whose_first_drain_was_not_sent_begins_with_another_dry_run(
     """Points 22 and 36: nothing was drained, so the pod is neither evicted nor given up, and no drain is recorded."""
     world = Shared()
     world.control.sends_at_once = False
-    rehearsed(world)
+    dry_run_passed(world)
     world.second = 3
     assert not world.control.send()
     world.settle(Drained.REFUSED, "its last look was too old")
@@ -203,7 +203,7 @@ def test_an_eviction_whose_first_drain_was_not_sent_begins_with_another_dry_run(
     while len(world.tries) == 1 and world.second < 20:
         world.look(world.second + 1)
     assert [attempt.is_dry_run for attempt in world.tries] == [True, True]
-    world.answer(EvictionAnswer.REHEARSED)
+    world.answer(EvictionAnswer.DRY_RUN_PASSED)
     assert "DRAIN" in {line[0] for line in world.record.lines}
 
 
@@ -301,7 +301,7 @@ def test_a_drain_permits_one_attempt(answer: EvictionAnswer) -> None:
         world.look(world.second + 1)
         world.wake()
     assert [attempt.is_dry_run for attempt in world.tries] == [True, False, True]
-    world.answer(EvictionAnswer.REHEARSED)
+    world.answer(EvictionAnswer.DRY_RUN_PASSED)
     assert world.drained == [5, 6, 8]
     assert len(world.tries) == 3
 
@@ -351,7 +351,7 @@ def test_enforcement_turned_off_after_the_drain() -> None:
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: bool) -> None:
     """Law 11: the second client ends with the first; a reading shows neither, and the pod is evicted."""
-    world = rehearsed(Shared())
+    world = dry_run_passed(Shared())
     if ended:
         world.used = {5: 4 * Gi}
         world.name(5)
@@ -365,7 +365,7 @@ def test_a_client_that_ends_by_itself_during_the_drain_is_not_waited_for(ended: 
 @pytest.mark.parametrize("drained", [1, 2])
 def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, opened: Callable[[], Journal]) -> None:
     """Points 31 and 36: after `kill -9`, the next daemon drains and evicts nothing because of it, and counts it."""
-    first = rehearsed(Shared(Direct(opened())))
+    first = dry_run_passed(Shared(Direct(opened())))
     for _ in range(drained):
         first.settle()
     assert len(first.tries) == 1
@@ -390,7 +390,7 @@ def test_a_drain_whose_row_never_reached_the_disk_is_remembered_over_restarts(
     boot_id: str | None, path: Path, opened: Callable[[], Journal]
 ) -> None:
     """Point 36: whoever may have been drained is not asked again by any later daemon of this boot."""
-    rehearsed(Shared(Direct(opened()))).settle()
+    dry_run_passed(Shared(Direct(opened()))).settle()
     with closing(sqlite3.connect(path)) as disk, disk:
         assert disk.execute("DELETE FROM occurrence WHERE event = 'signalled'").rowcount > 0
     lock, journal = NodeLock(path), opened()
@@ -407,8 +407,8 @@ def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() 
     control = Shared().control
     drains, (client, other) = Drains(control), control.drainable
     first, second = AccountKey(uid="a"), AccountKey(uid="b")
-    drains.ask(first, client)
+    drains.request_drain(first, client)
     assert not drains.may_begin(second, [other.key], at(0))
-    control.results.append(DrainResult(ticket=1, key=client.key, drained=Drained.DONE, reason=""))
+    control.results.append(DrainResult(request_id=1, key=client.key, drained=Drained.DONE, reason=""))
     assert drains.may_begin(second, [other.key], at(1))
     assert drains.known.drained == {client.key}

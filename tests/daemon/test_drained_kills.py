@@ -18,7 +18,7 @@ from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
-from watchdog.daemon.drain import BUSY, Drains, SeeClients, SeenClients, clients_seen
+from watchdog.daemon.drain import BUSY, ClientsOf, Drains, SeenClients, clients_seen
 from watchdog.daemon.kills import Kills
 
 
@@ -72,10 +72,10 @@ class Node:
 
     def answer(self, drained: Drained = Drained.DONE) -> None:
         """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
-        ticket, key = self.control.asked[-1]
+        request_id, key = self.control.asked[-1]
         if drained is Drained.DONE:
             self.show(*(client.key for client in self.control.drainable if client.key != key))
-        self.control.results.append(DrainResult(ticket=ticket, key=key, drained=drained, reason=""))
+        self.control.results.append(DrainResult(request_id=request_id, key=key, drained=drained, reason=""))
 
     def advance(self, seconds: float = 0.3, objection: str | None = None) -> tuple[Outcome, ...]:
         """Let time pass, and the kill go on."""
@@ -124,12 +124,12 @@ def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     intended = node.kills.intend(node.entry)
     assert isinstance(intended, Future)
     other, client = replace(node.entry.account, uid="other"), node.control.drainable[0]
-    request = node.drains.ask(other, client)
+    request = node.drains.request_drain(other, client)
     outcome = node.kills.begin(node.entry, intended.result(), 30.0, lambda _: None)
     assert outcome is not None
     assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
     node.answer(Drained.REFUSED)
-    node.drains.take()
+    node.drains.collect_results()
     assert (request.result is not None, node.drains.is_turn(other, client, node.now)) == (True, True)
     assert all(process.poll() is None for process in node.processes)
 
@@ -142,7 +142,7 @@ def test_a_drained_process_that_was_no_client_for_a_while(group: Group) -> None:
     for is_client, known in ((True, {key}), (None, {key}), (False, set()), (True, set())):
         listed = process(key.pid, key=key)
         seen = attribute(snapshot([use(key.pid, 1, mps=is_client)], [listed], [gpu()]), (pod(),))
-        node.drains.use(seen, 1)
+        node.drains.on_attribution(seen, 1)
         assert node.drains.known.drained == known
 
 
@@ -253,7 +253,7 @@ def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> Non
     node.processes[0].wait(5)
     assert node.advance(objection="enforcement was turned off") == ()
     node.second += 36.0
-    (outcome,) = node.kills.see(lambda _: True, (), node.now)
+    (outcome,) = node.kills.on_reading(lambda _: True, (), node.now)
     assert (outcome.release_s, len(node.kills)) == (None, 0)
 
 
@@ -343,7 +343,7 @@ class Seen:
     """A planned kill, and what a reading shows of its clients."""
 
     entry: PlanEntry
-    clients_of: SeeClients
+    clients_of: ClientsOf
 
 
 def see_clients(due: Step, hog: Pod, uses: list[Use], places: list[Process], *, accepts: bool = False) -> Seen:

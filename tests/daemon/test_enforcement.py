@@ -28,7 +28,7 @@ from watchdog.daemon.enforcement import (
     Environment,
     Permission,
     StopFile,
-    judge,
+    enforcement_by,
     remedies,
     remedy_on,
     stop_file,
@@ -63,7 +63,7 @@ def test_enforcing_is_refused_with_its_reasons(
     tmp_path: Path, under: Policy, environment: Environment, has: tuple[bool, bool], suspended: tuple[str, ...]
 ) -> None:
     """Point 38: outside the host's PID namespace, without pidfd calls, lock or journal, as far as allowed."""
-    found = judge(under, environment, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
+    found = enforcement_by(under, environment, tmp_path / "journal.db", Switches(), has_lock=has[0], has_journal=has[1])
     assert found.suspended == suspended
     assert found.enforcing is (under.mode == "enforce" and not suspended)
     assert set(found.suspended) <= set(REMEDIES)
@@ -71,7 +71,7 @@ def test_enforcing_is_refused_with_its_reasons(
 
 def reasons(journal: Path, found: Switches = Switches(), under: Policy | None = None) -> tuple[str, ...]:  # noqa: B008
     """Why a daemon that lacks nothing else does not enforce."""
-    return judge(under or policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended
+    return enforcement_by(under or policy(), FIRM, journal, found, has_lock=True, has_journal=True).suspended
 
 
 def test_the_stop_file_turns_enforcement_off_while_it_exists(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def _permission(folder: Path) -> Permission:
 def test_maintenance_suspends_and_resets_nothing(tmp_path: Path) -> None:
     """Point 41: it is not enforcing meanwhile, and when it is over nothing that was planned or counted is dropped."""
     permission = _permission(tmp_path)
-    judged = partial(permission.judge, policy(), at(9), has_journal=True)
+    judged = partial(permission.update, policy(), at(9), has_journal=True)
     assert judged(has_lock=True)
     permission.under_maintenance = True
     assert permission.enforcement == Enforcement(enforcing=False, suspended=("maintenance",))
@@ -123,7 +123,7 @@ def test_maintenance_suspends_and_resets_nothing(tmp_path: Path) -> None:
     permission.under_maintenance = False
     assert judged(has_lock=True)
     permission.under_maintenance = True
-    permission.judge(policy(mode="observe"), at(9), has_lock=True, has_journal=True)
+    permission.update(policy(mode="observe"), at(9), has_lock=True, has_journal=True)
     assert permission.enforcement == Enforcement(enforcing=False, suspended=())
 
 
@@ -220,7 +220,7 @@ def test_the_stop_file_says_who_and_why(tmp_path: Path, text: str, why: str, by:
     path = stop_file(tmp_path / "journal.db")
     path.write_text(text, encoding="utf-8")
     os.utime(path, (SINCE, SINCE))
-    found = StopFile(path).note()
+    found = StopFile(path).read_note()
     assert (found.why if len(found.why) < 100 else found.why[: len(why)]) == why
     assert len(found.why) <= LONGEST_REASON
     assert found.by == f"{by.format(uid=path.stat().st_uid)} at 2026-01-02 03:04:05 UTC"
@@ -230,19 +230,19 @@ def test_a_reason_that_comes_later_is_read_and_no_file_is_read_twice(tmp_path: P
     """The file exists before its text does; reading it on each beat could hold the loop up on a disk that stalls."""
     path = stop_file(tmp_path / "journal.db")
     reader = StopFile(path)
-    assert reader.note().by == ""
+    assert reader.read_note().by == ""
     path.touch()
-    first = reader.note()
+    first = reader.read_note()
     assert first.why == ""
-    assert reader.note() is first
+    assert reader.read_note() is first
     path.write_text("by root: driver upgrade\n", encoding="utf-8")
-    assert reader.note().why == "driver upgrade"
+    assert reader.read_note().why == "driver upgrade"
     path.unlink()
     path.mkdir()
-    assert reader.note().why == ""
+    assert reader.read_note().why == ""
     path.rmdir()
     os.mkfifo(path)
-    assert reader.note().why == ""
+    assert reader.read_note().why == ""
 
 
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_while_the_policy_file_settles_no_action_begins(
     permission = _permission(tmp_path)
     (tmp_path / "policy.toml").write_text("mode = 'enforce'\n", encoding="utf-8")
     under = policy(rule(step(do=do)))
-    permission.judge(under, at(0), has_lock=True, has_journal=True)
+    permission.update(under, at(0), has_lock=True, has_journal=True)
     assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
     said = permission.objection(action, under, at(0), is_first=is_first)

@@ -58,7 +58,7 @@ class Scene:
 
     def see(self, second: float, *found: Assessment, free: bool = True) -> tuple[Outcome, ...]:
         """A cycle in which the memory of the victims is free, or is listed still."""
-        return self.kills.see(lambda _: not free, found, at(second))
+        return self.kills.on_reading(lambda _: not free, found, at(second))
 
     def sent(self) -> list[str]:
         """What was recorded, by name."""

@@ -26,7 +26,7 @@ class Watch(MaintenanceWatch):
 
     def sees(self, second: float, why: str | None, *, is_known: bool = True) -> MaintenanceStart | None:
         """What the node is like; when the maintenance has begun by then."""
-        self.note(why, at(second), is_known=is_known)
+        self.update(why, at(second), is_known=is_known)
         return self.start
 
 

@@ -70,7 +70,7 @@ def test_a_loop_in_time_is_not_late() -> None:
 def test_while_the_driver_is_asked_everything_waits() -> None:
     """Point 34: its answer is awaited under maintenance too, since it holds the driver until then."""
     waiting = _open()
-    waiting.ask()
+    waiting.on_request()
     assert not waiting.waits_for_disk
     assert [waiting.next(at(20), maintenance=each) for each in (False, True)] == [Next.WAIT, Next.WAIT]
 
@@ -79,8 +79,8 @@ def test_an_answer_that_comes_too_late_is_asked_for_once_more() -> None:
     """Point 22: what is more than 2 s old is not used; after a second one like that there is no action."""
     waiting, does = _open(), []
     for took_s in (FRESH_S + 0.1, FRESH_S + 0.2):
-        waiting.ask()
-        waiting.take(_look(took_s))
+        waiting.on_request()
+        waiting.on_reading(_look(took_s))
         assert (waiting.last_reading, waiting.late_s) == (None, took_s)
         does.append(waiting.next(at(5), maintenance=False))
     assert does == [Next.READ, Next.CLOSE]
@@ -90,11 +90,11 @@ def test_an_answer_in_time_is_the_last_look() -> None:
     """Point 22: up to 2 s old it is what the first signal goes by, whatever the one before was."""
     waiting = _open()
     for took_s in (FRESH_S + 0.1, FRESH_S):
-        waiting.ask()
-        waiting.take(_look(took_s))
+        waiting.on_request()
+        waiting.on_reading(_look(took_s))
     assert (waiting.last_reading, waiting.late_s) == (_look(FRESH_S), None)
     assert waiting.next(at(5), maintenance=False) is Next.CLOSE
     first = _open()
-    first.ask()
-    first.take(_look(0.1))
+    first.on_request()
+    first.on_reading(_look(0.1))
     assert first.next(at(1), maintenance=False) is Next.CLOSE

@@ -55,7 +55,7 @@ def step(sampler: Sampler, second: float) -> TimedReading | None:
     sampler.request_next(at(second))
     if sampler.wake_s(at(second)) > at(second).boottime_s + 60:
         assert select.select([sampler.thread], [], [], 5.0)[0]
-    return sampler.take(at(second))
+    return sampler.pop_reading(at(second))
 
 
 def reached(sampler: Sampler, second: float, switches: Switches | None = None) -> TimedReading:
@@ -114,7 +114,7 @@ def test_a_maintenance_that_is_over_at_once(world: NvmlWorld, sampler: Sampler) 
     sampler.request_next(at(2))
     sampler.note_switches(FREE, at(2.1))
     assert select.select([sampler.thread], [], [], 5.0)[0]
-    assert sampler.take(at(2.2)) is None
+    assert sampler.pop_reading(at(2.2)) is None
     assert reached(sampler, 3.2).reading.blind is False
 
 
@@ -165,7 +165,7 @@ def test_a_driver_that_hangs_is_given_three_seconds(world: NvmlWorld, sampler: S
     show(world, delays=(StubDelay(call=LISTS[0], ms=400.0),))
     sampler.request_next(at(1))
     sampler.note_switches(MIG, at(50))
-    assert (sampler.why_reexec(at(53)), sampler.take(at(53))) == (None, None)
+    assert (sampler.why_reexec(at(53)), sampler.pop_reading(at(53))) == (None, None)
     assert sampler.why_reexec(at(53.5)) == f"{MIG.maintenance}, but a call into NVML has not returned for 4 s"
     assert sampler.silence(10.0, at(53.5)) == ("NVML has not responded for 52 s",)
     time.sleep(0.6)
@@ -182,7 +182,7 @@ def rise(world: NvmlWorld, sampler: Sampler, used: int, second: float, *others: 
     """Have a memory counter rise, and the sampler notice it at this second; who is newly without looks."""
     world.show(card("a", ghost(1, used)), *others)
     assert select.select([sampler.thread], [], [], 5.0)[0]
-    assert sampler.take(at(second)) is None
+    assert sampler.pop_reading(at(second)) is None
     return sampler.note_rise(at(second))
 
 
@@ -258,16 +258,16 @@ def resting(sampler: Sampler, until_s: float = 600.0) -> Rest:
     sampler.note_switches(FREE, now)
     sampler.request_next(now)
     assert select.select([sampler.thread], [], [], 5.0)[0]
-    look = sampler.take(clock.now())
+    look = sampler.pop_reading(clock.now())
     assert look is not None
-    return sampler.rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
+    return sampler.begin_rest(look.reading, look.asked, look.asked.boottime_s + until_s, lambda: True)
 
 
 def woken(sampler: Sampler) -> tuple[Ticks | None, TimedReading]:
     """What the loop does once the rest is over: the ticks, and the reading that ended it."""
     assert select.select([sampler.thread], [], [], 5.0)[0]
     now = clock.now()
-    ticks, look = sampler.end_rest(now), sampler.take(now)
+    ticks, look = sampler.end_rest(now), sampler.pop_reading(now)
     assert look is not None
     return ticks, look
 
@@ -278,7 +278,7 @@ def test_a_change_ends_the_rest(world: NvmlWorld, sampler: Sampler) -> None:
     wait_until(lambda: rest.ticks is not None)
     now = clock.now()
     assert sampler.wake_s(now) > now.boottime_s + 5
-    assert (sampler.end_rest(now), sampler.take(now), sampler.is_resting) == (None, None, True)
+    assert (sampler.end_rest(now), sampler.pop_reading(now), sampler.is_resting) == (None, None, True)
     world.show(card("a", ghost(1, 2 * GIB)))
     ticks, look = woken(sampler)
     assert ticks is not None

@@ -105,11 +105,11 @@ SENTENCES = [
     (held(Brake.NODE), policy(), "this node reached the policy's limit on kills and evictions on this node."),
     (held(Brake.BREAKER), policy(),
      "at once that a wrong policy or reading is more likely than that many real offenders."),
-    (replace(held(Brake.OWNER), presumed=True), BOUND,
+    (replace(held(Brake.OWNER), counts_as_full=True), BOUND,
      "so the limit of pods of Job train (1 per 1h) is treated as reached for one full period."),
-    (replace(held(Brake.OWNER_BACKOFF), presumed=True), BOUND,
+    (replace(held(Brake.OWNER_BACKOFF), counts_as_full=True), BOUND,
      "the wait after a kill or eviction of pods of Job train (at most 1h) is treated as reached for one full period."),
-    (replace(held(Brake.NODE), presumed=True), BOUND,
+    (replace(held(Brake.NODE), counts_as_full=True), BOUND,
      "so the limit of this node (10 per 10m) is treated as reached for one full period."),
 ]  # fmt: skip
 

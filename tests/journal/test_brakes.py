@@ -85,7 +85,7 @@ def test_a_journal_in_which_nothing_was_ever_written_is_blank(path: Path) -> Non
     """A file that is new or emptied differs from one that has a past, also after all rows were pruned."""
     with closing(Journal.open(path, LIMITS, "n1")) as first:
         assert first.is_blank
-        first.note("started", "it has begun", at(0))
+        first.record_event("started", "it has begun", at(0))
     with closing(Journal.open(path, LIMITS, "n1")) as second:
         second.prune(replace(at(0), boottime_s=1e9, wall_s=at(0).wall_s + 1e9))
     assert history(path, None, 0.0) == []
@@ -95,7 +95,7 @@ def test_a_journal_in_which_nothing_was_ever_written_is_blank(path: Path) -> Non
 
 def test_a_loss_is_remembered_by_the_next_daemon(journal: Journal, path: Path) -> None:
     """Point 31: the brakes go on counting as full after a restart, from the moment of the loss."""
-    journal.presume(at(3))
+    journal.record_loss(at(3))
     assert journal.brakes(at(5)).lost_s == at(3).boottime_s
     assert reread(path, at(60)) == BrakeMemory(lost_s=at(3).boottime_s)
 

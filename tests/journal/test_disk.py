@@ -34,7 +34,7 @@ def test_a_file_that_was_removed_or_replaced_gets_no_intention(journal: Journal,
     with pytest.raises(JournalError, match="was removed or replaced while it was open"):
         journal.intend(entry(), KEYS, at(40))
     assert not journal.writable
-    journal.note("stopped", "kept in memory", at(41))
+    journal.record_event("stopped", "kept in memory", at(41))
     assert journal.probe()
     later = journal.intend(entry(), KEYS, at(42))
     assert [found.number for found in journal.unfinished()] == [action, later]
@@ -53,7 +53,7 @@ def test_a_locked_file_delays_nothing_for_long(journal: Journal, path: Path) -> 
     assert not journal.writable
     begun = time.monotonic()
     assert not journal.probe()
-    journal.note("stopped", "kept", at(32))
+    journal.record_event("stopped", "kept", at(32))
     assert time.monotonic() - begun < 0.5, "a probe and what is only kept must not wait"
     assert "locked" in journal.problem
     other.execute("ROLLBACK")
@@ -73,7 +73,7 @@ def test_results_of_actions_are_dropped_last(journal: Journal, path: Path) -> No
         journal.end(killed, Result.DONE, "", at(33))
         journal.released(killed, at(34), 1.0, "")
         for second in range(1100):
-            journal.note("stopped", "kept as long as there is room", at(35 + second))
+            journal.record_event("stopped", "kept as long as there is room", at(35 + second))
         assert not journal.writable
     assert journal.probe()
     assert sql(path, "SELECT action_id FROM begun") == [(killed,)]
@@ -90,7 +90,7 @@ def test_a_journal_that_closes_tries_for_a_while_and_says_what_is_lost(path: Pat
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN EXCLUSIVE")
     journal.end(killed, Result.DONE, "", at(33))
-    journal.note("stopped", "the last record", at(34))
+    journal.record_event("stopped", "the last record", at(34))
     freeing = threading.Timer(0.1, lambda: other.execute("ROLLBACK"))
     if is_freed:
         freeing.start()
@@ -140,7 +140,7 @@ def test_a_full_disk(tiny_disk: Path) -> None:
         while True:  # until the pages that are there already are used up
             journal.intend(entry(), KEYS, at(40))
     assert not journal.writable
-    journal.note("stopped", "kept", at(41))
+    journal.record_event("stopped", "kept", at(41))
     assert not journal.probe()
     ballast.unlink()
     assert journal.probe()

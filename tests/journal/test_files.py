@@ -56,12 +56,12 @@ def test_damage_found_while_running_withholds_enforcement_and_is_repaired(path: 
     """Point 31: a journal that turns out damaged takes no intention; it is moved aside, and a new one takes them."""
     journal = Journal.open(path, LIMITS, "n1")
     write_many(journal, 200)
-    journal._file.use(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+    journal._file.with_connection(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
     content = path.read_bytes()
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (len(content) - 4096))
-    journal._file.use(lambda connection: connection.execute("PRAGMA shrink_memory").fetchone())
+    journal._file.with_connection(lambda connection: connection.execute("PRAGMA shrink_memory").fetchone())
     with suppress(sqlite3.DatabaseError):
         sql(path, "PRAGMA user_version = 1")  # makes the first one drop the pages that it remembers
     with pytest.raises(JournalError, match="is damaged"):

@@ -205,7 +205,7 @@ def test_the_journal_is_pruned_once_a_minute(keeper: JournalKeeper, tmp_path: Pa
     opened(keeper, 0)
     keeper.record.set_limits(replace(LIMITS, max_age_s=10.0))
     keeper.maintain(at(1))
-    keeper.record.note("stopped", "x", at(2))
+    keeper.record.record_event("stopped", "x", at(2))
     kept = []
     for second in (50, 60, 61):
         keeper.maintain(at(second))

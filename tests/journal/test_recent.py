@@ -128,5 +128,5 @@ def test_rows_of_other_things_are_no_actions() -> None:
     """Gaps, policies, starts, and the explanation for an owner are no actions."""
     recent = Recent()
     for event in ("gap_began", "started", "policy_loaded", "withheld", "explained", "released", "signalled"):
-        recent.take({"event": event, "wall_s": 1.0, "sentence": "x", "do": "kill", "action_id": None})
+        recent.add_row({"event": event, "wall_s": 1.0, "sentence": "x", "do": "kill", "action_id": None})
     assert recent.actions == ()

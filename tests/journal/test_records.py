@@ -159,7 +159,7 @@ def test_hostile_names_and_numbers_are_written(journal: Journal, path: Path) -> 
 
 def test_the_file_is_for_its_owner_alone(journal: Journal, path: Path) -> None:
     """What tenants run is private: 0600, for the WAL too, and again after a careless chmod."""
-    journal.note("started", "x", at(0))
+    journal.record_event("started", "x", at(0))
     modes = {file.name: oct(file.stat().st_mode & 0o777) for file in path.parent.iterdir()}
     assert modes == {"journal.db": "0o600", "journal.db-wal": "0o600", "journal.db-shm": "0o600"}
     journal.close()
@@ -214,7 +214,9 @@ def test_the_size_is_bounded(path: Path) -> None:
         write_many(journal, 400, 100 + batch * 500)
         journal.prune(at(4000))
         assert journal.writable
-        journal._file.use(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+        journal._file.with_connection(
+            lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        )
         assert path.stat().st_size <= limits.max_size
     rows = history(path, None, 0)
     assert rows[-1].wall_s == at(100 + 5 * 500 + 399).wall_s
@@ -236,7 +238,7 @@ def test_what_waits_is_bounded_and_the_loss_is_reported(journal: Journal, path: 
     """A long failure takes no endless memory; how many records were lost is written afterwards."""
     moved = path.rename(path.with_name("elsewhere"))
     for second in range(1100):
-        journal.note("started", str(second), at(second))
+        journal.record_event("started", str(second), at(second))
     moved.rename(path)
     assert journal.probe()
     rows = history(path, None, 0)
@@ -249,7 +251,7 @@ def test_what_waits_is_bounded_and_the_loss_is_reported(journal: Journal, path: 
 def test_history_of_one_pod_since_a_moment(journal: Journal, path: Path) -> None:
     """A query for a pod and a time gives exactly that, oldest first."""
     begin(journal)
-    journal.note("started", "x", at(100))
+    journal.record_event("started", "x", at(100))
     assert events(path) == ["intended", "signalled", "started"]
     assert events(path, "a/trainer") == ["intended", "signalled"]
     assert events(path, "a/train") == []

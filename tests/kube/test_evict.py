@@ -93,7 +93,7 @@ EXPIRED = refusal(401, "Unauthorized", "Unauthorized")
 
 def attempt(**more: Any) -> EvictionRequest:
     """An attempt to evict pod a/p with UID u."""
-    given = {"ticket": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
+    given = {"request_id": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
     calls = {"objection": inherent_objection, "is_wanted": lambda: True}
     return EvictionRequest(**{**given, **calls, **more})
 
@@ -131,12 +131,12 @@ def attempt(**more: Any) -> EvictionRequest:
 def test_what_a_response_means(
     status: int, body: bytes, headers: dict[str, str], answer: EvictionAnswer, reason: str
 ) -> None:
-    """Each response has its meaning, with the server's own words in the reason; the result has the ticket.
+    """Each response has its meaning, with the server's own words in the reason; the result has the ID of the request.
 
     Names of accounts and rights mean nothing to a tenant; a refusal of this very pod does.
     """
     reply = read_response(attempt(), ApiResponse(status, body, headers))
-    assert (reply.ticket, reply.answer) == (3, answer)
+    assert (reply.request_id, reply.answer) == (3, answer)
     assert reason in reply.reason
     assert bool(reply.reason) is (answer is not EvictionAnswer.ACCEPTED)
     assert (reply.for_owner == FORBIDDEN) is (body in (NO_RIGHT, EXPIRED))
@@ -266,7 +266,7 @@ OPTIONS = {"gracePeriodSeconds": 30, "preconditions": {"uid": "u"}}
     ("more", "answer", "evicts"),
     [
         ({}, EvictionAnswer.ACCEPTED, "eviction"),
-        ({"is_dry_run": True}, EvictionAnswer.REHEARSED, "eviction?dryRun=All"),
+        ({"is_dry_run": True}, EvictionAnswer.DRY_RUN_PASSED, "eviction?dryRun=All"),
         ({"is_wanted": lambda: False}, EvictionAnswer.WITHDRAWN, None),
         ({"is_fresh": lambda: False}, EvictionAnswer.LATER, None),
     ],
@@ -332,14 +332,14 @@ def test_a_bounded_number_of_attempts_at_once(tmp_path: Path) -> None:
     """Law 10: an API server that hangs costs a bounded number of threads, and no attempt is lost."""
     api, bell = Hanging(tmp_path / "config"), Bell()
     evictor = ApiEvictor(api, bell)
-    for ticket in range(MOST_AT_ONCE + 2):
-        evictor.begin(attempt(ticket=ticket))
+    for request_id in range(MOST_AT_ONCE + 2):
+        evictor.begin(attempt(request_id=request_id))
     assert _threads() == MOST_AT_ONCE
     api.go.set()
     replied: list[int] = []
 
     def has_every_reply() -> bool:
-        replied.extend(each.ticket for each in evictor.take())
+        replied.extend(each.request_id for each in evictor.pop_results())
         return len(replied) >= MOST_AT_ONCE + 2
 
     wait_until(has_every_reply)
@@ -353,19 +353,19 @@ def test_without_a_thread_it_is_tried_later(tmp_path: Path) -> None:
     """A node that has no room for another thread at the moment loses no attempt, and none of those at once."""
     api, bell = Hanging(tmp_path / "config"), Bell()
     evictor = ApiEvictor(api, bell)
-    for ticket in range(MOST_AT_ONCE):
+    for request_id in range(MOST_AT_ONCE):
         with no_threads("api-evict"):
-            evictor.begin(attempt(ticket=ticket))
+            evictor.begin(attempt(request_id=request_id))
     assert bell.silence()
-    assert [result.answer for result in evictor.take()] == [EvictionAnswer.LATER] * MOST_AT_ONCE
-    evictor.begin(attempt(ticket=20))  # the thread of this one makes the next one too
+    assert [result.answer for result in evictor.pop_results()] == [EvictionAnswer.LATER] * MOST_AT_ONCE
+    evictor.begin(attempt(request_id=20))  # the thread of this one makes the next one too
     with no_threads("api-evict"):
-        evictor.begin(attempt(ticket=21))
+        evictor.begin(attempt(request_id=21))
     api.go.set()
     replied: list[int] = []
 
     def has_both_replies() -> bool:
-        replied.extend(each.ticket for each in evictor.take())
+        replied.extend(each.request_id for each in evictor.pop_results())
         return replied == [20, 21]
 
     wait_until(has_both_replies)
@@ -388,6 +388,6 @@ def test_a_defect_is_a_result(tmp_path: Path) -> None:
     ):
         evictor.begin(made)
         wait_until(bell.silence)
-        assert [result.answer for result in evictor.take()] == [answer]
+        assert [result.answer for result in evictor.pop_results()] == [answer]
     # Only then has the exception been reported, and ignored, in this test rather than in the next one.
     wait_until(lambda: _threads() == 0)

@@ -58,7 +58,9 @@ class World:
         shown = self.known.with_left(PodList(pods=listed, synced=self.now, gone=frozenset(self.gone)), KEYS, self.now)
         uses = [use(pid, Gi) for pid, uid in enumerate(UIDS, 5) if uid in self.alive]
         processes = [process(pid, f"{uid}/main") for pid, uid in enumerate(UIDS, 5)]
-        self.known.see(attribute(snapshot(uses, processes), shown.pods), lambda each: each.uid in self.alive, self.now)
+        self.known.on_reading(
+            attribute(snapshot(uses, processes), shown.pods), lambda each: each.uid in self.alive, self.now
+        )
         found = {each.uid: each for each in shown.pods}
         assert len(found) == len(shown.pods)
         return found

@@ -85,8 +85,8 @@ class Rig:
         clients = clients or self.control.drainable
         self.control.drain(7, clients)
         wait_until(lambda: not is_busy())
-        results = self.control.take()
-        assert [result.ticket for result in results] == [7] * len(clients)
+        results = self.control.pop_results()
+        assert [result.request_id for result in results] == [7] * len(clients)
         return [(result.drained, result.reason) for result in sorted(results, key=lambda result: result.key)]
 
 
@@ -223,7 +223,10 @@ def test_one_call_at_a_time(rig: Rig) -> None:
     assert [thread.name for thread in threading.enumerate()].count("mps") == 1
     gate.set()
     wait_until(lambda: not is_busy())
-    assert {result.ticket: result.drained for result in rig.control.take()} == {1: Drained.DONE, 2: Drained.REFUSED}
+    assert {result.request_id: result.drained for result in rig.control.pop_results()} == {
+        1: Drained.DONE,
+        2: Drained.REFUSED,
+    }
     assert rig.daemon.most_at_once == 1
 
 
@@ -254,7 +257,7 @@ def test_servers(rig: Rig) -> None:
         rig.daemon.is_silent = is_silent
         rig.query()
         assert rig.control.servers == {server}
-    rig.control.use(None)
+    rig.control.configure(None)
     assert rig.control.servers == frozenset()
 
 
@@ -309,7 +312,7 @@ def test_a_client_that_may_have_been_asked_for(rig: Rig, how: str) -> None:
         assert [drained for drained, _ in rig.drain(known)] == [Drained.UNKNOWN]
         rig.daemon.silences = ""
     else:
-        rig.control.asked.presume([client])
+        rig.control.asked.assume_asked([client])
     asked = [line for line in rig.daemon.commands if line.startswith("term")]
     rig.query()
     assert client not in {each.key for each in rig.control.drainable}
@@ -398,7 +401,7 @@ def test_a_daemon_that_hangs_holds_up_nobody(rig: Rig, tmp_path: Path) -> None:
         rig.control.drain(1, rig.control.drainable)
         results: dict[ProcessKey, Drained] = {}
         while len(results) < 2:
-            results.update({result.key: result.drained for result in rig.control.take()})
+            results.update({result.key: result.drained for result in rig.control.pop_results()})
     assert results == {rig.keys[0]: Drained.UNKNOWN, rig.keys[1]: Drained.DONE}
 
 
@@ -417,7 +420,7 @@ def test_without_a_thread_it_is_asked_again(rig: Rig) -> None:
     assert len(rig.control.drainable) == 2
     with no_threads("mps"):
         rig.control.drain(7, rig.control.drainable)
-    results = rig.control.take()
+    results = rig.control.pop_results()
     assert [(result.drained, "no thread" in result.reason) for result in results] == [(Drained.REFUSED, True)] * 2
     assert rig.bell.silence()
     with no_threads("mps", after=1):  # that of the search
@@ -489,12 +492,12 @@ def test_what_is_reported_without_a_daemon(tmp_path: Path, program: Path) -> Non
         return [gap.problem.cause for gap in control.gaps]
 
     assert causes(0) == [f"there is no MPS control program: {tmp_path}/none"]
-    control.use(Draining(control=str(program), pipe=(str(pipe),)))
+    control.configure(Draining(control=str(program), pipe=(str(pipe),)))
     assert causes(10) == [f"no MPS control daemon was found: none listens in {pipe}"]
     with MpsDaemon().listen(pipe):
         pipe.chmod(0o775)
         assert causes(50) == [f"the MPS pipe is not trusted: {pipe} is writable by other users"]
-    control.use(None)
+    control.configure(None)
     assert causes(90) == []
     bell.close()
 
@@ -712,7 +715,7 @@ def test_a_socket_that_is_exchanged_during_a_call(rig: Rig) -> None:
     rig.query()
     rig.control.drain(7, rig.control.drainable[:1], exchange)
     wait_until(lambda: not is_busy())
-    (result,) = rig.control.take()
+    (result,) = rig.control.pop_results()
     assert result.drained is Drained.UNKNOWN
     assert "was replaced during terminate_client" in result.reason
 

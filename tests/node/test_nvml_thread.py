@@ -38,7 +38,7 @@ def is_readable(thread: DriverThread, timeout_s: float) -> bool:
 
 def wait(thread: DriverThread) -> DriverReading:
     assert is_readable(thread, 5.0)
-    reading = thread.take()
+    reading = thread.pop_reading()
     assert reading is not None
     return reading
 
@@ -51,11 +51,11 @@ def read(thread: DriverThread) -> DriverReading:
 
 def test_a_reading_comes_when_it_is_asked_for(thread: DriverThread) -> None:
     """The descriptor is readable while a reading is there, and only then, so that the loop sleeps until it is."""
-    assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
+    assert (thread.pop_reading(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
     for _ in range(3):
         reading = read(thread)
         assert (uses(reading, "GPU-a"), uses(reading, "GPU-b")) == ({1: GIB}, {2: GIB})
-        assert (thread.take(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
+        assert (thread.pop_reading(), thread.busy, is_readable(thread, 0.0)) == (None, False, False)
 
 
 def test_a_reading_of_some_rows_can_be_asked_for(thread: DriverThread) -> None:
@@ -85,7 +85,7 @@ def test_a_reading_that_nobody_took_gives_way_to_the_next(world: NvmlWorld, thre
     world.show(card("a", ghost(1, 7 * GIB)))
     thread.request()
     assert uses(wait(thread), "GPU-a") == {1: 7 * GIB}
-    assert thread.take() is None
+    assert thread.pop_reading() is None
 
 
 def test_a_hanging_call_holds_up_neither_the_caller_nor_close(world: NvmlWorld) -> None:
@@ -162,7 +162,7 @@ def test_a_counter_that_rises_is_noticed_once_for_each_reading(world: NvmlWorld,
     assert not is_readable(thread, 0.2), "not more than `rise`"
     world.show(card("a", ghost(1)), card("b", ghost(2, GIB + 101 * MIB)))
     assert is_readable(thread, 5.0)
-    assert thread.take() is None
+    assert thread.pop_reading() is None
     assert (thread.take_risen(), thread.take_risen()) == (frozenset({"GPU-b"}), frozenset())
     world.show(card("a", ghost(1)), card("b", ghost(2, 3 * GIB)))
     assert not is_readable(thread, 0.2)
@@ -196,7 +196,7 @@ def test_a_pulse_calls_only_a_session_that_is_open(world: NvmlWorld, thread: Dri
     pulsing(world, thread)
     thread.release()
     assert is_readable(thread, 5.0)
-    thread.take()
+    thread.pop_reading()
     world.forget_calls()
     time.sleep(0.1)
     assert world.calls() == 0

@@ -34,7 +34,7 @@ def test_equal_readings_are_counted() -> None:
     rest = replace(TERMS)
     assert (rest.ticks, rest.last) == (None, at(0))
     for second in (1.0, 2.5, 3.0):
-        assert rest.take(replace(READING), at(second), 0.01)
+        assert rest.count_reading(replace(READING), at(second), 0.01)
     assert rest.ticks == Ticks(last=at(3), counted_s=2.5, took_s=(0.01,) * 3)
     assert (rest.last, rest.next_s) == (at(3), at(4).boottime_s)
 
@@ -42,7 +42,7 @@ def test_equal_readings_are_counted() -> None:
 def test_ticks_that_were_missed_are_not_made_up_for() -> None:
     """After a slow reading the next one comes an interval later, and not at once."""
     rest = replace(TERMS, late_s=5.0)
-    assert rest.take(READING, at(4.5), 3.0)
+    assert rest.count_reading(READING, at(4.5), 3.0)
     assert rest.next_s == at(5.5).boottime_s
 
 
@@ -59,14 +59,14 @@ def test_ticks_that_were_missed_are_not_made_up_for() -> None:
 def test_what_ends_a_rest(terms: Rest, reading: DriverReading, second: float) -> None:
     """The loop gets that reading, and it is not counted: what it means is for the loop to find out."""
     rest = replace(terms, late_s=20.0 if second == 10.0 else terms.late_s)
-    assert not rest.take(reading, at(second), 0.0)
+    assert not rest.count_reading(reading, at(second), 0.0)
     assert (rest.ticks, rest.last) == (None, at(0))
 
 
 def test_a_rest_is_bounded() -> None:
     """Its ticks are kept one by one, and a short interval must not make thousands of them."""
     rest = replace(TERMS, until_s=at(1000).boottime_s)
-    assert [rest.take(READING, at(second + 1), 0.0) for second in range(102)] == [True] * 100 + [False] * 2
+    assert [rest.count_reading(READING, at(second + 1), 0.0) for second in range(102)] == [True] * 100 + [False] * 2
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def begin(thread: DriverThread, is_unchanged: Callable[[], bool] = lambda: True)
         until_s=since.boottime_s + 60.0,
         is_unchanged=is_unchanged,
     )
-    thread.rest(rest)
+    thread.begin_rest(rest)
     return rest
 
 

@@ -41,7 +41,7 @@ def test_a_container_without_processes_is_not_searched_at_each_reading() -> None
     assert [survivors.exist(ONE, node.find) for _ in range(3)] == [False] * 3
     assert not survivors.exist(OTHER, node.find)
     assert node.places == [ONE, OTHER]
-    survivors.keep({OTHER})
+    survivors.forget_except({OTHER})
     survivors.exist(ONE, node.find)
     survivors.exist(OTHER, node.find)
     assert node.places == [ONE, OTHER, ONE]

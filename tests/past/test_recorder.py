@@ -39,7 +39,7 @@ class Notes:
         self.statements: list[Statement] = []
         self.writable = True
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def queue_statements(self, statements: Iterable[Statement]) -> None:
         """Keep them."""
         self.statements += statements
 
@@ -264,10 +264,10 @@ def fill(journal: Journal, size: int, since: Now, *, step_s: float = 60.0, body:
     for number in range(size // body):
         moment = replace(since, wall_s=since.wall_s + number * step_s)
         made = body_statement(since, moment, dice.randbytes(body), is_full=number % 10 == 0)
-        journal.later([span_statement(since, moment), made])
+        journal.queue_statements([span_statement(since, moment), made])
         if number % 100 == 99:
-            journal.note("filled", "Noise.", moment)
-    journal.note("filled", "Noise.", since)
+            journal.record_event("filled", "Noise.", moment)
+    journal.record_event("filled", "Noise.", since)
 
 
 def test_the_past_has_three_quarters_of_the_journal(path: Path) -> None:

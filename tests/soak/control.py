@@ -18,7 +18,7 @@ _LASTS_S: Final = (0.0, 0.0, 0.25, 1.0, 5.0, 20.0)
 class _Call:
     """A request on its way: it has its effect, if it is `drained` at all, and its answer at `due_s`."""
 
-    ticket: int
+    request_id: int
     task: Task | None
     key: ProcessKey
     due_s: float
@@ -69,7 +69,7 @@ class SimulatedControl:
     def is_querying(self, pipe: str) -> bool:
         return False
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
+    def drain(self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         """Take a request; it is answered after some time."""
         (client,) = clients
         task = self._kernel.tasks.get(client.key.pid)
@@ -80,9 +80,11 @@ class SimulatedControl:
         answer = answer if may_send() else Drained.REFUSED
         drains = answer is Drained.DONE or (answer is Drained.UNKNOWN and self._dice.random() < 0.5)
         due_s = self._clock.boottime_s + self._dice.choice(_LASTS_S)
-        self._calls.append(_Call(ticket=ticket, task=task, key=client.key, due_s=due_s, answer=answer, drains=drains))
+        self._calls.append(
+            _Call(request_id=request_id, task=task, key=client.key, due_s=due_s, answer=answer, drains=drains)
+        )
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         due = [call for call in self._calls if call.due_s <= self._clock.boottime_s]
         self._calls = [call for call in self._calls if call not in due]
         self._results += [self._settle(call) for call in due]
@@ -99,4 +101,4 @@ class SimulatedControl:
             self.replace(task)
         if answer is Drained.DONE:
             self._known = tuple(client for client in self._known if client.key != call.key)
-        return DrainResult(ticket=call.ticket, key=call.key, drained=answer, reason="as the dice fell")
+        return DrainResult(request_id=call.request_id, key=call.key, drained=answer, reason="as the dice fell")

@@ -183,7 +183,7 @@ class Life:
         if self._world.writer is not None:
             self._book.policy_is_written(now)
         has_journal = self._record.journal is not None
-        if self._permission.judge(self._policy, now, has_lock=True, has_journal=has_journal):
+        if self._permission.update(self._policy, now, has_lock=True, has_journal=has_journal):
             self.cycle.ledger = self.cycle.ledger.reset()
         is_stopped = stop_file(self._world.journal).exists() or self._book.standing.is_half
         self._book.enforcement(enforcing=self._policy.mode == "enforce" and has_journal and not is_stopped)
@@ -219,9 +219,9 @@ class Life:
         before, unlisted, transfers = self.cycle.ledger, self.cycle.unlisted, self.cycle.transfers
         with full_disk(world.disk_full):
             opened = self.cycle.open(reading, view, asked, now)
-            self._sources.left.see(opened.attribution, self._scanner.may_live, now)
+            self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
             if not opened.snapshot.blind:
-                self._drains.use(opened.attribution, len(opened.snapshot.gpus))
+                self._drains.on_attribution(opened.attribution, len(opened.snapshot.gpus))
                 self._drains.refresh(now)
         for gpu in reading.gpus:
             if gpu.listed:
@@ -262,11 +262,13 @@ class Life:
                 self.advance()
             else:
                 world.stir("between the looks")
-                waiting.ask()
+                waiting.on_request()
                 asked = world.clock.now()
                 truth, took_s = self._ask(waiting.opened.only, world.second_slow_s)
                 world.second_slow_s *= world.dice.random() < 0.7
-                waiting.take(TimedReading(reading=truth.reading, asked=asked, took_s=took_s, only=waiting.opened.only))
+                waiting.on_reading(
+                    TimedReading(reading=truth.reading, asked=asked, took_s=took_s, only=waiting.opened.only)
+                )
                 book.seen["last look"] += 1
                 book.seen["last look too late"] += waiting.last_reading is None
             if world.dice.random() < 0.2:
@@ -349,7 +351,7 @@ class Life:
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
-        changes = self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        changes = self._listed.update(inputs.pods.pods, inputs.node, self._policy, now)
         if changes and self._record.journal is not None:
             self._record.journal.listed(changes)
         return replace(inputs, drains=self._drains.known, listed=self._listed.by_pod)

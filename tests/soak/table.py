@@ -43,7 +43,7 @@ class SimulatedTable(ProcessTable):
         """Say of each listed PID what it is; the unlisted are released."""
         wanted = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in wanted}
-        self._survivors.keep([known.left for known in self._known.values() if known.left is not None])
+        self._survivors.forget_except([known.left for known in self._known.values() if known.left is not None])
         self.answers.clear()
         return self._ask(wanted, again=False)
 

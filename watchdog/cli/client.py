@@ -79,7 +79,7 @@ def query_status(url: str, patience_s: float = _PATIENCE_S) -> Status:
 
 
 def query_json(url: str) -> Any:
-    """The same as the daemon wrote it, including keys of a later version that this one does not know."""
+    """The status as the daemon wrote it, including keys of a later version that this one does not know."""
     try:
         return json.loads(_status(url, _PATIENCE_S)[1])
     except ValueError as error:  # an integer of more digits than Python takes, under an unknown key
@@ -166,7 +166,7 @@ def inside(*arguments: str, terminal: bool = False) -> str:
 
 
 def to_run_inside(*arguments: str) -> str:
-    """The same command line within a sentence, with its placeholder explained."""
+    """A command line as `inside` gives it, within a sentence, with its placeholder explained."""
     return f"`{inside(*arguments)}` ({_OWN})"
 
 

@@ -49,21 +49,21 @@ _TIME_WIDTH: Final = len("2026-01-02 14:05:10 UTC  ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Paragraphs about a pod and its node, and what was done recently.
-
-    `source` is `daemon` or `journal`; `at_s` is the moment it describes (Unix time). `no_past` is why recent actions
-    are not known (empty: they are). `hints` are commands, to be printed without wrapping.
-    """
+    """Paragraphs about a pod and its node, and what was done recently."""
 
     pod: str
     node: str
+    # `daemon` or `journal`.
     source: str
+    # The moment that it describes (Unix time).
     at_s: float
     accounts: tuple[dict[str, Any], ...]
     plan: tuple[dict[str, Any], ...]
     paragraphs: tuple[tuple[str, ...], ...]
     past: tuple[HistoryRow, ...]
+    # Why recent actions are not known; empty: they are.
     no_past: str = ""
+    # Commands, to be printed without wrapping.
     hints: tuple[str, ...] = ()
 
     @property

@@ -83,9 +83,11 @@ def action_sentences(rows: Sequence[HistoryRow], now_s: float) -> tuple[str, ...
 
 
 class LastActions(NamedTuple):
-    """The sentences about the last kill or eviction of a pod, and of an earlier pod of the same name."""
+    """Sentences about the last kill or eviction."""
 
+    # Of the pod.
     own: tuple[str, ...]
+    # Of an earlier pod of the same name.
     earlier: tuple[str, ...]
 
 
@@ -125,7 +127,7 @@ def _last_action(rows: Sequence[HistoryRow]) -> RecentStatus | None:
     recent = Recent()
     for nth, row in enumerate(own):
         if not nth:  # its beginning may have been deleted as too old
-            recent.take({**row, "event": INTENDED})
+            recent.add_row({**row, "event": INTENDED})
         if row["event"] != INTENDED:
-            recent.take(row)
+            recent.add_row(row)
     return next(iter(recent.actions), None)

@@ -31,11 +31,13 @@ _TOTALS: Final = {do: f"{do.verb.noun}s" for do in Do if do.enforces}  # the key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayReport:
-    """A replay as reported: the requested start, the policy, the result, and the journal's own counts."""
+    """A replay as reported."""
 
+    # The requested start (Unix time).
     since_s: float
     policy: Policy
     replayed: Replayed
+    # The journal's own counts.
     journal_counts: dict[str, int]
 
     @property

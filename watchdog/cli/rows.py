@@ -34,13 +34,15 @@ _LEAST_OF_UUID: Final = len("GPU-0")
 
 
 class Signs(NamedTuple):
-    """The characters of bars, from left to right; `limit` marks 100%, `least` means `at least`."""
+    """The characters of bars, from left to right."""
 
     pods: str
     unattributed: str
     rest: str
     free: str
+    # Marks 100%.
     limit: str
+    # Means `at least`.
     least: str
 
 
@@ -58,14 +60,17 @@ def prepare(out: TextIO) -> Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRow:
-    """An account, the short name of its GPU (empty: all of them), and its steps of the plan, in order.
+    """An account and its steps of the plan.
 
-    The last row may be the unattributed processes: an account without a pod. `elapsed_s` is the time since the cycle.
+    The last row may be the unattributed processes: an account without a pod. Its methods get `elapsed_s`, the time
+    since the cycle.
     """
 
     account: AccountStatus
     status: Status
+    # The short name of its GPU; empty: all of them.
     gpu: str = ""
+    # In the order of the plan.
     steps: tuple[PlanStatus, ...] = ()
     is_unattributed: bool = False
 
@@ -78,7 +83,7 @@ class TopRow:
 
     @property
     def title(self) -> str:
-        """The same with the GPU of the account."""
+        """The name with the GPU of the account."""
         return f"{self.name}{f' on GPU {self.gpu}' if self.gpu else ''}"
 
     @property
@@ -87,7 +92,7 @@ class TopRow:
         return self.gpu or _ranges([gpu.number for gpu in self.status.gpus if gpu.uuid in self._used_gpus])
 
     def is_on(self, wanted: str) -> bool:
-        """Whether it is an account of a GPU, or uses it, by the GPU's number or UUID."""
+        """Whether the account is one of a GPU, or uses it, by the GPU's number or UUID."""
         return any(is_gpu(gpu, wanted) for gpu in self.status.gpus if gpu.uuid in self._used_gpus)
 
     @property
@@ -100,17 +105,17 @@ class TopRow:
         return "unlisted containers" if self.account.container == "" else self.account.container or ""
 
     def used(self, signs: Signs) -> str:
-        """What it uses."""
+        """What the account uses."""
         return amount(self.account.used, self.account.used_at_least, signs)
 
     @property
     def declared(self) -> str:
-        """What it declares; `-` for nothing, which is not the same as unknown."""
+        """What the account declares; `-` for nothing, which is not the same as unknown."""
         return self._limit(self.account.declared)
 
     @property
     def allowed(self) -> str:
-        """What it is allowed; `-` if there is no limit, which is not the same as an unknown one."""
+        """What the account is allowed; `-` if there is no limit, which is not the same as an unknown one."""
         return self._limit(self.account.allowed)
 
     @property
@@ -173,7 +178,7 @@ class TopRow:
         return words.replace("m ", "m").replace("h ", "h")  # `4m10s`: columns are narrow
 
     def next_full(self, elapsed_s: float = 0.0) -> str:
-        """The same with the threshold, what withholds it and why, and what follows a warning."""
+        """The next step with the threshold, what withholds it and why, and what follows a warning."""
         if self.is_acting:
             return self.next_short(elapsed_s)
         if self.next is None:
@@ -279,15 +284,13 @@ KEYS: Final[Mapping[str, Callable[[TopRow], tuple[float, ...] | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which accounts are shown.
-
-    `text` occurs in `namespace/name`, the rule or the verdict, ignoring case; `gpu` is the number or UUID of a GPU that
-    they use. Either may be empty.
-    """
+    """Which accounts are shown."""
 
     sort: str = "percent"
     backwards: bool = False
+    # It occurs in `namespace/name`, the rule or the verdict, ignoring case; empty: no such filter.
     text: str = ""
+    # The number or UUID of a GPU that they use; empty: no such filter.
     gpu: str = ""
     over: bool = False
 
@@ -357,11 +360,14 @@ def amount(used: int | None, least: int | None, signs: Signs) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRow:
-    """A GPU, what processes of pods and unattributed ones use of it, and whether less is free than the policy asks."""
+    """A GPU."""
 
     gpu: GpuStatus
+    # What processes of pods use of it.
     pods: Sum
+    # What unattributed processes use of it.
     unattributed: Sum
+    # Whether less of it is free than the policy asks.
     is_short: bool
 
 

@@ -40,13 +40,12 @@ _BY_API: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A stop file. `is_default`: the default journal's daemon checks for it.
-
-    `lock` is held by a daemon that checks for this very file; None: which daemon that would be is unknown.
-    """
+    """A stop file."""
 
     path: Path
+    # Whether the default journal's daemon checks for it.
     is_default: bool
+    # Held by a daemon that checks for this very file; None: which daemon that would be is unknown.
     lock: Path | None = None
 
     @classmethod
@@ -91,7 +90,7 @@ class Stop:
         """Whether a daemon keeps its journal next to this file, and so checks for the file."""
         return self.lock is not None and check_lock(self.lock)[0] == "held"
 
-    def note(self) -> str:
+    def read_note(self) -> str:
         """When the file was created, and by whom and why, if it contains that; empty if it does not exist."""
         with contextlib.suppress(OSError):
             at, written = date_time(self.path.lstat().st_mtime), read_stop_file(self.path)
@@ -321,7 +320,7 @@ def run_stop(stop: Stop, url: str, why: str, *, patience_s: float = _PATIENCE_S)
     """Turn enforcement off at once, and report what that stops and what it does not."""
     is_new = stop.create(why)
     answer = confirm(url, stop, stopped=True, patience_s=patience_s)
-    made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.note())}"
+    made = "Stop file created" if is_new else f"Stop file already existed{_since(stop.read_note())}"
     resume = f"{program_name()} resume{'' if stop.is_default else f' --stop-file {stop.path}'}"
     # Whether it worked comes first: a person in a hurry reads no further.
     match answer.seen:
@@ -344,7 +343,7 @@ def run_stop(stop: Stop, url: str, why: str, *, patience_s: float = _PATIENCE_S)
 
 def run_resume(stop: Stop, url: str, *, patience_s: float = _PATIENCE_S) -> None:
     """Remove the file, and report what follows."""
-    note, was_there = stop.note(), stop.remove()
+    note, was_there = stop.read_note(), stop.remove()
     if was_there:
         click.echo(f"{stop.path} is gone. It was there{_since(note)}.")
         click.echo("All timers are reset. A step whose `for` is 0s has no timer: it is due at the first reading.")

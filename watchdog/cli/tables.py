@@ -22,16 +22,16 @@ _LONGEST: Final = 4096  # characters of a cell
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table. Widths are in cells of the terminal.
-
-    `least` is the width that it may shrink to (0: it does not shrink), `rank` the order in which columns are dropped,
-    the highest first (0: never). A cell that is too long is cut at its end, or in its middle if it `is_name`.
-    """
+    """A column of a table. Widths are in cells of the terminal."""
 
     title: str
+    # Whether cells are aligned to the right.
     right: bool = False
+    # The width that it may shrink to; 0: it does not shrink.
     least: int = 0
+    # The order in which columns are dropped, the highest first; 0: never.
     rank: int = 0
+    # Whether a cell that is too long is cut in its middle, and not at its end.
     is_name: bool = False
 
 

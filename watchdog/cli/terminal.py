@@ -28,7 +28,7 @@ def size_of(out: TextIO) -> tuple[int, int]:
 class Terminal:
     """Draws frames and reads keys as they are pressed. `keys` is the descriptor to read them from, if there is one.
 
-    `take` and `give_back` may be called repeatedly, as for Ctrl-Z and `fg`. Once the terminal has gone away, all
+    `take_over` and `give_back` may be called repeatedly, as for Ctrl-Z and `fg`. Once the terminal has gone away, all
     methods but `give_back` raise OSError.
     """
 
@@ -41,13 +41,13 @@ class Terminal:
         self._drawn: tuple[int, int] | None = None
 
     def __enter__(self) -> Self:
-        self.take()
+        self.take_over()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.give_back()
 
-    def take(self) -> None:
+    def take_over(self) -> None:
         """Switch to the alternate screen without a cursor; keys arrive unbuffered and are not echoed."""
         if self._is_taken:
             return
@@ -64,7 +64,7 @@ class Terminal:
         self._drawn = None
 
     def give_back(self) -> None:
-        """Restore the terminal as it was before `take`."""
+        """Restore the terminal as it was before `take_over`."""
         if not self._is_taken:
             return
         self._is_taken = False

@@ -68,13 +68,13 @@ class Poller:
         self._url = url
         self._answer: tuple[Status | None, str, float] = (None, "", 0.0)
 
-    def ask(self) -> None:
+    def send_query(self) -> None:
         """Query the daemon; no query may be in progress."""
         self.is_busy = True
         # A daemon thread: exiting must not wait for an answer that never comes.
         threading.Thread(target=self._query, name="poller", daemon=True).start()
 
-    def take(self) -> tuple[Status | None, str, float] | None:
+    def pop_answer(self) -> tuple[Status | None, str, float] | None:
         """An answer that has arrived: the status, or why there is none and what to do, and when (monotonic)."""
         if not self.bell.silence():
             return None
@@ -150,7 +150,7 @@ class Live:
                     # The shell may have changed the terminal meanwhile.
                     signals.received.discard(signal.SIGCONT)
                     self._terminal.give_back()
-                    self._terminal.take()
+                    self._terminal.take_over()
                 self._update()
                 waiter.wait(self._sleep_s())
 
@@ -158,7 +158,7 @@ class Live:
         now_s, is_paused = time.monotonic(), self._selection.paused
         if not is_paused and now_s >= self._next_s and not self._poller.is_busy:
             self._next_s = now_s + self._interval_s
-            self._poller.ask()
+            self._poller.send_query()
         self._take_answer()
         self._take_keys()
         if not self._selection.paused and not self._problem and self._status is not None and timers_run(self._status):
@@ -178,7 +178,7 @@ class Live:
         self._terminal.draw(draw(frame), width, height)
 
     def _take_answer(self) -> None:
-        answer = self._poller.take()
+        answer = self._poller.pop_answer()
         if answer is None:
             return
         status, self._problem, at_s = answer

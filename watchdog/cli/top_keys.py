@@ -64,15 +64,16 @@ _LONGEST_FILTER: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The state of the view.
-
-    `key` is the selected account, `place` its row; `typed` is the filter being typed, by text or else by GPU.
-    """
+    """The state of the view."""
 
     choice: Choice = field(default_factory=Choice)
+    # The selected account.
     key: StatusKey | None = None
+    # Its row.
     place: int = 0
+    # The filter being typed; None: none is.
     typed: str | None = None
+    # Whether that is by GPU, and not by text.
     types_gpu: bool = False
     paused: bool = False
     help: bool = False

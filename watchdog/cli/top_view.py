@@ -104,19 +104,19 @@ _ACTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenFrame:
-    """A frame to draw: `rows` are the chosen accounts, in order.
+    """A frame to draw."""
 
-    `elapsed_s` is the age of the cycle, so that due times count down. `status` is None before the first answer;
-    `problem` explains in lines why there is none or why it is old.
-    """
-
+    # None before the first answer.
     status: Status | None
+    # The chosen accounts, in order.
     rows: tuple[TopRow, ...] = ()
     selection: Selection
+    # The age of the cycle, so that due times count down.
     elapsed_s: float
     width: int
     height: int
     signs: Signs
+    # Explains in lines why there is no status or why it is old.
     problem: str = ""
 
 

@@ -16,10 +16,13 @@ _OF_RESOURCES: Final = ("cards", "named")  # units of what only a scheduler hand
 
 
 class FileTable(NamedTuple):
-    """A table of the file: its location, its data, and the locations whose values were rejected."""
+    """A table of the file."""
 
+    # Where it is.
     at: Location
+    # Its data.
     given: Any
+    # The locations whose values were rejected.
     rejected: frozenset[Location]
 
     def below(self, *keys: str | int) -> "FileTable":

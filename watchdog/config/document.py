@@ -23,9 +23,11 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 class Mistake(NamedTuple):
-    """A mistake in a parsed document: the keys and list indices that lead to it, and what is wrong."""
+    """A mistake in a parsed document."""
 
+    # The keys and list indices that lead to it.
     location: Location
+    # What is wrong.
     what: str
 
 
@@ -50,19 +52,19 @@ _BY_TYPE: Final[dict[Any, FieldKind[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of a table: the field of the compiled policy that it sets, and its possible values in the file.
-
-    `kind` is that of the value, or of each value of a list; it is None where `table` is a table, or a list of them. An
-    optional key has no default: the field is None if the key is absent.
-    """
+    """One key of a table: the field of the compiled policy that it sets, and its possible values in the file."""
 
     name: str
+    # The name of the field.
     field: str
     meaning: str
     default: Any
+    # Whether it has no default: the field is None if the key is absent.
     is_optional: bool
     is_list: bool
+    # That of the value, or of each value of a list; None where `table` is set.
     kind: FieldKind[Any] | None
+    # The class of the table, or of each table of a list; None: the values are no tables.
     table: type[Any] | None
 
     @property
@@ -177,15 +179,14 @@ _MAX_HINTS: Final = 100  # another program's file may have thousands of unknown 
 
 
 class CheckedDocument(NamedTuple):
-    """The result of checking a document.
+    """The result of checking a document."""
 
-    `policy` is None if nothing usable is left; `document` is what is left, with a stand-in for each required key;
-    `rejected` are the locations whose values were removed or replaced.
-    """
-
+    # None if nothing usable is left.
     policy: Policy | None
+    # What is left, with a stand-in for each required key.
     document: dict[str, Any]
     mistakes: tuple[Mistake, ...]
+    # The locations whose values were removed or replaced.
     rejected: frozenset[Location]
 
 

@@ -55,14 +55,13 @@ class ShapeError(TypeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldKind(Generic[T]):
-    """One kind of value.
+    """One kind of value."""
 
-    `words` describes it. `read` takes what the TOML parser returns and raises ValueError with a readable sentence;
-    `write` returns what a file would contain, so that `read` returns the same value again.
-    """
-
+    # A description.
     words: str
+    # Takes what the TOML parser returns, and raises ValueError with a readable sentence.
     read: Callable[[object], T]
+    # Returns what a file would contain, so that `read` returns the same value again.
     write: Callable[[T], Plain] = str
 
 

@@ -21,9 +21,11 @@ _SMALLEST_SHARE: Final = 64 * 2**20
 
 
 class UnitDoubt(NamedTuple):
-    """Why a table's unit is probably a mistake, as a sentence; if it `is_smaller`, every pod would be over."""
+    """Why a table's unit is probably a mistake."""
 
+    # A sentence.
     what: str
+    # If it is, every pod would be over.
     is_smaller: bool
 
 

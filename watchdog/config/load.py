@@ -38,16 +38,16 @@ _ITEM: Final = re.compile(r"""\#[^\n]*|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s,\[\]{}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyProblem:
-    """One mistake in a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`.
+    """One mistake in a file, written as one line: `FILE: rule[1].step[0].for: what is wrong`."""
 
-    `path` is empty if the file as a whole is wrong. `line` counts from 1 and is set where it is known. `rule` is the
-    name of the rule with the mistake, so that readers need not count to `rule[7]`.
-    """
-
+    # The name of the file.
     source: str
     what: str
+    # Where in the file; empty if the file as a whole is wrong.
     path: str = ""
+    # Counts from 1; None where it is not known.
     line: int | None = None
+    # The name of the rule with the mistake, so that readers need not count to `rule[7]`; None: it is in none.
     rule: str | None = None
 
     def __str__(self) -> str:

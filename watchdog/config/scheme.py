@@ -13,17 +13,15 @@ FOLDER: Final = Path(__file__).with_name("schemes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """The declaration tables of one system; its file has the same keys.
-
-    `order` is its place among all. `note` is what to look up before relying on it: never empty for a scheme that is
-    selected by name only.
-    """
+    """The declaration tables of one system; its file has the same keys."""
 
     name: str
+    # Its place among all.
     order: int
     description: str
     source: str
     unambiguous: bool
+    # What to look up before relying on it: never empty for a scheme that is selected by name only.
     note: str
     tables: tuple[dict[str, Any], ...]
 

@@ -21,10 +21,12 @@ _DATA: Final = "..data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FileVersion:
-    """The file behind the path: its `stat`, and the target of a ConfigMap's symlink if the path leads through one."""
+    """The file behind the path."""
 
+    # Of `stat`, what shows that it is the same file, unchanged; None: it can't be read.
     stat: tuple[int, int, int, int, int] | None
     changed_s: float = 0.0
+    # The target of a ConfigMap's symlink; None: the path leads through none.
     volume: str | None = None
 
 

@@ -35,15 +35,14 @@ _PLAIN_PROFILE: Final = re.compile(r"(?:\d+c\.)?\d+g\.\d+gb")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """The schedulable devices of a node: cards, and MIG instances. Sizes are in bytes; None if unknown.
-
-    `complete`: these are certainly all devices, and all of them respond. `hidden`: the node has at least one more
-    device, of which nothing is known. `why` is what shows that, or that there may be more, as a clause.
-    """
+    """The schedulable devices of a node: cards, and MIG instances. Sizes are in bytes; None if unknown."""
 
     gpus: tuple[Gpu, ...]
+    # Whether these are certainly all devices, and all of them respond.
     complete: bool = True
+    # Whether the node has at least one more device, of which nothing is known.
     hidden: bool = False
+    # What shows that, or that there may be more, as a clause.
     why: str = ""
 
     @classmethod
@@ -67,7 +66,7 @@ class Cards:
 
     @property
     def state(self) -> tuple[bool, bool, str]:
-        """What else than the devices it depends on."""
+        """What a size in cards depends on besides the devices: `complete`, `hidden` and `why`."""
         return self.complete, self.hidden, self.why
 
     @property
@@ -147,14 +146,16 @@ class Cards:
 class CardCount:
     """How many cards the node has: what the driver lists, compared with the node's object.
 
-    Each text is a clause, empty if there is nothing to say. `missing`: the node's object shows that the driver does not
-    list all cards. `uncertain`: the node offers more than the driver lists, and no label says why. `offered`: it offers
-    more than there are, which is no evidence of a card that is missing, since the driver and GPU feature discovery
-    agree: another plugin offers each card several times, as HAMi's does, or sharing is unknown to the labels.
+    Each text is a clause, empty if there is nothing to say.
     """
 
+    # The node's object shows that the driver does not list all cards.
     missing: str = ""
+    # The node offers more than the driver lists, and no label says why.
     uncertain: str = ""
+    # The node offers more than there are, which is no evidence of a card that is missing, since the driver and GPU
+    # feature discovery agree: another plugin offers each card several times, as HAMi's does, or sharing is unknown to
+    # the labels.
     offered: str = ""
 
     @classmethod
@@ -269,16 +270,19 @@ def _plain(profile: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardShare:
-    """The memory of a number of cards: 1/2 is half a card, 2 is two. With a `profile`, of such MIG instances."""
+    """The memory of a number of cards."""
 
+    # 1/2 is half a card, 2 is two.
     cards: Fraction
+    # They are MIG instances of this profile; None: they are cards.
     profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
-    """Whole devices, whatever their size: the number of each MIG profile; the profile None means cards."""
+    """Whole devices, whatever their size."""
 
+    # The number of each MIG profile; the profile None means cards.
     counts: tuple[tuple[str | None, int], ...]
 
 
@@ -287,23 +291,26 @@ Size = int | CardShare | Devices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """The amount that one declaration gives: its `size`, and the `limit` above it if the tenant has set one.
+    """The amount that one declaration gives."""
 
-    `size` None: it can't be determined now, since it depends on labels of the node, on a card, or on a claim that is
-    not known; `unknown` is why, as a clause. `per` says what it applies to. `total`: all GPUs together. `gpu`: each
-    GPU, or each of the `count` most used ones if there is a count. `any`: whole devices, which can be counted either
-    way. `is_checked`: the scheduler has checked it; otherwise it is the tenant's word. `is_claim`: it stands for
-    resource claims that are not read, which may be for anything.
-    """
-
+    # Where it is declared.
     source: str
+    # What it applies to. `total`: all GPUs together. `gpu`: each GPU, or each of the `count` most used ones. `any`:
+    # whole devices, which can be counted either way.
     per: Literal["total", "gpu", "any"]
+    # None: it can't be determined now, since it depends on labels of the node, on a card, or on a claim that is not
+    # known.
     size: Size | None
     allowance: Allowance
+    # The limit above `size` that the tenant has set; None: there is none.
     limit: int | CardShare | None = None
+    # How many GPUs it is for; None: all.
     count: int | None = None
+    # Whether the scheduler has checked it; otherwise it is the tenant's word.
     is_checked: bool = False
+    # Why `size` can't be determined, as a clause.
     unknown: str = ""
+    # Whether it stands for resource claims that are not read, which may be for anything.
     is_claim: bool = False
 
 
@@ -411,12 +418,11 @@ def describe(size: int | CardShare) -> str:
 
 
 class Placement(NamedTuple):
-    """The GPUs on which a container (or pod) uses memory, most used first, and the one to be evaluated.
+    """Where a container (or pod) uses memory."""
 
-    `gpu` None: all of them together.
-    """
-
+    # The UUIDs of the GPUs on which it does, most used first.
     most_used: list[str]
+    # The one to be evaluated; None: all of them together.
     gpu: str | None
     cards: Cards
 

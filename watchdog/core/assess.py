@@ -90,10 +90,12 @@ def _unread_gap(pod: Pod) -> Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What a reading does not show. `everywhere`: any account may use more. `unlisted`: some GPU was not listed."""
+    """What a reading does not show."""
 
     cards: Cards
+    # Whether any account may use more.
     everywhere: bool
+    # Whether some GPU was not listed.
     unlisted: bool
     unseen: frozenset[str]
 
@@ -131,18 +133,18 @@ def hidden_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> frozenset[str] | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTerms:
-    """What applies to a pod regardless of its use: its rule, or the `gap` that hides it, and what it declares.
+    """What applies to a pod regardless of its use."""
 
-    `memory` gives what it declares in other phases. `mps` and the `short` cards are those of the node. Of its accounts
-    that only declare, the first `most_idle` are assessed.
-    """
-
+    # None: none applies, or `gap` hides it.
     rule: Rule | None
     gap: Gap | None
     declaration: PodDeclaration
+    # Gives what it declares in other phases.
     memory: DeclarationMemory
+    # That of the node, as are the `short` cards.
     mps: Mps
     short: frozenset[str]
+    # Of the pod's accounts that only declare, so many are assessed, the first ones.
     most_idle: int = _MOST_IDLE
 
     @classmethod

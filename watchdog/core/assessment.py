@@ -17,27 +17,31 @@ ContainerKey = tuple[str, str]  # the UID of its pod, and its ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributedUse:
-    """What one process of a pod uses on one GPU, in bytes.
-
-    `container` is "" if the container is not in the pod list; `unlisted` is then its ID as in the cgroup, if it has
-    one. `mps`: whether it is an MPS client (None: unknown). `mps_server`: it has the name of an MPS server;
-    `privileged`: it also has the rights of a privileged container. `gvisor`: it is the kernel of a gVisor sandbox.
-    `ended`: it has ended, and its memory outlives it while its container has processes. `surely` are the bytes that it
-    uses for certain where `used` is None.
-    """
+    """What one process of a pod uses on one GPU, in bytes."""
 
     key: ProcessKey
+    # The UID of its pod.
     uid: str
+    # The name of its container; "" if it is not in the pod list.
     container: str
+    # A UUID.
     gpu: str
+    # None if it is unknown.
     used: int | None
     name: str = ""
+    # Whether it is an MPS client; None: unknown.
     mps: bool | None = False
+    # Whether it has the name of an MPS server.
     mps_server: bool = False
+    # Whether it has that name and also the rights of a privileged container.
     privileged: bool = False
+    # If its container is not in the pod list, the container ID in its cgroup; "" if it has none there.
     unlisted: str = ""
+    # Whether it is the kernel of a gVisor sandbox.
     gvisor: bool = False
+    # Whether it has ended; its memory outlives it while its container has processes.
     ended: bool = False
+    # The bytes that it uses for certain where `used` is None.
     surely: int = 0
 
     @property
@@ -59,19 +63,21 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unattributed:
-    """What a process that belongs to no listed pod uses on one GPU, with the reason.
-
-    `mps` and `mps_server` as in `AttributedUse`; `uid` and `container` say where a trusted MPS server runs.
-    """
+    """What a process that belongs to no listed pod uses on one GPU, with the reason."""
 
     pid: int
+    # A UUID.
     gpu: str
+    # Bytes; None if unknown.
     used: int | None
     reason: Reason
     name: str = ""
+    # As in `AttributedUse`, and so is `mps_server`.
     mps: bool | None = False
     mps_server: bool = False
+    # The UID of the pod in which a trusted MPS server runs; else "".
     uid: str = ""
+    # The name of the container in which it runs; else "".
     container: str = ""
 
 
@@ -95,10 +101,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AccountKey:
-    """Identity of an account: a pod (UID), one container of it or all (None), on one GPU or over all (None)."""
+    """Identity of an account, which may be a part of its pod: one container, one GPU, or both."""
 
+    # The UID of the pod.
     uid: str
+    # The name of the container; None: all containers.
     container: str | None = None
+    # The UUID of the GPU; None: all GPUs.
     gpu: str | None = None
 
     @property
@@ -118,23 +127,24 @@ class AccountKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerShare:
-    """A container's part of an account, for choosing the victim. `requested` ignores a limit above the request."""
+    """A container's part of an account, in bytes, for choosing the victim."""
 
     container: str
     used_at_least: int
     declared: int
+    # As `declared`, but without a limit above the request.
     requested: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeclaration:
-    """A declaration that is wrong: where it is written, and what is wrong with it.
+    """A declaration that is wrong."""
 
-    `counts`: it still applies as written, since the scheduler has checked it. Otherwise it was skipped.
-    """
-
+    # Where it is written.
     source: str
+    # What is wrong with it.
     why: str
+    # Whether it still applies as written, since the scheduler has checked it; otherwise it was skipped.
     counts: bool = False
 
 
@@ -148,23 +158,24 @@ class MpsRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsHazard:
-    """A process that must not be ended since other pods need it.
-
-    Without `key` it is any process of `container`, without both any process of the pod.
-    """
+    """A process that must not be ended since other pods need it."""
 
     role: MpsRole
+    # The name of its container; None: it may be in any.
     container: str | None = None
+    # None: it is any process of `container`, or of the pod if that is None too.
     key: ProcessKey | None = None
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDrains:
-    """The MPS clients that control daemons can drain now, those that they have drained, and the servers they name."""
+    """What control daemons have said of their MPS clients."""
 
+    # The clients that can be drained now.
     drainable: frozenset[ProcessKey] = frozenset()
     drained: frozenset[ProcessKey] = frozenset()
+    # The servers that the daemons name.
     servers: frozenset[ProcessKey] = frozenset()
 
 
@@ -173,40 +184,47 @@ NO_DRAINS: Final = KnownDrains()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """What is known of one account. Unknown numbers are None; `used_at_least` counts unknown bytes as 0.
-
-    `behind`: the pod list lacks a container in which the pod runs, so the budget is the largest of any phase.
-    `misdeclarations` include those that still count. `declared_by` is the resource, annotation or label key (several
-    joined by `, `), or `default`. `protected` is a short reason why the pod is never acted on, or None. `requested` and
-    `allowed_by_request` are what steps under pressure compare with if the tenant has set a limit above the request;
-    None: as declared and as allowed. `observes`: the rule only observes now, whatever the policy's mode. `short` are
-    its GPUs that are short of memory, determined only if some rule has a step under pressure. `rule_gap` is why the
-    pod's rule can't be determined; it then has none, and its verdict is unknown. `limit_unknown` is why its limit can't
-    be determined now, as a clause; empty if it can, or if nothing is declared. `mps` are the hazards of the whole
-    pod, `to_drain` its MPS clients that are no hazard once they are drained.
-    """
+    """What is known of one account. Amounts are bytes."""
 
     account: AccountKey
     pod: Pod
+    # The rule that applies to the pod; None: none does, or which one can't be determined.
     rule: Rule | None
+    # None if some of it is unknown.
     used: int | None
+    # As `used`, with unknown bytes as 0.
     used_at_least: int
+    # None if no declaration counts, or its amount can't be determined.
     declared: int | None
+    # The resource, annotation or label key (several joined by `, `), or `default`.
     declared_by: str | None
+    # `declared` with the allowance; None if that is None.
     allowed: int | None
     verdict: Verdict
+    # A short reason why the pod is never acted on; None: it is not protected.
     protected: str | None
     uses: tuple[AttributedUse, ...] = ()
+    # Each container's part, for choosing the victim.
     shares: tuple[ContainerShare, ...] = ()
+    # Those that still count are included.
     misdeclarations: tuple[Misdeclaration, ...] = ()
+    # Whether the pod list lacks a container in which the pod runs, so that the budget is the largest of any phase.
     behind: bool = False
+    # What steps under pressure compare with if the tenant has set a limit above the request; None: as declared.
     requested: int | None = None
+    # `requested` with the allowance; None: as allowed.
     allowed_by_request: int | None = None
+    # Whether the rule only observes now, whatever the policy's mode.
     observes: bool = False
+    # Its GPUs that are short of memory, determined only if some rule has a step under pressure.
     short: frozenset[str] = frozenset()
+    # Why the pod's rule can't be determined. It then has none, and its verdict is unknown.
     rule_gap: Gap | None = None
+    # Why its limit can't be determined now, as a clause; empty if it can, or if nothing is declared.
     limit_unknown: str = ""
+    # The hazards of the whole pod.
     mps: tuple[MpsHazard, ...] = ()
+    # The pod's MPS clients that are no hazard once they are drained.
     to_drain: tuple[MpsHazard, ...] = ()
 
     def used_on(self, card: str, container: str | None = None) -> int:
@@ -233,32 +251,35 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The inputs of a cycle: the policy, the pods, the Node object, the namespaces, and the state of the daemon.
-
-    `own` is where the daemon itself runs; `namespaces` has the labels of every known namespace. `overdue` are the
-    containers that should be in the pod list by now and are not; `hidden` are the UIDs of the listed pods if any of
-    them may use more than the reading shows (None: it shows everything). `acting` are the accounts with an action in
-    progress or pending. `enforcing`: actions are carried out; `policy_unsettled`: no action begins for the moment,
-    because the policy may be about to change; due steps stay due. `drains` are the MPS clients that can be drained or
-    have been, `pinned` the limits of MPS clients, which are only reported. `listed` are the resources that the node
-    listed at any time in a pod's life, by the pod's UID, as far as is known.
-    """
+    """What a cycle takes as given: the policy, the objects of the cluster, and the state of the daemon."""
 
     policy: Policy
     node: Node
     pods: PodList = field(default_factory=PodList)
+    # Where the daemon itself runs; None if unknown.
     own: Place | None = None
+    # The labels of every known namespace.
     namespaces: Namespaces = field(default_factory=dict)
+    # The containers that should be in the pod list by now and are not.
     overdue: frozenset[ContainerKey] = frozenset()
+    # Whether the pod list is too old to act on.
     pods_stale: bool = False
     journal_writable: bool = True
+    # Whether the Node object requests that the driver be released.
     maintenance: bool = False
+    # The UIDs of the listed pods if any of them may use more than the reading shows; None: it shows everything.
     hidden: frozenset[str] | None = None
+    # The accounts with an action in progress or pending.
     acting: frozenset[AccountKey] = frozenset()
+    # Whether actions are carried out.
     enforcing: bool = False
+    # Whether no action begins for the moment, because the policy may be about to change. Due steps stay due.
     policy_unsettled: bool = False
+    # The MPS clients that can be drained or have been.
     drains: KnownDrains = NO_DRAINS
+    # The limits of MPS clients, which are only reported.
     pinned: tuple[PinnedLimit, ...] = ()
+    # By the pod's UID, the resources that the node listed at any time in the pod's life, as far as is known.
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property

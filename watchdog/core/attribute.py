@@ -25,7 +25,7 @@ class _Seen:
     last: Now
 
     def is_fresh(self, at: Now) -> bool:
-        """Whether it was last seen recently."""
+        """Whether the container was last seen recently."""
         return self.last.boot_id == at.boot_id and at.boottime_s - self.last.boottime_s <= _FORGOTTEN_AFTER_S
 
 
@@ -86,10 +86,12 @@ def _gap(assessment: Assessment, use: AttributedUse) -> Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outsider:
-    """A process that is not in its pod's cgroup, but in one with the ID of this container of the pod list."""
+    """A process that is not in its pod's cgroup."""
 
     pid: int
+    # The title of its pod.
     pod: str
+    # The name of the container of the pod list whose ID its cgroup has.
     container: str
 
 

@@ -47,7 +47,7 @@ class Brake(StrEnum):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether it depends on what the pod or its processes are, so that waiting does not lift it."""
+        """Whether the brake depends on what the pod or its processes are, so that waiting does not lift it."""
         return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)
 
 
@@ -61,23 +61,26 @@ def owner_of(pod: Pod) -> BrakeScope:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The start of an action; `observed`: it was only planned, in observe mode."""
+    """The start of an action."""
 
+    # CLOCK_BOOTTIME.
     at_s: float
+    # Whether it was only planned, in observe mode.
     observed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrakeMemory:
-    """What the brakes remember: the actions begun, by scope, oldest first, and when the breaker opened.
+    """What the brakes remember."""
 
-    `lost_s` is when the memory of earlier actions was lost: each window and back-off counts as full until it has
-    elapsed since then. `second_next` are the scopes whose next slot is a turn of the second kind (`core/turns`).
-    """
-
+    # The actions begun, by scope, oldest first.
     begun: Mapping[BrakeScope, tuple[Begun, ...]] = field(default_factory=dict)
+    # When the breaker opened; None: it is closed.
     opened: Begun | None = None
+    # The CLOCK_BOOTTIME at which the memory of earlier actions was lost: each window and back-off counts as full until
+    # it has elapsed since then. None: it was not.
     lost_s: float | None = None
+    # The scopes whose next slot is a turn of the second kind (`core/turns`).
     second_next: frozenset[BrakeScope] = frozenset()
 
     @classmethod
@@ -93,7 +96,7 @@ class BrakeMemory:
             second_next=_odd(begun),
         )
 
-    def note(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
+    def add_begun(self, owner: BrakeScope, begun: Begun) -> "BrakeMemory":
         """The memory with one more action on a pod of this owner."""
         kept = {
             scope: actions for scope, actions in self.begun.items() if actions[-1].at_s > begun.at_s - FORGOTTEN_AFTER_S
@@ -144,7 +147,7 @@ class BrakeMemory:
         return ((scope, each) for scope, actions in self.begun.items() if _is_owner(scope) for each in actions)
 
     def last_s(self, scope: BrakeScope) -> float | None:
-        """When the last action began; None if none is remembered."""
+        """The CLOCK_BOOTTIME at which the last action of a scope began; None if none is remembered."""
         actions = self.begun.get(scope)
         return actions[-1].at_s if actions else None
 
@@ -177,7 +180,7 @@ class BrakeMemory:
         actions = self.begun.get(scope, ())
         return window.count - (len(actions) - bisect_right(actions, now_s - window.per_s, key=lambda each: each.at_s))
 
-    def presumes(self, brake: Brake, owner: BrakeScope, brakes: Brakes, now_s: float) -> bool:
+    def counts_as_full(self, brake: Brake, owner: BrakeScope, brakes: Brakes, now_s: float) -> bool:
         """Whether a brake withholds only because it counts as full, since earlier actions are unknown."""
         if self.lost_s is None:
             return False
@@ -200,22 +203,22 @@ class BrakeMemory:
         if window is None:
             return 0.0
         counted_s = actions[-window.count].at_s + window.per_s - now_s if len(actions) >= window.count else 0.0
-        return max(counted_s, self._presumed_s(window.per_s, now_s))
+        return max(counted_s, self._lost_wait_s(window.per_s, now_s))
 
     def _backoff(self, owner: BrakeScope, backoff: Backoff | None, now_s: float) -> float:
         if backoff is None:
             return 0.0
-        presumed_s, last_s = self._presumed_s(backoff.max_s, now_s), self.last_s(owner)
+        lost_wait_s, last_s = self._lost_wait_s(backoff.max_s, now_s), self.last_s(owner)
         if last_s is None:
-            return presumed_s
+            return lost_wait_s
         wait_s = backoff.first_s
         for _ in range(self.consecutive_actions(owner, backoff) - 1):
             if wait_s >= backoff.max_s:
                 break  # the product of a long series would overflow a float
             wait_s *= backoff.factor
-        return max(last_s + min(wait_s, backoff.max_s) - now_s, presumed_s)
+        return max(last_s + min(wait_s, backoff.max_s) - now_s, lost_wait_s)
 
-    def _presumed_s(self, whole_s: float, now_s: float) -> float:
+    def _lost_wait_s(self, whole_s: float, now_s: float) -> float:
         """Seconds until a brake that counts as full, since earlier actions were lost, releases."""
         return 0.0 if self.lost_s is None else self.lost_s + whole_s - now_s
 
@@ -237,14 +240,13 @@ def in_this_boot_s(then: Now, now: Now) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOwners:
-    """The owners that the breaker counts at one moment.
+    """The owners that the breaker counts at one moment. Steps under pressure do not count."""
 
-    `known` have an account whose verdict is known and whose rule enforces; of these, `above` are above the threshold of
-    an enforcing step, and `due` are due for the first kill or evict of an incident. Steps under pressure do not count.
-    """
-
+    # Those with an account whose verdict is known and whose rule enforces.
     known: frozenset[BrakeScope] = frozenset()
+    # Of these, those above the threshold of an enforcing step.
     above: frozenset[BrakeScope] = frozenset()
+    # Of these, those due for the first kill or evict of an incident.
     due: frozenset[BrakeScope] = frozenset()
 
     @classmethod

@@ -21,41 +21,46 @@ _LISTED_LATE: Final = "the pod list does not have all of the pod's containers ye
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What an account declares and may use, in bytes, each at most the largest Kubernetes quantity.
+    """What an account declares and may use, in bytes, each at most the largest Kubernetes quantity."""
 
-    `by_container` has what each container declares that counts now or uses memory, and `requests_by_container` what it
-    requests. `requested` and `allowed_by_request` are set if the tenant has set a limit above the request;
-    `declared` is then the limit. `misdeclared`: the pod declares, but no declaration is valid. `unknown` is why it
-    can't be determined now, as a clause; empty if it can. `unlisted_counts`: whether resources that nobody has checked
-    count, because nothing else applies; False: something else counts instead; None: neither is the case.
-    """
-
+    # If the tenant has set a limit above the request, that limit. None if no declaration counts, or its amount can't be
+    # determined.
     declared: int | None = None
+    # As in `Assessment`.
     declared_by: str | None = None
     allowed: int | None = None
+    # Whether the pod declares, but no declaration is valid.
     misdeclared: bool = False
+    # Why it can't be determined now, as a clause; empty if it can.
     unknown: str = ""
+    # What each container declares that counts now or uses memory.
     by_container: Mapping[str, int] = field(default_factory=dict)
+    # What each of them requests.
     requests_by_container: Mapping[str, int] = field(default_factory=dict)
+    # What is requested if the tenant has set a limit above that; None: as declared.
     requested: int | None = None
+    # `requested` with the allowance; None: as allowed.
     allowed_by_request: int | None = None
+    # Whether resources that nobody has checked count, because nothing else applies; False: something else counts
+    # instead; None: neither is the case.
     unlisted_counts: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """An account with what its budget depends on: its rule, and the node's cards. None: all containers, all GPUs.
-
-    `uses` are those of the account; `hidden`: it may have more contexts. `pod_uses` are those of the whole pod, which
-    show on which GPUs a container uses the most.
-    """
+    """An account with what its budget depends on: its rule, and the node's cards."""
 
     rule: Rule
+    # None: all of them.
     container: str | None
+    # None: all of them.
     gpu: str | None
     cards: Cards
+    # Those of the account.
     uses: tuple[AttributedUse, ...]
+    # Those of the whole pod, which show on which GPUs a container uses the most.
     pod_uses: tuple[AttributedUse, ...]
+    # Whether the account may have more contexts.
     hidden: bool = False
 
     @property

@@ -81,22 +81,24 @@ _LONGEST_SOURCE: Final = 600  # a pattern may match any number of keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDeclaration:
-    """What a pod declares, by container, or under "" for the whole pod alone, and what is wrong with it.
+    """What a pod declares, and what is wrong with it."""
 
-    `misdeclared` are the containers (or "" for the pod) that declare, but without any valid declaration; `invalid` are
-    those of them for which the rule's default does not apply either. `kinds` are the values of `per` among the amounts.
-    `bound` is what the pod declares without the resources that nobody has checked, since these never count for more
-    than what applies without them; None if they make no difference. `unlisted` is where they are written. `together` is
-    why what only the tenant has written is impossible as a sum, as a clause; empty if it is not.
-    """
-
+    # By container, or under "" for the whole pod alone.
     amounts: Mapping[str, Amount]
+    # The values of `per` among the amounts.
     kinds: frozenset[str] = frozenset()
+    # What is wrong with its declarations.
     remarks: tuple[Misdeclaration, ...] = ()
+    # The containers (or "" for the pod) that declare, but without any valid declaration.
     misdeclared: frozenset[str] = frozenset()
+    # Those of them for which the rule's default does not apply either.
     invalid: frozenset[str] = frozenset()
+    # What the pod declares without the resources that nobody has checked, since these never count for more than what
+    # applies without them; None if they make no difference.
     bound: "PodDeclaration | None" = None
+    # Where those resources are written.
     unlisted: tuple[str, ...] = ()
+    # Why what only the tenant has written is impossible as a sum, as a clause; empty if it is not.
     together: str = ""
 
     @property
@@ -122,18 +124,11 @@ def declare(
     impossible; if that can't be determined now, no later declaration is used, since it may be smaller.
     """
     active = active_containers(pod) if phase is None else phase
-    return declare_in_phases(pod, policy, node, cards, (active,), per_container=per_container)[0]
-
-
-def declare_in_phases(
-    pod: Pod, policy: Policy, node: Node, cards: Cards, phases: Sequence[Phase], *, per_container: bool = False
-) -> tuple[PodDeclaration, ...]:
-    """The same for several phases, of which a tenant can write thousands: each container is read once."""
-    return ReadPod(pod, policy, node, cards).declare(phases, per_container=per_container)
+    return ReadPod(pod, policy, node, cards).declare((active,), per_container=per_container)[0]
 
 
 class ReadPod:
-    """A pod whose containers have been read, once for all of its phases."""
+    """A pod whose containers have been read, once for all of its phases, of which a tenant can write thousands."""
 
     def __init__(self, pod: Pod, policy: Policy, node: Node, cards: Cards) -> None:
         node = node if policy.capacity is None else with_listed(node, [policy.capacity.resource])

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and how to fix it, both without a full stop; as text, on one line."""
+    """What is wrong and how to fix it; as text, on one line."""
 
+    # Without a full stop, as is the remedy.
     cause: str
     remedy: str = ""
 
@@ -14,7 +15,7 @@ class Problem:
         return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
 
     def of(self, what: str) -> "Problem":
-        """The same problem, prefixed with the name of the thing that has it."""
+        """The problem, prefixed with the name of the thing that has it."""
         return Problem(f"{what}: {self.cause}", self.remedy)
 
 

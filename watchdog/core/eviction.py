@@ -30,45 +30,48 @@ class EvictionAnswer(Enum):
     UNKNOWN = auto()  # no answer came to the eviction itself: it may have been carried out
     REFUSED = auto()  # trying again would not help
     WITHDRAWN = auto()  # it was given up before the eviction was asked for
-    REHEARSED = auto()  # a dry run was accepted, so nothing has been done
+    DRY_RUN_PASSED = auto()  # a dry run was accepted, so nothing has been done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRequest:
-    """One attempt at an eviction. `ticket` matches the result to its eviction; `number` counts the attempts from 1.
+    """One attempt at an eviction. Its callables are called on the thread that makes the attempt."""
 
-    `grace_s` is whole seconds, at least 1. `deadline_s` is the deletion deadline (Unix time) that the pod already has,
-    and that the eviction shortens. `is_unsure`: an earlier attempt may have been carried out. `objection` gives a short
-    reason why a pod, in its state at that moment, must not be evicted; `is_wanted` whether the eviction has not been
-    given up meanwhile; `is_fresh` whether the reading behind it is still recent enough. All three are called on the
-    thread that makes the attempt. `is_dry_run`: the API server only checks whether the pod could be evicted.
-    """
-
-    ticket: int
+    # Matches the result to its eviction.
+    request_id: int
+    # Counts the attempts from 1.
     number: int
     namespace: str
     name: str
     uid: str
+    # Whole seconds, at least 1.
     grace_s: int
+    # Whether an earlier attempt may have been carried out.
     is_unsure: bool
+    # Gives a short reason why a pod, in its state at that moment, must not be evicted; None: it may be.
     objection: Callable[[Pod], str | None]
+    # Whether the eviction has not been given up meanwhile.
     is_wanted: Callable[[], bool]
+    # Whether the reading behind it is still recent enough.
     is_fresh: Callable[[], bool] = lambda: True
+    # The deletion deadline (Unix time) that the pod already has, and that the eviction shortens; None: it has none.
     deadline_s: float | None = None
+    # Whether the API server only checks that the pod could be evicted.
     is_dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionResult:
-    """The result of an attempt, with a readable `reason`; `wait_s` is how long to wait before the next attempt.
+    """The result of an attempt."""
 
-    `for_owner` is the reason as reported to the pod's owner, if `reason` is only of use to the operator.
-    """
-
-    ticket: int
+    # That of the request.
+    request_id: int
     answer: EvictionAnswer
+    # A readable text.
     reason: str = ""
+    # How long to wait before the next attempt.
     wait_s: float = 0.0
+    # The reason as reported to the pod's owner, if `reason` is only of use to the operator.
     for_owner: str = ""
 
 

@@ -78,7 +78,7 @@ class Gate:
         entries = tuple(self._with_pending_eviction(entry) for entry in entries)
         due = [entry for entry in entries if entry.due_in_s <= 0]
         later = [self._foresee(entry) for entry in entries if entry.due_in_s > 0]
-        judged = list(self._judge_due(due))
+        judged = list(self._due_with_brakes(due))
         self._note_withheld(entries, judged)
         ends = [_acts_in_s(entry) for entry in (*later, *judged) if entry.do.enforces]
         is_ending = self.states[entries[0].account].under_way is not None
@@ -105,7 +105,7 @@ class Gate:
         account = entries[0].account
         self.states[account] = self.states[account].with_withheld(over, self._now)
 
-    def _judge_due(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
+    def _due_with_brakes(self, due: list[PlanEntry]) -> Iterator[PlanEntry]:
         """The due enforcing steps, from the highest down, until one is taken; if none is, also the last warning.
 
         An action that has failed in this incident comes last: each of its attempts would use up the brakes of a step
@@ -115,7 +115,7 @@ class Gate:
         for entry in sorted(due, key=lambda each: (self._has_failed(each), -each.step_index)):
             if not entry.do.enforces or (is_withheld and entry.pending_eviction is None):
                 continue
-            judged = self._judge(entry)
+            judged = self._with_brake(entry)
             waits = judged.withheld_by is Brake.PENDING and judged.pending_eviction is None
             if not (waits and is_waiting):  # what several steps wait for is reported once
                 yield judged
@@ -138,7 +138,7 @@ class Gate:
         self.states[entry.account] = replace(state, warned_s=warned_s)
         return replace(entry, taken=True)
 
-    def _judge(self, entry: PlanEntry) -> PlanEntry:
+    def _with_brake(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
         permanent = self._permanent_brake(entry)
         if permanent is None and entry.assessment.observes in state.observed:
@@ -166,8 +166,10 @@ class Gate:
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_new = not own and brake.value not in state.reported
-        presumed = self._presumes(entry, brake)
-        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed, is_new=is_new)
+        counts_as_full = self._counts_as_full(entry, brake)
+        return replace(
+            entry, withheld_by=brake, releases_in_s=releases_in_s, counts_as_full=counts_as_full, is_new=is_new
+        )
 
     def _withheld_permanently(self, entry: PlanEntry, brake: Brake) -> _Withheld:
         wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
@@ -202,8 +204,8 @@ class Gate:
         if withheld is None:
             return entry
         brake, releases_in_s = withheld
-        presumed = self._presumes(entry, brake)
-        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, presumed=presumed)
+        counts_as_full = self._counts_as_full(entry, brake)
+        return replace(entry, withheld_by=brake, releases_in_s=releases_in_s, counts_as_full=counts_as_full)
 
     def _counted(self, entry: PlanEntry) -> tuple[Brake, float] | None:
         """The first of the counting brakes that withhold an entry, and the seconds until the last of them releases."""
@@ -216,9 +218,9 @@ class Gate:
             return None
         return waits[0][0], entry.due_in_s + max(wait_s for _, wait_s in waits)
 
-    def _presumes(self, entry: PlanEntry, brake: Brake) -> bool:
+    def _counts_as_full(self, entry: PlanEntry, brake: Brake) -> bool:
         memory, at_s = self._memory[entry.assessment.observes], self._now.boottime_s + entry.due_in_s
-        return memory.presumes(brake, owner_of(entry.assessment.pod), self._brakes, at_s)
+        return memory.counts_as_full(brake, owner_of(entry.assessment.pod), self._brakes, at_s)
 
     def _seconds_until(self, at_s: float) -> float | None:
         return max(at_s - self._now.boottime_s, 0.0) if math.isfinite(at_s) else None
@@ -248,7 +250,7 @@ class Gate:
         self._occupy(entry.account.uid, under_way, observes=observes)
         if entry.pending_eviction is not None:
             return
-        self._memory[observes] = self._memory[observes].note(
+        self._memory[observes] = self._memory[observes].add_begun(
             owner_of(entry.assessment.pod), Begun(self._now.boottime_s)
         )
 

@@ -16,17 +16,20 @@ _HORIZON_S: Final = 15 * 86400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
-    """Days (0 is Monday) and a span of the day in minutes since midnight, past midnight if `end` is before `start`.
+    """Days and a span of the day, by the local clock.
 
-    A span past midnight belongs to the day on which it starts. The local clock counts: an hour skipped in spring is in
-    no span, and one repeated in autumn is in its span twice. `offset_s` gives the seconds by which the zone's clocks
-    are ahead of UTC at a Unix time; `text` is as written in the policy, and ends with the zone.
+    An hour skipped in spring is in no span, and one repeated in autumn is in its span twice.
     """
 
+    # As written in the policy; it ends with the zone.
     text: str
+    # 0 is Monday. A span past midnight belongs to the day on which it starts.
     days: frozenset[int]
+    # Minutes since midnight.
     begin: int
+    # Minutes since midnight; before `begin` if the span is past midnight.
     end: int
+    # Gives the seconds by which the zone's clocks are ahead of UTC at a Unix time.
     offset_s: Callable[[float], int] = field(compare=False, repr=False)
 
     def holds(self, wall_s: float) -> bool:

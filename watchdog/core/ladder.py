@@ -22,12 +22,15 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReading:
-    """A step of an account at one reading: its threshold, the bytes compared with it, and the result."""
+    """A step of an account at one reading: its threshold, and how the use compares with it."""
 
+    # Its place in the steps of the rule, from 0.
     index: int
     step: Step
     threshold_bytes: int
+    # The bytes that are compared with the threshold.
     used: int
+    # The result of the comparison.
     reading: Comparison
 
 
@@ -186,7 +189,7 @@ def _is_below_all(assessment: Assessment, rules: list[Rule], ladder: tuple[StepR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """A reading compared with the steps of one rule: `thresholds_bytes` by index, empty if it does not count for them.
+    """A reading compared with the steps of one rule.
 
     For another rule than the current one the reading counts only if it is above some threshold of the current one, and
     only if the owner could be warned. A rule that only observes warns no owner. A stretch for which the reading does
@@ -196,6 +199,7 @@ class _Compared:
 
     rule: Rule
     assessment: Assessment
+    # By the index of the step; empty if the reading does not count for the rule.
     thresholds_bytes: Mapping[int, int]
     only_observes: bool
 

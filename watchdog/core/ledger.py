@@ -24,20 +24,21 @@ _RETRY_CHANGED_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """An uninterrupted time during which an account was above the threshold of one step.
+    """An uninterrupted time during which an account was above the threshold of one step."""
 
-    `counted_s` is the time between conclusive readings that counted, at most an interval each; `since` is the first of
-    them and `last` the latest. `least_used` is the lowest use during the stretch, and `threshold_bytes` the highest
-    threshold. `not_above` is the last reading before it with known use, if there was one; `observes`: its rule only
-    observed.
-    """
-
+    # The time between conclusive readings that counted, at most an interval each.
     counted_s: float
+    # The first of those readings.
     since: Now
+    # The latest of them.
     last: Now
+    # The lowest use during the stretch, in bytes.
     least_used: int
+    # The highest threshold during the stretch.
     threshold_bytes: int
+    # The last reading before it with known use; None if there was none.
     not_above: Now | None = None
+    # Whether its rule only observed.
     observes: bool = False
 
     def lasts_until(self, other: "Stretch", reset_after_s: float) -> bool:
@@ -49,27 +50,27 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """How often an action has failed in this incident, and the CLOCK_BOOTTIME before which it is not tried again.
-
-    `withdrawn`: the last one was withdrawn before it began.
-    """
+    """How often an action has failed in this incident."""
 
     count: int
+    # The CLOCK_BOOTTIME before which it is not tried again.
     retry_at_s: float
+    # Whether the last one was withdrawn before it began.
     withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldUse:
-    """The use over a threshold that brakes have withheld an action for, summed over time.
+    """The use over a threshold that brakes have withheld an action for, summed over time."""
 
-    `byte_s` is the sum in byte-seconds up to `at_s` (CLOCK_BOOTTIME); since then it grows by `over` bytes per second, 0
-    while no brake withholds it. While use is below every threshold it falls, twice as fast as it grew last (`grew`).
-    """
-
+    # The sum up to `at_s`, in byte-seconds.
     byte_s: float
+    # By how many bytes per second it has grown since then, 0 while no brake withholds it. While use is below every
+    # threshold it falls, twice as fast as it grew last.
     over: int
+    # As CLOCK_BOOTTIME.
     at_s: float
+    # By how many bytes per second it grew last.
     grew: int = 0
 
     def by(self, now: Now) -> float:
@@ -86,19 +87,21 @@ class WithheldUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """An action in progress: it has begun, and its memory has not been seen free yet.
+    """An action in progress: it has begun, and its memory has not been seen free yet."""
 
-    `step` is the signature of its step, since a reload can change the index; None: left by an earlier daemon. `victim`
-    is the container. `cards` are the GPUs that its memory is on; None if unknown. `until_s` is the CLOCK_BOOTTIME
-    until which it is waited for. `sent` are the signals of a kill sent so far; `ended`: its processes have ended.
-    """
-
+    # The signature of its step, since a reload can change the index; None: left by an earlier daemon.
     step: StepSignature | None
+    # The name of the container.
     victim: str
+    # Whether it ends the whole pod.
     whole_pod: bool = False
+    # The GPUs that its memory is on; None if unknown.
     cards: frozenset[str] | None = None
+    # The CLOCK_BOOTTIME until which it is waited for; None: that is not known, since MPS clients are drained first.
     until_s: float | None = None
+    # The names of the signals of a kill sent so far.
     sent: tuple[str, ...] = ()
+    # Whether the processes of a kill have ended.
     ended: bool = False
 
     def step_of(self, rule: Rule) -> int | None:
@@ -108,47 +111,53 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEviction:
-    """An eviction that the API server has not accepted yet; it withholds no other step, and is not begun twice.
+    """An eviction that the API server has not accepted yet; it withholds no other step, and is not begun twice."""
 
-    `tries` is the number of attempts so far, `refused` why the last one failed; `is_blocked`: because of a disruption
-    budget. `next_s` is the CLOCK_BOOTTIME of the next attempt (None: an answer is awaited), `until_s` when it is given
-    up. `cards` are the GPUs that the pod's memory is on.
-    """
-
+    # The signature of its step.
     step: StepSignature
+    # The number of attempts so far.
     tries: int
+    # The CLOCK_BOOTTIME at which it is given up.
     until_s: float
+    # The CLOCK_BOOTTIME of the next attempt; None: an answer is awaited.
     next_s: float | None = None
+    # Why the last attempt failed.
     refused: str = ""
+    # Whether it failed because of a disruption budget.
     is_blocked: bool = False
+    # The GPUs that the pod's memory is on.
     cards: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountState:
-    """What is remembered of one account.
+    """What is remembered of one account."""
 
-    `ran_under` names the rules that have applied to it, and `stretches` has one entry for each of their steps that it
-    is above; `tallies` are their second counts, which outlast the incident until they are 0. `read` is the last reading
-    with known use, and `over_since` the first reading over the limit, which an unknown one keeps and one within the
-    limit ends; `under_way` is the action in progress. The rest belongs to the incident: `warned_s` is the
-    CLOCK_BOOTTIME of the last warning, and `observed` whether observe mode has planned the incident's one action, both
-    separately for rules that only observe (True); `acted`: an action has begun; `withheld`: the use that brakes have
-    withheld since the last action; `reported`: the brakes already reported.
-    """
-
+    # The names of the rules that have applied to it.
     ran_under: frozenset[str] = frozenset()
+    # One for each step of those rules that it is above.
     stretches: Mapping[StepKey, Stretch] = field(default_factory=dict)
+    # The second counts of those steps, which outlast the incident until they are 0.
     tallies: Mapping[StepKey, Tally] = field(default_factory=dict)
+    # The last reading with known use.
     read: Now | None = None
+    # The first reading over the limit, which an unknown one keeps and one within the limit ends.
     over_since: Now | None = None
+    # The CLOCK_BOOTTIME of the incident's last warning, separately for rules that only observe (True).
     warned_s: Mapping[bool, float] = field(default_factory=dict)
+    # The failures of this incident, by action.
     failures: Mapping[Do, Failures] = field(default_factory=dict)
+    # For which kinds of rules the incident's one action was planned without being carried out: for those that only
+    # observe (True), for the others (False).
     observed: frozenset[bool] = frozenset()
+    # Whether an action has begun in this incident.
     acted: bool = False
+    # The use that brakes have withheld since the last action; None: nothing.
     withheld: WithheldUse | None = None
+    # The action in progress.
     under_way: UnderWay | None = None
     pending_eviction: PendingEviction | None = None
+    # The names of the brakes already reported in this incident.
     reported: frozenset[str] = frozenset()
 
     @property
@@ -182,17 +191,15 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What is remembered of all accounts, and of actions for the brakes.
-
-    `tallies` are those of whole pods, by UID: of those with an account for each container or card. `last_cycle` is the
-    last cycle that read the whole node conclusively. `trial` is the brakes' memory for rules that
-    only observe: what those would have done must not withhold real actions.
-    """
+    """What is remembered of all accounts, and of actions for the brakes."""
 
     accounts: Mapping[AccountKey, AccountState] = field(default_factory=dict)
+    # Those of whole pods, by UID: of pods with an account for each container or card.
     tallies: Mapping[str, Mapping[StepKey, Tally]] = field(default_factory=dict)
+    # The last cycle that read the whole node conclusively.
     last_cycle: Now | None = None
     brakes: BrakeMemory = field(default_factory=BrakeMemory)
+    # The brakes' memory for rules that only observe: what those would have done must not withhold real actions.
     trial: BrakeMemory = field(default_factory=BrakeMemory)
 
     def reset(self) -> "Ledger":
@@ -231,7 +238,7 @@ class Ledger:
 
     def note_begun(self, assessment: Assessment, action: UnderWay | PendingEviction, now: Now) -> "Ledger":
         """The ledger after an action on an account has begun: the brakes count it, whatever its result."""
-        brakes = self.brakes.note(owner_of(assessment.pod), Begun(now.boottime_s))
+        brakes = self.brakes.add_begun(owner_of(assessment.pod), Begun(now.boottime_s))
         key = assessment.account
         if isinstance(action, PendingEviction):
             ledger = self._note_pending_eviction(key, action)
@@ -275,8 +282,8 @@ class Ledger:
         ledger = self._with(assessment.account, replace(state, observed=observed, withheld=None))
         owner, begun = owner_of(assessment.pod), Begun(now.boottime_s, observed=True)
         if assessment.observes:
-            return replace(ledger, trial=self.trial.note(owner, begun))
-        return replace(ledger, brakes=self.brakes.note(owner, begun))
+            return replace(ledger, trial=self.trial.add_begun(owner, begun))
+        return replace(ledger, brakes=self.brakes.add_begun(owner, begun))
 
     def note_ended(self, key: AccountKey, step: StepSignature | None = None) -> "Ledger":
         """The ledger after the action in progress has ended: kill and evict steps of every rule start over.

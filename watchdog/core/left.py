@@ -84,7 +84,7 @@ class LeftPods:
         if proven or back:
             self._change()
 
-    def see(self, attribution: Attribution, may_live: Callable[[Pod], bool], now: Now) -> None:
+    def on_reading(self, attribution: Attribution, may_live: Callable[[Pod], bool], now: Now) -> None:
         """Forget, by a reading, pods without processes; `may_live` searches for those of one pod's containers."""
         used: dict[str, int] = {}
         for use in attribution.attributed:

@@ -35,7 +35,7 @@ class ListedResources:
         self.by_pod = merged(earlier, self.by_pod)
         self._seen_s |= dict.fromkeys(earlier.keys() - self._seen_s.keys(), now.boottime_s)
 
-    def note(self, pods: tuple[Pod, ...], node: Node, policy: Policy, now: Now) -> ListedByPod:
+    def update(self, pods: tuple[Pod, ...], node: Node, policy: Policy, now: Now) -> ListedByPod:
         """Note what a node lists now for these pods; returns what is new, and no resources for a forgotten pod."""
         basis = (frozenset(node.capacity), policy)
         if self._basis is None or self._basis[0] != basis[0] or self._basis[1] is not policy:

@@ -21,12 +21,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Now:
-    """One moment on both clocks; the loop reads it, and the core only gets it passed.
+    """One moment on both clocks; the loop reads it, and the core only gets it passed."""
 
-    `boottime_s` is CLOCK_BOOTTIME (continues in suspend, never jumps) within the boot `boot_id`; `wall_s` is Unix time.
-    """
-
+    # CLOCK_BOOTTIME within the boot `boot_id`: it continues in suspend and never jumps.
     boottime_s: float
+    # Unix time.
     wall_s: float
     boot_id: str
 
@@ -50,17 +49,19 @@ MAINTENANCE: Final = "maintenance"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceStart:
-    """When maintenance of the GPUs began; unless it was `seen` to begin, it was first seen then and may be older."""
+    """When maintenance of the GPUs began."""
 
     at: Now
+    # Whether it was seen to begin; otherwise it was first seen then, and may be older.
     seen: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ProcessKey:
-    """Identity of a process: its PID and its start time in clock ticks since boot (`/proc/PID/stat`, field 22)."""
+    """Identity of a process: a bare PID may be another process a moment later."""
 
     pid: int
+    # Its start in clock ticks since boot (`/proc/PID/stat`, field 22).
     start_ticks: int
 
 
@@ -77,16 +78,15 @@ class PlaceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The pod and container in the cgroup text of a process: a claim, to be checked against the pod list.
-
-    `pod` is a pod UID or a static pod's config hash, compared exactly as the API server's; None where the text (a
-    sibling seen from a private cgroup namespace) names a container alone. `container` is a 64-digit container ID.
-    `outside`, for a process of the host, is such an ID in a path that leads to no pod; nothing is attributed by it.
-    """
+    """The pod and container in the cgroup text of a process: a claim, to be checked against the pod list."""
 
     kind: PlaceKind
+    # A pod UID or a static pod's config hash, compared exactly as the API server's; None where the text (a sibling seen
+    # from a private cgroup namespace) names a container alone.
     pod: str | None = None
+    # A 64-digit container ID.
     container: str | None = None
+    # For a process of the host, such an ID in a path that leads to no pod; nothing is attributed by it.
     outside: str | None = None
 
 
@@ -99,42 +99,45 @@ UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process as /proc shows it. `key` is None if it was gone before its start time could be read.
-
-    `mps_server`: it has the name of NVIDIA's MPS server, which alone proves nothing. `privileged`, read only for such a
-    process: it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there). `gvisor`: it calls itself
-    the kernel of a gVisor sandbox, which any process can; only texts depend on it. `ended`: it has ended, was held
-    until then, and its container still has processes; `place` is then where it was.
-    """
+    """One process as /proc shows it."""
 
     pid: int
+    # None if it was gone before its start time could be read.
     key: ProcessKey | None
     place: Place
     name: str = ""
+    # Whether it has the name of NVIDIA's MPS server, which alone proves nothing.
     mps_server: bool = False
+    # Whether it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there); read only for one with
+    # that name.
     privileged: bool = False
+    # Whether it calls itself the kernel of a gVisor sandbox, which any process can; only texts depend on it.
     gvisor: bool = False
+    # Whether it has ended, was held until then, and its container still has processes; `place` is then where it was.
     ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A schedulable device: a card without MIG, or a MIG instance (`parent`, `gi`, `ci`, `profile` are set).
-
-    `used` includes `reserved`: what is not free. `listed` says whether its processes are known in this snapshot. `up`
-    is False when it stopped answering.
-    """
+    """A schedulable device: a card without MIG, or a MIG instance. Amounts are bytes; None if unknown."""
 
     uuid: str
     index: int
     name: str
+    # The UUID of the card, of a MIG instance only, as are the next three; None for a card.
     parent: str | None = None
+    # The ID of the GPU instance.
     gi: int | None = None
+    # The ID of the compute instance.
     ci: int | None = None
+    # The MIG profile: `1g.10gb`.
     profile: str | None = None
+    # False when it has stopped answering.
     up: bool = True
+    # Whether its processes are known in this snapshot.
     listed: bool = True
     total: int | None = None
+    # All that is not free, `reserved` included.
     used: int | None = None
     reserved: int | None = None
 
@@ -160,29 +163,29 @@ class MigParent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What one process uses on one GPU in bytes, as the driver reports it; `used` is None if it does not.
+    """What one process uses on one GPU, as the driver reports it."""
 
-    `mps`: whether the driver lists the process as a client of an MPS server; None if unknown.
-    """
-
+    # A UUID.
     gpu: str
     pid: int
+    # Bytes; None if the driver does not report them.
     used: int | None
+    # Whether the driver lists the process as a client of an MPS server; None if unknown.
     mps: bool | None = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedLimit:
-    """How much memory MPS lets one client pin on one GPU, in bytes; None where there is no limit or it is unknown.
-
-    `by_server` is what its server allows each client, `by_client` what its own environment asks for. The smaller one
-    holds. `is_complete`: both were determined.
-    """
+    """How much memory MPS lets one client pin on one GPU, in bytes; the smaller of two limits holds."""
 
     key: ProcessKey
+    # A UUID.
     gpu: str
+    # What its server allows each client; None: there is no limit, or it is unknown.
     by_server: int | None = None
+    # What its own environment asks for; None: likewise.
     by_client: int | None = None
+    # Whether both were determined.
     is_complete: bool = False
 
     @property
@@ -225,11 +228,14 @@ OBJECT_GAPS: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Something that is unknown: `what` names it, `problem` has the cause and the remedy."""
+    """Something that is unknown."""
 
     reason: GapReason
+    # A name for it.
     what: str
+    # The cause and the remedy.
     problem: Problem
+    # The UUID of the GPU concerned; None: no GPU in particular.
     gpu: str | None = None
 
 
@@ -273,29 +279,27 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container of a pod: `ids` are its current and last container IDs, `resources` its quantities as written.
-
-    `claims` are the pod's resource claims that it uses, by their names in the pod.
-    """
+    """A container of a pod."""
 
     name: str
     kind: ContainerKind = ContainerKind.MAIN
+    # Its current and last container IDs.
     ids: frozenset[str] = frozenset()
     running: bool = True
+    # Its quantities as written.
     resources: Mapping[str, str] = field(default_factory=dict)
+    # The pod's resource claims that it uses, by their names in the pod.
     claims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodKeys:
-    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys.
-
-    `zeros` are those of the resources of which a 0 says something; of the others it requests nothing.
-    """
+    """Keys of pods, in which `{container}` stands for the name of each container, and patterns of keys."""
 
     annotations: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
+    # The resources of which a 0 says something; one of the others with a 0 requests nothing.
     zeros: frozenset[str] = frozenset()
 
     def __or__(self, other: "PodKeys") -> "PodKeys":
@@ -307,40 +311,40 @@ class PodKeys:
         )
 
     def cover(self, other: "PodKeys") -> bool:
-        """Whether they include all of the other ones."""
+        """Whether these keys include all of the other ones."""
         return self | other == self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of this node, as far as the watchdog needs it.
-
-    `uid` is `metadata.uid`; `config_hash` the annotation `kubernetes.io/config.hash`, which is what a static pod's
-    cgroup carries. `is_finished`: its phase says that all containers have ended, for good, or it has left; a process
-    may still run.
-    `keys`: it has so many annotations, labels or resources that of the rest only these were read; None: all were.
-    `is_cut`: some that may count were not, of these or of its containers. `deletion_deadline_s` is the Unix time
-    until which a terminating pod may run, and `terminating_since` is when this daemon first saw it terminating; None:
-    at this moment. `left_since` is when it was found to have left (core/left), None: it is in the list; `grace_s` is
-    the grace period of its spec, which its containers then have.
-    """
+    """A pod of this node, as far as the watchdog needs it."""
 
     namespace: str
     name: str
+    # `metadata.uid`.
     uid: str
     containers: tuple[Container, ...]
+    # The annotation `kubernetes.io/config.hash`, which is what a static pod's cgroup carries.
     config_hash: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    # Its controller; None: it has none.
     owner: Owner | None = None
     priority: int | None = None
     static: bool = False
+    # Whether its phase says that all containers have ended, for good, or it has left; a process may still run.
     is_finished: bool = False
+    # It has so many annotations, labels or resources that of the rest only these were read; None: all were.
     keys: PodKeys | None = None
+    # Whether some that may count were not read, of these or of its containers.
     is_cut: bool = False
+    # The Unix time until which a terminating pod may run; None: it is not terminating.
     deletion_deadline_s: float | None = None
+    # When this daemon first saw it terminating; None: at this moment.
     terminating_since: Now | None = None
+    # When it was found to have left (core/left); None: it is in the list.
     left_since: Now | None = None
+    # The grace period of its spec, which its containers have if it leaves without having been seen terminating.
     grace_s: float = 30.0  # SetDefaults_PodSpec in k8s.io/kubernetes/pkg/apis/core/v1
 
     @property
@@ -356,31 +360,30 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The Node object, as far as it is needed; if it is not `known`, only its name is set.
-
-    `awaited`: it has a source, which has not provided it yet. `capacity` is `status.capacity`, with quantities as
-    written; `uid` changes when the object is recreated.
-    """
+    """The Node object, as far as it is needed."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    # `status.capacity`, with quantities as written.
     capacity: Mapping[str, str] = field(default_factory=dict)
+    # It changes when the object is recreated.
     uid: str = ""
+    # Whether the object is known; if not, only its name is set.
     known: bool = True
+    # Whether it has a source, which has not provided it yet.
     awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The pods of this node. `synced` is when the list was last known to be current; None: it was never read.
-
-    `by_file`: they come from a file that another program writes, and not from the API server. `gone` has the UIDs of
-    pods that the API server has deleted lately.
-    """
+    """The pods of this node."""
 
     pods: tuple[Pod, ...] = ()
+    # When the list was last known to be current; None: it was never read.
     synced: Now | None = None
     gaps: tuple[Gap, ...] = ()
+    # Whether they come from a file that another program writes, and not from the API server.
     by_file: bool = False
+    # The UIDs of pods that the API server has deleted lately.
     gone: frozenset[str] = frozenset()

@@ -35,22 +35,23 @@ def is_trusted_server(process: Process, pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mps:
-    """The MPS servers and clients of one reading of the node.
+    """The MPS servers and clients of one reading of the node."""
 
-    `shared` are the GPUs with a server that may serve any pod: one that is trusted, is named by a trusted control
-    daemon, or runs on the host or in an unknown place. `orphans` are clients, by GPU and pod UID ("": of no known pod),
-    that have neither such a server nor one in their own pod. `trusted` are the containers of trusted servers, by pod
-    UID and name. `hidden`: clients of any pod may be missing, since a GPU can't be listed, or a client's cgroup can't
-    be read or is contradictory. `drainable` are the listed clients that can be drained, `drained` those that have been.
-    `named` are the listed servers that a trusted control daemon names, which prove to serve any pod.
-    """
-
+    # The GPUs with a server that may serve any pod: one that is trusted, is named by a trusted control daemon, or runs
+    # on the host or in an unknown place.
     shared: frozenset[str] = frozenset()
+    # Clients, by GPU and pod UID ("": of no known pod), that have neither such a server nor one in their own pod.
     orphans: frozenset[tuple[str, str]] = frozenset()
+    # The containers of trusted servers, by pod UID and name.
     trusted: frozenset[tuple[str, str]] = frozenset()
+    # Whether clients of any pod may be missing, since a GPU can't be listed, or a client's cgroup can't be read or is
+    # contradictory.
     hidden: bool = False
+    # The listed clients that can be drained.
     drainable: frozenset[ProcessKey] = frozenset()
+    # The listed clients that have been drained.
     drained: frozenset[ProcessKey] = frozenset()
+    # The listed servers that a trusted control daemon names, which prove to serve any pod.
     named: frozenset[ProcessKey] = frozenset()
 
     @classmethod
@@ -172,10 +173,12 @@ def hit_by(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Itera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainableClient:
-    """A client that a trusted control daemon can drain: its server, and the daemon's pipe directory."""
+    """A client that a trusted control daemon can drain."""
 
     key: ProcessKey
+    # That of its server.
     server_pid: int
+    # The daemon's pipe directory.
     pipe: str
 
 
@@ -189,9 +192,11 @@ class Drained(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainResult:
-    """How a request to drain a client ended; `ticket` is that of the request, `reason` empty if the daemon agreed."""
+    """How a request to drain a client ended."""
 
-    ticket: int
+    # That of the request.
+    request_id: int
     key: ProcessKey
     drained: Drained
+    # Why the client was not drained; empty if the daemon agreed.
     reason: str = ""

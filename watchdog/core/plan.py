@@ -45,37 +45,44 @@ class Count(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEntry:
-    """A step whose threshold its account is above, and which is due in `due_in_s` seconds (0 or less: now).
-
-    `victim` is the container to act on ("" if there is none), `targets` are its listed GPU processes. `taken`: this
-    cycle acts on it; `escalates`: it ends the grace period of an action in progress. `withheld_by` is the brake that
-    withholds it, `is_new`: that has not been reported in this incident yet; `releases_in_s` is when the brake releases,
-    None if time alone does not lift it; `presumed`: the brake counts as full, since what it counts was lost. `gpu` is
-    the GPU that is short, for a step under pressure. `above_since` is when the account was first seen above the
-    threshold; `not_above` is the last conclusive reading before that, if there was one; `stretch` is the time that has
-    counted. `count` is what comes due first, `tally` that tally (None: the stretch does). `pending_eviction` is the
-    eviction by this step that is to be tried again.
-    """
+    """A step whose threshold its account is above, with when it is due and what withholds it."""
 
     assessment: Assessment
     rule: Rule
+    # Its place in the steps of `rule`, from 0.
     step_index: int
+    # The name of the container to act on; "" if there is none.
     victim: str
+    # The victim's GPU processes that the step is for, as they are listed.
     targets: tuple[ProcessKey, ...]
     threshold_bytes: int
+    # Seconds until it is due; 0 or less: now.
     due_in_s: float
+    # The brake that withholds it; None: none does.
     withheld_by: Brake | None = None
+    # Whether this cycle acts on it.
     taken: bool = False
+    # Whether it ends the grace period of an action in progress.
     escalates: bool = False
+    # Whether that brake has not been reported in this incident yet.
     is_new: bool = False
+    # Seconds until the brake releases; None if time alone does not lift it.
     releases_in_s: float | None = None
-    presumed: bool = False
+    # Whether the brake counts as full, since what it counts was lost.
+    counts_as_full: bool = False
+    # The UUID of the GPU that is short, for a step under pressure; None for the others.
     gpu: str | None = None
+    # When the account was first seen above the threshold.
     above_since: Now
+    # The last conclusive reading before that; None if there was none.
     not_above: Now | None = None
+    # The time that has counted; None: none has yet.
     stretch: Stretch | None = None
+    # What comes due first.
     count: Count = Count.STRETCH
+    # The tally that comes due first; None: the stretch does.
     tally: Tally | None = None
+    # The eviction by this step that is to be tried again.
     pending_eviction: PendingEviction | None = None
 
     @property
@@ -144,13 +151,13 @@ class PlanEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All entries in the order in which they would be acted on, and the ledger after this cycle.
+    """The plan of one cycle, and what is remembered after it."""
 
-    `breaker_owners` are the owners that the breaker counted; None if it had no reason to count.
-    """
-
+    # In the order in which they would be acted on.
     entries: tuple[PlanEntry, ...]
+    # The ledger after this cycle.
     ledger: Ledger
+    # The owners that the breaker counted; None if it had no reason to count.
     breaker_owners: BreakerOwners | None = None
 
     @property
@@ -173,87 +180,99 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A signal that was sent: its name, the processes, and how long after the first signal it was first sent."""
+    """A signal that was sent."""
 
+    # Its name: SIGTERM.
     signal: str
+    # The processes that got it.
     keys: frozenset[ProcessKey]
+    # How long after the first signal of the kill it was first sent.
     after_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The outcome of one plan entry, with a short `reason`; `signalled` are the processes that got a signal.
-
-    `sent` are the signals of a kill in order, which reports use instead of its step. `for_owner` is the reason as
-    reported to the pod's owner, if `reason` is only of use to the operator. `number` is its number in the journal (None
-    for warnings and in observe mode). `reaction_s` runs from the last conclusive reading not above the threshold, plus
-    `for`, to the first signal; `release_s` from the first signal until the memory was seen free. `victims` describe the
-    processes for people. `by_change`: it was withdrawn because something had changed since the plan, not because the
-    driver, the disk or the daemon was not ready.
-    """
+    """The outcome of one plan entry."""
 
     entry: PlanEntry
     result: Result
     at: Now
+    # Why it ended this way, in a few words.
     reason: str = ""
+    # The reason as reported to the pod's owner, if `reason` is only of use to the operator.
     for_owner: str = ""
+    # The processes that got a signal.
     signalled: tuple[ProcessKey, ...] = ()
+    # The signals of a kill in order, which reports use instead of its step.
     sent: tuple[Sent, ...] = ()
+    # Descriptions of the processes for people.
     victims: tuple[str, ...] = ()
+    # Its number in the journal; None for warnings and in observe mode.
     number: int | None = None
+    # From the last conclusive reading not above the threshold, plus `for`, to the first signal.
     reaction_s: float | None = None
+    # From the first signal until the memory was seen free.
     release_s: float | None = None
+    # Whether it was withdrawn because something had changed since the plan, not because the driver, the disk or the
+    # daemon was not ready.
     by_change: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopNote:
-    """What is known of a switch that turns enforcement off, by the reason of suspension that it is.
+    """What is known of a switch that turns enforcement off.
 
-    `why` is the reason that was given (empty: none), `by` who set it and when, as far as that is known. Others wrote
-    both texts: they are short and without control characters.
+    Others wrote `why` and `by`: they are short and without control characters.
     """
 
+    # The reason of suspension that it is.
     switch: str
+    # The reason that was given; empty: none.
     why: str = ""
+    # Who set it and when, as far as that is known.
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReport:
-    """The report of one finished cycle, from which metrics, journal, log, `scan` and `/api/status` are made.
-
-    `suspended` has the reasons why the daemon does not enforce although its policy says so. `began` are actions whose
-    first signal was sent since the previous report, `outcomes` the actions that ended. `namespaces` has the labels of
-    the known namespaces, `overdue` the containers that should have been in the pod list by now, `drains` what was known
-    of MPS clients, `pinned` their limits, `transfers` the memory first seen to have changed hands. `maintenance` is why
-    the driver is released or about to be, None if it is not; `maintenance_start` is when that began, None if it is
-    unknown. `duration_s` is the duration of the cycle, `scan_s` that of reading the node. `stops` has what is known of
-    the switches among `suspended`.
-    """
+    """The report of one finished cycle, from which metrics, journal, log, `scan` and `/api/status` are made."""
 
     node: Node
     at: Now
     policy: Policy
+    # Unix time.
     policy_loaded_at_s: float
     enforcing: bool
+    # The reasons why the daemon does not enforce although its policy says so.
     suspended: tuple[str, ...]
     snapshot: Snapshot
     pods: PodList
     attribution: Attribution
     assessments: tuple[Assessment, ...]
     plan: Plan
+    # The actions whose first signal was sent since the previous report.
     began: tuple[Outcome, ...] = ()
+    # The actions that ended since the previous report.
     outcomes: tuple[Outcome, ...] = ()
+    # The labels of the known namespaces, by name.
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # The containers that should have been in the pod list by now.
     overdue: frozenset[ContainerKey] = frozenset()
+    # What was known of MPS clients.
     drains: KnownDrains = NO_DRAINS
+    # The limits of MPS clients.
     pinned: tuple[PinnedLimit, ...] = ()
+    # The memory first seen to have changed hands.
     transfers: tuple[FoundTransfer, ...] = ()
+    # Why the driver is released or about to be; None if it is not.
     maintenance: str | None = None
+    # When the maintenance began; None if that is unknown.
     maintenance_start: MaintenanceStart | None = None
+    # What is known of the switches among `suspended`.
     stops: tuple[StopNote, ...] = ()
+    # How long reading the node took.
     scan_s: float = 0.0
+    # How long the whole cycle took.
     duration_s: float = 0.0
 
     @property
@@ -317,24 +336,25 @@ def note_sent(ledger: Ledger, kills: Iterable[tuple[AccountKey, tuple[str, ...],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCycle:
-    """A cycle that has a plan and has not acted yet. `only` are the GPUs to read again before it acts; empty: none.
-
-    `transfers` are those that its reading has shown first, `residual_gaps` name cards with much memory in use by no
-    process, and keep no loop from resting. `intentions` are the kills and evictions that it is about to begin, by
-    account. Each is a number once it is on disk, or an outcome if it ended before it could begin. `late`: why none of
-    them may begin, if the daemon was late.
-    """
+    """A cycle that has a plan and has not acted yet."""
 
     inputs: Inputs
     snapshot: Snapshot
     attribution: Attribution
     assessments: tuple[Assessment, ...]
     plan: Plan
+    # How long reading the node took.
     scan_s: float
+    # The GPUs to read again before it acts; empty: none.
     only: frozenset[str] = frozenset()
+    # The transfers of memory that its reading has shown first.
     transfers: tuple[FoundTransfer, ...] = ()
+    # Cards with much memory in use by no process. They keep no loop from resting.
     residual_gaps: tuple[Gap, ...] = ()
+    # The kills and evictions that it is about to begin, by account: each a number once it is on disk, or an outcome if
+    # it ended before it could begin.
     intentions: Mapping[AccountKey, Future[int] | Outcome] = field(default_factory=dict)
+    # Why none of them may begin, if the daemon was late; empty if it was not.
     late: str = ""
 
     def with_inputs(self, inputs: Inputs) -> "OpenCycle":
@@ -357,8 +377,11 @@ class OpenCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedCycle:
-    """A cycle that has acted: its final plan, the actions begun, and those that ended since the previous cycle."""
+    """A cycle that has acted."""
 
+    # The final plan, with what withheld its entries.
     plan: Plan
+    # The actions whose first signal was sent since the previous cycle.
     began: tuple[Outcome, ...]
+    # The actions that ended since the previous cycle.
     outcomes: tuple[Outcome, ...]

@@ -47,16 +47,19 @@ def too_old_after_s(interval_s: float) -> float:
 
 
 class Verb(NamedTuple):
-    """An action in the forms that sentences need: `kill`, `kills`, `killing`, `killed`, `a kill`.
+    """An action in the forms that sentences need."""
 
-    `first_effect` names the event from which the release time is counted, as in "free 3s after ...".
-    """
-
+    # `kill`.
     base: str
+    # `kills`.
     does: str
+    # `killing`.
     doing: str
+    # `killed`.
     done: str
+    # `a kill`.
     noun: str
+    # The event from which the release time is counted, as in "free 3s after ...".
     first_effect: str
 
     @property
@@ -117,10 +120,13 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """The bound above which a step counts: a share of allowed, an amount above allowed, or an amount; one is set."""
+    """The bound above which a step counts; exactly one field is set."""
 
+    # A share of allowed.
     share: Fraction | None = None
+    # Bytes above allowed.
     plus: int | None = None
+    # Bytes.
     amount: int | None = None
 
     def threshold_bytes(self, allowed: int, do: Do) -> int:
@@ -184,7 +190,7 @@ class Step:
 
     @property
     def signature(self) -> StepSignature:
-        """What identifies it across reloads."""
+        """What identifies the step across reloads."""
         return StepSignature(self.above, self.for_s, self.do, self.under_pressure)
 
     @property
@@ -281,13 +287,7 @@ class LimitAnnotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One place where GPU memory is declared.
-
-    Exactly one of `resource`, `annotation` and `label` is set. `unit` is the number of bytes that 1 stands for, or the
-    name of a unit that depends on the cards, or on the resource's name. `allowance` is None if that of the policy
-    applies. `scheme` is the one that it comes from, empty for the policy's own; that makes no difference to what is
-    declared. `wrong_unit` is why its unit is most likely a mistake, so that it applies to no pod; empty if it is not.
-    """
+    """One place where GPU memory is declared."""
 
     resource: Annotated[str, "resource", "wild"] | None = _default(
         None,
@@ -300,6 +300,7 @@ class Declaration:
     label: Annotated[str, "key", "the key of a label", "wild", "container"] | None = _default(
         None, "A label of the pod. Tenants write it, and no scheduler accounts for it."
     )
+    # The number of bytes that 1 stands for, or the name of a unit that depends on the cards, or on the resource's name.
     unit: Annotated[int | Special, "unit"] = field(
         metadata=_key(
             'What the number 1 stands for: "1" for bytes, "1Mi", "256Mi", or a unit that depends on the cards or on '
@@ -339,8 +340,11 @@ class Declaration:
         "them with their units, of which the first that is set applies.",
         "limit_annotation",
     )
+    # None if that of the policy applies.
     allowance: Allowance | None = _default(None, "Replaces `[allowance]`; a key that is left out is taken from there.")
+    # The one that it comes from, empty for the policy's own; that makes no difference to what is declared.
     scheme: str = field(default="", compare=False)
+    # Why its unit is most likely a mistake, so that it applies to no pod; empty if it is not.
     wrong_unit: str = ""
 
     @property
@@ -432,19 +436,17 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Advertises GPU memory as a resource of the node; off if the table is absent.
-
-    `amount` is None for the memory of the cards. `unit` is the number of bytes in which the declaration of the resource
-    counts.
-    """
+    """Advertises GPU memory as a resource of the node; off if the table is absent."""
 
     resource: Resource = field(metadata=_key("The resource to advertise."))
+    # Bytes; None for the memory of the cards.
     amount: Annotated[int | None, "cards_or_quantity"] = _default(
         None,
         "The memory of all cards and MIG instances that are up, or a quantity; advertised in the unit in which the "
         "declaration of the resource counts.",
     )
     reserve: ByteAmount = _default(0, "Bytes reserved on each card or MIG instance.")
+    # The number of bytes in which the declaration of the resource counts.
     unit: int = 1
 
 
@@ -536,14 +538,13 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The whole policy; its own keys are at the top of the file, before the first table.
+    """The whole policy; its own keys are at the top of the file, before the first table."""
 
-    `sha256` and `source` are those of the file that it was read from; `warnings` are those of `check`. Once compiled,
-    `schemes` are those that apply, by name, and `declarations` has their tables after its own.
-    """
-
+    # That of the file that it was read from.
     sha256: str = ""
+    # The name of that file.
     source: str = ""
+    # Those of `check`.
     warnings: tuple[str, ...] = ()
     version: Annotated[int, "whole", 1, 1] = _default(1, "The version of this format.")
     mode: Mode = _default("observe", "`observe` makes every decision but takes no action; `enforce` acts.")
@@ -558,11 +559,13 @@ class Policy:
         "How long an action waits for its memory to be seen free before the account's next one.",
         "release_timeout",
     )
+    # Once compiled, those that apply, by name.
     schemes: tuple[SchemeName, ...] | None = _default(
         None,
         'Built-in declaration tables by name, tried after those in the file; `"*"`: all whose unit is unambiguous. If '
         'omitted: `["*"]` if the file has no `[[declaration]]`, otherwise none.',
     )
+    # Once compiled, the tables of the schemes come after the policy's own.
     declarations: tuple[Declaration, ...] = _default((), "Where GPU memory is declared, tried in order.", "declaration")
     allowance: Allowance = _default(Allowance(), "Driver overhead.")
     rules: tuple[Rule, ...] = _default((), "The rules, tried in order.", "rule")

@@ -22,14 +22,13 @@ JUST_AFTER_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticks:
-    """Readings in a row that were equal to that of a cycle.
+    """Readings in a row that were equal to that of a cycle."""
 
-    `last` is when the last of them was requested, and `took_s` how long each took. `counted_s` is how much of the time
-    since the cycle counts for steps: at most one interval between two readings.
-    """
-
+    # When the last of them was requested.
     last: Now
+    # How much of the time since the cycle counts for steps: at most one interval between two readings.
     counted_s: float
+    # How long each took.
     took_s: tuple[float, ...]
 
     @property
@@ -113,10 +112,11 @@ def repeated(report: CycleReport, inputs: Inputs, ticks: Ticks) -> CycleReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resting:
-    """A quiet cycle while its ticks continue, for any thread. `ticks` gives those so far; None: there is none."""
+    """A quiet cycle while its ticks continue, for any thread."""
 
     report: CycleReport
     inputs: Inputs
+    # Gives those so far; None: there is none.
     ticks: Callable[[], Ticks | None]
 
     def now(self) -> tuple[CycleReport, Ticks] | None:

@@ -12,7 +12,7 @@ from watchdog.core.policy import Policy
 NOTHING: Final[Mapping[str, frozenset[str]]] = {}
 # The size of the pods that are read in one cycle, 4 us each: some 60 ms. A pod alone has little more (kube/objects).
 MOST_READ: Final = 15_000
-_SIZE_OF_CONTAINER: Final = 4  # as much work as so many resources
+_SIZE_OF_CONTAINER: Final = 4  # reading a container takes as much work as reading this many resources
 _MOST_PHASES: Final = 4  # kept of one pod: a tenant can write thousands of init containers, each of which is a phase
 
 
@@ -91,15 +91,17 @@ class DeclarationMemory:
 
 @dataclass(slots=True)
 class _Remembered:
-    """What one pod declared, by the names of the containers in the phases that were last asked for."""
+    """What one pod declared."""
 
     pod: Pod
+    # The resources that the node listed in its life.
     listed: frozenset[str]
     read: ReadPod
+    # By the names of the containers in the phases that were last asked for.
     by_phases: dict[tuple[tuple[tuple[str, ...], ...], bool], tuple[PodDeclaration, ...]] = field(default_factory=dict)
 
     def declare(self, phases: Sequence[Phase], *, per_container: bool) -> tuple[PodDeclaration, ...]:
-        """What it declared in each of these phases."""
+        """What the pod declared in each of these phases."""
         key = tuple(tuple(container.name for container in phase) for phase in phases), per_container
         if key not in self.by_phases:
             if len(self.by_phases) >= _MOST_PHASES:

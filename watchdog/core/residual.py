@@ -22,9 +22,11 @@ _REMEDY: Final = (
 
 @dataclass(slots=True)
 class Sum:
-    """A sum in progress: `at_least` counts unknown parts as 0, `total` is None once a part is unknown."""
+    """A sum in progress."""
 
+    # The known parts.
     at_least: int = 0
+    # False once a part is unknown; `total` is None then.
     known: bool = True
 
     def add(self, part: int | None) -> None:
@@ -71,9 +73,11 @@ def residuals_of(snapshot: Snapshot, attribution: Attribution) -> dict[str, int 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeResiduals:
-    """The GPUs with a residual of more than a tenth of their memory: since when, and how much it is now."""
+    """The GPUs with a residual of more than a tenth of their memory."""
 
+    # Since when, by GPU.
     since: Mapping[str, Now] = field(default_factory=dict)
+    # How much it is now, in bytes, by GPU.
     amounts: Mapping[str, int] = field(default_factory=dict)
 
     def after(self, snapshot: Snapshot, attribution: Attribution) -> "LargeResiduals":

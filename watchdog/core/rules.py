@@ -221,17 +221,17 @@ _LONGEST_VALUE: Final = 100  # characters of an annotation's value, which may ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """The switches set on the Node object. `maintenance` is why the driver is to be released; None if it is not.
+    """The switches set on the Node object."""
 
-    `observes`: the daemon is only to observe; `why` is the reason given for that (empty: none). `ignored` is an invalid
-    value of the mode's annotation. `unseen`: the Node object has a source but is unknown, or too old, and so are its
-    switches.
-    """
-
+    # Whether the daemon is only to observe.
     observes: bool = False
+    # The reason given for that; empty: none.
     why: str = ""
+    # An invalid value of the mode's annotation; None: there is none.
     ignored: str | None = None
+    # Why the driver is to be released; None if it is not.
     maintenance: str | None = None
+    # Whether the Node object has a source but is unknown, or too old, and so are its switches.
     unseen: bool = False
 
 

@@ -39,17 +39,22 @@ class Seen(Enum):
 class Tally:
     """The time above a step's threshold minus twice the time below it, never under 0 nor over twice `for`.
 
-    `counted_s` is that; `since` is when it was last 0, and `above_s` the time above the threshold since then. `last` is
-    the last conclusive reading, and `is_above` what the last one that counted saw: the time between one above and one
-    below counts half as each. `threshold_bytes` is the last threshold; `observes`: its rule only observed.
+    The time between a reading above and one below counts half as each.
     """
 
+    # That time.
     counted_s: float = 0.0
+    # The time above the threshold since `since`.
     above_s: float = 0.0
+    # When it was last 0.
     since: Now
+    # The last conclusive reading.
     last: Now
+    # What the last reading that counted saw.
     is_above: bool = True
+    # The last threshold.
     threshold_bytes: int
+    # Whether the step's rule only observed.
     observes: bool = False
 
     def then(self, seen: Seen, alone: "Tally", for_s: float, policy: Policy) -> "Tally | None":

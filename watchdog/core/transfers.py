@@ -29,17 +29,17 @@ _MOST_OWNERS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Bytes of a process on a GPU that may have been charged to it when processes of `source` ended.
-
-    `unknown` are those of its bytes that count as unknown, `used` is what it used at the last reading. `target` is its
-    pod, and `source` the pods of the others, as titles.
-    """
+    """Bytes of a process on a GPU that may have been charged to it when processes of other pods ended."""
 
     gpu: str
     key: ProcessKey
+    # Those of its bytes that count as unknown.
     unknown: int
+    # The bytes that it used at the last reading.
     used: int
+    # The title of its pod.
     target: str
+    # The titles of the pods of the processes that ended.
     source: str
 
     def after(self, used: int) -> "Transfer":
@@ -50,17 +50,20 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTransfer:
-    """A transfer when it was found: the pod of the process, and those listed pods whose processes ended."""
+    """A transfer when it was found."""
 
     transfer: Transfer
+    # The pod of the process.
     target: Pod
+    # The listed pods whose processes ended.
     sources: tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferWindow:
-    """The time in which bytes of one owner's pods count as unknown: from `began` on, at most once an hour."""
+    """The time in which bytes of one owner's pods count as unknown, at most once an hour."""
 
+    # Its first moment.
     began: Now
     transfers: tuple[Transfer, ...] = ()
 
@@ -74,10 +77,12 @@ Windows = Mapping[BrakeScope, TransferWindow]  # by owner
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What a process used on a card when it was last listed; `pod` is None if it belonged to none of the list."""
+    """What a process used on a card when it was last listed."""
 
+    # Bytes; None if unknown.
     used: int | None
     container: str
+    # None if it belonged to none of the list.
     pod: Pod | None
     title: str
 
@@ -96,13 +101,13 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
-    """What is remembered of transfers: the last listing of each card, and the last window of each owner.
+    """What is remembered of transfers."""
 
-    `begun` are the transfers found in the last reading.
-    """
-
+    # The last one of each owner.
     windows: Windows = field(default_factory=dict)
+    # The transfers found in the last reading.
     begun: tuple[FoundTransfer, ...] = ()
+    # The last listing of each card, by its UUID.
     cards: Mapping[str, _Listing] = field(default_factory=dict)
 
     def inheriting(self, earlier: Windows, at: Now) -> "Transfers":

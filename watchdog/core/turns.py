@@ -60,17 +60,16 @@ def _by_bytes(candidate: Candidate) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """An account in the order, and whether it would take a slot now, as far as that is known.
-
-    `by_bytes` and `by_byte_seconds` are its places in the turns of either kind, the lowest first; None: it has no turn
-    of the second kind.
-    """
+    """An account in the order."""
 
     candidate: Candidate
     owner: BrakeScope
     observes: bool
+    # Whether it would take a slot now, as far as that is known.
     takes_slot: bool
+    # Its place in the turns of the first kind, the lowest first.
     by_bytes: tuple[Any, ...]
+    # Its place in the turns of the second kind, the lowest first; None: it has no such turn.
     by_byte_seconds: tuple[Any, ...] | None
 
     @classmethod
@@ -117,7 +116,7 @@ class _Scope:
         self.longest: _Place | None = None
 
     def count(self) -> float:
-        """How many that wait in it could go if no scope around it had a brake; notes whether its own lets all go."""
+        """How many of its accounts could go if no outer scope had a brake; notes whether its own brake lets all go."""
         wanted = len(self.waiting) + sum(scope.count() for scope in self.within.values())
         self.is_scarce = wanted > self.free
         return min(wanted, self.free)
@@ -169,7 +168,7 @@ class Turns:
 
     @property
     def waiting(self) -> tuple[_Place, ...]:
-        """Those that have not been removed."""
+        """The accounts that have not been removed."""
         return tuple(place for scope in self._scopes() for place in scope.waiting)
 
     def remove(self, place: _Place, memory: BrakeMemory, *, taken: bool) -> None:

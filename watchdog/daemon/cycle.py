@@ -115,10 +115,10 @@ class Cycle:
         self._kills.note_clients(clients_of)
         self._evictions.note_clients(clients_of)
         if len(self._kills):
-            self._note(self._kills.see(is_listed, assessments, now))
+            self._add_ended(self._kills.on_reading(is_listed, assessments, now))
             self.ledger = note_sent(self.ledger, self._kills.sent())
-        self._evictions.see(is_listed, attribution, assessments, inputs, now)
-        self._absorb()
+        self._evictions.on_reading(is_listed, attribution, assessments, inputs, now)
+        self._apply_evictions()
         for action in self._unfinished.take_ended(is_listed, now):
             reason = "the watchdog had ended before its memory was seen free"
             self._record.released(action.number, now, None, reason)
@@ -175,17 +175,17 @@ class Cycle:
         for outcome in outcomes:
             if outcome.result is Result.WITHDRAWN:
                 self.ledger = self.ledger.note_not_begun(outcome.entry.assessment)
-        self._note(outcomes)
+        self._add_ended(outcomes)
         self._evictions.advance(now, objection)
-        self._absorb()
-        self._note(self._intentions.withdraw_late())
+        self._apply_evictions()
+        self._add_ended(self._intentions.withdraw_late())
 
     def interrupt(self, reason: str, now: Now) -> None:
         """Stop the actions in progress as they are."""
         self._intentions.interrupt(now)
-        self._note(self._kills.interrupt(reason, now))
+        self._add_ended(self._kills.interrupt(reason, now))
         self._evictions.interrupt(now)
-        self._absorb()
+        self._apply_evictions()
 
     def intend(self, opened: OpenCycle) -> OpenCycle:
         """Write down what the cycle is about to begin; its `intentions` show when that is on disk."""
@@ -203,7 +203,7 @@ class Cycle:
         for entry in opened.plan.taken:
             number = self._intentions.claim(entry, opened, is_dropped=True).number
             if number is not None and number not in self._resolved_intentions:
-                self._note([self._intentions.withdraw(entry, number, reason)])
+                self._add_ended([self._intentions.withdraw(entry, number, reason)])
 
     def close(self, opened: OpenCycle, last_look: LastLook | None, now: Now) -> ClosedCycle:
         """Act on the plan, whose intentions are on disk; without a last look, nothing is killed or evicted."""
@@ -230,7 +230,7 @@ class Cycle:
             else:
                 entries[place] = self._withhold(entries[place], result)
         self._kills.release()
-        self._absorb()
+        self._apply_evictions()
         plan = replace(opened.plan, entries=tuple(entries), ledger=self.ledger)
         began, self._began = tuple(self._began), []
         return ClosedCycle(plan=plan, began=began, outcomes=self.take_ended())
@@ -418,18 +418,18 @@ class Cycle:
         is_new, self.ledger = ledger is not self.ledger, ledger
         return replace(entry, taken=False, withheld_by=brake, is_new=is_new)
 
-    def _note(self, outcomes: Iterable[Outcome]) -> None:
+    def _add_ended(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             self._apply_outcome(outcome)
             self._ended.append(outcome)
 
-    def _absorb(self) -> None:
+    def _apply_evictions(self) -> None:
         """Process the results of evictions."""
-        accepted, outcomes = self._evictions.take()
+        accepted, outcomes = self._evictions.pop_outcomes()
         for outcome, under_way in accepted:
             self.ledger = accept(self.ledger, outcome.entry, under_way)
             self._began.append(outcome)
-        self._note(outcomes)
+        self._add_ended(outcomes)
         self.ledger = self.ledger.note_pending_evictions(self._evictions.pending)
 
     def _apply_outcome(self, outcome: Outcome) -> None:

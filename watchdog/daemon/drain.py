@@ -19,8 +19,8 @@ from watchdog.core.policy import Do, Policy
 # this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
 _GIVE_UP_AFTER_S: Final = 60.0
 _GIVE_UP_AFTER_TIMEOUTS: Final = 7
-# An action in line for a control daemon keeps its place until it has asked, or has not come back for this long.
-_IN_LINE_S: Final = 5.0
+# An action queued for a control daemon keeps its place until it has asked, or has not come back for this long.
+_QUEUED_S: Final = 5.0
 # An MPS server has at most 60 clients (docs.nvidia.com/deploy/mps, Volta MPS); a pod that starts more is not followed.
 _MOST: Final = 256
 BUSY: Final = "the MPS control daemon had not answered another request yet"
@@ -44,10 +44,10 @@ class Drainer(Protocol):
     def is_querying(self, pipe: str) -> bool:
         """Whether the control daemon of a pipe is being asked for its clients, so that a request would wait."""
 
-    def drain(self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
+    def drain(self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]) -> None:
         """Hand in a request; returns at once. `may_send` is called on another thread right before it is sent."""
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
 
 
@@ -73,7 +73,7 @@ class DrainRequest:
             return self._is_sent
 
     def may_send(self) -> bool:
-        """Whether it is to be sent, which then counts as done."""
+        """Whether the request is to be sent, which then counts as done."""
         with self._lock:
             self._is_sent = self._is_wanted and self._is_fresh()
             self.was_stopped = not self._is_sent
@@ -94,9 +94,9 @@ class Drains:
 
     def __init__(self, drainer: Drainer | None = None) -> None:
         self._drainer = drainer
-        self._tickets = 0
+        self._last_request_id = 0
         self._requests: dict[int, DrainRequest] = {}
-        self._lines: dict[str, dict[AccountKey, float]] = {}  # by pipe: who waits for a turn, in order, and since when
+        self._queues: dict[str, dict[AccountKey, float]] = {}  # by pipe: who waits for a turn, in order, and since when
         self._drained: frozenset[ProcessKey] = frozenset()
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
@@ -109,7 +109,7 @@ class Drains:
         clients = frozenset(client.key for client in self._drainer.drainable)
         return KnownDrains(drainable=clients, drained=self._drained, servers=self._drainer.servers)
 
-    def use(self, attribution: Attribution, gpus: int) -> None:
+    def on_attribution(self, attribution: Attribution, gpus: int) -> None:
         """Use the clients of a reading: they may be drainable; drained ones not listed as clients are forgotten."""
         self._gpus, self._listed = gpus, {}
         for use in attribution.attributed:
@@ -120,7 +120,7 @@ class Drains:
 
     def refresh(self, now: Now) -> None:
         """Have the control daemons asked for their clients again, if it is time; returns at once."""
-        self.take()
+        self.collect_results()
         if self._drainer is not None:
             self._drainer.refresh(self._listed, now, gpus=self._gpus)
 
@@ -135,8 +135,8 @@ class Drains:
         return None if lost is None or accepts_clients else f"MPS client {lost.pid} could no longer be drained"
 
     def may_begin(self, account: AccountKey, keys: Iterable[ProcessKey], now: Now) -> bool:
-        """Whether an action that drains these clients first would have its turn now; otherwise it is put in line."""
-        self.take()  # an action that was called off has left its answer
+        """Whether an action that drains these clients first would have its turn now; otherwise it is queued."""
+        self.collect_results()  # an action that was called off has left its answer
         client = next(filter(None, map(self.find, keys)), None)
         if client is None or self._drainer is None:
             return True
@@ -144,35 +144,35 @@ class Drains:
         return not self._drainer.is_querying(client.pipe) and is_first
 
     def is_turn(self, account: AccountKey, client: DrainableClient, now: Now) -> bool:
-        """Whether it is an action's turn to drain a client; otherwise it is put in line for that control daemon."""
-        line = self._lines.setdefault(client.pipe, {})
-        line[account] = now.boottime_s  # at the end, unless it is in line already
-        for other, came_s in tuple(line.items()):
-            if now.boottime_s - came_s > _IN_LINE_S:
-                del line[other]
+        """Whether it is an action's turn to drain a client; otherwise it is queued for that control daemon."""
+        queue = self._queues.setdefault(client.pipe, {})
+        queue[account] = now.boottime_s  # at the end, unless it is queued already
+        for other, came_s in tuple(queue.items()):
+            if now.boottime_s - came_s > _QUEUED_S:
+                del queue[other]
         is_free = all(request.client.pipe != client.pipe for request in self._requests.values())
-        return is_free and next(iter(line)) == account
+        return is_free and next(iter(queue)) == account
 
-    def leave(self, account: AccountKey) -> None:
-        """Take an action out of every line."""
-        for line in self._lines.values():
-            line.pop(account, None)
+    def leave_queues(self, account: AccountKey) -> None:
+        """Take an action out of every queue."""
+        for queue in self._queues.values():
+            queue.pop(account, None)
 
-    def ask(
+    def request_drain(
         self, account: AccountKey, client: DrainableClient, is_fresh: Callable[[], bool] = lambda: True
     ) -> DrainRequest:
         """Ask for a client to be drained; it is the action's turn."""
         assert self._drainer is not None
-        self.leave(account)
-        self._tickets += 1
-        self._requests[self._tickets] = request = DrainRequest(client, is_fresh)
-        self._drainer.drain(self._tickets, (client,), request.may_send)
+        self.leave_queues(account)
+        self._last_request_id += 1
+        self._requests[self._last_request_id] = request = DrainRequest(client, is_fresh)
+        self._drainer.drain(self._last_request_id, (client,), request.may_send)
         return request
 
-    def take(self) -> None:
+    def collect_results(self) -> None:
         """Take the results that have come."""
-        for result in self._drainer.take() if self._drainer is not None else ():
-            request = self._requests.pop(result.ticket, None)
+        for result in self._drainer.pop_results() if self._drainer is not None else ():
+            request = self._requests.pop(result.request_id, None)
             if request is not None:
                 request.result = result
                 self._drained |= {result.key} if result.drained is Drained.DONE else frozenset()
@@ -180,26 +180,28 @@ class Drains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenClients:
-    """The MPS clients of servers outside the pod among what an action would end, by a reading requested at `asked_s`.
+    """The MPS clients of servers outside the pod among what an action would end."""
 
-    `drainable` can be drained, `others` can't. `is_hidden`: there may be more, on a GPU that could not be listed or in
-    a container that could not be read. `has_mps`: there are MPS servers or clients on the node. `accepts_clients`: the
-    policy accepts that clients that can't be drained are ended. `has_others_beside`: if only one process is to end,
-    others of its container are, or may be, clients or servers that other pods need. `give_up_after_s`: an action that
-    waits for longer has failed.
-    """
-
+    # The CLOCK_BOOTTIME at which the reading that shows them was requested.
     asked_s: float
+    # Those that can be drained.
     drainable: frozenset[ProcessKey] = frozenset()
+    # Those that can't.
     others: frozenset[ProcessKey] = frozenset()
+    # Whether there may be more, on a GPU that could not be listed or in a container that could not be read.
     is_hidden: bool = False
+    # Whether there are MPS servers or clients on the node.
     has_mps: bool = False
+    # Whether the policy accepts that clients that can't be drained are ended.
     accepts_clients: bool = False
+    # Whether others of the container are, or may be, clients or servers that other pods need, if only one process of it
+    # is to end.
     has_others_beside: bool = False
+    # An action that waits for longer has failed.
     give_up_after_s: float = _GIVE_UP_AFTER_S
 
 
-SeeClients = Callable[[PlanEntry], SeenClients]
+ClientsOf = Callable[[PlanEntry], SeenClients]
 
 
 def no_clients(_: PlanEntry) -> SeenClients:
@@ -209,7 +211,7 @@ def no_clients(_: PlanEntry) -> SeenClients:
 
 def clients_seen(
     assessments: Iterable[Assessment], attribution: Attribution, snapshot: Snapshot, policy: Policy, asked: Now
-) -> SeeClients:
+) -> ClientsOf:
     """A function that gives the clients of an action by a reading.
 
     A kill ends the processes of the containers that its last look saw. If one of them has been started again since, the
@@ -221,7 +223,7 @@ def clients_seen(
     places = (snapshot.processes[use.pid].place for use in snapshot.uses if use.mps and use.pid in snapshot.processes)
     is_blind = snapshot.blind or any(place.kind is PlaceKind.UNREADABLE for place in places)
 
-    def see(entry: PlanEntry) -> SeenClients:
+    def seen_of(entry: PlanEntry) -> SeenClients:
         if not is_blind and not mps_gpus(attribution):
             return SeenClients(
                 asked_s=asked.boottime_s, accepts_clients=accepts_clients, give_up_after_s=give_up_after_s
@@ -255,7 +257,7 @@ def clients_seen(
             give_up_after_s=give_up_after_s,
         )
 
-    return see
+    return seen_of
 
 
 class Drain:
@@ -329,7 +331,7 @@ class Drain:
         `has_begun`: a process was signalled, so the last look, which counts for the first signal, is no longer needed.
         """
         has_begun = has_begun or self.has_sent
-        self._drains.take()
+        self._drains.collect_results()
         self._progress_s = min(self._progress_s, now.boottime_s)
         self.note_sent(now)
         if self._request is not None:
@@ -340,7 +342,7 @@ class Drain:
             self._ask_next(now, has_begun=has_begun)
             self.note_sent(now)
         if not self._waiting:
-            self._drains.leave(self._account)
+            self._drains.leave_queues(self._account)
         if not has_begun and self._request is None:
             if not self._waiting and self._settled:
                 self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
@@ -365,7 +367,7 @@ class Drain:
                 self._requests += 1
                 self._progress_s = now.boottime_s
                 is_fresh = (lambda: True) if has_begun else self._is_fresh
-                self._request, self._is_noted = self._drains.ask(self._account, client, is_fresh), False
+                self._request, self._is_noted = self._drains.request_drain(self._account, client, is_fresh), False
             return
 
     def note_sent(self, now: Now) -> None:
@@ -377,7 +379,7 @@ class Drain:
 
     def cancel(self) -> bool:
         """Send no request that has not been sent yet; whether any has been."""
-        self._drains.leave(self._account)
+        self._drains.leave_queues(self._account)
         return (self._request is not None and self._request.cancel()) or self._has_sent
 
     def postpone(self, now: Now) -> None:
@@ -386,7 +388,7 @@ class Drain:
         if not self.has_sent:
             self.cancel()
 
-    def see(self, seen: SeenClients) -> None:
+    def on_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
         was_clear = self.is_clear
         self._accepts_clients, self._give_up_after_s = seen.accepts_clients, seen.give_up_after_s

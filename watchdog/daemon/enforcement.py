@@ -152,13 +152,12 @@ def _own_place(procfs: Procfs, pod_uid: str) -> Place | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforcement:
-    """Whether the daemon enforces now. `suspended` are the reasons if it does not although the policy says so.
-
-    `stops` has what is known of the switches among them.
-    """
+    """Whether the daemon enforces now."""
 
     enforcing: bool
+    # The reasons why it does not although the policy says so.
     suspended: tuple[str, ...]
+    # What is known of the switches among them.
     stops: tuple[StopNote, ...] = ()
 
     @property
@@ -167,17 +166,17 @@ class Enforcement:
         return self.suspended == (POLICY_FILE,)
 
     def suspended_by(self, reason: str) -> "Enforcement":
-        """The same with one more reason; if the policy only observes, that suspends nothing."""
+        """The state with one more reason to suspend; a policy that only observes has nothing to suspend."""
         if not (self.enforcing or self.suspended):
             return self
         return replace(self, enforcing=False, suspended=(*self.suspended, reason))
 
     def with_policy_unsettled(self) -> "Enforcement":
-        """The same while the policy file has not settled."""
+        """The state while the policy file has not settled."""
         return self.suspended_by(POLICY_FILE)
 
 
-def judge(
+def enforcement_by(
     policy: Policy, environment: Environment, journal: Path, switches: Switches, *, has_lock: bool, has_journal: bool
 ) -> Enforcement:
     """Whether to enforce, by the policy, the environment, the lock, the journal, the stop file and the Node object."""
@@ -245,14 +244,14 @@ class Permission:
         """
         return self._permitted.enforcing or self.policy_unsettled
 
-    def judge(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
+    def update(self, policy: Policy, now: Now, *, has_lock: bool, has_journal: bool) -> bool:
         """Check everything again; return whether enforcement starts at this moment."""
         switches = self._sources.switches(now, policy.stale_after_s)
         if switches.ignored is not None and switches.ignored != self.switches.ignored:
             self._warn(ignored_mode(switches.ignored))
         self._policy_file.check(now)
         decided, self.switches = self.decides, switches
-        enforcement = judge(
+        enforcement = enforcement_by(
             policy, self._environment, self._journal, switches, has_lock=has_lock, has_journal=has_journal
         )
         enforcement = replace(enforcement, stops=tuple(self._stops(enforcement.suspended)))
@@ -263,7 +262,7 @@ class Permission:
 
     def _stops(self, suspended: tuple[str, ...]) -> Iterator[StopNote]:
         if STOP_FILE in suspended:
-            yield self._stop_file.note()
+            yield self._stop_file.read_note()
         if NODE_ANNOTATION in suspended:
             yield annotation_note(self.switches)
 
@@ -293,7 +292,7 @@ def problems(journal: Path, node: str) -> dict[str, Problem]:
 
 
 def remedies(journal: Path, node: str) -> dict[str, str]:
-    """The same as texts: cause and remedy."""
+    """Each reason of suspension with a text: cause and remedy."""
     return {reason: _text(problem) for reason, problem in problems(journal, node).items()}
 
 
@@ -331,7 +330,7 @@ class StopFile:
         self._path = path
         self._known: tuple[object, StopNote] = (None, StopNote(switch=STOP_FILE))
 
-    def note(self) -> StopNote:
+    def read_note(self) -> StopNote:
         """What is known of the file; what a person has written into it counts as the reason."""
         try:
             found = self._path.lstat()

@@ -2,7 +2,7 @@
 
 What decides about a further attempt, in order: the meaning of an answer (`kube/evict.read_response`, `read_pod`) and
 the wait after it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, by the bounds in
-`core/eviction`); what ends it meanwhile (`Evictions.see`, `Evictions.advance`); that it is `pending` until then
+`core/eviction`); what ends it meanwhile (`Evictions.on_reading`, `Evictions.advance`); that it is `pending` until then
 (`Gate._busy_until_s`); the attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been
 given up, `Ledger.note_failed` determines when the step may begin a new one.
 
@@ -44,10 +44,10 @@ class Eviction:
     """An eviction that has begun. `pending` is its state as long as the API server has not accepted it."""
 
     def __init__(
-        self, entry: PlanEntry, number: int, ticket: int, began: Now, release_timeout_s: float, record: ActionRecord
+        self, entry: PlanEntry, number: int, request_id: int, began: Now, release_timeout_s: float, record: ActionRecord
     ) -> None:
         self.entry = entry  # of the last attempt
-        self.ticket = ticket  # of all its attempts
+        self.request_id = request_id  # of all its attempts
         self.is_over = False
         self.accepted: Now | None = None
         self.pending: PendingEviction | None = None
@@ -116,7 +116,7 @@ class Eviction:
         self.pending = self._awaiting_answer
         pod = entry.assessment.pod
         self._request = EvictionRequest(
-            ticket=self.ticket,
+            request_id=self.request_id,
             number=self._tries,
             namespace=pod.namespace,
             name=pod.name,
@@ -131,11 +131,11 @@ class Eviction:
         )
         return self._request
 
-    def answer(self, result: EvictionResult, now: Now) -> Outcome | None:
+    def on_result(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
         if result.answer is EvictionAnswer.ACCEPTED:
             return self._accept(result.reason, now)
-        if result.answer is EvictionAnswer.REHEARSED:
+        if result.answer is EvictionAnswer.DRY_RUN_PASSED:
             return None if self._given_up is None else self._end(*self._given_up, now)
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
         if result.answer in _ENDS:
@@ -152,12 +152,12 @@ class Eviction:
         if request is not None and not request.is_fresh():
             why = "the API server took so long for the dry run that the pod's last measured use was too old"
         if why is not None:
-            return self._rehearse_later(why, now)
+            return self._repeat_dry_run(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
         self._drain = Drain(drains, self.entry, seen, note=self._note_drained, is_fresh=is_fresh)
-        return self.drain_on(now)
+        return self.continue_drain(now)
 
-    def drain_on(self, now: Now) -> Outcome | None:
+    def continue_drain(self, now: Now) -> Outcome | None:
         """Continue to drain; the outcome if that has failed, or if the eviction was given up meanwhile."""
         if self._drain is None:
             return None
@@ -168,18 +168,18 @@ class Eviction:
             self._cancel_drain(now)
         if why is not None and not self.has_drained:
             self._drain = None
-            return self._rehearse_later(why, now)
+            return self._repeat_dry_run(why, now)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
 
-    def _rehearse_later(self, why: str, now: Now) -> Outcome | None:
+    def _repeat_dry_run(self, why: str, now: Now) -> Outcome | None:
         """Wait for another dry run, since nothing was drained after this one."""
         answer = EvictionAnswer.LATER
-        return self._wait(EvictionResult(ticket=self.ticket, answer=answer, reason=why, wait_s=5.0), now)
+        return self._wait(EvictionResult(request_id=self.request_id, answer=answer, reason=why, wait_s=5.0), now)
 
-    def see_clients(self, seen: SeenClients) -> None:
+    def on_clients(self, seen: SeenClients) -> None:
         """Process a reading: clients that it shows are drained too."""
         if self._drain is not None:
-            self._drain.see(seen)
+            self._drain.on_clients(seen)
 
     def take_request(self, clock: Callable[[], Now]) -> EvictionRequest | None:
         """The attempt once all clients are drained; None if it is not its time.
@@ -224,13 +224,15 @@ class Eviction:
             return None
         return self._end(result, reason, now)
 
-    def find_deleted(self, why: str, now: Now) -> Outcome | None:
+    def on_deletion(self, why: str, now: Now) -> Outcome | None:
         """The pod is being deleted or gone, by an attempt whose answer was lost or for another reason."""
         if self.pending is None or self.is_awaited:
             return None
         return self._accept(why, now) if self._is_unsure else self._end(Result.GONE, why, now)
 
-    def see(self, still_listed: Callable[[ProcessKey], bool], keys: Iterable[ProcessKey], now: Now) -> Outcome | None:
+    def on_reading(
+        self, still_listed: Callable[[ProcessKey], bool], keys: Iterable[ProcessKey], now: Now
+    ) -> Outcome | None:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self.accepted is None or self.is_over:
             return None

@@ -14,7 +14,7 @@ from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.daemon.drain import Drains, SeeClients, no_clients
+from watchdog.daemon.drain import ClientsOf, Drains, no_clients
 from watchdog.daemon.eviction import Eviction
 from watchdog.daemon.kill import ActionRecord
 
@@ -25,7 +25,7 @@ class Evictor(Protocol):
     def begin(self, attempt: EvictionRequest) -> None:
         """Hand in an attempt; returns at once."""
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         """The results since the last call."""
 
 
@@ -41,12 +41,12 @@ class Evictions:
     ) -> None:
         self._evictor = evictor
         self._drains = drains or Drains()
-        self._clients_of: SeeClients = no_clients
+        self._clients_of: ClientsOf = no_clients
         self._inputs: Inputs | None = None  # of the last cycle
         self._record = record
         self._clock = clock
         self._all: dict[int, Eviction] = {}
-        self._tickets = 0
+        self._last_request_id = 0
         self._accepted: list[tuple[Outcome, UnderWay]] = []
         self._outcomes: list[Outcome] = []
 
@@ -84,10 +84,10 @@ class Evictions:
 
         After `fresh_until_s` (CLOCK_BOOTTIME) that look is too old, and the API server is not asked to evict.
         """
-        self._tickets += 1
+        self._last_request_id += 1
         timeout_s = opened.inputs.policy.release_timeout_s
-        eviction = Eviction(entry, number, self._tickets, self._clock(), timeout_s, self._record)
-        self._all[self._tickets] = eviction
+        eviction = Eviction(entry, number, self._last_request_id, self._clock(), timeout_s, self._record)
+        self._all[self._last_request_id] = eviction
         self._submit(eviction, entry, opened, fresh_until_s)
 
     def try_again(self, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
@@ -107,13 +107,13 @@ class Evictions:
         Objections to an eviction that waits for its next attempt are found by the cycle before that attempt; one that
         drains makes its attempt here.
         """
-        for result in self._evictor.take() if self._evictor is not None else ():
-            eviction = self._all.get(result.ticket)
+        for result in self._evictor.pop_results() if self._evictor is not None else ():
+            eviction = self._all.get(result.request_id)
             if eviction is None:
                 continue
-            outcome = eviction.answer(result, now)
+            outcome = eviction.on_result(result, now)
             self._report(eviction, outcome)
-            if result.answer is EvictionAnswer.REHEARSED and not eviction.is_over:
+            if result.answer is EvictionAnswer.DRY_RUN_PASSED and not eviction.is_over:
                 seen = self._clients_of(eviction.entry)
                 why = objection(eviction.entry)
                 self._report(eviction, eviction.begin_draining(self._drains, seen, why, now))
@@ -124,19 +124,19 @@ class Evictions:
             elif now.boottime_s >= eviction.until_s:
                 reason = "given up: it could not be tried again in time"
                 self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
-            self._report(eviction, eviction.drain_on(now) or eviction.end_unanswered(now))
+            self._report(eviction, eviction.continue_drain(now) or eviction.end_unanswered(now))
             request = None if eviction.is_over else eviction.take_request(self._clock)
             if request is not None and self._evictor is not None:
                 self._evictor.begin(request)
 
-    def note_clients(self, clients_of: SeeClients) -> None:
+    def note_clients(self, clients_of: ClientsOf) -> None:
         """Use the MPS clients of a reading: those of an eviction that drains are drained too."""
         self._clients_of = clients_of
         for eviction in self._all.values():
             if eviction.is_draining:
-                eviction.see_clients(clients_of(eviction.entry))
+                eviction.on_clients(clients_of(eviction.entry))
 
-    def see(
+    def on_reading(
         self,
         still_listed: Callable[[ProcessKey], bool],
         attribution: Attribution,
@@ -152,9 +152,9 @@ class Evictions:
         for eviction in list(self._all.values()):
             if eviction.accepted is not None:
                 keys = _keys_of(eviction.entry.account.uid, attribution)
-                self._report(eviction, eviction.see(still_listed, keys, now))
+                self._report(eviction, eviction.on_reading(still_listed, keys, now))
             elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
-                self._report(eviction, eviction.find_deleted(deleted, now))
+                self._report(eviction, eviction.on_deletion(deleted, now))
             else:
                 ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, now)
                 self._report(eviction, None if ended is None else eviction.give_up(*ended, now))
@@ -164,7 +164,7 @@ class Evictions:
         for eviction in list(self._all.values()):
             self._report(eviction, eviction.stop(now))
 
-    def take(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
+    def pop_outcomes(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
         """What has happened since the last call: evictions that were accepted, and other outcomes to report."""
         progress = self._accepted, self._outcomes
         self._accepted, self._outcomes = [], []
@@ -200,7 +200,7 @@ class Evictions:
         else:
             self._accepted.append((outcome, eviction.under_way))
         if eviction.is_over:
-            del self._all[eviction.ticket]
+            del self._all[eviction.request_id]
 
 
 def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:

@@ -52,14 +52,13 @@ LOOP_LATE: Final = "the watchdog was busy for too long after it had written the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedIntention:
-    """A plan entry's intention as its action is to begin; one field is set, or none if nothing was intended.
+    """A plan entry's intention as its action is to begin; one field is set, or none if nothing was intended."""
 
-    `number`: it is on disk, and the action may begin; `outcome`: the action ended before it could begin; `withheld_by`:
-    the intention is not on disk.
-    """
-
+    # The intention is on disk, and the action may begin.
     number: int | None = None
+    # The action ended before it could begin.
     outcome: Outcome | None = None
+    # The intention is not on disk.
     withheld_by: Brake | None = None
 
 

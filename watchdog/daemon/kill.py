@@ -270,7 +270,7 @@ class Kill:
             self.next_wake_s = now.boottime_s
         return None
 
-    def see(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
+    def on_reading(self, still_listed: Callable[[ProcessKey], bool], now: Now) -> Outcome | None:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self._phase is not _Phase.RELEASING:
             return None

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from watchdog.core.assessment import AccountKey, Assessment
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.drain import Drains, SeeClients, no_clients
+from watchdog.daemon.drain import ClientsOf, Drains, no_clients
 from watchdog.daemon.kill import HAD_ENDED, ActionRecord, Kill, close_all, withdraw
 from watchdog.node.process import Handle
 
@@ -48,7 +48,7 @@ class Kills:
         self._processes = processes
         self._clock = clock
         self._drains = drains or Drains()
-        self._clients_of: SeeClients = no_clients
+        self._clients_of: ClientsOf = no_clients
         self._under_way: dict[AccountKey, Kill] = {}
         self._held: dict[AccountKey, tuple[PlanEntry, list[Handle]]] = {}  # since the intention
         self._begun: list[Outcome] = []
@@ -132,7 +132,7 @@ class Kills:
         why = why or objection(entry)
         if why is not None:
             close_all(ready)
-            self._drains.leave(entry.account)
+            self._drains.leave_queues(entry.account)
             return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
         now = self._clock()
         kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
@@ -141,7 +141,7 @@ class Kills:
         why = kill.send_first(ready, self._drains, seen, objection, is_fresh)
         if why is not None:
             close_all(ready)
-            self._drains.leave(entry.account)
+            self._drains.leave_queues(entry.account)
             return withdraw(self._record, entry, number, why, self._clock(), by_change=why == HAD_ENDED)
         self._under_way[entry.account] = kill
         ended = kill.advance(now)
@@ -247,20 +247,20 @@ class Kills:
                 del self._under_way[key]
         return tuple(outcomes)
 
-    def note_clients(self, clients_of: SeeClients) -> None:
+    def note_clients(self, clients_of: ClientsOf) -> None:
         """Use the MPS clients of a reading: those of a kill in progress are drained too."""
         self._clients_of = clients_of
         for kill in self._under_way.values():
-            kill.drain.see(clients_of(kill.entry))
+            kill.drain.on_clients(clients_of(kill.entry))
 
-    def see(
+    def on_reading(
         self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
     ) -> tuple[Outcome, ...]:
         """Process a reading: end the kills whose memory is free, and spare single processes if SIGTERM was enough."""
         used = {assessment.account: assessment.used for assessment in assessments}
         outcomes: list[Outcome] = []
         for key, kill in list(self._under_way.items()):
-            outcome = kill.see(still_listed, now)
+            outcome = kill.on_reading(still_listed, now)
             if outcome is not None:
                 outcomes.append(outcome)
                 del self._under_way[key]

@@ -39,15 +39,15 @@ class Next(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class PendingCycle:
-    """A cycle that has a plan and is not closed yet. `last_reading` is that of the last look, if it came in time.
-
-    `was_late`: the loop saw only long after `write_until_s` whether the intentions were on disk, so nothing may begin.
-    """
+    """A cycle that has a plan and is not closed yet."""
 
     opened: OpenCycle
     since: Now
+    # That of the last look, if it came in time.
     last_reading: TimedReading | None = None
     late_s: float | None = field(default=None, init=False)
+    # Whether the loop saw only long after `write_until_s` whether the intentions were on disk, so that nothing may
+    # begin.
     was_late: bool = field(default=False, init=False)
     _requests: int = field(default=0, init=False)
     _is_asked: bool = field(default=False, init=False)
@@ -84,12 +84,12 @@ class PendingCycle:
         age_s = now.boottime_s - self.opened.snapshot.at.boottime_s
         return age_s >= self.opened.inputs.policy.reset_after_s
 
-    def ask(self) -> None:
+    def on_request(self) -> None:
         """Note that the driver has been queried."""
         self._is_asked = self._was_written = True
         self._requests += 1
 
-    def take(self, reading: TimedReading) -> None:
+    def on_reading(self, reading: TimedReading) -> None:
         """Take the driver's answer; one that comes too late is not used."""
         self._is_asked = False
         is_in_time = reading.took_s <= FRESH_S
@@ -109,16 +109,16 @@ def without_last_look(opened: OpenCycle, took_s: float) -> OpenCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastLook:
-    """The reading right before the first signal, when it was taken, and until when (CLOCK_BOOTTIME) it may be used.
-
-    `objection`, called right before a first signal, gives a reason against it whatever the reading shows, or None.
-    `inputs` gives the pods, the node and the namespaces at that moment.
-    """
+    """The reading right before the first signal."""
 
     reading: DriverReading
+    # When it was taken.
     at: Now
+    # Until when (CLOCK_BOOTTIME) it may be used.
     fresh_until_s: float
+    # Gives a reason against a first signal whatever the reading shows, or None; called right before the signal.
     objection: Callable[[PlanEntry], str | None]
+    # Gives the pods, the node and the namespaces at that moment.
     inputs: Callable[[], Inputs]
 
 

@@ -149,11 +149,11 @@ class Daemon:
         if self._cycle.has_outcomes:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
-        timed = self._sampler.take(now)
+        timed = self._sampler.pop_reading(now)
         self._sinks.note_spent_looks(self._sampler.note_rise(now), self._policy)
         if self._pending is not None:
             if timed is not None:
-                self._pending.take(timed)
+                self._pending.on_reading(timed)
             self._advance_pending(self._pending, now)
         elif timed is not None:
             self._run_cycle(timed, now)
@@ -179,13 +179,13 @@ class Daemon:
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
-            self._mps.asked.presume(restored.drained)
+            self._mps.asked.assume_asked(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
             self._sources.left.restore(restored.left, now)
             self._listed.restore(restored.listed, now)
             self._keeper.record.listed(self._listed.by_pod)
             self._cycle.transfers = self._cycle.transfers.inheriting(restored.transfers, now)
-        self._judge(now)
+        self._update_permission(now)
         for message in self._cluster.take_messages() if self._cluster is not None else ():
             (self._log.warn if message.is_problem else self._log.inform)(message.text)
         if self._sampler.thread.has_died:
@@ -200,15 +200,15 @@ class Daemon:
             self._reload(now)
         self._sinks.note_policy_file(self._policy_file.problem, now)
 
-    def _judge(self, now: Now) -> None:
+    def _update_permission(self, now: Now) -> None:
         """Determine whether enforcement is permitted now, and whether the driver may be kept open."""
         before = self._permission.enforcement
-        begins = self._permission.judge(
+        begins = self._permission.update(
             self._policy, now, has_lock=self._sinks.has_lock, has_journal=self._sinks.has_journal
         )
         switches, awaits_pods = self._permission.switches, self._cluster is not None and self._cluster.pods.is_awaited
         self._sampler.note_switches(switches, now, awaits_pods=awaits_pods)
-        self._maintenance.note(self._sampler.maintenance, now, is_known=not switches.unseen)
+        self._maintenance.update(self._sampler.maintenance, now, is_known=not switches.unseen)
         self._permission.under_maintenance = self._sampler.maintenance is not None
         if self._permission.enforcement != before:  # an operator who used a switch waits for the effect
             self._sampler.bring_forward(now)
@@ -226,7 +226,7 @@ class Daemon:
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._sampler.pace.interval_s = policy.interval_s
-        self._mps.use(policy.mps)
+        self._mps.configure(policy.mps)
         self._sampler.bring_forward(now)
         self._follow()
         self._sinks.policy_loaded(policy, now)
@@ -237,14 +237,14 @@ class Daemon:
             return  # the last look of a cycle that has failed: part of the node must not be taken for all of it
         is_old = timed.took_s > self._policy.reset_after_s
         reading = reject_late(timed.reading, timed.took_s) if is_old else timed.reading
-        self._judge(now)
+        self._update_permission(now)
         inputs = self._inputs(now)
         if self._quiet_ticks.repeat(timed, inputs):
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
-        self._sources.left.see(opened.attribution, self._scanner.may_live, now)
+        self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
         if not opened.snapshot.blind:
-            self._drains.use(opened.attribution, len(opened.snapshot.gpus))
+            self._drains.on_attribution(opened.attribution, len(opened.snapshot.gpus))
             if not opened.only:
                 self._drains.refresh(now)
         if not opened.only:
@@ -259,15 +259,15 @@ class Daemon:
         """Advance the open cycle: once its intentions are on disk or late, request the last look; then close it."""
         step = pending.next(now, maintenance=self._sampler.maintenance is not None)
         if step is Next.READ:
-            pending.ask()
-            self._sampler.ask(pending.opened.only, now)
+            pending.on_request()
+            self._sampler.request_reading(pending.opened.only, now)
         elif step is Next.CLOSE:
             self._close_pending(pending)
 
     def _close_pending(self, pending: PendingCycle) -> None:
         """Act on the open cycle, with the policy file, the switches, the pods and the node as they are right now."""
         self._check_policy_file(clock.now())
-        self._judge(clock.now())
+        self._update_permission(clock.now())
         if self._pending is None:
             return  # enforcement has just been resumed, and the cycle was dropped
         opened = pending.opened if pending.late_s is None else without_last_look(pending.opened, pending.late_s)
@@ -302,7 +302,7 @@ class Daemon:
             policy_unsettled=self._permission.policy_unsettled,
         )
         pods = replace(inputs.pods, gaps=(*inputs.pods.gaps, *self._mps.gaps)) if self._mps.gaps else inputs.pods
-        listed = self._listed.note(inputs.pods.pods, inputs.node, self._policy, now)
+        listed = self._listed.update(inputs.pods.pods, inputs.node, self._policy, now)
         if listed:
             self._keeper.record.listed(listed)
         return replace(

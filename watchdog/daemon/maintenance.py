@@ -33,7 +33,7 @@ class MaintenanceWatch:
         self._is_restored = True
         self._write(self.start or self._earlier)
 
-    def note(self, why: str | None, now: Now, *, is_known: bool) -> None:
+    def update(self, why: str | None, now: Now, *, is_known: bool) -> None:
         """Note why the GPUs are under maintenance, or that they are not (None); unless `is_known`, that may be old."""
         if why is not None:
             if self.start is None:

@@ -22,15 +22,14 @@ _MOST_SET_S: Final = 1.0  # by which the wall clock may have been set meanwhile,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _QuietCycle:
-    """A finished cycle that equal readings with equal inputs repeat until `until_s` (CLOCK_BOOTTIME).
-
-    Hours and deletion deadlines end by the wall clock, so `until_s` holds while that clock is `wall_ahead_s` ahead.
-    """
+    """A finished cycle that equal readings with equal inputs repeat."""
 
     reading: DriverReading
     inputs: Inputs
     report: CycleReport
+    # Until when (CLOCK_BOOTTIME) they do.
     until_s: float
+    # Hours and deletion deadlines end by the wall clock, so `until_s` holds while that clock is this much ahead.
     wall_ahead_s: float
 
 
@@ -69,7 +68,7 @@ class QuietTicks:
                 until_s=until_s,
                 wall_ahead_s=report.at.wall_s - report.at.boottime_s,
             )
-            self._rest(self._last)
+            self._begin_rest(self._last)
 
     def forget(self) -> None:
         """Repeat nothing until another quiet cycle."""
@@ -87,7 +86,7 @@ class QuietTicks:
         inputs = replace(inputs, overdue=last.inputs.overdue, hidden=last.inputs.hidden)
         last = self._advance(replace(last, inputs=inputs, report=replace(last.report, pods=pods)), ticks)
         self._publish(last.report, inputs, None)
-        self._rest(last)
+        self._begin_rest(last)
         return True
 
     def end_rest(self, now: Now, *, at_once: bool = False) -> None:
@@ -131,11 +130,13 @@ class QuietTicks:
         self._last = replace(last, report=report)
         return self._last
 
-    def _rest(self, last: _QuietCycle) -> None:
+    def _begin_rest(self, last: _QuietCycle) -> None:
         """Leave the next ticks to the driver's thread, if they could only repeat this cycle."""
         if self._is_still(last):
             synced = last.inputs.pods.synced
             stale_s = math.inf if synced is None else synced.boottime_s + last.inputs.policy.stale_after_s
             until_s = min(last.until_s, stale_s)
-            rest = self._sampler.rest(last.reading, last.report.at, until_s, self._scanner.are_processes_unchanged)
-            self._sinks.rest(Resting(report=last.report, inputs=last.inputs, ticks=lambda: rest.ticks))
+            rest = self._sampler.begin_rest(
+                last.reading, last.report.at, until_s, self._scanner.are_processes_unchanged
+            )
+            self._sinks.begin_rest(Resting(report=last.report, inputs=last.inputs, ticks=lambda: rest.ticks))

@@ -62,7 +62,7 @@ class Pace:
         if waits:
             self._deadline_s = min(self._deadline_s, max(now.boottime_s + min(waits), self._last_s + _CLOSEST_S))
 
-    def note(self, last_s: float, next_s: float) -> None:
+    def set_times(self, last_s: float, next_s: float) -> None:
         """Note when the last reading of a rest was, and when the next tick is."""
         self._last_s, self.tick_s = last_s, next_s
 
@@ -86,11 +86,14 @@ _UNSEEN: Final = "the node was under maintenance, and its object has not been re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedReading:
-    """A finished reading: when it was requested, how long it took, and which GPUs it covers (None: all)."""
+    """A finished reading."""
 
     reading: DriverReading
+    # When it was requested.
     asked: Now
+    # How long it took.
     took_s: float
+    # The GPUs that it covers; None: all.
     only: frozenset[str] | None
 
 
@@ -163,7 +166,7 @@ class Sampler:
             self.pace.read_at(at_s)
         return self._looks.note_spent(risen, now.boottime_s) if at_s > now.boottime_s else ()
 
-    def rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
+    def begin_rest(self, reading: DriverReading, since: Now, until_s: float, is_unchanged: Callable[[], bool]) -> Rest:
         """Leave the ticks to the driver's thread while readings equal this one, until a time on CLOCK_BOOTTIME at most.
 
         `is_unchanged`: see `Rest`.
@@ -179,9 +182,9 @@ class Sampler:
             until_s=until_s,
             is_unchanged=is_unchanged,
         )
-        self.thread.rest(rest)
+        self.thread.begin_rest(rest)
         # By then the thread has handed a reading over, unless the driver hangs.
-        self.pace.note(since.boottime_s, until_s + longest_step_s(interval_s))
+        self.pace.set_times(since.boottime_s, until_s + longest_step_s(interval_s))
         return rest
 
     def end_rest(self, now: Now, *, at_once: bool = False) -> Ticks | None:
@@ -194,7 +197,7 @@ class Sampler:
             return None
         self.thread.end_rest()
         self._rest = None
-        self.pace.note(rest.last.boottime_s, rest.next_s)
+        self.pace.set_times(rest.last.boottime_s, rest.next_s)
         asked = self.thread.asked
         if asked is not None and asked.boottime_s > rest.last.boottime_s:  # a reading that the rest did not count
             self._asked, self._asked_for = asked, None
@@ -204,7 +207,7 @@ class Sampler:
     def bring_forward(self, now: Now) -> None:
         """Read soon, a second after the last reading at the earliest: the pods or the policy have changed."""
         if self._rest is not None:
-            self.pace.note(self._rest.last.boottime_s, self.pace.tick_s)
+            self.pace.set_times(self._rest.last.boottime_s, self.pace.tick_s)
         self.pace.bring_forward(now)
 
     @property
@@ -230,12 +233,12 @@ class Sampler:
             self.bring_forward(now)
         self.maintenance = reason
 
-    def take(self, now: Now) -> TimedReading | None:
+    def pop_reading(self, now: Now) -> TimedReading | None:
         """The finished reading, or None; one that the driver's thread has taken on its own after `end_rest` only."""
         if self._rest is not None:
             self.thread.silence()
             return None
-        reading = self.thread.take()
+        reading = self.thread.pop_reading()
         if self._is_releasing and not self.thread.busy:
             self._check_released()
         if reading is None:
@@ -260,12 +263,12 @@ class Sampler:
             return
         self.pace.begin(now)
         if self.maintenance is None or is_last:
-            self.ask(None, now)
+            self.request_reading(None, now)
         else:
             reading = released_reading(self.maintenance, self._interface, self._last)
             self._ready = TimedReading(reading=reading, asked=now, took_s=0.0, only=None)
 
-    def ask(self, only: frozenset[str] | None, now: Now) -> None:
+    def request_reading(self, only: frozenset[str] | None, now: Now) -> None:
         """Request a reading of these GPUs (None: all); the driver must be free."""
         self._asked, self._asked_for = now, only
         self._is_open = True
@@ -274,7 +277,7 @@ class Sampler:
         self.thread.request(only)
 
     def wake_s(self, now: Now) -> float:
-        """CLOCK_BOOTTIME at which `request_next` or `take` has something to do; infinity while the driver is busy."""
+        """CLOCK_BOOTTIME at which `request_next` or `pop_reading` has work; infinity while the driver is busy."""
         if self._ready is not None or (self._rest is not None and not self.thread.is_resting):
             return now.boottime_s
         if self.thread.busy and self._rest is None:
@@ -325,7 +328,7 @@ def read_once(driver: Driver, patience_s: float) -> DriverReading:
     deadline_s = clock.now().boottime_s + patience_s
     while (left_s := deadline_s - clock.now().boottime_s) > 0:
         waiter.wait(left_s)
-        reading = thread.take()
+        reading = thread.pop_reading()
         if reading is not None:
             return reading
     why = Problem(f"no answer within {span(patience_s)}: a call into the driver hangs", "see dmesg for NVRM messages")

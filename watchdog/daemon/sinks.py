@@ -107,7 +107,7 @@ class JournalSink:
     def stop(self, changes: Sequence[Change], now: Now) -> None:
         """Note that the daemon has stopped; the journal has the interrupted actions already."""
         if self._journal.is_open:
-            self._journal.note(ChangeKind.STOPPED.value, _STOPPED, now)
+            self._journal.record_event(ChangeKind.STOPPED.value, _STOPPED, now)
 
 
 class EventSink:
@@ -238,9 +238,9 @@ class Sinks:
         """Whether something is to be reported after some more cycles, even if these do not differ."""
         return self._changes.has_gaps
 
-    def rest(self, resting: Resting) -> None:
+    def begin_rest(self, resting: Resting) -> None:
         """Show the ticks that repeat the last cycle as they come in."""
-        self._endpoints.rest(resting)
+        self._endpoints.begin_rest(resting)
 
     def publish(self, report: CycleReport, *, is_stale: bool, ticks: Ticks | None = None) -> None:
         """Publish a finished cycle everywhere; or, as of the last of these ticks, one that they have only repeated."""
@@ -317,7 +317,7 @@ class Sinks:
         self._metrics.policy_reload(ok=False, wall_s=now.wall_s)
         self._endpoints.policy_error = policy_error
         self.daemon_log.write(ChangeKind.POLICY_REFUSED, message)
-        self.record.note(ChangeKind.POLICY_REFUSED.value, message, now)
+        self.record.record_event(ChangeKind.POLICY_REFUSED.value, message, now)
 
     def stop(self, outcomes: tuple[Outcome, ...], now: Now) -> None:
         """Close everything; actions that were interrupted are in the journal already."""

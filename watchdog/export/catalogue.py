@@ -30,10 +30,13 @@ DURATION_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of observations up to each bound in seconds, the last one for those above all bounds, and their sum."""
+    """Observations of durations."""
 
+    # In seconds.
     bounds: tuple[float, ...]
+    # Of the observations up to each bound; the last one is for those above all bounds.
     counts: tuple[int, ...] = ()
+    # The sum of the observations, in seconds.
     total: float = 0.0
 
     def observe(self, *observations_s: float) -> "Histogram":
@@ -90,15 +93,14 @@ class Per(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric family: its name as in queries, without the prefix, and its help.
+    """A metric family."""
 
-    It has `times` series for each `per`.
-    """
-
+    # As in queries, without the prefix.
     name: str
     help: str
     labels: tuple[str, ...] = ()
     kind: MetricKind = MetricKind.GAUGE
+    # It has `times` series for each of these.
     per: Per = Per.NODE
     times: int = 1
 

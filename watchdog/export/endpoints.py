@@ -96,9 +96,10 @@ class ProbeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class _CachedStatus:
-    """The status of a cycle that read the node `at` a moment, and its JSON, made on first use."""
+    """The status of a cycle, and its JSON, made on first use."""
 
     status: Status
+    # When the cycle read the node.
     at: Now
 
     @cached_property
@@ -166,9 +167,9 @@ class Endpoints:
         self._filtered: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s, _MOST_FILTERS)
         self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
 
-    def rest(self, resting: Resting) -> None:
+    def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle is published, show the last one as of its last tick."""
-        self.metrics.rest(resting)
+        self.metrics.begin_rest(resting)
         if self._finished is not None:
             self._finished = replace(self._finished, resting=resting)
 
@@ -312,7 +313,7 @@ class Endpoints:
         return ProbeResult(ok=not reasons, lines=(*(reasons or ["ok"]), *notes))
 
     def _reasons(self) -> list[str]:
-        """Why it is not ready."""
+        """Why the daemon is not ready."""
         health = self.health()
         hangs = [] if health.ok else health.lines
         return [*([] if self._finished is not None else [NO_CYCLE_YET]), *hangs, *self.unready]

@@ -20,7 +20,7 @@ from watchdog.core.plan import CycleReport, Outcome, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import Resting, Ticks
 from watchdog.core.residual import Sum
-from watchdog.export import catalogue as of
+from watchdog.export import catalogue
 from watchdog.export.catalogue import (
     DURATION_S,
     REACTION_S,
@@ -155,15 +155,15 @@ def _gpu_families(report: CycleReport) -> Iterator[Metric]:
     driver = snapshot.driver or ""
     rows = [(gpu.uuid, str(gpu.index), gpu.name, driver, gpu.parent or "", gpu.profile or "") for gpu in snapshot.gpus]
     rows += [(parent.uuid, str(parent.index), parent.name, driver, "", "") for parent in snapshot.parents]
-    yield metric(of.GPU_INFO, ((row, 1) for row in rows))
+    yield metric(catalogue.GPU_INFO, ((row, 1) for row in rows))
     gpus = [((gpu.uuid,), gpu) for gpu in snapshot.gpus]
-    yield metric(of.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
-    yield metric(of.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
-    yield metric(of.GPU_USED, ((key, gpu.used) for key, gpu in gpus))
-    yield metric(of.GPU_RESERVED, ((key, gpu.reserved) for key, gpu in gpus))
+    yield metric(catalogue.GPU_UP, ((key, float(gpu.up)) for key, gpu in gpus))
+    yield metric(catalogue.GPU_TOTAL, ((key, gpu.total) for key, gpu in gpus))
+    yield metric(catalogue.GPU_USED, ((key, gpu.used) for key, gpu in gpus))
+    yield metric(catalogue.GPU_RESERVED, ((key, gpu.reserved) for key, gpu in gpus))
     residual, unattributed = residual_by_gpu(report), unattributed_by_gpu(report)
-    yield metric(of.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
-    yield metric(of.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
+    yield metric(catalogue.GPU_UNATTRIBUTED, ((key, unattributed[gpu.uuid]) for key, gpu in gpus))
+    yield metric(catalogue.GPU_RESIDUAL, ((key, residual[gpu.uuid]) for key, gpu in gpus))
 
 
 def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Metric]:
@@ -184,14 +184,14 @@ def _pod_families(report: CycleReport, peaks: Mapping[str, int]) -> Iterator[Met
         used[title].add(assessment.used)
         if assessment.declared is not None or assessment.verdict is Verdict.MISDECLARED:
             declared[title].add(assessment.declared)
-    yield metric(of.CONTAINER_USED, _totals(containers))
-    yield metric(of.POD_USED, _totals(used))
-    yield metric(of.POD_DECLARED, _totals(declared))
+    yield metric(catalogue.CONTAINER_USED, _totals(containers))
+    yield metric(catalogue.POD_USED, _totals(used))
+    yield metric(catalogue.POD_DECLARED, _totals(declared))
     shown_peaks: dict[Labels, int] = {}
     for pod in (*report.pods.pods, *pods.values()):
         if pod.uid in peaks:
             shown_peaks[_title(pod)] = max(shown_peaks.get(_title(pod), 0), peaks[pod.uid])
-    yield metric(of.POD_PEAK, shown_peaks.items())
+    yield metric(catalogue.POD_PEAK, shown_peaks.items())
 
 
 def _account_families(report: CycleReport) -> Iterator[Metric]:
@@ -201,30 +201,32 @@ def _account_families(report: CycleReport) -> Iterator[Metric]:
         key = _account_labels(assessment)
         chosen[key] = max(chosen.get(key, assessment), assessment, key=_precedence)
     accounts = chosen.items()
-    yield metric(of.ACCOUNT_USED, ((key, account.used) for key, account in accounts))
-    yield metric(of.ACCOUNT_DECLARED, ((key, account.declared) for key, account in accounts))
-    yield metric(of.ACCOUNT_ALLOWED, ((key, account.allowed) for key, account in accounts))
-    yield metric(of.ACCOUNT_OVER, ((key, _OVER.get(account.verdict)) for key, account in accounts))
+    yield metric(catalogue.ACCOUNT_USED, ((key, account.used) for key, account in accounts))
+    yield metric(catalogue.ACCOUNT_DECLARED, ((key, account.declared) for key, account in accounts))
+    yield metric(catalogue.ACCOUNT_ALLOWED, ((key, account.allowed) for key, account in accounts))
+    yield metric(catalogue.ACCOUNT_OVER, ((key, _OVER.get(account.verdict)) for key, account in accounts))
     unjudged = ((key, _unjudged(account)) for key, account in accounts)
-    yield metric(of.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None))
+    yield metric(
+        catalogue.ACCOUNT_VERDICT, (((*key, verdict.value), 1.0) for key, verdict in unjudged if verdict is not None)
+    )
     due = [entry for entry in report.plan.entries if entry.due_in_s <= 0 and entry.withheld_by is not None]
     held = dict.fromkeys((*_account_labels(entry.assessment), f"{entry.withheld_by}") for entry in due)
-    yield metric(of.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
+    yield metric(catalogue.ACCOUNT_WITHHELD, ((key, 1.0) for key in held))
     verdicts = Counter(assessment.verdict for assessment in report.assessments)
-    yield metric(of.ACCOUNTS, (((verdict.value,), verdicts[verdict]) for verdict in Verdict))
+    yield metric(catalogue.ACCOUNTS, (((verdict.value,), verdicts[verdict]) for verdict in Verdict))
 
 
 def _state_families(report: CycleReport) -> Iterator[Metric]:
     """The state of the daemon itself."""
     synced = report.pods.synced
-    yield single(of.LAST_CYCLE, report.at.wall_s)
-    yield single(of.PODS_SYNC, synced.wall_s if synced is not None else None)
-    yield single(of.ENFORCING, float(report.enforcing))
-    yield metric(of.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
-    yield single(of.MAINTENANCE_SINCE, report.maintenance_since_s)
-    yield single(of.MAINTENANCE_ALERT_AFTER, report.policy.maintenance.alert_after_s)
-    yield single(of.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
-    yield metric(of.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
+    yield single(catalogue.LAST_CYCLE, report.at.wall_s)
+    yield single(catalogue.PODS_SYNC, synced.wall_s if synced is not None else None)
+    yield single(catalogue.ENFORCING, float(report.enforcing))
+    yield metric(catalogue.SUSPENDED, (((reason,), 1.0) for reason in report.suspended))
+    yield single(catalogue.MAINTENANCE_SINCE, report.maintenance_since_s)
+    yield single(catalogue.MAINTENANCE_ALERT_AFTER, report.policy.maintenance.alert_after_s)
+    yield single(catalogue.BREAKER_OPEN, float(report.plan.ledger.brakes.opened is not None))
+    yield metric(catalogue.POLICY_INFO, [((report.policy.sha256, report.policy.mode), 1)])
 
 
 def _title(pod: Pod) -> Labels:
@@ -259,16 +261,16 @@ def _totals(sums: Mapping[Labels, Sum]) -> Iterator[tuple[Labels, float | None]]
 
 def _counter_families(counters: Counters) -> Iterator[Metric]:
     """What was counted since the daemon started, and the last actions."""
-    yield metric(of.ACTIONS, counters.actions.items())
-    yield metric(of.WOULD_ACT, counters.would_act.items())
-    yield metric(of.WITHHELD, _keyed(counters.withheld))
-    yield metric(of.LAST_ACTION, ((action.labels, action.wall_s) for action in counters.last_actions))
-    yield metric(of.REACTION, _keyed(counters.reactions))
-    yield single(of.RELEASE, counters.release)
-    yield single(of.SCAN_DURATION, counters.scan)
-    yield single(of.CYCLE_DURATION, counters.cycle)
-    yield single(of.CYCLE_LATE, counters.gaps[GapReason.CYCLE_LATE.value])
-    yield metric(of.GAPS, _keyed(counters.gaps))
+    yield metric(catalogue.ACTIONS, counters.actions.items())
+    yield metric(catalogue.WOULD_ACT, counters.would_act.items())
+    yield metric(catalogue.WITHHELD, _keyed(counters.withheld))
+    yield metric(catalogue.LAST_ACTION, ((action.labels, action.wall_s) for action in counters.last_actions))
+    yield metric(catalogue.REACTION, _keyed(counters.reactions))
+    yield single(catalogue.RELEASE, counters.release)
+    yield single(catalogue.SCAN_DURATION, counters.scan)
+    yield single(catalogue.CYCLE_DURATION, counters.cycle)
+    yield single(catalogue.CYCLE_LATE, counters.gaps[GapReason.CYCLE_LATE.value])
+    yield metric(catalogue.GAPS, _keyed(counters.gaps))
 
 
 def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, float | Histogram]]:
@@ -277,12 +279,15 @@ def _keyed(values: Mapping[str, float | Histogram]) -> Iterator[tuple[Labels, fl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """The last cycle and the counters; whether the last policy reload succeeded, and when the last one that did was."""
+    """What a scrape shows: the last cycle, and the counters."""
 
     report: CycleReport | None = None
+    # The CLOCK_BOOTTIME at which that cycle had finished.
     at_s: float = 0.0
     counters: Counters = field(default_factory=Counters)
+    # Whether the policy file was valid when it was last read; None: it has not been reported yet.
     reload_ok: bool | None = None
+    # The Unix time at which it was last read and valid; None: likewise.
     reloaded_at_s: float | None = None
     resting: Resting | None = None
 
@@ -331,7 +336,7 @@ class Metrics(Collector):
         at_s = self._now().boottime_s if self._now is not None else 0.0
         self._replace(replace(state, report=report, at_s=at_s, counters=state.counters.after(report), resting=None))
 
-    def rest(self, resting: Resting) -> None:
+    def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle, collect the last one as of its last tick."""
         self._state = replace(self._state, resting=resting)
 
@@ -363,20 +368,20 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every family, from the state after the last cycle."""
         state = self._state.now()
-        yield metric(of.BUILD_INFO, [((__version__, platform.python_version()), 1)])
+        yield metric(catalogue.BUILD_INFO, [((__version__, platform.python_version()), 1)])
         if state.reload_ok is not None:
-            yield single(of.RELOAD_OK, float(state.reload_ok))
-            yield single(of.RELOAD_TIME, state.reloaded_at_s)
+            yield single(catalogue.RELOAD_OK, float(state.reload_ok))
+            yield single(catalogue.RELOAD_TIME, state.reloaded_at_s)
         yield from _counter_families(state.counters)
-        yield metric(of.EVENTS, _keyed(self._events() if self._events is not None else {}))
+        yield metric(catalogue.EVENTS, _keyed(self._events() if self._events is not None else {}))
         pulse = self._pulse()
-        yield single(of.PULSE_LOOKS_SPENT, pulse.looks_spent)
+        yield single(catalogue.PULSE_LOOKS_SPENT, pulse.looks_spent)
         if state.report is not None:
             report = state.report
             if self._now is not None and self._now().boottime_s - state.at_s > report.policy.reset_after_s:
                 report = without_late_values(report)
             yield from _state_families(report)
-            yield single(of.PULSE_ACTIVE, float(pulse.is_active) if report.policy.has_pulse else None)
+            yield single(catalogue.PULSE_ACTIVE, float(pulse.is_active) if report.policy.has_pulse else None)
             yield from _gpu_families(report)
             yield from _pod_families(report, state.counters.peaks)
             yield from _account_families(report)

@@ -34,24 +34,27 @@ _REST: Final = ("rest-a", "rest-b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A bar: parts from left to right as (CSS class, start, width), and lines across it as (CSS class, position)."""
+    """A bar."""
 
+    # From left to right, as (CSS class, start, width).
     parts: tuple[tuple[str, str, str], ...]
+    # Across it, as (CSS class, position).
     lines: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What uses a part of a GPU's memory, at least `least` bytes; `used` is None if some of it is unknown.
-
-    `note` is highlighted; `is_pod`: the label is a name.
-    """
+    """What uses a part of a GPU's memory."""
 
     css: str
     label: str
+    # Bytes; None if some of it is unknown.
     used: int | None
+    # The bytes that it uses at least.
     least: int
+    # It is highlighted.
     note: str = ""
+    # Whether the label is a name.
     is_pod: bool = False
 
     @property
@@ -61,22 +64,21 @@ class Part:
 
     @property
     def is_usual(self) -> bool:
-        """Whether it needs no attention."""
+        """Whether the part needs no attention."""
         return not self.note and self.css not in ("unattributed", "unknown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """A GPU: its name, or the problem with it, and its memory as a bar and as text.
-
-    `model` is empty if all GPUs of the node have the same one. `whole` follows `used` without a blank.
-    """
+    """A GPU: its name, or the problem with it, and its memory as a bar and as text."""
 
     label: str
     uuid: str
+    # Empty if all GPUs of the node have the same one.
     model: str
     is_up: bool
     used: str
+    # It follows `used` without a blank.
     whole: str
     bar: Bar | None
     legend: tuple[Part, ...]
@@ -84,20 +86,22 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardSection:
-    """The GPUs of a node: their total in a line, each by itself, and what the words below them mean."""
+    """The GPUs of a node."""
 
+    # Their sum, in a line.
     total: str
     cards: tuple[Card, ...]
+    # What the words below the GPUs mean.
     terms: tuple[str, ...]
 
     @property
     def are_many(self) -> bool:
-        """Whether they need the whole width."""
+        """Whether the cards need the whole width."""
         return len(self.cards) > _FEW_CARDS
 
     @property
     def are_dense(self) -> bool:
-        """Whether they must be small."""
+        """Whether the cards must be small."""
         return len(self.cards) > _MANY_CARDS
 
 

@@ -44,14 +44,13 @@ _MOST_FIELDS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """What the reader asks of the page by its address: `/?still&all&pod=alice`.
+    """What the reader asks of the page by its address: `/?still&all&pod=alice`."""
 
-    `is_still`: it does not refresh itself. `shows_all`: nothing is collapsed or left out. `pod` is the text by which
-    the pods are filtered; empty: they are not.
-    """
-
+    # Whether the page does not refresh itself.
     is_still: bool = False
+    # Whether nothing is collapsed or left out.
     shows_all: bool = False
+    # The text by which the pods are filtered; empty: they are not.
     pod: str = ""
 
     @classmethod
@@ -73,15 +72,16 @@ class PageQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class PageInput:
-    """The input of the page; `status` is None until a cycle has finished.
+    """The input of the page."""
 
-    `remedies` gives the remedy for each reason of suspension; `now_s` is Unix time, `passed_s` the age of the cycle.
-    """
-
+    # None until a cycle has finished.
     status: Status | None
     health: HealthStatus
+    # Unix time.
     now_s: float
+    # The age of the cycle.
     passed_s: float = 0.0
+    # The remedy for each reason of suspension.
     remedies: Mapping[str, str] = field(default_factory=dict)
     query: PageQuery = PageQuery()
 

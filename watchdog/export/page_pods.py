@@ -21,22 +21,27 @@ _URGENT_VERDICTS: Final = ("over", "misdeclared", "unknown")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroup:
-    """The rows of a namespace; empty: of the whole node. `problems` are counts of accounts as (CSS class, text)."""
+    """The rows of a namespace, or of the whole node."""
 
+    # Empty: they are of the whole node.
     namespace: str
     pods: str = ""
     used: str = ""
+    # Counts of accounts, as (CSS class, text).
     problems: tuple[tuple[str, str], ...] = ()
     rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTable:
-    """The groups to show. `pods` is how many pods they have, of `total`; `rule` is the rule of all accounts, if one."""
+    """The groups to show."""
 
     groups: tuple[PodGroup, ...]
+    # How many pods the groups have.
     pods: int
+    # How many pods there are.
     total: int
+    # The rule of all accounts; None: they have none, or several.
     rule: str | None
 
     @property

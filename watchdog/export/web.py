@@ -27,8 +27,9 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A GET or HEAD request: `target` as in the request line, and the two headers that matter."""
+    """A GET or HEAD request, with the two headers that matter."""
 
+    # As in the request line.
     target: str
     accept: str = ""
     accept_encoding: str = ""

@@ -30,9 +30,11 @@ from watchdog.journal.schema import UNFINISHED
 
 
 class BegunRow(NamedTuple):
-    """A row of `begun`: the owner that an action counts for, as stored, and when it began."""
+    """A row of `begun`."""
 
+    # The owner that the action counts for, as stored.
     owner: BrakeScope
+    # When the action began.
     at: Now
 
     @classmethod
@@ -71,10 +73,13 @@ class UnfinishedAction:
 
     number: int
     account: AccountKey
+    # Its place in the steps of the rule, from 0.
     step: int
+    # The name of the container.
     victim: str
     targets: tuple[ProcessKey, ...]
     began: Now
+    # None: it has no end.
     result: Result | None = None
 
     @classmethod
@@ -344,7 +349,7 @@ class RestoredActions:
         self.remove(action)
         self._begun.pop(action, None)
 
-    def lose(self, now: Now) -> None:
+    def mark_lost(self, now: Now) -> None:
         """Mark everything begun before this moment as lost."""
         self._begun[_LOST] = BegunRow(owner=("", "", ""), at=now)
 

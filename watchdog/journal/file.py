@@ -144,7 +144,7 @@ class JournalFile:
         self.problem = ""
         return result
 
-    def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do `work`, which makes its own transactions; JournalError."""
         try:
             self._check_files()
@@ -264,7 +264,7 @@ class Queue:
             self._dropped += 1
         self.flush()
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def put_later(self, statements: Iterable[Statement]) -> None:
         """Queue these to be written together with the next statements."""
         self._waiting.extend(statements)
 

@@ -85,7 +85,7 @@ _FINAL: Final = frozenset({Result.FAILED, Result.BLOCKED, Result.GONE, Result.WI
 class Journal:
     """The journal of one node, made by `open`.
 
-    Only `open`, `intend`, `presume`, `unfinished`, `drained` and `last_actions` raise (JournalError). What the other
+    Only `open`, `intend`, `record_loss`, `unfinished`, `drained` and `last_actions` raise (JournalError). What other
     methods can't write is kept in memory, up to a limit, and written once the disk can be written again. `recent` has
     the recent actions. `kept` is what this daemon remembers of it, for its next journal. `is_blank`: nothing had ever
     been written to it when it was opened.
@@ -108,10 +108,10 @@ class Journal:
         self._introduction: Changes | None = Changes(remedies)
         self._queue = Queue(file, node)
         self._contexts: dict[int, Row] = {}  # the row of each action's intention, whose columns its later rows repeat
-        self.is_blank: bool = file.use(is_blank)
+        self.is_blank: bool = file.with_connection(is_blank)
         self._changed = "lost or replaced"  # reported only if it lacks something that is remembered
         self._merge()
-        file.use(self._read_recent)
+        file.with_connection(self._read_recent)
 
     @classmethod
     def open(
@@ -162,7 +162,7 @@ class Journal:
 
         self._file.transaction(write)
         self.kept.add(action, begun)
-        self.recent.take(values)
+        self.recent.add_row(values)
         self._remember(number, row)
         return number
 
@@ -241,16 +241,16 @@ class Journal:
             with suppress(JournalError):
                 self._file.transaction(lambda connection: write_transfers(connection, windows))
 
-    def presume(self, now: Now) -> None:
+    def record_loss(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""
-        self.kept.lose(now)
+        self.kept.mark_lost(now)
         self._file.transaction(self.kept.write_missing)
 
     def brakes(self, now: Now) -> BrakeMemory:
         """What the brakes remember from earlier daemons, in the time of this boot."""
         return self.kept.memory(now)
 
-    def note(self, event: str, sentence: str, now: Now) -> None:
+    def record_event(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself: that it started, stopped, or rejected a policy."""
         self.write([base_row(event, self._node, now, sentence)])
 
@@ -279,25 +279,25 @@ class Journal:
         """Count lost records; the next write reports them."""
         self._queue.count_lost(number)
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def queue_statements(self, statements: Iterable[Statement]) -> None:
         """Queue these to be written together with the next statements."""
-        self._queue.later(statements)
+        self._queue.put_later(statements)
 
     def unfinished(self) -> tuple[UnfinishedAction, ...]:
         """The actions without a known end or release, oldest first; JournalError. To be called once, at startup.
 
         The caller closes each one: with `end` if it has no result, and with `released`.
         """
-        return self._file.use(self._read_unfinished)
+        return self._file.with_connection(self._read_unfinished)
 
     def drained(self, now: Now) -> frozenset[ProcessKey]:
         """The processes that an MPS server was asked to drain in this boot; JournalError."""
-        return self._file.use(lambda connection: read_drained(connection, now.boot_id))
+        return self._file.with_connection(lambda connection: read_drained(connection, now.boot_id))
 
     def last_actions(self, now: Now) -> tuple[LastAction, ...]:
         """The actions on pods in the last 15 minutes, oldest first; JournalError."""
         values = {"since": now.wall_s - LAST_KEPT_S, "now": now.wall_s, "most": MOST}
-        rows = self._file.use(lambda connection: connection.execute(_SELECT_LATELY, values).fetchall())
+        rows = self._file.with_connection(lambda connection: connection.execute(_SELECT_LATELY, values).fetchall())
         return tuple(LastAction(labels=row[:6], uid=row[6], wall_s=row[7]) for row in reversed(rows))
 
     def prune(self, now: Now) -> None:
@@ -305,8 +305,8 @@ class Journal:
         if self.writable:
             needless = self.kept.forget(now)
             with suppress(JournalError):
-                self._file.use(lambda connection: delete_begun(connection, needless))
-                self._file.use(lambda connection: prune(connection, self.limits, now))
+                self._file.with_connection(lambda connection: delete_begun(connection, needless))
+                self._file.with_connection(lambda connection: prune(connection, self.limits, now))
 
     def probe(self) -> bool:
         """Merge a file that another process changed, and retry if the last write failed; return whether it is writable.
@@ -344,7 +344,7 @@ class Journal:
         if lacked or changed == LOST:
             notice = _RESTORED.format(path=self.path, changed=changed, lacked=lacked)
             self._file.notices += (notice,)
-            self.note(ChangeKind.JOURNAL_RESTORED.value, notice, clock.now())
+            self.record_event(ChangeKind.JOURNAL_RESTORED.value, notice, clock.now())
 
     def _put(self, action: int, event: str, now: Now, sentence: str, columns: Row, *updates: Statement) -> None:
         """Queue an occurrence of an action, with the columns of its intention, after these updates."""
@@ -353,13 +353,13 @@ class Journal:
 
     def _statement(self, row: Row) -> Statement:
         values = bound(row)
-        self.recent.take(values)
+        self.recent.add_row(values)
         return INSERT, values
 
     def _read_recent(self, connection: sqlite3.Connection) -> None:
         values = {"since": clock.now().wall_s - KEPT_S, "most": MOST_ACTIONS}
         for row in connection.execute(_SELECT_RECENT, values):
-            self.recent.take(dict(zip(COLUMNS, row, strict=True)))
+            self.recent.add_row(dict(zip(COLUMNS, row, strict=True)))
 
     def _read_unfinished(self, connection: sqlite3.Connection) -> tuple[UnfinishedAction, ...]:
         actions = read_unfinished(connection)

@@ -21,7 +21,7 @@ from watchdog.journal.writer import JournalWriter
 from watchdog.options import Options
 from watchdog.report.changes import ChangeKind
 from watchdog.report.recent import LastAction
-from watchdog.report.sentences.node import presumed_note
+from watchdog.report.sentences.node import lost_memory_note
 
 _PRUNE_EVERY_S: Final = 60.0
 # A starting daemon waits this long for its journal before its first cycle; once only if the disk hangs or the journal
@@ -32,22 +32,23 @@ _SAME_EVERY_S: Final = 60.0  # how often the same problem is reported
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What a daemon takes over from a journal: unfinished and recent actions, and what the brakes remember.
+    """What a daemon takes over from a journal."""
 
-    `drained` are the processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
-    `maintenance` is when the maintenance began that was in progress when that daemon ended; None: there was none.
-    `transfers` are the windows in which bytes that may have changed hands count as unknown.
-    `left` are the pods that had left, and may have processes.
-    `listed` are the resources that the node listed in pods' lives, by UID.
-    """
-
+    # The actions of earlier daemons that have not ended.
     unfinished: tuple[UnfinishedAction, ...]
+    # The processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
     drained: frozenset[ProcessKey]
+    # What the brakes remember.
     brakes: BrakeMemory
+    # The recent actions.
     recent: tuple[LastAction, ...]
+    # When the maintenance began that was in progress when that daemon ended; None: there was none.
     maintenance: MaintenanceStart | None = None
+    # The windows in which bytes that may have changed hands count as unknown.
     transfers: Windows = field(default_factory=dict)
+    # The pods that had left, and may have processes.
     left: tuple[Pod, ...] = ()
+    # The resources that the node listed in pods' lives, by UID.
     listed: ListedByPod = field(default_factory=dict)
 
 
@@ -58,7 +59,7 @@ def restore(journal: Journal, lock: NodeLock, now: Now, known: frozenset[int] | 
     file replaces a lost or damaged journal if an earlier daemon kept one here.
     """
     if journal.is_blank and (lock.had_file or (known is None and journal.notices)):
-        journal.presume(now)
+        journal.record_loss(now)
     unfinished = tuple(action for action in journal.unfinished() if action.number not in (known or ()))
     for action in unfinished:
         if action.result is None:
@@ -143,7 +144,7 @@ class JournalKeeper:
             self.record.close()
         self.report_lost()
         if self.record.is_open:
-            self._keep(now)
+            self._probe_journal(now)
             problem = self.record.problem
         else:
             try:
@@ -187,10 +188,10 @@ class JournalKeeper:
             self._opening = self.record.submit(lambda: (journal, replace(restored, brakes=journal.brakes(now))))
             return self._try_to_open(now)
         self._noticed = 0
-        self.record.use(journal)
-        if presumed := presumed_note(restored.brakes, self.brakes, now):
-            self._log_error(presumed)
-            self.record.note(ChangeKind.BRAKES_PRESUMED.value, presumed, now)
+        self.record.use_journal(journal)
+        if lost := lost_memory_note(restored.brakes, self.brakes, now):
+            self._log_error(lost)
+            self.record.record_event(ChangeKind.BRAKES_PRESUMED.value, lost, now)
         self._recall(restored.recent, now.wall_s)
         return restored
 
@@ -206,14 +207,14 @@ class JournalKeeper:
             journal.close()
             raise
         self._kept = journal.kept
-        journal.note(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
+        journal.record_event(ChangeKind.STARTED.value, f"gpu-watchdog {__version__} has started", now)
         return journal, restored
 
-    def _keep(self, now: Now) -> None:
+    def _probe_journal(self, now: Now) -> None:
         is_time = now.boottime_s >= self._next_prune_s
         if is_time:
             self._next_prune_s = now.boottime_s + _PRUNE_EVERY_S
-        self.record.keep(now, prune=is_time)
+        self.record.probe_and_prune(now, prune=is_time)
         notices = self.record.notices
         for notice in notices[self._noticed :]:
             self._log_error(notice)

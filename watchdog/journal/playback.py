@@ -21,18 +21,19 @@ _UNREADABLE_PROCESS = Process(pid=0, key=None, place=UNREADABLE)
 
 @dataclass(slots=True)
 class RecordedNode:
-    """A node as recorded; frames are applied to it one after another, and only `apply` changes it.
+    """A node as recorded; frames are applied to it one after another, and only `apply` changes it."""
 
-    `interval_s` is how often the daemon listed the processes. The use of each of `gpus` is accurate to 64Mi. `pods` has
-    the recorded pods by UID. `synced_ms` is the CLOCK_BOOTTIME at which the pod list was last known to be current.
-    """
-
+    # How often the daemon listed the processes.
     interval_s: float = 1.0
     node: Node = field(default_factory=lambda: Node(name=""))
+    # The labels of each namespace, by its name.
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    # Their use is accurate to 64Mi.
     gpus: tuple[Gpu, ...] = ()
+    # The recorded pods by UID.
     pods: dict[str, Pod] = field(default_factory=dict)
     hidden: Hidden = field(default_factory=Hidden)
+    # The CLOCK_BOOTTIME at which the pod list was last known to be current, or NEVER.
     synced_ms: int = NEVER
     _uid_by_number: dict[int, str] = field(default_factory=dict)
     _uses_by_number: dict[str, dict[int, AttributedUse]] = field(default_factory=dict)
@@ -142,14 +143,13 @@ class RecordKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCycle:
-    """One recorded cycle. `node` is the state in this cycle; the same object changes with the next one.
-
-    `changed` are the UIDs of the pods that have changed; None: any may have.
-    """
+    """One recorded cycle."""
 
     at: Now
     kind: RecordKind
+    # The state in this cycle; the same object changes with the next one.
     node: RecordedNode
+    # The UIDs of the pods that have changed; None: any may have.
     changed: frozenset[str] | None = frozenset()
 
 

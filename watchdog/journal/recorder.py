@@ -22,7 +22,7 @@ class Sink(Protocol):
     def writable(self) -> bool:
         """Whether the last write succeeded."""
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def queue_statements(self, statements: Iterable[Statement]) -> None:
         """Write these together with whatever is written next."""
 
 
@@ -41,18 +41,18 @@ class Recorder:
             self._forget()
             return
         try:
-            self._take(report, is_repeated=is_repeated)
+            self._add_cycle(report, is_repeated=is_repeated)
             statements = tuple(self._due(report))
         except (UnicodeEncodeError, OverflowError):  # what cannot be encoded is no reason to stop watching
             self._forget()
             return
         if statements:
-            sink.later(statements)
+            sink.queue_statements(statements)
 
     def end(self, sink: Sink) -> None:
         """Write the rest, and the end of the span, because the daemon stops."""
         if sink.writable and self._since is not None:
-            sink.later(tuple(self._write()))
+            sink.queue_statements(tuple(self._write()))
         self._forget()
 
     def _forget(self) -> None:
@@ -64,7 +64,7 @@ class Recorder:
         self._full_s = 0.0
         self._written_s = 0.0
 
-    def _take(self, report: CycleReport, *, is_repeated: bool) -> None:
+    def _add_cycle(self, report: CycleReport, *, is_repeated: bool) -> None:
         now, last = report.at, self._last
         if last is not None and (now.boot_id != last.boot_id or now.boottime_s < last.boottime_s):
             self._forget()

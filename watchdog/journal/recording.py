@@ -21,12 +21,15 @@ _LARGEST: Final = 64 * 2**20  # bytes of one unpacked body; the recorder writes 
 
 
 class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
-    """A process of a pod on one GPU, and the number by which later frames refer to it."""
+    """A process of a pod on one GPU."""
 
+    # By this, later frames refer to it.
     number: int
     pid: int
     start_ticks: int
+    # The UID of its pod.
     uid: str
+    # The name of its container.
     container: str
     gpu: str
     name: str
@@ -37,45 +40,50 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Hidden(msgspec.Struct, array_like=True, frozen=True):
-    """What makes readings inconclusive: the driver is silent, a process of unknown pod, GPUs never listed or read.
+    """What makes readings inconclusive."""
 
-    Also the MPS servers and clients, which prevent ending processes, the containers (pod, ID) that should have been in
-    the pod list by then, and the UUIDs of the cards in MIG mode.
-    """
-
+    # Whether the driver is silent.
     blind: bool = False
+    # Whether the pod of some process is unknown.
     unreadable: bool = False
+    # GPUs whose processes were never listed.
     unseen: tuple[str, ...] = ()
+    # The MPS servers and clients, which prevent ending processes.
     mps: Mps = msgspec.field(default_factory=Mps)
+    # GPUs that were never read.
     missing: tuple[str, ...] = ()
+    # The containers (pod, ID) that should have been in the pod list by then.
     overdue: tuple[ContainerKey, ...] = ()
+    # The UUIDs of the cards in MIG mode.
     parents: tuple[str, ...] = ()
 
 
 class Frame(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
-    """What one cycle changed; None or empty: nothing. Times are milliseconds.
+    """What one cycle changed; None or empty: nothing. Times are milliseconds."""
 
-    `at_ms` counts from the start of the frame's body; `held_ms` counts back from `at_ms` to the previous cycle, which
-    still read the old state. `wall_ms` is how far the wall clock has gained on the boot clock since the start of the
-    body. In `memory` and `used`, each amount of bytes follows a number (the index of the GPU, or that of the process).
-    `synced_ms` is a time of CLOCK_BOOTTIME, LIVE or NEVER. A `full` frame applies to an empty node.
-    """
-
+    # Since the start of the frame's body.
     at_ms: int = msgspec.field(name="t")
+    # Back from `at_ms` to the previous cycle, which still read the old state.
     held_ms: int = msgspec.field(name="h", default=1000)
+    # How far the wall clock has gained on the boot clock since the start of the body.
     wall_ms: int = msgspec.field(name="w", default=0)
+    # Whether the frame applies to an empty node.
     full: bool = msgspec.field(name="f", default=False)
     interval_ms: int | None = msgspec.field(name="i", default=None)
     node: Node | None = msgspec.field(name="n", default=None)
     namespaces: dict[str, dict[str, str]] | None = msgspec.field(name="l", default=None)
     gpus: tuple[Gpu, ...] | None = msgspec.field(name="g", default=None)
+    # Pairs: the index of a GPU, and its bytes in use.
     memory: tuple[int | None, ...] = msgspec.field(name="m", default=())
     pods: tuple[Pod, ...] = msgspec.field(name="p", default=())
     gone_pods: tuple[str, ...] = msgspec.field(name="q", default=())
     processes: tuple[RecordedProcess, ...] = msgspec.field(name="k", default=())
+    # Pairs: the number of a process, and the bytes that it uses.
     used: tuple[int | None, ...] = msgspec.field(name="u", default=())
+    # The numbers of processes.
     gone: tuple[int, ...] = msgspec.field(name="x", default=())
     hidden: Hidden | None = msgspec.field(name="d", default=None)
+    # A time of CLOCK_BOOTTIME, LIVE or NEVER.
     synced_ms: int | None = msgspec.field(name="s", default=None)
 
 

@@ -92,7 +92,7 @@ class JournalWriter:
             self._write(journal, job)
         return bool(missed)
 
-    def use(self, journal: Journal) -> None:
+    def use_journal(self, journal: Journal) -> None:
         """Write to this journal from now on; it was opened on the thread."""
         self._journal = journal
 
@@ -167,9 +167,9 @@ class JournalWriter:
         """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
         self._put_or_keep(lambda journal: journal.transfers(windows))
 
-    def note(self, event: str, sentence: str, now: Now) -> None:
+    def record_event(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself."""
-        self._put(lambda journal: journal.note(event, sentence, now))
+        self._put(lambda journal: journal.record_event(event, sentence, now))
 
     def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
         """Write a report's changes; without any, nothing is written."""
@@ -177,16 +177,16 @@ class JournalWriter:
         if rows:
             self._put(lambda journal: journal.write(rows), may_be_lost=True)
 
-    def later(self, statements: Iterable[Statement]) -> None:
+    def queue_statements(self, statements: Iterable[Statement]) -> None:
         """Write these together with the next statements."""
         kept = tuple(statements)
-        self._put(lambda journal: journal.later(kept), may_be_lost=True)
+        self._put(lambda journal: journal.queue_statements(kept), may_be_lost=True)
 
     def set_limits(self, limits: JournalLimits) -> None:
         """Keep the journal within these limits from now on."""
         self._put_or_keep(lambda journal: setattr(journal, "limits", limits))
 
-    def keep(self, now: Now, *, prune: bool) -> None:
+    def probe_and_prune(self, now: Now, *, prune: bool) -> None:
         """Probe the journal, and prune it if wanted; does nothing while it is busy."""
         if self._journal is None or self._busy_since is not None:
             return

@@ -26,17 +26,17 @@ _PORTION: Final = 250
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChange:
-    """A change of one entry of a node's capacity, from what was seen there to `amount`; None removes it.
-
-    `written` is the entry as the server writes it, None if it is missing; `bare`: the node has no capacity at all.
-    `uid` is that of the node's object: another object of the same name is another node.
-    """
+    """A change of one entry of a node's capacity, from what was seen there."""
 
     node: str
+    # That of the node's object: another object of the same name is another node.
     uid: str
     resource: str
+    # The entry as the server writes it; None if it is missing.
     written: str | None
+    # Whether the node has no capacity at all.
     bare: bool
+    # What it is changed to; None removes it.
     amount: int | None
 
     @classmethod

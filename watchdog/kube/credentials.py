@@ -25,9 +25,10 @@ from watchdog.kube.official import ConfigException, Configuration, load_incluste
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach the API server; `until_s` is the Unix time at which the credentials have to be read again."""
+    """How to reach the API server."""
 
     configuration: Configuration
+    # The Unix time at which the credentials have to be read again.
     until_s: float = math.inf
 
 
@@ -135,9 +136,10 @@ class Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """The credentials sent to the server, without the secret; `account` is the name in a service account's token."""
+    """The credentials sent to the server, without the secret."""
 
     kind: Literal["none", "token", "certificate"] = "none"
+    # The name in a service account's token.
     account: str = ""
     validity: Validity = Validity()
 
@@ -222,9 +224,11 @@ _TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What a server shows any client: the validity of its certificate, and how far its clock is ahead of ours."""
+    """What a server shows any client."""
 
+    # That of its certificate.
     validity: Validity = Validity()
+    # How far its clock is ahead of ours; None if unknown.
     offset_s: float | None = None
 
 

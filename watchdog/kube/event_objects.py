@@ -15,23 +15,23 @@ SERIES_GAP_S: Final = 360.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvent:
-    """One occurrence, as an Event on a pod reports it; `at_s` is Unix time.
-
-    `uid` is the one by which `kubectl describe` finds the pod's Events. Occurrences with equal `key`s form a series if
-    they are at most `again_within_s` seconds apart. `once`: it is reported once in the pod's lifetime, and not repeated
-    by a restarted daemon. `note` has at most 1 kB of UTF-8.
-    """
+    """One occurrence, as an Event on a pod reports it."""
 
     namespace: str
     pod: str
+    # The one by which `kubectl describe` finds the pod's Events.
     uid: str
     reason: str
     action: str
+    # At most 1 kB of UTF-8.
     note: str
+    # Unix time.
     at_s: float
+    # Occurrences with equal keys form a series if they are at most `again_within_s` seconds apart.
     key: tuple[str, ...]
     is_normal: bool = False
     again_within_s: float = SERIES_GAP_S
+    # Whether it is reported once in the pod's lifetime, and not repeated by a restarted daemon.
     once: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,11 +43,13 @@ MOST_SERIES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventSeries:
-    """A repeated Event: its name, its first and last time (Unix seconds), and how often it occurred."""
+    """A repeated Event."""
 
     name: str
+    # Unix time, as is the next one.
     first_s: float
     last_s: float
+    # How often it occurred.
     count: int = 1
 
 

@@ -125,11 +125,13 @@ class EventResult(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class _QueuedEvent:
-    """An Event waiting since `offered_s`; `failures` counts the failed attempts that it may have caused itself."""
+    """An Event that waits to be sent."""
 
     pod_event: PodEvent
+    # Since when it waits.
     offered_s: float
     is_admitted: bool = False
+    # How many attempts have failed that it may have caused itself.
     failures: int = 0
 
 

@@ -121,7 +121,7 @@ def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | 
 def read_response(request: EvictionRequest, response: ApiResponse) -> EvictionResult:
     """What the response to an eviction means."""
     if response.is_good:
-        return _result(request, EvictionAnswer.REHEARSED if request.is_dry_run else EvictionAnswer.ACCEPTED)
+        return _result(request, EvictionAnswer.DRY_RUN_PASSED if request.is_dry_run else EvictionAnswer.ACCEPTED)
     if gone := _says_gone(response):
         return _gone(request, gone)
     if _is_budget(response):
@@ -196,7 +196,7 @@ def _result(
         asked_s = (response.retry_after_s if response is not None else None) or 0.0
         wait_s = full_jitter_s(request.number, first_s=FIRST_WAIT_S, longest_s=LONGEST_WAIT_S, least_s=LEAST_WAIT_S)
         wait_s += min(asked_s, LONGEST_RETRY_AFTER_S)
-    return EvictionResult(ticket=request.ticket, answer=answer, reason=why, wait_s=wait_s)
+    return EvictionResult(request_id=request.request_id, answer=answer, reason=why, wait_s=wait_s)
 
 
 def path_of(request: EvictionRequest) -> str:
@@ -241,7 +241,7 @@ class ApiEvictor:
         self._threads += 1
         return ""
 
-    def take(self) -> tuple[EvictionResult, ...]:
+    def pop_results(self) -> tuple[EvictionResult, ...]:
         """The results since the last call."""
         with self._lock:
             results = tuple(self._results)
@@ -262,7 +262,7 @@ class ApiEvictor:
     def _try(self, request: EvictionRequest) -> None:
         # There must always be a result, or the eviction would be awaited forever.
         result = EvictionResult(
-            ticket=request.ticket,
+            request_id=request.request_id,
             answer=EvictionAnswer.UNKNOWN,
             reason="the attempt failed unexpectedly; please report this with the log",
             wait_s=LONGEST_WAIT_S,

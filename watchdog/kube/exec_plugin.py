@@ -44,27 +44,28 @@ class PluginError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecPlugin:
-    """A plugin as the kubeconfig describes it: `folder` is where it runs, `install_hint` is for people."""
+    """A plugin as the kubeconfig describes it."""
 
     command: str
     api_version: str
+    # Where it runs.
     folder: Path
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     cluster: Mapping[str, Any] | None = None
+    # For people.
     install_hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PluginCredentials:
-    """What a plugin printed: a token, or a client certificate with its key (PEM), or all three.
-
-    `expires_s` is the Unix time at which it wants to be run again, None if it named none.
-    """
+    """What a plugin printed: a token, or a client certificate with its key, or all three."""
 
     token: str = ""
+    # PEM, as is the key.
     certificate: str = ""
     key: str = ""
+    # The Unix time at which it wants to be run again; None if it named none.
     expires_s: float | None = None
 
 

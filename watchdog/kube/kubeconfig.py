@@ -30,14 +30,16 @@ _MOST_VALUES: Final = 100_000
 class Kubeconfig:
     """The current context of a file: the fields of its cluster and user that the official client reads.
 
-    Paths in it are absolute, and it contains secrets. `plugin` is set if the user has no token, and a plugin prints
-    one; `entry` names that user. `places` says where the certificates come from, for messages.
+    Paths in it are absolute, and it contains secrets.
     """
 
     cluster: Mapping[str, Any]
     user: Mapping[str, Any]
+    # Where the certificates come from, for messages.
     places: Mapping[str, str]
+    # The user's entry, as messages name it.
     entry: str = ""
+    # Set if the user has no token, and a plugin prints one.
     plugin: ExecPlugin | None = None
 
     def document(self, **more: str) -> dict[str, Any]:

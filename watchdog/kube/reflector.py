@@ -54,27 +54,24 @@ _EARLY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPace:
-    """The times of requests and watches, in seconds; pairs are ranges, so that many daemons do not act in step.
+    """The times of requests and watches, in seconds; pairs are ranges, so that many daemons do not act in step."""
 
-    `length_s`: the server ends a watch after this time. `silence_s`: the server sends a bookmark every minute
-    (defaultBookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher); when two are missing on a watch that had some,
-    nothing gets through the connection any more.
-
-    `first_bookmark_s`: the first bookmark comes within this time. It does not if no object of the kind has changed in
-    the whole cluster since the watch began and etcd does not report its progress (cacheWatcher.process in the same
-    package). Then watches of `short_length_s` end regularly, which shows that the server is there and nothing has
-    changed.
-
-    `stable_after_s`: after a watch that ends sooner, the pauses keep growing. With the longest pause of 30 s, a lasting
-    fault causes a request every 15 s on average. `answer_s`: a response begins within this time; a list is computed
-    before that, and a request may be queued for 15 s (priority and fairness).
-    """
-
+    # The server ends a watch after this time.
     length_s: tuple[float, float] = (240.0, 300.0)
+    # The server sends a bookmark every minute (defaultBookmarkFrequency in k8s.io/apiserver/pkg/storage/cacher); when
+    # two are missing on a watch that had some, nothing gets through the connection any more.
     silence_s: float = 130.0
+    # The first bookmark comes within this time. It does not if no object of the kind has changed in the whole cluster
+    # since the watch began and etcd does not report its progress (cacheWatcher.process in the same package).
     first_bookmark_s: tuple[float, float] = (70.0, 80.0)
+    # If none has come by then, watches of this length end regularly, which shows that the server is there and nothing
+    # has changed.
     short_length_s: tuple[float, float] = (60.0, 75.0)
+    # After a watch that ends sooner, the pauses keep growing. With the longest pause of 30 s, a lasting fault causes a
+    # request every 15 s on average.
     stable_after_s: float = 30.0
+    # A response begins within this time; a list is computed before that, and a request may be queued for 15 s (priority
+    # and fairness).
     answer_s: float = 30.0
 
 
@@ -83,25 +80,27 @@ USUAL: Final = RequestPace()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextRequest:
-    """A LIST, or a WATCH that the server ends after `length_s` and that is silent for at most `silence_s`."""
+    """A LIST or a WATCH."""
 
     watch: bool
     query: Mapping[str, str]
+    # The server ends a watch after this time.
     length_s: float = 0.0
+    # A watch is silent for at most this time.
     silence_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
-    """The outcome of a request. With a `problem` it failed and the next one waits; otherwise the next follows at once.
+    """The outcome of a request."""
 
-    `accepted`: the server had begun to respond correctly. `is_stable`: it has done so for a while, and later
-    failures are unrelated to earlier ones. `in_time`: the watch ended when it was meant to.
-    """
-
+    # Why the request failed, so that the next one waits; None: it did not, and the next one follows at once.
     problem: Problem | None = None
+    # Whether the server had begun to respond correctly.
     accepted: bool = False
+    # Whether it has done so for a while, so that later failures are unrelated to earlier ones.
     is_stable: bool = False
+    # Whether the watch ended when it was meant to.
     in_time: bool = False
     retry_after_s: float | None = None
 

@@ -33,9 +33,10 @@ class _Answer(msgspec.Struct, rename="camel", gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAccount:
-    """The account that the API server sees; `node`, `pod` and `pod_uid` are in a token that was issued for a pod."""
+    """The account that the API server sees."""
 
     name: str = ""
+    # In a token that was issued for a pod, as are the next two; else empty.
     node: str = ""
     pod: str = ""
     pod_uid: str = ""

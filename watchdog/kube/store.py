@@ -42,9 +42,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent:
-    """One line of a watch; `item` is its raw object."""
+    """One line of a watch."""
 
     kind: EventKind
+    # The raw object.
     item: Item
     identity: Identity
 
@@ -193,10 +194,11 @@ _NO_ROOM: Final = f"it is one of the largest, and all of them take more than {RO
 
 @dataclass(frozen=True, slots=True)
 class _StoredObject(Generic[Value]):
-    """`size` is about how many bytes the content takes in memory, rather more than less."""
+    """What the store has of one object."""
 
     uid: str
     content: Value | Unread
+    # About how many bytes the content takes in memory, rather more than less.
     size: int = 0
 
     @classmethod

@@ -61,21 +61,22 @@ _REMEDY: Final = "check that nothing between this node and the API server alters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource(Generic[Value, Objects]):
-    """What is listed and watched; `noun` is its name in messages. `accept` is for a list, and for a watch.
+    """What is listed and watched."""
 
-    `gather` turns the store into what is read, with gaps for unreadable objects; `reason` is that of all its gaps.
-    """
-
+    # Its name in messages.
     noun: str
     thread: str
+    # That of all its gaps.
     reason: GapReason
     path: str
     list_kind: str
     selector: Mapping[str, str]
     heartbeat: bool
     make_store: Callable[[], Store[Value]]
+    # Turns the store into what is read, with gaps for unreadable objects.
     gather: Callable[[Store[Value]], tuple[Objects, tuple[Gap, ...]]]
     pace: RequestPace = USUAL
+    # For a list, and for a watch.
     accept: tuple[str, str] = ("application/json", "application/json")
 
 
@@ -231,14 +232,13 @@ _DEAD: Final = Problem("its thread has ended, which is a defect", "restart the d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownObjects(Generic[Objects]):
-    """What an informer knows at one moment. Until a list has come, `synced` is None and there are no objects.
-
-    `problem` is why objects can't be listed or watched; None while all is well.
-    """
+    """What an informer knows at one moment."""
 
     objects: Objects
     gaps: tuple[Gap, ...] = ()
+    # When that was last known to be current; None: no list has come, and there are no objects.
     synced: Now | None = None
+    # Why objects can't be listed or watched; None while all is well.
     problem: Problem | None = None
 
 

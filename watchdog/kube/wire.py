@@ -12,9 +12,10 @@ Decoded = TypeVar("Decoded")
 
 
 class RawListMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """`metadata` of a list; `more` is the token to request the rest of it, empty if it is complete."""
+    """`metadata` of a list."""
 
     resource_version: str = ""
+    # The token to request the rest of it; empty if it is complete.
     more: str = msgspec.field(default="", name="continue")
 
 

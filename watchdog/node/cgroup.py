@@ -26,10 +26,11 @@ _CONMON: Final = "crio-conmon"
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What one line claims; `helper`: it is the runtime's own monitor of a container, not a workload."""
+    """What one line claims."""
 
     pod: str | None = None
     container: str | None = None
+    # Whether the process is the runtime's own monitor of a container, not a workload.
     helper: bool = False
 
 

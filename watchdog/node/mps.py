@@ -29,16 +29,16 @@ _LIMITS_EVERY_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answers:
-    """What one control daemon has last answered: its servers, their clients, and their limits by server and GPU.
-
-    `listed` are all clients, with the PIDs of their servers; `clients` those that can be drained, `gaps` why others
-    must not be.
-    """
+    """What one control daemon has last answered."""
 
     servers: frozenset[ProcessKey] = frozenset()
+    # All clients, with the PIDs of their servers.
     listed: Mapping[ProcessKey, int] = field(default_factory=dict)
+    # The clients that can be drained.
     clients: tuple[DrainableClient, ...] = ()
+    # By the server's PID and GPU, in bytes.
     limits: Mapping[tuple[int, str], int | None] = field(default_factory=dict)
+    # Why other clients must not be drained.
     gaps: tuple[Gap, ...] = ()
     problem: Problem | None = None
 
@@ -88,7 +88,7 @@ class MpsControl:
         self._results: deque[DrainResult] = deque()
         self._is_closed = False
 
-    def use(self, settings: Draining | None) -> None:
+    def configure(self, settings: Draining | None) -> None:
         """Follow another policy."""
         with self._lock:
             if settings != self._settings:
@@ -164,7 +164,7 @@ class MpsControl:
             return True
 
     def drain(
-        self, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
+        self, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool] = lambda: True
     ) -> None:
         """Drain clients one after the other, up to the first that can't be drained; returns at once.
 
@@ -178,15 +178,17 @@ class MpsControl:
                 why = f"the control daemon of {path} is no longer known"
             elif not self._queue(
                 pipe,
-                lambda pipe=pipe, here=here: self._drain(pipe, ticket, here, may_send),  # type: ignore[misc]
+                lambda pipe=pipe, here=here: self._drain(pipe, request_id, here, may_send),  # type: ignore[misc]
                 first=True,
             ):
                 why = f"no thread could be started to call the control daemon of {path}"
             else:
                 continue
-            self._finish(DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in here)
+            self._add_results(
+                DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in here
+            )
 
-    def take(self) -> tuple[DrainResult, ...]:
+    def pop_results(self) -> tuple[DrainResult, ...]:
         """The results since the last call."""
         with self._lock:
             results = tuple(self._results)
@@ -294,14 +296,14 @@ class MpsControl:
             listed = {key.pid: key for key in used}
             named = pipe.daemon.servers()
             servers = {listed[pid]: server for pid, server in pipe.daemon.clients(named).items() if pid in listed}
-            judged = pipe.requests.judge(servers)
+            problems = pipe.requests.problems_of(servers)
             clients = tuple(
                 DrainableClient(key=key, server_pid=servers[key], pipe=pipe.daemon.pipe)
-                for key, problem in judged.items()
+                for key, problem in problems.items()
                 if problem is None
             )
             gaps = tuple(
-                _gap(f"MPS client {key.pid}", problem) for key, problem in judged.items() if problem is not None
+                _gap(f"MPS client {key.pid}", problem) for key, problem in problems.items() if problem is not None
             )
             wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
@@ -339,25 +341,25 @@ class MpsControl:
         return limits
 
     def _drain(
-        self, pipe: _Pipe, ticket: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
+        self, pipe: _Pipe, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
     ) -> None:
         rest = deque(clients)
         failed: DrainResult | None = None
         try:
             while rest and failed is None:
-                result = pipe.requests.drain(ticket, rest[0], pipe.answers.servers, may_send)
+                result = pipe.requests.drain(request_id, rest[0], pipe.answers.servers, may_send)
                 failed = None if result.drained is Drained.DONE else result
                 rest.popleft()
-                self._note(pipe, result)
-                self._finish([result])
+                self._on_result(pipe, result)
+                self._add_results([result])
         finally:  # there must always be a result, or the action would be awaited forever
             why, first = "the attempt failed unexpectedly; please report this with the log", Drained.UNKNOWN
             if failed is not None:
                 why, first = f"not tried, because process {failed.key.pid} could not be drained", Drained.REFUSED
-            results = [DrainResult(ticket=ticket, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
-            self._finish(replace(r, drained=first) if not n else r for n, r in enumerate(results))
+            results = [DrainResult(request_id=request_id, key=c.key, drained=Drained.REFUSED, reason=why) for c in rest]
+            self._add_results(replace(r, drained=first) if not n else r for n, r in enumerate(results))
 
-    def _note(self, pipe: _Pipe, result: DrainResult) -> None:
+    def _on_result(self, pipe: _Pipe, result: DrainResult) -> None:
         """Drop a client that has been drained, and query the daemon soon: what can be drained has changed."""
         with self._lock:
             if result.drained is Drained.DONE:
@@ -371,7 +373,7 @@ class MpsControl:
         except OSError:
             return None
 
-    def _finish(self, results: Iterable[DrainResult]) -> None:
+    def _add_results(self, results: Iterable[DrainResult]) -> None:
         with self._lock:
             self._results.extend(results)
         self._bell.ring()

@@ -326,16 +326,17 @@ class ControlDaemon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsInspection:
-    """The control program (or why there is none), and the daemon of each pipe directory in which one may listen.
+    """What was found of the control program and its daemons."""
 
-    `no_daemon` is what is wrong if there is no such directory. A daemon's state is the number of its clients, why it
-    can't be used, or None if it was not asked. `clients` are the PIDs of all clients.
-    """
-
+    # Empty: there is none.
     program: str = ""
+    # Why there is none.
     no_program: Problem | None = None
+    # What is wrong if there is no pipe directory in which a daemon may listen.
     no_daemon: Problem = field(default_factory=lambda: Problem(""))
+    # By pipe directory, the number of its clients, why it can't be used, or None if it was not asked.
     daemons: Mapping[str, int | MpsError | None] = field(default_factory=dict)
+    # The PIDs of all clients.
     clients: frozenset[int] = frozenset()
 
 

@@ -27,13 +27,13 @@ _WAS_ASKED: Final = "it was asked for before, and the other clients of its serve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedClient:
-    """A client that a request was sent for: whether it is known to be drained, and its contexts then, by number.
+    """A client that a request was sent for."""
 
-    `contexts` are those of its server `server_pid`; None if they are not known.
-    """
-
+    # That of its server.
     server_pid: int = 0
+    # The contexts of its server then, by number; None if they are not known.
     contexts: frozenset[str] | None = None
+    # Whether it is known to be drained.
     is_drained: bool = False
 
     def has_others(self, server_pid: int, contexts: frozenset[str] | None) -> bool:
@@ -55,17 +55,17 @@ class AskedClients:
         self._lock = threading.Lock()
         self._clients: dict[ProcessKey, AskedClient] = {}
 
-    def presume(self, keys: Iterable[ProcessKey]) -> None:
+    def assume_asked(self, keys: Iterable[ProcessKey]) -> None:
         """Note that an earlier daemon may have sent a request for these."""
         with self._lock:
             self._clients = {**dict.fromkeys(keys, AskedClient()), **self._clients}
 
-    def note(self, key: ProcessKey, client: AskedClient) -> None:
-        """Note a client, and forget those that have ended."""
+    def add(self, key: ProcessKey, client: AskedClient) -> None:
+        """Add a client, and forget those that have ended."""
         with self._lock:
             self._clients = {old: known for old, known in self._clients.items() if self._may_live(old)} | {key: client}
 
-    def forget(self, key: ProcessKey) -> None:
+    def remove(self, key: ProcessKey) -> None:
         """Forget a client that was not drained."""
         with self._lock:
             self._clients.pop(key, None)
@@ -90,7 +90,7 @@ class DrainRequests:
         self._procfs = procfs
         self._asked = asked
 
-    def judge(self, servers: Mapping[ProcessKey, int]) -> dict[ProcessKey, Problem | None]:
+    def problems_of(self, servers: Mapping[ProcessKey, int]) -> dict[ProcessKey, Problem | None]:
         """What is wrong with each of these clients, listed with their servers, except for drained ones; MpsError.
 
         With None a request may be sent for it.
@@ -103,7 +103,7 @@ class DrainRequests:
                 current = contexts[server].get(key.pid)
                 if client.contexts is None and current is not None:  # what it makes from now on is new
                     client = replace(client, server_pid=server, contexts=current)
-                    self._asked.note(key, client)
+                    self._asked.add(key, client)
                 if not client.has_others(server, current):
                     if not client.is_drained:
                         found[key] = _problem(
@@ -116,18 +116,18 @@ class DrainRequests:
         return found
 
     def drain(
-        self, ticket: int, client: DrainableClient, servers: Collection[ProcessKey], may_send: Callable[[], bool]
+        self, request_id: int, client: DrainableClient, servers: Collection[ProcessKey], may_send: Callable[[], bool]
     ) -> DrainResult:
         """Drain a client; `servers` are the daemon's. `may_send` is called right before the request is sent."""
         key = client.key
-        result = DrainResult(ticket=ticket, key=key, drained=Drained.DONE, reason="it had ended by then")
+        result = DrainResult(request_id=request_id, key=key, drained=Drained.DONE, reason="it had ended by then")
         is_sent = False
 
         def send() -> bool:
             nonlocal is_sent
             is_sent = self._is_alive(key) and not self._may_be_stopped(key) and may_send()
             if is_sent:  # whatever comes of it
-                self._asked.note(key, AskedClient(server_pid=client.server_pid))
+                self._asked.add(key, AskedClient(server_pid=client.server_pid))
             return is_sent
 
         try:
@@ -150,7 +150,7 @@ class DrainRequests:
         key, server_pid = client.key, client.server_pid
         if self._may_be_stopped(key):
             return Drained.REFUSED, _IS_STOPPED
-        if self.judge({key: server_pid}).get(key, _DRAINED) is not None:
+        if self.problems_of({key: server_pid}).get(key, _DRAINED) is not None:
             return Drained.REFUSED, _WAS_ASKED
         before = self._daemon.contexts(server_pid).get(key.pid)
         answer = self._daemon.terminate(server_pid, key.pid, may_send)
@@ -159,7 +159,7 @@ class DrainRequests:
         drained = AskedClient(server_pid=server_pid, contexts=before, is_drained=True)
         if drained.has_others(server_pid, self._contexts(client)):
             return Drained.UNKNOWN, "it has made another context at the same moment"
-        self._asked.note(key, drained)
+        self._asked.add(key, drained)
         return Drained.DONE, ""
 
     def _contexts(self, client: DrainableClient) -> frozenset[str] | None:
@@ -178,13 +178,13 @@ class DrainRequests:
         has_ended = any(key.pid == client.server_pid and not self._is_alive(key) for key in servers)
         if server is None and (client.server_pid in clients.values() or has_ended):
             gone = AskedClient(server_pid=client.server_pid, contexts=frozenset(), is_drained=True)
-            self._asked.note(client.key, gone)
+            self._asked.add(client.key, gone)
             return Drained.DONE, "its MPS server had ended by then" if has_ended else "it is no longer an MPS client"
         if server is None:  # an empty list proves nothing: a daemon that is in trouble may answer nothing
             return Drained.UNKNOWN, f"{reason}, and lists no client of server {client.server_pid}"
         if not answer:
             return Drained.UNKNOWN, reason
-        self._asked.forget(client.key)
+        self._asked.remove(client.key)
         if server != client.server_pid:
             return Drained.REFUSED, f"it has become a client of another server, {server}"
         return Drained.REFUSED, reason

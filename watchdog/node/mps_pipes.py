@@ -69,12 +69,11 @@ def find_pipes(patterns: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PipeIdentity:
-    """The directory and sockets behind a pipe's name, by device and inode.
+    """What is behind a pipe's name."""
 
-    For a socket, also when it was last changed: giving the name to another socket and back changes it.
-    """
-
+    # By device and inode.
     directory: tuple[int, int]
+    # By device and inode, and when each was last changed: giving the name to another socket and back changes it.
     sockets: tuple[tuple[int, int, int], ...]
 
 

@@ -33,10 +33,10 @@ class Handle(Protocol):
         """Its PID and start time."""
 
     def alive(self) -> bool:
-        """Whether it still runs. A zombie with no living thread does not."""
+        """Whether the process still runs. A zombie with no living thread does not."""
 
     def is_still_accepted(self) -> bool:
-        """Whether it still runs and is what it was held for, read again."""
+        """Whether the process still runs and is what it was held for, read again."""
 
     def signal(self, number: int) -> None:
         """Send the signal to this process and no other; 0 only tests whether it could be sent."""
@@ -66,11 +66,11 @@ class PidfdHandle:
         self._released = released
 
     def alive(self) -> bool:
-        """Whether it still runs; False once the handle is closed."""
+        """Whether the process still runs; False once the handle is closed."""
         return self._fd >= 0 and not poll_dead((self._fd,))
 
     def is_still_accepted(self) -> bool:
-        """Whether it is still what it was held for; what was read counts only if it runs afterwards."""
+        """Whether the process is still what it was held for; what was read counts only if it runs afterwards."""
         return self._still_same() and self.alive()
 
     def signal(self, number: int) -> None:
@@ -102,7 +102,7 @@ class BriefHandle:
         self._still_same = still_same
 
     def alive(self) -> bool:
-        """Whether it still runs; False once the handle is closed."""
+        """Whether the process still runs; False once the handle is closed."""
         try:
             if self._read().exiting:  # threads of it may still run
                 with self._held():
@@ -114,7 +114,7 @@ class BriefHandle:
         return True
 
     def is_still_accepted(self) -> bool:
-        """Whether it is still what it is held for; what was read counts only if it runs afterwards."""
+        """Whether the process is still what it is held for; what was read counts only if it runs afterwards."""
         return self._still_same() and self.alive()
 
     def signal(self, number: int) -> None:
@@ -174,7 +174,7 @@ class TicksHandle:
         return self._still_same is not None and self._still_same()
 
     def is_still_accepted(self) -> bool:
-        """The same check, of start time and cgroup."""
+        """Whether the PID is still that process, by start time and cgroup."""
         return self.alive()
 
     def signal(self, number: int) -> None:

@@ -45,7 +45,7 @@ class Allotment:
         self.most = most
         self.taken = 0
 
-    def take(self) -> bool:
+    def take_one(self) -> bool:
         """Take one; False if none is left, so that the process must be held only while something is done with it."""
         has_room = self.taken < self.most
         self.taken += has_room
@@ -90,7 +90,7 @@ def hold(
         if process.key is None or not accept(process):
             return None
         still_same = partial(_is_still_accepted, procfs, process, accept)
-        if not allotment.take():
+        if not allotment.take_one():
             return BriefHandle(procfs, process.key, still_same)
         handle, fd = PidfdHandle(process.key, fd, still_same, allotment.give_back), -1
     finally:
@@ -143,14 +143,14 @@ _SHORT: Final = Gap(
 
 @dataclass(slots=True)
 class _KnownProcess:
-    """A listed process, its pidfd if it is held, and whether its place can't change any more while it runs.
-
-    `left` is the place in a container where it was when it ended; None: it runs, or was not held until it ended.
-    """
+    """A listed process."""
 
     process: Process
+    # Its pidfd; None: it is not held.
     fd: int | None
+    # Whether its place can't change any more while it runs.
     settled: bool
+    # The place in a container where it was when it ended; None: it runs, or was not held until it ended.
     left: Place | None = None
 
 
@@ -198,7 +198,7 @@ class ProcessTable:
         for pid in self._entries.keys() - wanted:
             self._release(self._entries.pop(pid))
         self.has_renamed()
-        self._survivors.keep({entry.left for entry in self._entries.values() if entry.left is not None})
+        self._survivors.forget_except({entry.left for entry in self._entries.values() if entry.left is not None})
         processes = self._read_all(wanted, reread=False)
         self._are_settled = all(entry.fd is not None and entry.settled for entry in self._entries.values())
         return processes

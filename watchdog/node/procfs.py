@@ -24,23 +24,26 @@ _LONGEST_PATH: Final = 4096  # PATH_MAX, include/uapi/linux/limits.h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """Fields of `/proc/PID/stat`: parent, start in clock ticks since boot, state letter, whether it is exiting, name.
+    """Fields of `/proc/PID/stat`."""
 
-    The process itself sets `comm`, to any bytes but NUL; the kernel cuts it to 15.
-    """
-
+    # Its PID.
     parent: int
+    # Clock ticks since boot.
     start_ticks: int
+    # A letter.
     state: str
     exiting: bool
+    # The name. The process itself sets it, to any bytes but NUL; the kernel cuts it to 15.
     comm: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSearch:
-    """A search for a living thread: the thread ID at which it continues, and how many threads are left to check."""
+    """A search for a living thread."""
 
+    # The thread ID at which it continues.
     tid: int = 0
+    # How many threads are left to check.
     left: int
 
 

@@ -42,7 +42,7 @@ class Survivors:
         self._pauses[place] = (now_s + pause_s, min(2 * pause_s, _LONGEST_S))
         return False
 
-    def keep(self, places: Collection[Place]) -> None:
+    def forget_except(self, places: Collection[Place]) -> None:
         """Forget all other containers."""
         if self._known or self._pauses:
             self._known = {place: key for place, key in self._known.items() if place in places}

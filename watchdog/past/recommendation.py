@@ -17,34 +17,36 @@ from watchdog.report.text import inert, span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload: an owner and one of its containers; `container` None: the pods declare as a whole."""
+    """A workload: an owner and one of its containers."""
 
     namespace: str
     kind: str
     name: str
+    # None: the pods declare as a whole.
     container: str | None
 
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """The use of one workload. Times are seconds, amounts bytes.
+    """The use of one workload. Times are seconds, amounts bytes."""
 
-    `held_s` is how long each amount was held by one pod, `unknown_s` how long an amount was unknown, `idle_s` the time
-    without any GPU process, `over_s` the time over the limit. `needed` is the smallest declaration that allows the peak
-    use plus some headroom, on the fullest GPU if `per_gpu`; `contexts` and `allowance` are those at that moment. `last`
-    is the latest assessment.
-    """
-
+    # The latest assessment.
     last: Assessment
     declaration: tuple[Declaration, str] | None
     pods: set[str] = field(default_factory=set)
+    # How long each amount was held by one pod.
     held_s: dict[int, float] = field(default_factory=dict)
+    # How long an amount was unknown.
     unknown_s: float = 0.0
+    # The time without any GPU process.
     idle_s: float = 0.0
+    # The time over the limit.
     over_s: float = 0.0
     peak: int = 0
     peak_per_gpu: int = 0
+    # The smallest declaration that allows the peak use plus some headroom, on the fullest GPU if `per_gpu`.
     needed: int = 0
+    # The number of contexts when that much was needed; the allowance is of the same moment.
     contexts: int = 0
     allowance: Allowance = NO_ALLOWANCE
     per_gpu: bool = False
@@ -94,14 +96,14 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """What to declare: the key, its value as written, that amount in bytes, and the bytes that it allows.
-
-    In a unit that depends on the card, both numbers of bytes are minimums.
-    """
+    """What to declare."""
 
     key: str
+    # As written.
     value: str
+    # The value in bytes. In a unit that depends on the card it is a minimum, and so is `allows`.
     amount: int
+    # The bytes that it allows.
     allows: int
     has_allowance: bool
     per_gpu: bool
@@ -109,10 +111,11 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """How a workload's declaration compares with its use, and what to declare instead (None: no change)."""
+    """How a workload's declaration compares with its use."""
 
     fit: Fit
     reason: str
+    # What to declare instead; None: no change.
     suggestion: Suggestion | None = None
 
 
@@ -247,11 +250,11 @@ class Meter:
                 self._close(list(self._open), self._last)
                 self._last = None
             if cycle.kind is not RecordKind.SAME:
-                self._take(cycle)
+                self._add_cycle(cycle)
             self._last = cycle.at
         self._close(list(self._open), self._last)
 
-    def _take(self, cycle: RecordedCycle) -> None:
+    def _add_cycle(self, cycle: RecordedCycle) -> None:
         node, at, last = cycle.node, cycle.at, self._last
         self._sizes.update((gpu.uuid, gpu.size) for gpu in node.gpus)
         is_gap = last is not None and at.boottime_s - last.boottime_s > longest_step_s(node.interval_s)

@@ -20,8 +20,9 @@ from watchdog.journal.playback import RecordedCycle, RecordedNode, RecordKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withholding:
-    """An action withheld from a moment on; the entry has the brake and when it would release."""
+    """An action withheld from a moment on."""
 
+    # It has the brake, and when that would release.
     entry: PlanEntry
     at: Now
 
@@ -34,16 +35,16 @@ class Withholding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedAction:
-    """The first action of an incident, or its first warning, with the plan entry when it was due.
+    """The first action of an incident, or its first warning."""
 
-    `due` is when it was first due, `at` when it was let through; None: it was withheld until the incident ended or, if
-    it `goes_on`, until the end of the recording.
-    """
-
+    # The plan entry when it was due.
     entry: PlanEntry
+    # When it was first due.
     due: Now
+    # When it was let through; None: it was withheld to the end of the incident or of the recording.
     at: Now | None = None
     withheld: tuple[Withholding, ...] = ()
+    # Whether the incident lasted until the end of the recording.
     goes_on: bool = False
 
 
@@ -55,7 +56,7 @@ class Incidents:
         self._warned: set[AccountKey] = set()
         self._closed: list[ReplayedAction] = []
 
-    def take(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
+    def add_plan(self, plan: Plan, assessments: Iterable[Assessment], at: Now, *, stale: bool) -> None:
         """Add the plan of one cycle."""
         above = {entry.account for entry in plan.entries}
         if not stale and (self._open or self._warned) and not (self._open.keys() | self._warned) <= above:
@@ -134,7 +135,7 @@ class NodeAssessor:
         coverage, short = Coverage.of(snapshot, inputs.node), short_for(self._policy, node.gpus)
         missing = [pod for uid, pod in node.pods.items() if uid not in self._assessed or pod.deletion_deadline_s]
         if missing:
-            self._listed.note(tuple(node.pods.values()), node.node, self._policy, at)
+            self._listed.update(tuple(node.pods.values()), node.node, self._policy, at)
         self._memory.begin(self._policy, inputs.node, coverage.cards, self._listed.by_pod)
         for pod in missing:
             known, terms = self._terms.get(pod.uid, (None, None))
@@ -160,17 +161,18 @@ class NodeAssessor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The result of a replay: its findings and the number of decisions.
-
-    `seen_s` is how long the node was recorded, `blind_s` for how much of that no reading succeeded. `pods` are those
-    with an account, by UID, `limited` those of them that had a limit at some time.
-    """
+    """The result of a replay."""
 
     findings: tuple[ReplayedAction, ...]
+    # How long the node was recorded.
     seen_s: float
+    # For how much of that no reading succeeded.
     blind_s: float
+    # The number of decisions.
     cycles: int
+    # Those with an account, by UID.
     pods: frozenset[str]
+    # Those of them that had a limit at some time.
     limited: frozenset[str]
 
 
@@ -263,7 +265,7 @@ class Replay:
         for entry in plan.taken:
             if entry.do.enforces:
                 self._ledger = self._ledger.note_observed(entry.assessment, at)
-        self._incidents.take(plan, assessments, at, stale=stale)
+        self._incidents.add_plan(plan, assessments, at, stale=stale)
         # An open breaker closes in quiet times and tallies fall, so these have to be decided as well.
         has_tallies = plan.ledger.tallies or any(state.tallies for state in plan.ledger.accounts.values())
         self._busy = bool(plan.entries or has_tallies) or plan.ledger.brakes.opened is not None

@@ -38,7 +38,7 @@ def declaration_of(assessment: Assessment, policy: Policy) -> tuple[Declaration,
 
 
 def _declaration_for(assessment: Assessment, policy: Policy, container: str | None) -> tuple[Declaration, str] | None:
-    """The same; an owner whose container is known can also use a key with that container's name in it."""
+    """The result of `declaration_of`; an owner whose container is known can also use a key with its name in it."""
     found = declaration_of(assessment, policy)
     if found is not None or assessment.declared_by != "default" or container is None:
         return found
@@ -72,7 +72,7 @@ def number_of(assessment: Assessment, declaration: Declaration, key: str, needed
 
 
 def _scaled(declaration: Declaration, numbers: Iterable[Fraction], needed: int, base: int) -> Fraction | None:
-    """The same from the numbers that are written now; only a single one can be scaled."""
+    """The number to write, from the numbers that are written now; only a single one can be scaled."""
     if isinstance(declaration.unit, int):
         return Fraction(-(-needed // declaration.unit))
     known = tuple(numbers)
@@ -233,14 +233,12 @@ def _declarer(assessment: Assessment) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _RaisedDeclaration:
-    """A declaration under a key that applies or could apply to an account, to be raised.
-
-    `container` is the one that it would be written for, if that is a choice.
-    """
+    """A declaration under a key that applies or could apply to an account, to be raised."""
 
     assessment: Assessment
     declaration: Declaration
     key: str
+    # The one that it would be written for, if that is a choice.
     container: str | None
 
     @property

@@ -80,13 +80,7 @@ BLOCKED: Final = tuple(names.blocked for names in _OF_ENFORCING if names.blocked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One occurrence, with its sentence and the part of the report that it is about.
-
-    `detail` is the brake, the reason of a suspension or gap, or the SHA-256 of a policy; `gpu` is that of a gap.
-    `was_begun`: the beginning of the action whose outcome this is was a change too. `for_owner`: it concerns the pod's
-    owner, and not only readers of the log; `is_repeated`: log and journal have it already, the owner does not. `pod` is
-    the pod that it is about where that may have no account any more.
-    """
+    """One occurrence, with its sentence and the part of the report that it is about."""
 
     event: ChangeKind
     at: Now
@@ -95,11 +89,17 @@ class Change:
     entry: PlanEntry | None = None
     outcome: Outcome | None = None
     misdeclaration: Misdeclaration | None = None
+    # The pod that it is about, where that may have no account any more.
     pod: Pod | None = None
+    # The brake, the reason of a suspension or gap, or the SHA-256 of a policy.
     detail: str = ""
+    # That of a gap.
     gpu: str = ""
+    # Whether the beginning of the action whose outcome this is was a change too.
     was_begun: bool = False
+    # Whether it concerns the pod's owner, and not only readers of the log.
     for_owner: bool = True
+    # Whether log and journal have it already; the owner does not.
     is_repeated: bool = False
 
 
@@ -308,7 +308,7 @@ class Changes:
             yield Change(event=ChangeKind.RESUMED, at=report.at, sentence=sentence, detail=reason)
 
     def _staleness_changes(self, report: CycleReport) -> Iterator[Change]:
-        """Of the pod list; one that has never arrived has not become stale."""
+        """That the pod list has become stale or fresh; one that has never arrived has not become stale."""
         stale, since = pods_stale(report), self._stale_since
         if stale == (since is not None) or report.pods.synced is None:
             return

@@ -35,14 +35,13 @@ def all_gaps(report: CycleReport) -> tuple[Gap, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What bounds the use of a report's accounts, calculated once for all of them.
+    """What bounds the use of a report's accounts, calculated once for all of them."""
 
-    `known` is the known use of each GPU by accounts and by the host; `hiding` are the GPUs on which any account may use
-    more than is known. Without `gpus` nothing is bounded.
-    """
-
+    # Without any, nothing is bounded.
     gpus: tuple[Gpu, ...]
+    # The known use of each GPU by accounts and by the host, in bytes.
     known: Mapping[str, int]
+    # The GPUs on which any account may use more than is known.
     hiding: frozenset[str]
 
     @classmethod

@@ -24,7 +24,7 @@ class Durations:
 
     @property
     def last(self) -> float | None:
-        """That of the last cycle; None before the first."""
+        """The duration of the last cycle; None before the first."""
         return self._last[(self.count - 1) % _MOST] if self.count else None
 
     @property

@@ -34,30 +34,32 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """What comes next for an account: in a few words (`kill in 7s`) and in sentences.
+    """What comes next for an account."""
 
-    `due_s` is in seconds from the cycle on. `is_held`: a brake withholds it, or will once it is due; `enforces`: it is
-    a kill or an eviction.
-    """
-
+    # In a few words: `kill in 7s`.
     short: str
+    # In sentences.
     detail: str
     level: Level
+    # Seconds from the cycle on.
     due_s: float = 0.0
+    # Whether a brake withholds it, or will once it is due.
     is_held: bool = False
+    # Whether it is a kill or an eviction.
     enforces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountProgress:
-    """An account with what comes next for it, in the order in which it comes."""
+    """An account with what comes next for it."""
 
     account: AccountStatus
+    # In the order in which they come.
     steps: tuple[NextStep, ...]
 
     @property
     def level(self) -> Level:
-        """How urgent it is."""
+        """How urgent the account is."""
         if any(step.level is Level.BAD for step in self.steps):
             return Level.BAD
         return Level.WATCH if self.needs_attention else Level.GOOD

@@ -112,14 +112,14 @@ def is_action(recent: RecentStatus) -> bool:
 class Recent:
     """The last actions, newest first.
 
-    Only the thread that owns the journal calls `take`; the tuple is replaced whole, so any thread may read.
+    Only the thread that owns the journal calls `add_row`; the tuple is replaced whole, so any thread may read.
     """
 
     def __init__(self) -> None:
         self._numbered: tuple[_Numbered, ...] = ()  # each with the journal's number of it, if it has one
         self.actions: tuple[RecentStatus, ...] = ()
 
-    def take(self, row: Mapping[str, Any]) -> None:
+    def add_row(self, row: Mapping[str, Any]) -> None:
         """Take in a row of the journal; most are not about an action."""
         event, number = row["event"], row.get("action_id")
         is_begun = event == INTENDED or (number is None and event in _ALONE)

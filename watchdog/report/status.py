@@ -48,16 +48,17 @@ class PolicyStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuMemory(Struct, frozen=True, kw_only=True):
-    """The memory of a GPU; `residual` is what is used and neither reserved nor any process's."""
+    """The memory of a GPU."""
 
     total: Bytes | None = None
     used: Bytes | None = None
     reserved: Bytes | None = None
+    # What is used and neither reserved nor any process's.
     residual: Bytes | None = None
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """A card without MIG, or a MIG instance. `listed`: all of its processes are known."""
+    """A card without MIG, or a MIG instance."""
 
     uuid: str
     index: int | None = None
@@ -68,6 +69,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     profile: str | None = None
     up: bool = False
     memory: GpuMemory = GpuMemory()
+    # Whether all of its processes are known.
     listed: bool = True
     unattributed: Bytes | None = None
 
@@ -84,27 +86,29 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PinnedStatus(Struct, frozen=True, kw_only=True):
-    """How much memory MPS lets a client pin on a GPU: the smaller one of its server's limit and its own."""
+    """How much memory MPS lets a client pin on a GPU."""
 
+    # The smaller one of its server's limit and its own.
     limit: Bytes | None = None
     by_server: Bytes | None = None
     by_client: Bytes | None = None
 
 
 class PinnedTotalStatus(Struct, frozen=True, kw_only=True):
-    """The limits of an account's MPS clients, as far as they are known: on how many processes, and how much in total.
+    """The limits of an account's MPS clients, as far as they are known."""
 
-    `exceeds_declared`: they may use more than is declared, by these limits alone.
-    """
-
+    # How many of its processes have a known limit.
     clients: int = 0
+    # The highest limit of one process, over its GPUs.
     most: Bytes = 0
+    # The limits of all of them in sum.
     together: Bytes = 0
+    # Whether they may use more than is declared, by these limits alone.
     exceeds_declared: bool = False
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process of an account on one GPU; `pinned` only if it is an MPS client with a known limit."""
+    """A process of an account on one GPU."""
 
     pid: int
     start_ticks: int | None = None
@@ -112,6 +116,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     used: Bytes | None = None
     name: str = ""
+    # Only if it is an MPS client with a known limit.
     pinned: PinnedStatus | UnsetType = UNSET
 
 
@@ -141,18 +146,21 @@ class AllowanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class MisdeclarationStatus(Struct, frozen=True, kw_only=True):
-    """A declaration that was skipped, or that `counts` although it is probably unintended."""
+    """A declaration that is wrong, or probably unintended."""
 
     source: str = ""
     why: str = ""
+    # Whether it applies all the same; otherwise it was skipped.
     counts: bool = False
 
 
 class HoursStatus(Struct, frozen=True, kw_only=True):
-    """The hours of a rule, whether they hold `now`, and when that changes."""
+    """The hours of a rule."""
 
     hours: str = ""
+    # Whether they hold now.
     now: bool = False
+    # When that changes.
     changes_at: Moment | None = None
     changes: str | None = None
 
@@ -177,7 +185,7 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
 
 
 class StepStatus(Struct, frozen=True, kw_only=True):
-    """A step of an account's rule: its threshold, on which side of it the account is, and since when."""
+    """A step of an account's rule."""
 
     step: int
     do: Do
@@ -188,18 +196,16 @@ class StepStatus(Struct, frozen=True, kw_only=True):
     grace_s: Seconds | None = None
     repeat_s: Seconds | None = None
     under_pressure: bool = False
+    # On which side of the threshold the account is.
     state: str = "unknown"
     counted_s: Seconds | None = None
     tally_s: Seconds | None = None
+    # Since when the account has been above the threshold; None: it is not.
     since: Moment | None = None
 
 
 class AccountStatus(Struct, frozen=True, kw_only=True):
-    """An account with its processes and every step of its rule. `behind`: the pod list lacks one of its containers.
-
-    `left_since` is when its pod was found to have gone from the API server; None: it is there.
-    `pinned` sums up the limits of its MPS clients, if any is known.
-    """
+    """An account with its processes and every step of its rule."""
 
     namespace: str = ""
     pod: str = ""
@@ -222,6 +228,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     allowed_by_request: Bytes | None = None
     allowance: AllowanceStatus | None = None
     misdeclarations: tuple[MisdeclarationStatus, ...] = ()
+    # Whether the pod list lacks one of its containers.
     behind: bool = False
     rule_unknown: str | None = None
     limit_unknown: str | None = None
@@ -231,7 +238,9 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     ladder: tuple[StepStatus, ...] = ()
     advice: str | None = None
     declare_by: str | None = None
+    # When its pod was found to have gone from the API server; None: it is there.
     left_since: Moment | None = None
+    # The limits of its MPS clients in sum, if any is known.
     pinned: PinnedTotalStatus | UnsetType = UNSET
 
     @property
@@ -241,23 +250,25 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> StatusKey:
-        """What identifies it."""
+        """What identifies the account."""
         return self.uid, self.container, self.gpu
 
     @property
     def least(self) -> int:
-        """What it uses at least."""
+        """What the account uses at least, in bytes."""
         return (self.used_at_least if self.used is None else self.used) or 0
 
 
 class GapStatus(Struct, frozen=True, kw_only=True):
-    """Something that could not be determined; `reason` is its kind, `gpu` the UUID of the GPU concerned."""
+    """Something that could not be determined."""
 
     what: str = ""
     why: str = ""
     remedy: str | None = None
     since: Moment | None = None
+    # Its kind.
     reason: str = ""
+    # The UUID of the GPU concerned.
     gpu: str | None = None
 
     @property
@@ -284,7 +295,7 @@ class AccountPart(Struct, frozen=True, kw_only=True):
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):
-    """A step that is due or will be, and the brake on it; `detail` is `sentence` without the account and the time."""
+    """A step that is due or will be, and the brake on it."""
 
     namespace: str = ""
     pod: str = ""
@@ -308,6 +319,7 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     held_because: str | None = None
     pending: PendingStatus | None = None
     sentence: str = ""
+    # The sentence without the account and the time.
     detail: str = ""
 
     @property
@@ -343,10 +355,7 @@ class SignalStatus(Struct, frozen=True, kw_only=True):
 
 
 class RecentStatus(Struct, frozen=True, kw_only=True):
-    """A warning, kill or eviction of the last day; `result` is None while it is in progress.
-
-    `blocked_at` and `blocked_by` are about an eviction that a disruption budget has blocked, also once it has ended.
-    """
+    """A warning, kill or eviction of the last day."""
 
     at: Moment | None = None
     namespace: str | None = None
@@ -356,6 +365,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     gpu: str | None = None
     do: Do
     scope: str | None = None
+    # None while it is in progress.
     result: str | None = None
     reason: str | None = None
     rule: str | None = None
@@ -370,7 +380,9 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
     ended_at: Moment | None = None
     released_at: Moment | None = None
     unreleased: str | None = None
+    # When a disruption budget last blocked the eviction, also once it has ended; None: none has.
     blocked_at: Moment | None = None
+    # Why it did.
     blocked_by: str | None = None
     signals: tuple[SignalStatus, ...] = ()
 
@@ -383,11 +395,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
 
 
 class ChangeStatus(Struct, frozen=True, kw_only=True):
-    """What is new in a cycle, as in a line of the log; keys that do not apply are left out.
-
-    `action_id` is the number of an action in the journal; `victims` describe its processes. `brake` is what withholds a
-    step, `reason` why an action ended this way, enforcement is suspended or data is missing; `sha256` is a policy's.
-    """
+    """What is new in a cycle, as in a line of the log; keys that do not apply are left out."""
 
     at: Moment
     event: str
@@ -404,13 +412,18 @@ class ChangeStatus(Struct, frozen=True, kw_only=True):
     action: Do | UnsetType = UNSET
     step: int | UnsetType = UNSET
     result: str | UnsetType = UNSET
+    # Why an action ended this way, enforcement is suspended or data is missing.
     reason: str | UnsetType = UNSET
+    # The number of the action in the journal.
     action_id: int | UnsetType = UNSET
     pids: tuple[int, ...] | UnsetType = UNSET
+    # Descriptions of the action's processes.
     victims: tuple[str, ...] | UnsetType = UNSET
     reaction_s: Seconds | UnsetType = UNSET
     release_s: Seconds | UnsetType = UNSET
+    # What withholds a step.
     brake: str | UnsetType = UNSET
+    # That of a policy.
     sha256: str | UnsetType = UNSET
 
 
@@ -452,15 +465,18 @@ class HealthStatus(Struct, frozen=True, kw_only=True):
 
 
 class StopStatus(Struct, frozen=True, kw_only=True):
-    """What is known of a switch that turns enforcement off: the reason of suspension, why it was set, and by whom."""
+    """What is known of a switch that turns enforcement off."""
 
+    # The reason of suspension.
     switch: str = ""
+    # The reason that was given.
     why: str = ""
+    # Who set it and when.
     by: str = ""
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The status of a node; that of `scan` has no `recent`, `changes` or `health`."""
+    """The status of a node, as the daemon or `scan` gives it."""
 
     node: str
     at: Moment
@@ -486,8 +502,10 @@ class Status(Struct, frozen=True, kw_only=True):
     maintenance: str | None = None
     maintenance_since: Moment | None = None
     maintenance_since_at_least: bool = False
+    # That of `scan` has none, and no changes.
     recent: tuple[RecentStatus, ...] = ()
     changes: tuple[ChangeStatus, ...] = ()
+    # That of `scan` has none.
     health: HealthStatus | None = None
 
     @property
@@ -506,7 +524,7 @@ class Status(Struct, frozen=True, kw_only=True):
         return next((gap for gap in self.gaps if gap.what == self.interface), None)
 
     def without_gaps(self, things: Collection[str]) -> "Status":
-        """The same without the gaps that name one of these things."""
+        """The status without the gaps that name one of these things."""
         return structs.replace(self, gaps=tuple(gap for gap in self.gaps if gap.what not in things))
 
     @property

@@ -53,14 +53,16 @@ class SimProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimPod:
-    """A pod with one container. The first process forks the others. `declared` is a quantity."""
+    """A pod with one container."""
 
     namespace: str
     name: str
     uid: str
     container: str
     container_id: str
+    # A quantity.
     declared: str
+    # The first one forks the others.
     processes: tuple[SimProcess, ...]
 
     @property

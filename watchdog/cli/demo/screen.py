@@ -42,11 +42,15 @@ def _write(out: TextIO, text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoView:
-    """What there is to show: the second of the demo, the status of the last cycle and its age, the policy's rule."""
+    """What there is to show."""
 
+    # Of the demo.
     second: float
+    # That of the last cycle.
     status: Status
+    # The age of that cycle.
     elapsed_s: float
+    # That of the policy.
     rule: str
     events: Sequence[DemoEvent]
 

@@ -95,7 +95,7 @@ def api_certificate(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _invalid(validity: Validity, at_s: float) -> tuple[Literal["expired", "early", ""], float]:
-    """Whether it is expired, or not valid yet, and since or until when; empty if valid or unknown."""
+    """Whether a validity has expired or not begun yet, and since or until when; empty if it holds or is unknown."""
     if validity.ends_s is not None and validity.ends_s <= at_s:
         return "expired", validity.ends_s
     if validity.begins_s is not None and validity.begins_s > at_s:

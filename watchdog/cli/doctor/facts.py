@@ -25,19 +25,19 @@ from watchdog.report.status import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """One reading of the driver, and its library; `library` is None if reading hung before that.
+    """One reading of the driver, and its library."""
 
-    `maintenance` is why neither was read, if the node's GPUs are under maintenance. `windows` is the sign that the
-    driver is that of Windows (empty: it is not), `vgpus` are the UUIDs of virtual GPUs. `has_capability_devices`:
-    /dev/nvidia-caps has some of MIG's devices.
-    """
-
+    # None if reading hung before it was known.
     library: Library | None
     reading: DriverReading
     searched: str
+    # Why neither was read, if the node's GPUs are under maintenance; None: they are not.
     maintenance: str | None = None
+    # The sign that the driver is that of Windows; empty: it is not.
     windows: str = ""
+    # The UUIDs of virtual GPUs.
     vgpus: tuple[str, ...] = ()
+    # Whether /dev/nvidia-caps has some of MIG's devices.
     has_capability_devices: bool = True
 
     @property
@@ -63,50 +63,47 @@ class SystemFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """The proc file system, this process's place and rights in it, and the processes that the driver lists.
+    """The proc file system, this process's place and rights in it, and the processes that the driver lists."""
 
-    `card_gaps` and `cards_offered` compare the GPUs with the Node object; `assessments` are those by the policy.
-
-    `procfs_problem` is why it can't be listed, `init_problem` why PID 1 can't be read; both empty if they can.
-    """
-
+    # Why it can't be listed; empty if it can.
     procfs_problem: str
+    # Why PID 1 can't be read; empty if it can.
     init_problem: str
     environment: Environment
     in_first_user_namespace: bool
     listed: Mapping[int, Process] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
     attribution: Attribution | None = None
+    # What a comparison of the GPUs with the Node object shows.
     card_gaps: tuple[Gap, ...] = ()
+    # As `CardCount.offered`, by that comparison.
     cards_offered: str = ""
+    # Those by the policy.
     assessments: tuple[Assessment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What confines this process; empty if nothing does.
+    """What confines this process; empty if nothing does."""
 
-    `profile` is AppArmor's, without its mode; `is_of_runtime`: it is a container runtime's default. `selinux_type` is
-    the third part of SELinux's label.
-    """
-
+    # AppArmor's, without its mode.
     profile: str = ""
+    # Whether that is a container runtime's default.
     is_of_runtime: bool = False
+    # The third part of SELinux's label.
     selinux_type: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFacts:
-    """What confines this process, and its mounts.
-
-    `has_policy_mount`: the policy's file is on another mount than the root; it matters only `in_pod`.
-    `temporary_problem` is why temporary files can't be created; empty if they can.
-    """
+    """What confines this process, and its mounts."""
 
     confinement: Confinement = field(default_factory=Confinement)
     in_pod: bool = False
+    # Whether the policy's file is on another mount than the root; it matters only `in_pod`.
     has_policy_mount: bool = False
     temporary_folder: str = "/tmp"
+    # Why temporary files can't be created; empty if they can.
     temporary_problem: str = ""
 
 
@@ -121,14 +118,13 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A change that the admission policy of a piece of rights must reject, requested as a dry run.
-
-    `rejected` is None if the answer does not show it; then `problem` is that answer.
-    """
+    """A change that the admission policy of a piece of rights must reject, requested as a dry run."""
 
     piece: Piece
     what: str
+    # None if the answer does not show it.
     rejected: bool | None
+    # That answer.
     problem: Problem = field(default_factory=lambda: Problem(""))
 
 
@@ -141,36 +137,39 @@ Ended = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFacts:
-    """What the API server answered. `problem` is why the queries ended early, with its remedy.
-
-    `offset_s` is how far its clock is ahead of this node's. `rights` has the verbs that this account lacks for each
-    right that was queried, `later` those that the policy would need to enforce; `rights_problem` is why not all could
-    be queried. `exists`: whether the cluster has a node of this name, None if unknown; `similar` is an existing node
-    that may have been meant. `probes` concern the rights that the account has, needed or not. If it ended `late`,
-    `waited_s` is how long it waited, and `asking` for what.
-    """
+    """What the API server answered."""
 
     ended: Ended = "unused"
     host: str = ""
+    # Why the queries ended early, with its remedy.
     problem: Problem = field(default_factory=lambda: Problem(""))
     version: str = ""
+    # How far its clock is ahead of this node's; None if unknown.
     offset_s: float | None = None
     now_s: float = 0.0
     peer: Peer = field(default_factory=Peer)
     credentials: Credentials = field(default_factory=Credentials)
     account: ApiAccount = field(default_factory=ApiAccount)
+    # The verbs that this account lacks, for each right that was queried.
     rights: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
+    # The verbs that the policy would need to enforce.
     later: Mapping[Right, tuple[str, ...]] = field(default_factory=dict)
+    # Why not all rights could be queried; None: they could.
     rights_problem: Problem | None = None
+    # Whether the cluster has a node of this name; None if unknown.
     exists: bool | None = None
+    # An existing node that may have been meant.
     similar: str = ""
+    # They concern the rights that the account has, needed or not.
     probes: tuple[Probe, ...] = ()
+    # If it ended `late`, what it waited for.
     asking: str = ""
+    # If it ended `late`, how long it waited.
     waited_s: float = 0.0
 
     @property
     def is_used(self) -> bool:
-        """Whether what no file was given for is read from the API."""
+        """Whether the API server is queried, because some kind of object comes from no file."""
         return self.ended != "unused"
 
     @property
@@ -181,12 +180,10 @@ class ApiFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """Kubernetes' objects, from files or the API, as far as the policy needs them.
-
-    `age_s` is how long ago the file of the pods was written, None if unknown.
-    """
+    """Kubernetes' objects, from files or the API, as far as the policy needs them."""
 
     pods: PodList
+    # How long ago the file of the pods was written; None if unknown.
     age_s: float | None
     node: Node
     node_gaps: tuple[Gap, ...] = ()
@@ -199,42 +196,42 @@ JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFacts:
-    """The journal's folder, and the files in it.
-
-    `folder_problem` is why the folder is not writable (or, if it does not exist, why it can't be created). `detail`
-    belongs to `kind`. `stop_problem` is why the stop file can't be checked, `stop` what is known of one. `free` are the
-    free bytes of the disk, `size` those of the journal.
-    """
+    """The journal's folder, and the files in it."""
 
     folder_exists: bool
+    # Why the folder is not writable (or, if it does not exist, why it can't be created).
     folder_problem: str = ""
     file_system: str = ""
     is_empty_dir: bool = False
+    # The free bytes of the disk; None if unknown.
     free: int | None = None
+    # The bytes of the journal.
     size: int = 0
     kind: JournalKind = "absent"
+    # It belongs to `kind`.
     detail: str = ""
     lock: LockState = "free"
     holder: int | None = None
     is_stopped: bool = False
+    # Why the stop file can't be checked.
     stop_problem: str = ""
+    # What is known of a stop file; None: nothing.
     stop: StopNote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenFacts:
-    """The address of the endpoints: whether it is available, or who answers there. `problem` includes its remedy.
-
-    `status` is that of the daemon that answers; None if unknown.
-    """
+    """The address of the endpoints: whether it is available, or who answers there."""
 
     state: Literal["free", "ours", "ours_sick", "taken", "unusable"]
+    # Includes its remedy.
     problem: str = ""
+    # That of the daemon that answers; None if unknown.
     status: Status | None = None
 
     @property
     def policy_sha256(self) -> str:
-        """That of the policy of the daemon that answers; empty if unknown."""
+        """The checksum of the policy of the daemon that answers; empty if unknown."""
         return "" if self.status is None else self.status.policy.sha256
 
 

@@ -49,8 +49,9 @@ def missing(what: str, remedy: str) -> CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A result of the check called `name`, which is stable; several findings share it if several things are wrong."""
+    """A result of a check."""
 
+    # That of the check, which is stable; several findings share it if several things are wrong.
     name: str
     purposes: tuple[Purpose, ...]
     state: FindingState
@@ -63,10 +64,11 @@ Judge = Callable[[Facts], Iterable[CheckResult]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check, named after its function, whose docstring describes it in docs/doctor.md; left out unless `given`."""
+    """A check, named after its function, whose docstring describes it in docs/doctor.md."""
 
     judge: Judge
     purposes: tuple[Purpose, ...]
+    # Whether it is made; otherwise it is left out.
     given: Callable[[Facts], bool]
 
     @property
@@ -94,10 +96,12 @@ def to_enforce(given: Callable[[Facts], bool] = lambda _: True) -> Callable[[Jud
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings, the policy's mode (None without a valid policy), and whether a stop file was seen."""
+    """All findings, and what their summary depends on."""
 
     findings: tuple[Finding, ...]
+    # The policy's; None without a valid policy.
     mode: Mode | None
+    # Whether a stop file was seen.
     is_stopped: bool = False
 
     @property

@@ -141,12 +141,12 @@ class _InspectingDriver:
 
     @property
     def interface(self) -> str:
-        """That of the driver."""
+        """What the wrapped driver is read through."""
         return self._driver.interface
 
     @property
     def needs_new_process(self) -> str | None:
-        """That of the driver."""
+        """The answer of the wrapped driver."""
         return self._driver.needs_new_process
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
@@ -158,7 +158,7 @@ class _InspectingDriver:
         return reading
 
     def used(self) -> Mapping[str, int]:
-        """That of the driver."""
+        """The memory counters of the wrapped driver."""
         return self._driver.used()
 
     def close(self) -> None:

@@ -20,10 +20,13 @@ from watchdog.journal.schema import APPLICATION_ID, check_version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A mount: its mount point, the folder of the file system that is mounted (`root`), and the file system's type."""
+    """A mount."""
 
+    # The mount point.
     point: str
+    # The folder of the file system that is mounted.
     root: str
+    # The type of the file system.
     kind: str
 
     @property
@@ -87,7 +90,7 @@ def read_journal(path: Path) -> JournalFacts:
         holder=lock.holder if state == "held" else None,
         is_stopped=is_stopped,
         stop_problem=stop_problem,
-        stop=StopFile(stop_file(path)).note() if is_stopped else None,
+        stop=StopFile(stop_file(path)).read_note() if is_stopped else None,
     )
 
 

@@ -81,18 +81,19 @@ _FOLDERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The NVML library that was loaded from `path`, or why none was.
+    """The NVML library that was loaded, or why none was."""
 
-    Without a path, `problem` is the loader's message and `elsewhere` lists other folders that contain the library.
-    `failure` is why the driver behind it does not answer. `version` is NVML's version, `entry` the size of an entry of
-    its process lists in bytes; both None if unknown.
-    """
-
+    # Where it was loaded from; None: none was.
     path: str | None = None
+    # Without a path, the loader's message.
     problem: str = ""
+    # Without a path, other folders that contain the library.
     elsewhere: tuple[str, ...] = ()
+    # Why the driver behind it does not answer; None: it does.
     failure: NvmlCallError | None = None
+    # NVML's version; None if unknown.
     version: str | None = None
+    # The size of an entry of its process lists, in bytes; None if unknown.
     entry: int | None = None
 
 

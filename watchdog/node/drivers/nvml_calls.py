@@ -189,15 +189,17 @@ def entry_layout() -> struct.Struct:
 
 
 class Memory(NamedTuple):
-    """Bytes of a device. `used` includes `reserved`, which is None if the driver does not report it separately.
+    """Bytes of a device.
 
-    So it is the total minus what is free. The second version of NVML's own counter leaves `reserved` out of what is
-    used, although its documentation said otherwise up to driver 525: on an idle H100 with driver 580.159 it has 0
-    bytes used, 480 MiB reserved, and the rest free (`tests/gpu`).
+    The second version of NVML's own counter leaves `reserved` out of what is used, although its documentation said
+    otherwise up to driver 525: on an idle H100 with driver 580.159 it has 0 bytes used, 480 MiB reserved, and the rest
+    free (`tests/gpu`).
     """
 
     total: int
+    # The total minus what is free, so it includes `reserved`.
     used: int
+    # None if the driver does not report it separately.
     reserved: int | None
 
 

@@ -36,34 +36,28 @@ _HOLE: Final = ("nvmlDeviceGetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOU
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DeviceRow:
-    """A schedulable device: a card without MIG, or a MIG instance (`slot` is its MIG index).
-
-    `total` and `reserved` are the last that NVML reported, in bytes. `known` are the PIDs of the last good listing,
-    each with whether it was listed as an MPS client; None if there has been none since the start.
-    """
+    """A schedulable device: a card without MIG, or a MIG instance."""
 
     uuid: str
     index: int
     name: str = ""
     handle: Any = None
+    # The MIG index; None: it is a card.
     slot: int | None = None
     gi: int | None = None
     ci: int | None = None
     profile: str | None = None
+    # The last that NVML reported, in bytes, and so is `reserved`; None: it has reported none.
     total: int | None = None
     reserved: int | None = None
+    # The PIDs of the last good listing, each with whether it was listed as an MPS client; None if there has been none
+    # since the start.
     known: Mapping[int, bool | None] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NvmlCard:
-    """A physical GPU and its rows.
-
-    `answered` are the process lists that have been read, `lacking` those that it does not have. `unlisted` are
-    instances in which processes are listed and which the last enumeration did not find. `failing`: its last reading had
-    an error. `doubled`: another card has the same UUID. `vgpu`: whether it is a virtual GPU of this machine (None: not
-    queried yet). `reports_use`: the driver has reported the memory of some process on it.
-    """
+    """A physical GPU and its rows."""
 
     uuid: str
     index: int
@@ -71,12 +65,19 @@ class NvmlCard:
     handle: Any = None
     mig: bool = False
     rows: list[DeviceRow] = field(default_factory=list)
+    # The process lists that have been read.
     answered: set[Kind] = field(default_factory=set)
+    # The process lists that it does not have.
     lacking: set[Kind] = field(default_factory=set)
+    # Instances in which processes are listed and which the last enumeration did not find.
     unlisted: frozenset[tuple[int, int]] = frozenset()
+    # Whether its last reading had an error.
     failing: bool = False
+    # Whether another card has the same UUID.
     doubled: bool = False
+    # Whether it is a virtual GPU of this machine; None: not queried yet.
     vgpu: bool | None = None
+    # Whether the driver has reported the memory of some process on it.
     reports_use: bool = False
 
     def row_of(self, gi: int, ci: int) -> DeviceRow | None:
@@ -100,15 +101,13 @@ class NvmlCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The devices found by an enumeration. `unidentified` exist, but not even their UUIDs could be read.
-
-    `missing` are all that NVML counts and that have no row: the unidentified, the lost, and those with a UUID that
-    occurs twice.
-    """
+    """The devices found by an enumeration."""
 
     cards: tuple[NvmlCard, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    # They exist, but not even their UUIDs could be read.
     unidentified: frozenset[str] = frozenset()
+    # All that NVML counts and that have no row: the unidentified, the lost, and those with a UUID that occurs twice.
     missing: frozenset[str] = frozenset()
 
 

@@ -38,18 +38,19 @@ _REASONS: Final = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sample:
-    """Memory by row (None if it has no counter) and the raw process lists of the card (None if one was unreadable).
+    """What the calls for one card have returned."""
 
-    `lost`: the card is gone, so nothing runs on it. `hidden`: it may have processes that the driver does not list. Each
-    error has its gap.
-    """
-
+    # By row; None if it has no counter.
     memories: dict[str, Memory | None] = field(default_factory=dict)
+    # The raw process lists of the card; None if one was unreadable.
     lists: dict[Kind, bytes] | None = None
     listed_s: float = 0.0  # CLOCK_BOOTTIME right before the lists were requested
+    # Each has its gap.
     errors: list[NvmlCallError] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    # Whether the card is gone, so that nothing runs on it.
     lost: bool = False
+    # Whether it may have processes that the driver does not list.
     hidden: bool = False
 
     def add_error(self, what: str, reason: GapReason, error: NvmlCallError) -> None:
@@ -64,9 +65,11 @@ class Sample:
 
 
 class ListedUse(NamedTuple):
-    """A process in a listing: its bytes, and whether it is an MPS client (None if there is no such list)."""
+    """A process in a listing."""
 
+    # Bytes; None if the driver does not report them.
     used: int | None
+    # Whether it is an MPS client; None if there is no such list.
     mps: bool | None
 
 
@@ -90,20 +93,20 @@ _DOWN: Final = LOST | {pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_NOT_FOUN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
-    """The reading of one card.
-
-    `silent`: no call about it has succeeded; `broken` is then the first error, unless the card is lost. `layout`
-    (of all rows) and `sample` are what it was made from.
-    """
+    """The reading of one card."""
 
     card: str
+    # That of all rows, from which it was made.
     layout: tuple[object, ...]
+    # What it was made from.
     sample: Sample
     gpus: tuple[Gpu, ...]
     uses: tuple[Use, ...]
     gaps: tuple[Gap, ...]
     unseen: frozenset[str]
+    # Whether no call about the card has succeeded.
     silent: bool = False
+    # The first error of a silent card; None if the card is not silent, or lost.
     broken: NvmlCallError | None = None
 
     def is_like(self, rows: Sequence[DeviceRow], sample: Sample) -> bool:

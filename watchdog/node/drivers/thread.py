@@ -38,17 +38,21 @@ class DriverBusyError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulseCost:
-    """The median time that reading every memory counter takes, and whether that is too much for `every`."""
+    """What a pulse costs."""
 
+    # The median time that reading every memory counter takes.
     seconds: float
+    # Whether that is too much for `every`.
     is_expensive: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulseState:
-    """Whether the memory counters are read between readings, and how many rises have found no look left."""
+    """What the pulse does now."""
 
+    # Whether the memory counters are read between readings.
     is_active: bool = False
+    # How many rises have found no look left.
     looks_spent: int = 0
 
 
@@ -139,10 +143,10 @@ class CounterPulse:
         took_s.append(ended_s - began_s)
         if len(took_s) == _MEASURED and self._settings is settings:
             seconds = sorted(took_s)[_MEASURED // 2]
-            self._judge(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
+            self._on_cost(PulseCost(seconds=seconds, is_expensive=seconds > _MOST_SHARE * settings.every_s), ended_s)
         return used
 
-    def _judge(self, cost: PulseCost, now_s: float) -> None:
+    def _on_cost(self, cost: PulseCost, now_s: float) -> None:
         """Take over a cost, and begin a pause if it is too much."""
         was_expensive, self.cost = self._is_expensive, cost
         if not cost.is_expensive:
@@ -159,20 +163,23 @@ class CounterPulse:
 class Rest:
     """The loop's rest while nothing changes: the driver's thread reads at each tick, and compares.
 
-    `reading` is the one that later ones are compared with, requested at `since`. The next one is due at `next_s`, more
-    every `interval_s`; one that comes more than `late_s` after the one before it counts as changed, as do the first one
-    from `until_s` on and the 101st. Times are CLOCK_BOOTTIME. `is_unchanged` is called from the driver's thread:
-    whether all processes still run. `ticks` are the readings so far, replaced whole, so that any thread may read them;
-    None if there were none.
+    Times are CLOCK_BOOTTIME.
     """
 
+    # The one that later ones are compared with.
     reading: DriverReading
+    # When that was requested.
     since: Now
+    # When the next one is due; more are every `interval_s`.
     next_s: float
     interval_s: float
+    # One that comes more than so many seconds after the one before it counts as changed.
     late_s: float
+    # The first one from then on counts as changed, as does the 101st.
     until_s: float
+    # Whether all processes still run; called from the driver's thread.
     is_unchanged: Callable[[], bool]
+    # The readings so far, replaced whole, so that any thread may read them; None if there were none.
     ticks: Ticks | None = None
 
     @property
@@ -180,7 +187,7 @@ class Rest:
         """When the last reading was requested."""
         return self.ticks.last if self.ticks is not None else self.since
 
-    def take(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
+    def count_reading(self, reading: DriverReading, asked: Now, took_s: float) -> bool:
         """Count a reading; False: it does not count, since something has changed, or it came late."""
         before = self.ticks or Ticks(last=self.since, counted_s=0.0, took_s=())
         passed_s = asked.boottime_s - before.last.boottime_s
@@ -238,7 +245,7 @@ class DriverThread:
         """
         self._submit(only)
 
-    def rest(self, rest: Rest) -> None:
+    def begin_rest(self, rest: Rest) -> None:
         """Read without requests from now on, until a reading differs; not while a reading is in progress."""
         with self._lock:
             self._rest = rest
@@ -315,7 +322,7 @@ class DriverThread:
         """Make the descriptor unreadable until something new happens."""
         self._bell.silence()
 
-    def take(self) -> DriverReading | None:
+    def pop_reading(self) -> DriverReading | None:
         """Take the finished reading; None if there is none."""
         with self._lock:
             return self._drop()
@@ -386,7 +393,7 @@ class DriverThread:
         took_s = self._now().boottime_s - asked.boottime_s
         with self._lock:
             self._busy_since = None
-            if self._rest is rest and rest.take(reading, asked, took_s):
+            if self._rest is rest and rest.count_reading(reading, asked, took_s):
                 return
             self._rest, self._reading = None, reading
             self._bell.ring()

@@ -47,8 +47,8 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None) -> str:
     if brake is None:
         return "nothing withholds it"
     bounds = policy.brakes if policy is not None else Brakes()
-    if entry.presumed:
-        return _presumed(entry, brake, bounds)
+    if entry.counts_as_full:
+        return _counting_as_full(entry, brake, bounds)
     observing = entry.assessment.observes or (policy is not None and policy.mode == "observe")
     return _by_state(entry, brake, policy) or _by_count(entry, brake, bounds, observing=observing)
 
@@ -120,8 +120,8 @@ def until(seconds: float, wall_s: float) -> str:
     return f", until {clock_time(wall_s + seconds, wall_s)}"
 
 
-def _presumed(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
-    """Why a brake holds that is treated as full, with its number if that is known."""
+def _counting_as_full(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
+    """Why a brake that counts as full holds, with its number if that is known."""
     windows = {
         Brake.OWNER: (f"the limit of {_owner(entry)}", bounds.owner),
         Brake.NAMESPACE: (f"the limit of namespace {inert(entry.assessment.pod.namespace)}", bounds.namespace),

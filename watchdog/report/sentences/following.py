@@ -61,9 +61,10 @@ def begun_note(entry: PlanEntry, now: Now, processes: int | None, policy: Policy
 
 
 class Forecast(NamedTuple):
-    """An entry of a plan in words; `detail` is `sentence` without the account and the time."""
+    """An entry of a plan in words."""
 
     sentence: str
+    # The sentence without the account and the time.
     detail: str
 
 

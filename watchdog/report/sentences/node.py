@@ -74,7 +74,7 @@ def hung(status: Status, now_s: float) -> str:
 
 
 def hung_in_full(status: Status) -> tuple[str, ...]:
-    """The same as of the cycle, with the actions that continue and what to check."""
+    """That the daemon is hung, as of the cycle, with the actions that continue and what to check."""
     if status.hangs_since is None:
         return ()
     return hung(status, status.at), _actions_continue(status), _CHECK_DRIVER
@@ -96,7 +96,7 @@ def maintenance_since(why: str, since: str | None, *, at_least: bool) -> str:
 
 
 def maintenance_clause(status: Status, now_s: float) -> str:
-    """The same for people: `the node's label LABEL is VALUE, since 14:05:10 UTC`; empty without maintenance."""
+    """The maintenance for people: `the node's label LABEL is VALUE, since 14:05:10 UTC`; empty if there is none."""
     if status.maintenance is None:
         return ""
     since = None if status.maintenance_since is None else clock_time(status.maintenance_since, now_s)
@@ -105,7 +105,7 @@ def maintenance_clause(status: Status, now_s: float) -> str:
 
 
 def maintenance_line(report: CycleReport) -> str:
-    """The same for programs, with the time as RFC 3339; empty without maintenance."""
+    """The maintenance for programs, with the time as RFC 3339; empty if there is none."""
     start, since_s = report.maintenance_start, report.maintenance_since_s
     if report.maintenance is None:
         return ""
@@ -143,7 +143,7 @@ def unanswered(status: Status, now_s: float) -> tuple[str, ...]:
 
 
 def unanswered_in_full(status: Status) -> tuple[str, ...]:
-    """The same as of the cycle, with the actions that continue."""
+    """That the driver is not responding, as of the cycle, with the actions that continue."""
     found = unanswered(status, status.at)
     return (*found, _actions_continue(status)) if found else ()
 
@@ -262,7 +262,7 @@ def breaker_note(report: CycleReport) -> str:
     )
 
 
-def presumed_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
+def lost_memory_note(memory: BrakeMemory, brakes: Brakes, now: Now) -> str:
     """Which brakes are treated as full because the journal was lost, and until when; empty if none is."""
     waits = memory.waits(_NO_OWNER, brakes, now.boottime_s)
     if memory.lost_s is None or not waits:

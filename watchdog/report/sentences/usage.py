@@ -113,10 +113,12 @@ def _lasting(entry: PlanEntry, now: Now) -> str:
 
 
 class StepTerms(NamedTuple):
-    """Bytes that a step allows and that are declared, with their origin; None: no declaration applies."""
+    """The bytes that a step allows and that are declared."""
 
+    # None: no declaration applies; likewise `declared`.
     allowed: int | None
     declared: int | None
+    # Where that is declared.
     origin: str
 
 
