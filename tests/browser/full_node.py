@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cli.crowd import CARDS, PODS, SimTenant
-from tests.cli.crowd import crowd as node
-from tests.cluster.rig_pods import RigPods
+from tests.cli.full_node import CARDS, PODS, SimTenant
+from tests.cli.full_node import crowd as node
 from tests.rig import Daemon
+from tests.rig.cluster.rig_pods import RigPods
 from tests.rig.command import daemon
 from tests.stub import GIB
 from tests.world.policies import write_policy

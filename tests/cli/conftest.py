@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.explain.site import Site
-from tests.export.build import serving
+from tests.cli.explain_site import Site
+from tests.report.build import serving
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import climbing, entry, killed, record
+from tests.report.build import climbing, entry, killed, record
 from tests.worlds import at
 from watchdog import clock
 from watchdog.cli.explain import Explanation, UnexplainedError, explain_pod

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.node import sleepers
-from tests.cluster.rig_pods import RigPods
 from tests.kube.objects import list_of
+from tests.rig.cluster.rig_pods import RigPods
 from tests.rig.node import Container, Pod
 from tests.stub import GIB, MIB, Stub, StubGpu, StubProcess
 

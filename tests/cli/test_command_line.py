@@ -18,7 +18,7 @@ from tests.stub import Stub, StubGpu, StubReturn, environment
 from watchdog.cli.client import program_name
 from watchdog.cli.main import main
 
-SHIPPED: Final = Path(__file__).parents[1] / "config" / "policy.toml"
+SHIPPED: Final = Path(__file__).parents[2] / "config" / "policy.toml"
 BEGINNING: Final = "there is no such file; config/policy.toml of the project is a starting point"
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.explain.site import KEYS, Site, after_the_kill, half_killed, write
-from tests.export.build import Story, climbing, policy, quiet, status_document, trainer, with_breaker
+from tests.cli.explain_site import KEYS, Site, after_the_kill, half_killed, write
+from tests.cli.test_client import answering, http
 from tests.export.page_reader import action
-from tests.test_client import answering, http
+from tests.report.build import Story, climbing, policy, quiet, status_document, trainer, with_breaker
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.main import main
 from watchdog.core.model import PinnedLimit, PodList

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.explain.site import NOW_S, Site, write
-from tests.export.build import Story, busy, climbing, quiet, trainer_node
+from tests.cli.explain_site import NOW_S, Site, write
+from tests.report.build import Story, busy, climbing, quiet, trainer_node
 from tests.worlds import at, gpu, snapshot
 from watchdog.cli.client import to_run_inside
 from watchdog.cli.explain import UnexplainedError, explain_pod

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.explain.site import NOW_S, Site, after_the_kill, write
-from tests.export.build import Story, climbing, entry, hostile_pod, outcome, policy, quiet, trainer
+from tests.cli.explain_site import NOW_S, Site, after_the_kill, write
 from tests.ports import free_port
+from tests.report.build import Story, climbing, entry, hostile_pod, outcome, policy, quiet, trainer
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.client import inside
 from watchdog.cli.explain import explain_pod, near_misses

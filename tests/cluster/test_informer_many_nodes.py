@@ -1,15 +1,15 @@
 """The informers of many nodes on one API server, through an outage of it: they come back spread out, with few requests.
 
-By hand, with a thousand: `python -m tests.cluster.watchers`.
+By hand, with a thousand: `python -m tests.rig.cluster.watchers`.
 """
 
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.rights_guard import RightsGuard
-from tests.cluster.watchers import through_an_outage
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.rights_guard import RightsGuard
+from tests.rig.cluster.watchers import through_an_outage
 
 WATCHERS = 50
 

@@ -1,4 +1,4 @@
-"""A program that takes GPU memory through libcuda.so.1 alone: `hog.py BYTES`, and more for each line that it reads.
+"""A program that allocates GPU memory through libcuda.so.1 alone: `allocating.py BYTES`, more for each line it reads.
 
 Prints `free TOTAL FREE` in bytes, as CUDA counts, after each allocation. With `--work` it also keeps the GPU busy with
 kernels that fill its memory, and prints `done COUNT` after each batch of them. If a batch fails, it prints `error CODE`

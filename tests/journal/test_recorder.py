@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import outcome, record
 from tests.past.histories import history, under
 from tests.past.life import LIMITS, Life, State, holding, replayed, tenant
+from tests.report.build import outcome, record
 from tests.worlds import Gi, Mi, at, container, gpu, pod, policy, rule, step
 from watchdog.core.model import Node, Now, PodKeys, ProcessKey
 from watchdog.core.mps import Mps

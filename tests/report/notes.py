@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from tests.export.build import Story, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
+from tests.report.build import Story, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
 from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake

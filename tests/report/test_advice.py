@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from tests.export.build import policy, trainer
-from tests.export.notes import BURST, FRACTION, GPUMEM, MIG, OF_CONTAINER, OF_LABEL, PERCENT, SHARE, declaring
+from tests.report.build import policy, trainer
+from tests.report.notes import BURST, FRACTION, GPUMEM, MIG, OF_CONTAINER, OF_LABEL, PERCENT, SHARE, declaring
 from tests.worlds import Gi, Mi, assessed, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Assessment, Verdict
 from watchdog.core.model import ContainerKind, Node, Pod, Snapshot

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import Story, policy, trainer, trainer_node
+from tests.report.build import Story, policy, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.model import Pod, Snapshot, Use

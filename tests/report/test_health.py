@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.export.build import Clock, quiet, trainer_node
 from tests.export.page_reader import action
+from tests.report.build import Clock, quiet, trainer_node
 from tests.worlds import BOOT, at
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList

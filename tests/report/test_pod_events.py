@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import climbing, entry, killed, outcome, policy, quiet, trainer, withheld
-from tests.export.notes import (
+from tests.report.build import climbing, entry, killed, outcome, policy, quiet, trainer, withheld
+from tests.report.notes import (
     OBSERVING,
     evicting,
     holding,

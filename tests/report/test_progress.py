@@ -5,8 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from tests.export.build import AT_ONCE, KILL, WARN, Story, climbing, crowd, policy, quiet, trainer_node
 from tests.export.page_reader import WELL, action
+from tests.report.build import AT_ONCE, KILL, WARN, Story, climbing, crowd, policy, quiet, trainer_node
 from tests.worlds import at, rule
 from watchdog.core.policy import Do
 from watchdog.report.progress import Level, by_urgency, planned_short, under_way_short

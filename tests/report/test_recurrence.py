@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.export.build import entry, quiet
+from tests.report.build import entry, quiet
 from tests.worlds import at
 from watchdog.core.assessment import AccountKey
 from watchdog.core.plan import CycleReport, Outcome, Result

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.export.build import (
+from tests.report.build import (
     KILL,
     NOTEBOOKS,
     Story,

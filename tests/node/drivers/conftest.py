@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, nvml_world
+from tests.node.drivers.nvml_world import NvmlWorld, nvml_world
 
 
 @pytest.fixture

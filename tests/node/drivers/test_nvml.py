@@ -5,7 +5,7 @@ from dataclasses import replace
 import pynvml
 import pytest
 
-from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card, row, uses
+from tests.node.drivers.nvml_world import PID, NvmlWorld, card, ghost, mig_card, row, uses
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubProcess, StubReturn
 from watchdog import clock
 from watchdog.core.model import GapReason, Gpu

@@ -6,7 +6,7 @@ from typing import Final
 import pynvml
 import pytest
 
-from tests.node.nvml_world import PID, NvmlWorld, card, ghost, mig_card
+from tests.node.drivers.nvml_world import PID, NvmlWorld, card, ghost, mig_card
 from tests.stub import GIB, LISTS, StubReturn
 from watchdog.core.model import GapReason, Use
 from watchdog.node.drivers.protocol import DriverReading

@@ -3,7 +3,7 @@
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, row, uses
+from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, mig_card, row, uses
 from tests.stub import GIB, LISTS, StubReturn
 from watchdog.core.model import GapReason
 

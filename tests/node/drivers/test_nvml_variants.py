@@ -10,16 +10,16 @@ from typing import Any
 import pynvml
 import pytest
 
-from tests.node.nvml_world import PID, card, ghost, mig_card
+from tests.node.drivers.nvml_world import PID, card, ghost, mig_card
+from tests.node.support import REPOSITORY
 from tests.stub import GIB, MIB, Stub, StubGpu, Variant, environment
 from watchdog.node.drivers.nvml_calls import NvmlCallError, ask
 
 
 def probe(environ: dict[str, str]) -> dict[str, Any]:
     """Read in a process with this environment."""
-    command = [sys.executable, "-m", "tests.node.nvml_probe"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    command = [sys.executable, "-m", "tests.node.drivers.nvml_probe"]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     reading: dict[str, Any] = json.loads(done.stdout)
     return reading

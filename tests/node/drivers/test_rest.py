@@ -7,9 +7,9 @@ from dataclasses import replace
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
+from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, mig_card, uses
+from tests.node.drivers.test_thread import is_readable, read, wait
 from tests.node.support import wait_until
-from tests.node.test_nvml_thread import is_readable, read, wait
 from tests.stub import GIB, LISTS, Stub, StubDelay, StubReturn
 from tests.worlds import at
 from watchdog import clock

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, row, uses
+from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, row, uses
 from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay
 from tests.worlds import gpu

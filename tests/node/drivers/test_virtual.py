@@ -5,7 +5,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, mig_card, uses
+from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, mig_card, uses
 from tests.stub import GIB, LISTS, MIB, StubReturn
 from watchdog.core.model import GapReason
 from watchdog.node.drivers.devices import windows_sign

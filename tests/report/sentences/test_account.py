@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.export.build import NOTEBOOKS, Story, acting, climbing, policy, quiet, trainer, trainer_node
+from tests.report.build import NOTEBOOKS, Story, acting, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.config.fields import hours
 from watchdog.core.assessment import Assessment, Verdict

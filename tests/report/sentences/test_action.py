@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import NOTEBOOKS, Story, climbing, entry, killed, outcome, policy, trainer, trainer_node
+from tests.report.build import NOTEBOOKS, Story, climbing, entry, killed, outcome, policy, trainer, trainer_node
 from tests.worlds import Gi, Mi, at, container, rule, snapshot, step, use
 from watchdog.core.assessment import Misdeclaration, Verdict
 from watchdog.core.brakes import Brake

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.export.build import NOTEBOOKS, entry, outcome, policy, quiet, withheld
+from tests.report.build import NOTEBOOKS, entry, outcome, policy, quiet, withheld
 from tests.worlds import Gi, at, step
 from watchdog.config.fields import hours
 from watchdog.core.assessment import MpsHazard, MpsRole

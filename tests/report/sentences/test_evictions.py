@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.daemon.rig import Direct
-from tests.export.build import quiet, record, status_document
+from tests.report.build import quiet, record, status_document
 from tests.worlds import at, container, owner, pod, policy, rule
 from watchdog.cli.explain_past import action_sentences, last_occurrences
 from watchdog.core.eviction import FORBIDDEN, EvictionAnswer

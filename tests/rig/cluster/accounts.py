@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.real_pods import wait_until
-from tests.cluster.rights_guard import vouch_for
-from tests.cluster.tcp_proxy import TcpProxy
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.real_pods import wait_until
+from tests.rig.cluster.rights_guard import vouch_for
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import Piece, Right, ServiceAccount, markers_of, render, render_admission, render_role
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.network import Answer, Network, exchange
+from tests.rig.cluster.network import Answer, Network, exchange
 
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"

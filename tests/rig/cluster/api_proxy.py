@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.cluster.api import Api, Object
-from tests.cluster.api_traffic import ProxyServer, Traffic
-from tests.cluster.certificates import Authority
-from tests.cluster.faults import Edit, Rule, Seen, When, everything, reply
-from tests.cluster.streams import Stream
 from tests.ports import free_port
+from tests.rig.cluster.api import Api, Object
+from tests.rig.cluster.api_traffic import ProxyServer, Traffic
+from tests.rig.cluster.certificates import Authority
+from tests.rig.cluster.faults import Edit, Rule, Seen, When, everything, reply
+from tests.rig.cluster.streams import Stream
 
 
 class ApiProxy:

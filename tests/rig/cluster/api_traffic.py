@@ -9,10 +9,10 @@ from email.utils import formatdate, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 
-from tests.cluster.api import Api
-from tests.cluster.faults import Rules, Seen, parse
-from tests.cluster.network import Answer
-from tests.cluster.streams import Stream, shut
+from tests.rig.cluster.api import Api
+from tests.rig.cluster.faults import Rules, Seen, parse
+from tests.rig.cluster.network import Answer
+from tests.rig.cluster.streams import Stream, shut
 
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "te", "upgrade"}

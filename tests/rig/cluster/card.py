@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Final, Self
 
-from tests.cluster.node_cgroups import CgroupRoot
+from tests.rig.cluster.node_cgroups import CgroupRoot
 from tests.stub import GIB, MIB, Stub, StubDelay, StubGpu, StubProcess
 
 GPU: Final = "GPU-00000000-0000-0000-0000-000000000000"

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.images import SANDBOX
-from tests.cluster.netns import Namespaces
-from tests.cluster.processes import Server
+from tests.rig.cluster.images import SANDBOX
+from tests.rig.cluster.netns import Namespaces
+from tests.rig.cluster.processes import Server
 
 _PROGRAMS: Final = ("containerd", "runc", "ctr", "containerd-shim-runc-v2", "unshare", "nsenter", "ip", "cc")
 _CNI_PLUGINS: Final = Path("/usr/lib/cni")

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.cluster.api import Api, Object
-from tests.cluster.audit import POLICY, AuditLog
-from tests.cluster.certificates import Authority
-from tests.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
-from tests.cluster.network import LOOPBACK, Network
-from tests.cluster.servers import Layout
-from tests.cluster.throttle import throttle
 from tests.node.support import wait_until
 from tests.ports import free_port
+from tests.rig.cluster.api import Api, Object
+from tests.rig.cluster.audit import POLICY, AuditLog
+from tests.rig.cluster.certificates import Authority
+from tests.rig.cluster.credentials import ADMIN, Signer, User, default_users, write_kubeconfig, write_token_file
+from tests.rig.cluster.network import LOOPBACK, Network
+from tests.rig.cluster.servers import Layout
+from tests.rig.cluster.throttle import throttle
 
 
 class ControlPlane:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.certificates import new_key, openssl
+from tests.rig.cluster.certificates import new_key, openssl
 
 ISSUER: Final = "https://kubernetes.default.svc"
 ADMIN: Final = "admin"

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.card import GPU
-from tests.cluster.credentials import in_a_pod
-from tests.cluster.pods import Pods
 from tests.ports import free_port
+from tests.rig.cluster.card import GPU
+from tests.rig.cluster.credentials import in_a_pod
+from tests.rig.cluster.pods import Pods
 from tests.rig.command import COMMAND
 from tests.stub import Stub, StubGpu, build_or_skip, environment
 

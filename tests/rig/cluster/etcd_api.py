@@ -4,7 +4,7 @@ import base64
 import json
 from typing import Any
 
-from tests.cluster.network import Network, exchange
+from tests.rig.cluster.network import Network, exchange
 
 
 class EtcdApi:

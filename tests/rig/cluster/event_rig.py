@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.api import Object
-from tests.cluster.audit import Request
-from tests.cluster.control_plane import ControlPlane
 from tests.kube.pod_events import pod_event
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.audit import Request
+from tests.rig.cluster.control_plane import ControlPlane
 from watchdog.core.policy import Events, Policy
 from watchdog.kube.client import Api
 from watchdog.kube.event_objects import PodEvent

@@ -8,13 +8,13 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import Account, account, lacking, roles, with_rights
-from tests.cluster.api import Object
-from tests.cluster.audit import Request
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.pods import Pods
 from tests.daemon.eviction_rig import EVICT_AT_ONCE
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import Account, account, lacking, roles, with_rights
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.audit import Request
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.pods import Pods
 from tests.worlds import inherent_objection, policy, rule
 from watchdog.core.eviction import EvictionRequest, EvictionResult
 from watchdog.kube.client import USER_AGENT, Api

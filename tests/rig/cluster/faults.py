@@ -6,8 +6,8 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.cluster.api import Object
-from tests.cluster.network import Answer
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.network import Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

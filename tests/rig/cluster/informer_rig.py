@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.accounts import Account, with_rights
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.audit import Request
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.faults import watches
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import Account, with_rights
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.audit import Request
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.faults import watches
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Pod, PodList

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.card import Card
-from tests.cluster.network import Network
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.node_cgroups import CgroupRoot
-from tests.cluster.real_pods import wait_until
-from tests.cluster.rights_guard import vouch_for
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.card import Card
+from tests.rig.cluster.network import Network
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.node_cgroups import CgroupRoot
+from tests.rig.cluster.real_pods import wait_until
+from tests.rig.cluster.rights_guard import vouch_for
 from tests.rig.command import Endpoints
 from tests.stub import build_or_skip
 from tools.chart import CHART

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.installed import IMAGE, Installed
-from tests.cluster.node import Cluster
-from tests.cluster.real_pods import MEMORY, wait_until
 from tests.image.builder import Builder
 from tests.image.conftest import builder, image
 from tests.node.support import cannot_run
+from tests.rig.cluster.installed import IMAGE, Installed
+from tests.rig.cluster.node import Cluster
+from tests.rig.cluster.real_pods import MEMORY, wait_until
 from tools.programs import NoProgramsError, helm
 
 # An archive to load instead of building the image, for people who work on these tests.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tests.cluster.real_pods import MEMORY
+from tests.rig.cluster.real_pods import MEMORY
 
 # No allowance, so that what is declared is the limit.
 _HEAD: Final = f"""

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cluster.netns import NODE_ADDRESS, Namespaces
-from tests.cluster.processes import Server
+from tests.rig.cluster.netns import NODE_ADDRESS, Namespaces
+from tests.rig.cluster.processes import Server
 
 LOGS: Final = "/var/log/pods"
 

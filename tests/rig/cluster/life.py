@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.api import Object
-from tests.cluster.card import Card
-from tests.cluster.installed_policy import policy_text
-from tests.cluster.node import Cluster
-from tests.cluster.node_daemon import NodeDaemon, node_daemon
-from tests.cluster.pod_history import PodHistory, pod_history
-from tests.cluster.real_pods import MEMORY, wait_until
-from tests.cluster.recorder import Recorder
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.card import Card
+from tests.rig.cluster.installed_policy import policy_text
+from tests.rig.cluster.node import Cluster
+from tests.rig.cluster.node_daemon import NodeDaemon, node_daemon
+from tests.rig.cluster.pod_history import PodHistory, pod_history
+from tests.rig.cluster.real_pods import MEMORY, wait_until
+from tests.rig.cluster.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)

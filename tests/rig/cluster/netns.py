@@ -7,8 +7,8 @@ import uuid
 from pathlib import Path
 from typing import Final, Self
 
-from tests.cluster.node_cgroups import kill_all
 from tests.leftovers import OF_A_NODE
+from tests.rig.cluster.node_cgroups import kill_all
 
 # TEST-NET-1 (RFC 5737), and the first address of the service range, by which pods reach the API server.
 NODE_ADDRESS: Final = "192.0.2.1"

@@ -9,16 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.cluster.api import Object
-from tests.cluster.containerd import Containerd
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.credentials import node_user
-from tests.cluster.images import write_images
-from tests.cluster.kubelet import kubelet
-from tests.cluster.netns import NODE_ADDRESS, Namespaces
-from tests.cluster.network import Network
-from tests.cluster.node_cgroups import CgroupRoot
-from tests.cluster.real_pods import RealPods, wait_until
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.containerd import Containerd
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.credentials import node_user
+from tests.rig.cluster.images import write_images
+from tests.rig.cluster.kubelet import kubelet
+from tests.rig.cluster.netns import NODE_ADDRESS, Namespaces
+from tests.rig.cluster.network import Network
+from tests.rig.cluster.node_cgroups import CgroupRoot
+from tests.rig.cluster.real_pods import RealPods, wait_until
 
 NODE: Final = "node-1"
 # It is there in some tests: second_node.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.cluster.accounts import account
-from tests.cluster.netns import NODE_ADDRESS
-from tests.cluster.network import Network
-from tests.cluster.node import NODE, Cluster
+from tests.rig.cluster.accounts import account
+from tests.rig.cluster.netns import NODE_ADDRESS
+from tests.rig.cluster.network import Network
+from tests.rig.cluster.node import NODE, Cluster
 from tests.rig.command import COMMAND, Daemon
 from tests.rig.volume import mounted
 from tests.stub import environment

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.containerd import missing_programs
-from tests.cluster.node import Cluster
 from tests.node.support import cannot_run, need_root
+from tests.rig.cluster.containerd import missing_programs
+from tests.rig.cluster.node import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.cluster.recorder import Change, Recorder
+from tests.rig.cluster.recorder import Change, Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.cluster.api import Api, Object
 from tests.node.support import wait_until
+from tests.rig.cluster.api import Api, Object
 
 # PodGC and the taint manager leave such pods alone, and it lets a pod be scheduled on a node that is not ready yet.
 _TOLERATE_ALL: Final = [{"operator": "Exists"}]

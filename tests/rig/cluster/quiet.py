@@ -1,4 +1,4 @@
-"""What a node's informers request while nothing happens: `python -m tests.cluster.quiet --minutes 10`."""
+"""What a node's informers request while nothing happens: `python -m tests.rig.cluster.quiet --minutes 10`."""
 
 import argparse
 import tempfile
@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.cluster.accounts import with_rights
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE
-from tests.cluster.pods import Pods
+from tests.rig.cluster.accounts import with_rights
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.informer_rig import MATCHES_BY_NAMESPACE
+from tests.rig.cluster.pods import Pods
 from tools import programs
 from watchdog import clock
 from watchdog.clock import Bell

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.api import Object, query
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.images import WORKLOAD
-from tests.cluster.node_cgroups import CgroupRoot
+from tests.rig.cluster.api import Object, query
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.images import WORKLOAD
+from tests.rig.cluster.node_cgroups import CgroupRoot
 
 MEMORY = "veriff.com/gpu-memory"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
-from tests.cluster.api import Api, Object, query
+from tests.rig.cluster.api import Api, Object, query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.accounts import with_rights
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.pods import Pods
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import with_rights
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.pods import Pods
 from tests.rig.node import Pod
 from tools.programs import programs
 from watchdog.config.load import load_policy

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.control_plane import ControlPlane
 from watchdog.kube.client import USER_AGENT
 from watchdog.kube.rights import ALL_RIGHTS
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-from tests.cluster.netns import SECOND_ADDRESS
-from tests.cluster.node import SECOND, Cluster, Machine
+from tests.rig.cluster.netns import SECOND_ADDRESS
+from tests.rig.cluster.node import SECOND, Cluster, Machine
 
 # TEST-NET-3 (RFC 5737).
 _SUBNET: Final = "203.0.113.0/24"

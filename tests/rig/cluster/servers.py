@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.certificates import Authority
-from tests.cluster.credentials import ISSUER, Signer
-from tests.cluster.etcd_api import EtcdApi
-from tests.cluster.network import Network
-from tests.cluster.processes import Server
 from tests.ports import free_ports
+from tests.rig.cluster.certificates import Authority
+from tests.rig.cluster.credentials import ISSUER, Signer
+from tests.rig.cluster.etcd_api import EtcdApi
+from tests.rig.cluster.network import Network
+from tests.rig.cluster.processes import Server
 
 _SERVICE_RANGE: Final = "10.96.0.0/16"
 _NAMES: Final = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost")

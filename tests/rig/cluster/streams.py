@@ -9,7 +9,7 @@ from collections.abc import Callable
 from io import BufferedIOBase
 from typing import Final
 
-from tests.cluster.faults import Seen
+from tests.rig.cluster.faults import Seen
 
 _TICK_S: Final = 0.1
 

@@ -10,8 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from tests.cluster.network import LOOPBACK, Network
 from tests.ports import free_port
+from tests.rig.cluster.network import LOOPBACK, Network
 
 _CHUNK: Final = 65536
 # How soon a thread sees that its connection has been closed under it or that faults have changed.

@@ -3,8 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from tests.cluster.api import Api, Object
 from tests.node.support import wait_until
+from tests.rig.cluster.api import Api, Object
 
 _GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 _NAME = "tests-throttle"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.cluster.api import Api as Admin
-from tests.cluster.real_pods import wait_until
+from tests.rig.cluster.api import Api as Admin
+from tests.rig.cluster.real_pods import wait_until
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.capacity import advertised

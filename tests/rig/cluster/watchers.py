@@ -1,4 +1,4 @@
-"""Many daemons on one API server through an outage of it: `python -m tests.cluster.watchers --watchers 1000`.
+"""Many daemons on one API server through an outage of it: `python -m tests.rig.cluster.watchers --watchers 1000`.
 
 Each watcher is a pod informer of a node of its own, with its own `Api`, so with its own connection; they run in a few
 processes. Requests are counted at the server, from its audit log.
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from tests.cluster.accounts import with_rights
-from tests.cluster.audit import Request
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.informer_rig import OBSERVES
-from tests.cluster.real_pods import wait_until
 from tests.node.support import REPOSITORY
+from tests.rig.cluster.accounts import with_rights
+from tests.rig.cluster.audit import Request
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.informer_rig import OBSERVES
+from tests.rig.cluster.real_pods import wait_until
 from tools import programs
 from watchdog import clock
 from watchdog.clock import Bell
@@ -72,7 +72,7 @@ class Crowd:
         self._processes: list[subprocess.Popen[str]] = []
         for first in range(0, watchers, _EACH):
             names = [f"simulated-{number}" for number in range(first, min(first + _EACH, watchers))]
-            command = [sys.executable, "-m", "tests.cluster.watchers", "--follow", str(config), *names]
+            command = [sys.executable, "-m", "tests.rig.cluster.watchers", "--follow", str(config), *names]
             self._processes.append(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
             )

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.cluster.api import Object
-from tests.cluster.real_pods import container, pod_spec
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.real_pods import container, pod_spec
 from tests.stub import GIB, MIB
 
 DECLARED: Final = "1Gi"
