@@ -159,7 +159,7 @@ def test_the_layers_are_drawn_as_they_are() -> None:
 
 
 def test_the_folders_of_the_tests_are_those_of_the_code() -> None:
-    """Who changes a package finds its tests in the folder of the same name; every other kind has a row in the README."""
+    """The tests of a package are in the folder of the same name; every other kind of folder has a row in the README."""
     table = (ROOT / "tests" / "README.md").read_text(encoding="utf-8").partition("## Folders")[2]
     kinds = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(.+?)/`", row)}
     folders, packages = (
