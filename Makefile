@@ -11,7 +11,7 @@ SHARING := $(addprefix tests/,browser cluster deploy image monitoring release)
 # Left to `make deep` besides: the soak, each benchmark at its smallest size, the site of the docs.
 DEEP := $(SHARING) tests/bench tests/site tests/soak
 # What `make unit` runs of. With UNIT=tests it runs every fast test, starting processes too.
-UNIT ?= $(addprefix tests/,config core export kube node)
+UNIT ?= $(addprefix tests/,config core export kube node report)
 # How many failed tests are run once more, alone, before the run fails, so that one slow test on a busy machine does
 # not cost half an hour. Their names are printed.
 AGAIN ?= 0

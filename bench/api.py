@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.node import NAME, BenchNode
-from tests.cluster.certificates import Authority
+from tests.rig.cluster.certificates import Authority
 
 
 class _Handler(BaseHTTPRequestHandler):

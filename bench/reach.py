@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.pods import Pods
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.pods import Pods
 from tools import programs
 from watchdog import clock
 from watchdog.clock import Bell

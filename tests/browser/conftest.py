@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import chromium
-from tests.browser.crowd import crowd
+from tests.browser.full_node import crowd
 from tests.browser.states import STATES
 from tests.rig import Daemon
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.rig_pods import RigPods
 from tests.rig import Daemon, Node, Tenant, node
+from tests.rig.cluster.rig_pods import RigPods
 from tests.rig.command import daemon
 from tests.stub import GIB, MIB, StubGpu, StubProcess, StubReturn
 from tests.world.policies import write_policy

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, REACHABLE, WALL, WIDTHS, Theme, Visit, visit
-from tests.browser.crowd import crowd
+from tests.browser.full_node import crowd
 from tests.rig import Daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]

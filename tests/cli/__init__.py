@@ -1,1 +1,1 @@
-"""Tests of the commands: `check`, `history`, `scan`, `stop`, `top`, and shell completion."""
+"""Tests of the commands: `check`, `explain`, `history`, `scan`, `stop`, `top`, and shell completion."""

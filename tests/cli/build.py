@@ -7,8 +7,8 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from tests.export.build import climbing, quiet, status_document
-from tests.export.build import serving as served
+from tests.report.build import climbing, quiet, status_document
+from tests.report.build import serving as served
 from tests.worlds import Gi
 from watchdog.cli.rows import BLOCKS, TopRow, chosen
 from watchdog.cli.top_keys import Selection

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.build import serving
 from tests.cli.session import session
-from tests.export.build import Story, climbing, entry, hostile_pod, outcome, quiet, record, trainer
 from tests.ports import free_port
+from tests.report.build import Story, climbing, entry, hostile_pod, outcome, quiet, record, trainer
 from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.core.plan import CycleReport

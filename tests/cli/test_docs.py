@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.build import serving
 from tests.docs.test_docs import ROOT
-from tests.export.build import Story, climbing, entry, trainer_node
 from tests.node.support import cannot_run
+from tests.report.build import Story, climbing, entry, trainer_node
 from tests.rig.command import COMMAND
 from tests.worlds import at
 from watchdog.cli.top_view import HELP

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.export.build import Story, climbing, policy, quiet, trainer, trainer_node
+from tests.report.build import Story, climbing, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, container, gpu, snapshot
 from watchdog.cli.scan import scan_text
 from watchdog.core.errors import Problem

@@ -13,11 +13,11 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.test_client import answering as served
+from tests.cli.test_client import http
 from tests.node.support import cannot_run, need_root
 from tests.ports import free_port
 from tests.rig.command import COMMAND
-from tests.test_client import answering as served
-from tests.test_client import http
 from watchdog.cli.client import to_run_inside
 from watchdog.cli.main import main
 from watchdog.cli.stop import Sighting, Stop, confirm, run_resume, run_stop

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.crowd import Crowd, crowd
+from tests.cli.full_node import Crowd, crowd
 from tests.cli.session import Session, session
 from tests.ports import free_port
 from tests.rig.command import COMMAND, Daemon, daemon

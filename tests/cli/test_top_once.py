@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.build import account, node, serving, status
 from tests.cli.session import session
-from tests.export.build import Story, climbing, quiet, trainer_node
 from tests.ports import free_port
+from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.rig.command import COMMAND
 from tests.worlds import Gi, process, snapshot, use
 from watchdog.cli.client import inside

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tests.cli.build import account, node, row, status, step
 from tests.cli.session import session
-from tests.export.build import Story, climbing, serving
+from tests.report.build import Story, climbing, serving
 from tests.worlds import Gi, at, gpu, process, snapshot, use
 from watchdog.cli.main import SORTS
 from watchdog.cli.rows import (

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.cli.build import frame, status, text
-from tests.export.build import Story, climbing, hostile_pod, quiet, status_document, trainer_node
+from tests.report.build import Story, climbing, hostile_pod, quiet, status_document, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import (
     BLOCKS,

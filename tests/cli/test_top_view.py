@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.build import account, crowded, drawn, frame, node, row, status, step, text
-from tests.export.build import Story, climbing, quiet, trainer_node
+from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import BLOCKS, Choice
 from watchdog.cli.top_keys import Selection

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.accounts import new_account  # noqa: F401 - pytest finds fixtures by their names in here
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import clinic  # noqa: F401
-from tests.cluster.eviction_rig import evicting_account, reading_account  # noqa: F401
-from tests.cluster.informer_rig import follow, observer  # noqa: F401
-from tests.cluster.installed_fixtures import builder, image, release, tenants, watchdog, watchdog_image  # noqa: F401
-from tests.cluster.node_fixtures import cluster, node_programs, room  # noqa: F401 - pytest finds fixtures by their names in here
-from tests.cluster.pods import Pods
-from tests.cluster.rights_guard import _only_with_our_rights, rights_guard  # noqa: F401
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import cannot_run, wait_until
+from tests.rig.cluster.accounts import new_account  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.doctor_rig import clinic  # noqa: F401
+from tests.rig.cluster.eviction_rig import evicting_account, reading_account  # noqa: F401
+from tests.rig.cluster.informer_rig import follow, observer  # noqa: F401
+from tests.rig.cluster.installed_fixtures import builder, image, release, tenants, watchdog, watchdog_image  # noqa: F401
+from tests.rig.cluster.node_fixtures import cluster, node_programs, room  # noqa: F401 - pytest finds fixtures by their names in here
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.rights_guard import _only_with_our_rights, rights_guard  # noqa: F401
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from tools import programs as built
 
 _HERE = Path(__file__).parent

@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import NewAccount
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.faults import writes
-from tests.cluster.pods import Pods
-from tests.cluster.real_pods import wait_until
-from tests.cluster.tcp_proxy import TcpProxy
-from tests.cluster.upkeep import GI, POLICY, RESOURCE, Upkeep, capacity_of, cards, repeating, set_entry, wait_for
+from tests.rig.cluster.accounts import NewAccount
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.faults import writes
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.real_pods import wait_until
+from tests.rig.cluster.tcp_proxy import TcpProxy
+from tests.rig.cluster.upkeep import GI, POLICY, RESOURCE, Upkeep, capacity_of, cards, repeating, set_entry, wait_for
 from watchdog import clock
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Snapshot

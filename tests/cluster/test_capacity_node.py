@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.node_daemon import node_daemon
-from tests.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.node_daemon import node_daemon
+from tests.rig.cluster.real_pods import MEMORY, container, is_running, pod, wait_until
 from tests.stub import GIB, Stub, StubGpu, StubReturn
 from watchdog.core.units import parse_quantity
 

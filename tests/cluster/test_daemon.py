@@ -10,15 +10,15 @@ from typing import Final, Literal
 
 import pytest
 
-from tests.cluster.accounts import Account, NewAccount
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.event_rig import events_of
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
 from tests.rig import Node, node
+from tests.rig.cluster.accounts import Account, NewAccount
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.event_rig import events_of
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from tests.rig.command import Daemon, daemon
 from tests.rig.devices import seconds_until, watched
 from tests.rig.node import Tenant

@@ -11,14 +11,14 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import Account, account, lacking, roles
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import POLICY, Clinic
-from tests.cluster.pods import Pods
-from tests.cluster.rights_guard import vouch_for
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import cannot_run, wait_until
+from tests.rig.cluster.accounts import Account, account, lacking, roles
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.doctor_rig import POLICY, Clinic
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.rights_guard import vouch_for
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from tests.worlds import parse_policy
 from watchdog.core.policy import Policy
 from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount

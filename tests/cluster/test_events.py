@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.accounts import Account, NewAccount
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.event_rig import OBSERVES, asked, events_of, on, path_of, warning, writing
-from tests.cluster.faults import writes
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
-from tests.export.notes import occurrences
 from tests.node.support import wait_until
+from tests.report.notes import occurrences
+from tests.rig.cluster.accounts import Account, NewAccount
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.event_rig import OBSERVES, asked, events_of, on, path_of, warning, writing
+from tests.rig.cluster.faults import writes
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog.kube.event_objects import PodEvent
 from watchdog.kube.events import MOST_FAILURES, EventWriter
 

@@ -7,14 +7,14 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import Account
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.eviction_rig import Bench
-from tests.cluster.faults import writes
-from tests.cluster.pods import Pods
-from tests.cluster.real_pods import wait_until
-from tests.cluster.tcp_proxy import TcpProxy
+from tests.rig.cluster.accounts import Account
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.eviction_rig import Bench
+from tests.rig.cluster.faults import writes
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.real_pods import wait_until
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.kube.client import USER_AGENT
 

@@ -5,9 +5,9 @@ import signal
 import threading
 from pathlib import Path
 
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.event_rig import events_of
 from tests.cluster.test_daemon import ApiNode, here
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.event_rig import events_of
 from tests.stub.mps import build_control
 from tests.world.test_mps import CLIENT, EVICT, server
 from tests.world.test_mps_drain import Draining

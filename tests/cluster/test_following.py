@@ -7,11 +7,11 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.accounts import Account, NewAccount
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
-from tests.cluster.pods import Pods
-from tests.cluster.real_pods import wait_until
+from tests.rig.cluster.accounts import Account, NewAccount
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.informer_rig import MATCHES_BY_NAMESPACE, OBSERVES, has_threads
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.real_pods import wait_until
 from watchdog import clock
 from watchdog.clock import Bell
 from watchdog.core.model import Now

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.accounts import NewAccount
-from tests.cluster.api import Object
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.faults import Seen, lists
-from tests.cluster.pods import Pods
 from tests.cluster.test_daemon import MEMORY, ApiNode
 from tests.kube.watch_lines import error
 from tests.rig import node
+from tests.rig.cluster.accounts import NewAccount
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.faults import Seen, lists
+from tests.rig.cluster.pods import Pods
 from tests.rig.command import Daemon
 from tests.rig.node import Tenant
 from tests.rig.record import actions

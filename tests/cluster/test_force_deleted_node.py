@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.card import Card
-from tests.cluster.node import Cluster
-from tests.cluster.node_daemon import NodeDaemon, node_daemon
-from tests.cluster.real_pods import MEMORY, container, pod, wait_until
 from tests.cluster.test_force_deleted import YEAR_S, account_of, gap_of, is_left
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.card import Card
+from tests.rig.cluster.node import Cluster
+from tests.rig.cluster.node_daemon import NodeDaemon, node_daemon
+from tests.rig.cluster.real_pods import MEMORY, container, pod, wait_until
 from tests.stub import GIB
 from tests.world.policies import kill, write_policy
 

@@ -11,14 +11,22 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cluster.accounts import NewAccount
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.faults import lists
-from tests.cluster.informer_rig import MATCHES_BY_NAMESPACE, MOST_IN_12_S, OBSERVES, QUICK, Follow, has_threads, stays
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import NewAccount
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.faults import lists
+from tests.rig.cluster.informer_rig import (
+    MATCHES_BY_NAMESPACE,
+    MOST_IN_12_S,
+    OBSERVES,
+    QUICK,
+    Follow,
+    has_threads,
+    stays,
+)
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog import clock
 from watchdog.core.model import GapReason
 from watchdog.kube.informers import NamespaceInformer, NodeInformer, pods_of

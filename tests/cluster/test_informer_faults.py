@@ -7,14 +7,14 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.faults import lists, watches
-from tests.cluster.informer_rig import MOST_IN_12_S, QUICK, Follow
-from tests.cluster.network import LOOPBACK
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.kube.watch_lines import error
 from tests.node.support import wait_until
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.faults import lists, watches
+from tests.rig.cluster.informer_rig import MOST_IN_12_S, QUICK, Follow
+from tests.rig.cluster.network import LOOPBACK
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 from watchdog import clock
 from watchdog.kube.reflector import PATIENCE_S
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.accounts import Account
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.credentials import in_a_pod
-from tests.cluster.informer_rig import Follow
-from tests.cluster.network import LOOPBACK
-from tests.cluster.pods import Pods
-from tests.cluster.tcp_proxy import TcpProxy
 from tests.node.support import REPOSITORY, need_root, wait_until
+from tests.rig.cluster.accounts import Account
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.credentials import in_a_pod
+from tests.rig.cluster.informer_rig import Follow
+from tests.rig.cluster.network import LOOPBACK
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.slow
 

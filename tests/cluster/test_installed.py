@@ -8,15 +8,15 @@ from typing import Final
 
 import pytest
 
-from tests.cluster import workloads
-from tests.cluster.api import Object
-from tests.cluster.event_rig import events_of
-from tests.cluster.installed import Installed
-from tests.cluster.installed_policy import EVICT, KILL, policy_text
-from tests.cluster.kubelet import static_pods
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.real_pods import MEMORY, container, inner_pid, is_running, killed, pod, status_of, wait_until
-from tests.cluster.workloads import DECLARED
+from tests.rig.cluster import workloads
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.event_rig import events_of
+from tests.rig.cluster.installed import Installed
+from tests.rig.cluster.installed_policy import EVICT, KILL, policy_text
+from tests.rig.cluster.kubelet import static_pods
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.real_pods import MEMORY, container, inner_pid, is_running, killed, pod, status_of, wait_until
+from tests.rig.cluster.workloads import DECLARED
 from tests.stub import GIB, MIB
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
-from tests.cluster.installed_policy import CAPACITY, KILL, policy_text
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.real_pods import MEMORY, RealContainer, container, is_running, pod, wait_until
-from tests.cluster.workloads import DECLARED
+from tests.rig.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
+from tests.rig.cluster.installed_policy import CAPACITY, KILL, policy_text
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.real_pods import MEMORY, RealContainer, container, is_running, pod, wait_until
+from tests.rig.cluster.workloads import DECLARED
 from tests.stub import GIB
 from watchdog.journal.schema import MIGRATIONS
 

@@ -9,16 +9,16 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.card import Card
-from tests.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
-from tests.cluster.installed_fixtures import installed
-from tests.cluster.installed_policy import KILL, policy_text
-from tests.cluster.node import NODE, SECOND, Cluster
-from tests.cluster.node_cgroups import CgroupRoot
-from tests.cluster.real_pods import MEMORY, RealPods, container, is_running, killed, pod, wait_until
-from tests.cluster.second_node import SecondNode
-from tests.cluster.workloads import DECLARED
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.card import Card
+from tests.rig.cluster.installed import Installed, counted, image_of, is_daemon, wait_all_gone
+from tests.rig.cluster.installed_fixtures import installed
+from tests.rig.cluster.installed_policy import KILL, policy_text
+from tests.rig.cluster.node import NODE, SECOND, Cluster
+from tests.rig.cluster.node_cgroups import CgroupRoot
+from tests.rig.cluster.real_pods import MEMORY, RealPods, container, is_running, killed, pod, wait_until
+from tests.rig.cluster.second_node import SecondNode
+from tests.rig.cluster.workloads import DECLARED
 from tests.rig.command import Endpoints
 from tests.stub import GIB, MIB
 from watchdog.kube.client import USER_AGENT

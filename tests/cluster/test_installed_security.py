@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.doctor_rig import wrong
-from tests.cluster.installed import Installed
-from tests.cluster.installed_policy import KILL, policy_text
-from tests.cluster.node import NODE
-from tests.cluster.real_pods import MEMORY, container, killed, pod, wait_until
-from tests.cluster.workloads import DECLARED
 from tests.node.support import REPOSITORY
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.doctor_rig import wrong
+from tests.rig.cluster.installed import Installed
+from tests.rig.cluster.installed_policy import KILL, policy_text
+from tests.rig.cluster.node import NODE
+from tests.rig.cluster.real_pods import MEMORY, container, killed, pod, wait_until
+from tests.rig.cluster.workloads import DECLARED
 from tests.stub import GIB
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]

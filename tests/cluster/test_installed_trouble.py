@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.installed import Installed
-from tests.cluster.installed_policy import KILL, policy_text
-from tests.cluster.real_pods import container, is_running, killed, pod, status_of, wait_until
-from tests.cluster.workloads import DECLARED
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.installed import Installed
+from tests.rig.cluster.installed_policy import KILL, policy_text
+from tests.rig.cluster.real_pods import container, is_running, killed, pod, status_of, wait_until
+from tests.rig.cluster.workloads import DECLARED
 from tests.stub import GIB, LISTS, MIB
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]

@@ -11,14 +11,14 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster.accounts import account
-from tests.cluster.api import Object
-from tests.cluster.installed import Installed, left, wait_all_gone
-from tests.cluster.installed_fixtures import installed
-from tests.cluster.installed_policy import EVICT, KILL, policy_text
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.real_pods import MEMORY, wait_until
 from tests.node.support import REPOSITORY
+from tests.rig.cluster.accounts import account
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.installed import Installed, left, wait_all_gone
+from tests.rig.cluster.installed_fixtures import installed
+from tests.rig.cluster.installed_policy import EVICT, KILL, policy_text
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.real_pods import MEMORY, wait_until
 from tests.rig.command import COMMAND
 from watchdog.kube.rights import ServiceAccount
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.api import Object
-from tests.cluster.kubelet import static_pods
-from tests.cluster.netns import NODE_ADDRESS
-from tests.cluster.node import NODE, Cluster
-from tests.cluster.real_pods import container, is_running, pod, wait_until
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.kubelet import static_pods
+from tests.rig.cluster.netns import NODE_ADDRESS
+from tests.rig.cluster.node import NODE, Cluster
+from tests.rig.cluster.real_pods import container, is_running, pod, wait_until
 from tests.worlds import snapshot, use
 from watchdog.clock import now
 from watchdog.core.assessment import Attribution

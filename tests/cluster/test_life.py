@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster import workloads
-from tests.cluster.life import Life, life
-from tests.cluster.node import Cluster
+from tests.rig.cluster import workloads
+from tests.rig.cluster.life import Life, life
+from tests.rig.cluster.node import Cluster
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import workloads
-from tests.cluster.api import Object
-from tests.cluster.life import life
-from tests.cluster.node import Cluster
+from tests.rig.cluster import workloads
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.life import life
+from tests.rig.cluster.node import Cluster
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
 from tests.deploy.chart import template
 from tests.deploy.test_chart import POLICIES
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.control_plane import ControlPlane
 from tools import kustomize
 from tools.programs import helm
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.real_pods import wait_until
 from tests.node.support import REPOSITORY, need_root
+from tests.rig.cluster.real_pods import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 _KILLED = """
     import os, signal, subprocess
     from pathlib import Path
-    from tests.cluster.netns import Namespaces
-    from tests.cluster.node_cgroups import CgroupRoot
-    from tests.cluster.processes import Server
+    from tests.rig.cluster.netns import Namespaces
+    from tests.rig.cluster.node_cgroups import CgroupRoot
+    from tests.rig.cluster.processes import Server
     namespaces = Namespaces()
     cgroups = CgroupRoot(namespaces.name)
     quiet = {"start_new_session": True, "stdout": subprocess.DEVNULL}

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.accounts import Account, account
-from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.event_rig import warning, writing
-from tests.cluster.eviction_rig import Bench
-from tests.cluster.network import Answer
-from tests.cluster.pods import Pods, path_of
-from tests.cluster.upkeep import GI, RESOURCE, Upkeep, cards, wait_for
 from tests.kube.test_rights import WHOLE, markers, parsed
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import Account, account
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.event_rig import warning, writing
+from tests.rig.cluster.eviction_rig import Bench
+from tests.rig.cluster.network import Answer
+from tests.rig.cluster.pods import Pods, path_of
+from tests.rig.cluster.upkeep import GI, RESOURCE, Upkeep, cards, wait_for
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.policy import Policy

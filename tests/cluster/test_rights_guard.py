@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from tests.cluster.accounts import NewAccount
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.informer_rig import OBSERVES
-from tests.cluster.rights_guard import RightsGuard, vouch_for
+from tests.rig.cluster.accounts import NewAccount
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.informer_rig import OBSERVES
+from tests.rig.cluster.rights_guard import RightsGuard, vouch_for
 from watchdog.clock import Bell
 from watchdog.kube.client import Api
 from watchdog.kube.informers import PodInformer

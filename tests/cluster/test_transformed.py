@@ -9,18 +9,18 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.accounts import NewAccount
-from tests.cluster.api import Object
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.doctor_rig import Clinic
-from tests.cluster.network import Answer
-from tests.cluster.pods import Pods, path_of
-from tests.cluster.real_pods import wait_until
-from tests.cluster.rights_guard import vouch_for
 from tests.cluster.test_manifests import definition
 from tests.deploy.chart import kustomized, objects
 from tests.deploy.test_chart import POLICIES
 from tests.kube.test_rights import parsed
+from tests.rig.cluster.accounts import NewAccount
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.doctor_rig import Clinic
+from tests.rig.cluster.network import Answer
+from tests.rig.cluster.pods import Pods, path_of
+from tests.rig.cluster.real_pods import wait_until
+from tests.rig.cluster.rights_guard import vouch_for
 from tools.programs import helm
 from watchdog.kube.rights import Restriction, ServiceAccount, capacity_admission, render
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.cluster.accounts import Account, NewAccount, account
-from tests.cluster.api_proxy import ApiProxy
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.faults import writes
-from tests.cluster.pods import Pods
-from tests.cluster.upkeep import GI, POLICY, RESOURCE, capacity_of, repeating, set_entry
 from tests.node.support import wait_until
+from tests.rig.cluster.accounts import Account, NewAccount, account
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.faults import writes
+from tests.rig.cluster.pods import Pods
+from tests.rig.cluster.upkeep import GI, POLICY, RESOURCE, capacity_of, repeating, set_entry
 from tests.rig.command import COMMAND
 from tools.chart import CHART, withdrawal_admission
 from watchdog.kube.capacity import list_nodes

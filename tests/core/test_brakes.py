@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.town import Town, held, resident, under
+from tests.core.many_pods import Town, held, resident, under
 from tests.worlds import Gi, at, rule, step
 from watchdog.core.brakes import Begun, Brake, BrakeMemory, in_this_boot_s
 from watchdog.core.ledger import Ledger, UnderWay

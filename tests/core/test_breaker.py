@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.core.town import Town, held, resident, under
+from tests.core.many_pods import Town, held, resident, under
 from tests.worlds import Gi, at, inputs, owner, planned, rule, snapshot, step
 from watchdog.core.brakes import Begun
 from watchdog.core.ledger import Ledger, PendingEviction

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.core.town import Town, held, resident, under
+from tests.core.many_pods import Town, held, resident, under
 from tests.worlds import (
     VERIFF,
     Gi,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.town import Town, resident, under
+from tests.core.many_pods import Town, resident, under
 from tests.worlds import Gi, at, rule, step
 from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.ledger import Ledger, PendingEviction

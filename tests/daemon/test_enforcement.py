@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.build import status
 from tests.daemon.eviction_rig import World
-from tests.export.build import entry
 from tests.node.support import wait_until
+from tests.report.build import entry
 from tests.worlds import Gi, at, container, planned, pod, policy, rule, snapshot, step, use
 from watchdog.config.watch import PolicyFile
 from watchdog.core.assessment import AccountKey

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
+from tests.node.drivers.nvml_world import NvmlWorld, card, ghost, nvml_world, row, uses
 from tests.node.support import wait_until
 from tests.stub import GIB, LISTS, MIB, StubDelay, StubGpu
 from tests.worlds import at

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.export.build import Story
 from tests.node.support import wait_until
+from tests.report.build import Story
 from tests.worlds import at, policy, snapshot
 from watchdog.config.load import PolicyError, PolicyProblem
 from watchdog.core.errors import Problem

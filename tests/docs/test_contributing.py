@@ -156,3 +156,15 @@ def test_the_layers_are_drawn_as_they_are() -> None:
     """The picture in architecture.md has the layers of the import contracts, each package with its purpose."""
     assert PICTURE.read_text(encoding="utf-8") == picture(), "python -m tools.layers"
     assert f"](pictures/{PICTURE.name})" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_folders_of_the_tests_are_those_of_the_code() -> None:
+    """The tests of a package are in the folder of the same name; every other kind of folder has a row in the README."""
+    table = (ROOT / "tests" / "README.md").read_text(encoding="utf-8").partition("## Folders")[2]
+    kinds = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(.+?)/`", row)}
+    folders, packages = (
+        {str(each.parent.relative_to(ROOT / top)) for each in (ROOT / top).rglob("__init__.py")} - {"."}
+        for top in ("tests", "watchdog")
+    )
+    assert folders == packages | kinds
+    assert not packages & kinds

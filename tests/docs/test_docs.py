@@ -9,7 +9,7 @@ from typing import Final
 import click
 import pytest
 
-from tests.export.build import climbing
+from tests.report.build import climbing
 from tests.worlds import at, parse_policy
 from tools.chart_reference import REFERENCE, chart_reference
 from tools.cli_reference import cli_reference

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from tests.docs.test_docs import ROOT, TEXTS
-from tests.export.build import killed, quiet
-from tests.export.notes import FRACTION, by, killing, misdeclaring, occurrences, told
+from tests.report.build import killed, quiet
+from tests.report.notes import FRACTION, by, killing, misdeclaring, occurrences, told
 from watchdog.core.model import Owner
 from watchdog.core.policy import Allowance
 from watchdog.kube.event_objects import SERIES_GAP_S

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from tests.docs.test_docs import ROOT, TEXTS
-from tests.export.build import climbing
 from tests.journal.rig import begin
 from tests.monitoring.questions import questions
 from tests.monitoring.rules.exposed import LABELS, TARGET, metric_names, selectors
 from tests.monitoring.rules.promtool import promtool
+from tests.report.build import climbing
 from tools.metrics_reference import REFERENCE, metrics_reference
 from watchdog.core.model import PinnedLimit, ProcessKey
 from watchdog.core.policy import JournalLimits

@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.rollout_policy import PAGE, SHIPPED, TABLES, staged_policy, stages
 from tests.docs.shapes import read_node, read_pairs
-from tests.export.build import Story, trainer_node
+from tests.report.build import Story, trainer_node
 from tests.worlds import Gi, Mi, assessed, container, parse_policy, pod, process, snapshot, use
 from watchdog.cli.scan import scan_text
 from watchdog.config.load import load_policy

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from tests.export.build import Clock
+from tests.report.build import Clock
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.log import configure
 from watchdog.export.metrics import Metrics

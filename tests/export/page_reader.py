@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from tests.export.build import quiet
+from tests.report.build import quiet
 from tests.worlds import at
 from watchdog.core.plan import CycleReport
 from watchdog.core.policy import Do

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Clock, climbing, policy, quiet, serving
-from tests.export.test_status import EXPECTED
 from tests.node.support import ENDS_WITH_US, cannot_run, wait_until
+from tests.report.build import Clock, climbing, policy, quiet, serving
+from tests.report.test_status import EXPECTED
 from tests.worlds import gpu, snapshot
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason

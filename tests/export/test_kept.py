@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from prometheus_client.registry import Collector
 
-from tests.export.build import Clock, climbing, policy, quiet
 from tests.export.samples import Found, samples, value
+from tests.report.build import Clock, climbing, policy, quiet
 from watchdog.export.endpoints import Endpoints, SecondCache, TooManyError
 from watchdog.export.metrics import Metrics
 from watchdog.export.page_headline import PageQuery

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.export.build import ReportLog, Story, crowd, policy, trainer, trainer_node
+from tests.report.build import ReportLog, Story, crowd, policy, trainer, trainer_node
 from tests.worlds import at, container
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList, Snapshot

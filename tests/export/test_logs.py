@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.export.build import (
+from tests.report.build import (
     ReportLog,
     Story,
     climbing,
@@ -23,7 +23,7 @@ from tests.export.build import (
     with_breaker,
     withheld,
 )
-from tests.export.notes import misdeclaring
+from tests.report.notes import misdeclaring
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem

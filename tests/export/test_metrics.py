@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.export.build import (
+from tests.export.samples import ACCOUNT, POD, after, read, samples, series, value, values
+from tests.report.build import (
     NOTEBOOKS,
     Story,
     climbing,
@@ -18,7 +19,6 @@ from tests.export.build import (
     trainer_node,
     withheld,
 )
-from tests.export.samples import ACCOUNT, POD, after, read, samples, series, value, values
 from tests.worlds import T0, Gi, at, container, gpu, process, rule, snapshot, step, use
 from watchdog.core.assessment import Verdict
 from watchdog.core.brakes import Brake

@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.export.build import (
+from tests.export.samples import Found, after, read, series, value
+from tests.report.build import (
     KILL,
     NOTEBOOKS,
     WARN,
@@ -19,7 +20,6 @@ from tests.export.build import (
     trainer,
     withheld,
 )
-from tests.export.samples import Found, after, read, series, value
 from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from tools.metrics_reference import POLICY, number_of_series
 from watchdog.config.load import load_policy

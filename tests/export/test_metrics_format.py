@@ -9,9 +9,9 @@ import pytest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
 
-from tests.export.build import Story, climbing, hostile_pod, killed, trainer
 from tests.export.samples import read, series, value
 from tests.node.support import cannot_run
+from tests.report.build import Story, climbing, hostile_pod, killed, trainer
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.metrics import Metrics, render

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import (
+from tests.export.samples import ACCOUNT, POD, Found, read, series, value, values
+from tests.report.build import (
     KILL,
     WARN,
     Clock,
@@ -21,7 +22,6 @@ from tests.export.build import (
     trainer_node,
     withheld,
 )
-from tests.export.samples import ACCOUNT, POD, Found, read, series, value, values
 from tests.worlds import at, rule, snapshot
 from watchdog.core.brakes import Brake
 from watchdog.core.model import Now, ProcessKey

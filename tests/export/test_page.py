@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.export.build import KILL, WARN, Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node
 from tests.export.page_reader import WELL, Read, action, read
 from tests.node.support import run_python
+from tests.report.build import KILL, WARN, Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.errors import Problem

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.export.build import Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node, with_breaker
 from tests.export.page_reader import WELL, action, seen
+from tests.report.build import Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node, with_breaker
 from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, PodList

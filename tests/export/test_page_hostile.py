@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.export.build import KILL, WARN, Story, policy
 from tests.export.page_reader import WELL, Read, action, read
+from tests.report.build import KILL, WARN, Story, policy
 from tests.worlds import Gi, container, gpu, pod, process, rule, snapshot, step, use
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Owner, Pod

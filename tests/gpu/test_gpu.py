@@ -24,7 +24,7 @@ from watchdog.node.drivers.nvml import NvmlDriver
 
 pytestmark = pytest.mark.gpu
 
-HOG = Path(__file__).with_name("hog.py")
+HOG = Path(__file__).with_name("allocating.py")
 ALLOWANCE = 1 * GIB  # a CUDA context; large chips take more than the 300 to 500 MiB of small ones
 POLICY = """
 mode = "enforce"

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.export.build import entry
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.model import ProcessKey
 from watchdog.core.policy import JournalLimits

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import entry
 from tests.journal.rig import KEYS, LIMITS, sql
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.brakes import Begun, BrakeMemory
 from watchdog.core.model import Now

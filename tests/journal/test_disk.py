@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import entry
 from tests.journal.rig import KEYS, LIMITS, begin, events, sound, sql
 from tests.node.support import cannot_run, need_root
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.journal.errors import JournalError
@@ -187,7 +187,7 @@ def test_a_read_only_file_system(tiny_disk: Path) -> None:
 KILLED_CHILD = """
 import sys
 from pathlib import Path
-from tests.export.build import entry
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import JournalLimits

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import entry
 from tests.journal.rig import KEYS, LIMITS, begin, sql, write_many
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.journal.errors import JournalError
 from watchdog.journal.journal import Journal

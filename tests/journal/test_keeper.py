@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import entry
 from tests.journal.rig import KEYS, LIMITS, sql
 from tests.node.support import wait_until
+from tests.report.build import entry
 from tests.worlds import at
 from watchdog.core.plan import Result
 from watchdog.core.policy import Brakes, Window

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing, entry, killed, outcome, policy, quiet, record, trainer_node
 from tests.journal.rig import KEYS, LIMITS, begin, sql
+from tests.report.build import Story, climbing, entry, killed, outcome, policy, quiet, record, trainer_node
 from tests.worlds import at
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import Result

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
 from tests.journal.rig import KEYS, LIMITS, begin, events, sound, sql, write_many
+from tests.report.build import Story, climbing, entry, hostile_pod, killed, outcome, quiet, record, trainer, withheld
 from tests.worlds import Gi, at, process, snapshot, use
 from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import Brake

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.cluster.certificates import Authority, Pair
+from tests.rig.cluster.certificates import Authority, Pair
 
 DAY: Final = dt.timedelta(days=1)
 Handler = Callable[[socket.socket], None]

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from kubernetes.config import ConfigException
 
-from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.node.support import run_python, wait_until
+from tests.rig.cluster.credentials import write_kubeconfig
 from watchdog.kube.client import Api
 from watchdog.kube.failure import ApiConfigError, ApiError, configuration_problem
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
-from tests.cluster.certificates import openssl
 from tests.kube import faulty
+from tests.rig.cluster.certificates import openssl
 from watchdog.kube.credentials import (
     Credentials,
     Peer,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.kube.pod_events import T0, pod_event
 from tests.node.support import run_python, wait_until
 from tests.ports import free_port
+from tests.rig.cluster.credentials import write_kubeconfig
 from tests.rig.suspension import Suspension
 from watchdog.core.errors import Problem
 from watchdog.kube.client import Api, ApiResponse

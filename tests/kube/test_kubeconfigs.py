@@ -15,9 +15,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.certificates import openssl
 from tests.kube import faulty
 from tests.node.support import wait_until
+from tests.rig.cluster.certificates import openssl
 from watchdog.kube.client import Api
 from watchdog.kube.credentials import load_access
 from watchdog.kube.exec_plugin import ExecPlugin, PluginError, run_plugin

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.ports import free_port
+from tests.rig.cluster.credentials import write_kubeconfig
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.failure import ApiUnreachableError, explain, is_certificate
 

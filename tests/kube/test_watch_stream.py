@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.credentials import write_kubeconfig
 from tests.kube import faulty
 from tests.kube.objects import list_of
 from tests.kube.watch_lines import bookmark, error, line, pod
 from tests.node.support import wait_until
+from tests.rig.cluster.credentials import write_kubeconfig
 from watchdog.clock import Bell
 from watchdog.core.model import PodKeys
 from watchdog.kube import wire

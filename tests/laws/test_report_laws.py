@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.export.build import Story
 from tests.laws.nodes import GeneratedNode, nodes
+from tests.report.build import Story
 from watchdog.cli.explain import by_daemon
 from watchdog.core.assessment import Assessment, Reason
 from watchdog.core.brakes import Brake

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.core.town import resident, under
+from tests.core.many_pods import resident, under
 from tests.kube.objects import list_of, pod_object
 from tests.worlds import (
     NODE,

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tests.cluster.api import RefusedError
-from tests.cluster.network import LOOPBACK, Answer, exchange
+from tests.rig.cluster.api import RefusedError
+from tests.rig.cluster.network import LOOPBACK, Answer, exchange
 
 T = TypeVar("T")
 

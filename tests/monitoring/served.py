@@ -5,10 +5,10 @@ from typing import Any, Self
 
 import yaml
 
-from tests.cluster.processes import Server
 from tests.monitoring.asking import ask, is_ready
 from tests.monitoring.programs import find
 from tests.ports import free_port
+from tests.rig.cluster.processes import Server
 
 Config = dict[str, Any]
 

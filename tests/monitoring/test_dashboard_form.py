@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.export.build import climbing
 from tests.monitoring.rules.exposed import LABELS, metric_names
+from tests.report.build import climbing
 from tools.dashboard import NOT_SHOWN
 from tools.dashboard.written import FILE, text
 from watchdog.export.metrics import Metrics

@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from tests.cluster.conftest import programs  # noqa: F401 - pytest finds fixtures by their names in here
-from tests.cluster.control_plane import ControlPlane
-from tests.cluster.processes import Server
 from tests.monitoring.asking import wait_for
 from tests.monitoring.prometheus import Prometheus, configuration
 from tests.monitoring.scraping import (
@@ -28,6 +26,8 @@ from tests.monitoring.scraping import (
     through_file,
 )
 from tests.node.support import REPOSITORY, cannot_run, wait_until
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.processes import Server
 from tools import programs as built
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.export.build import record
+from tests.report.build import record
 from tests.worlds import NODE, Gi, at, container, gpu, opened, pod, process, snapshot, use
 from watchdog.core.assessment import Inputs
 from watchdog.core.ledger import Ledger

@@ -17,10 +17,10 @@ from typing import Final
 from playwright.sync_api import Browser, Page
 
 from tests.browser.browsing import Theme, chromium, visit
-from tests.browser.crowd import crowd
+from tests.browser.full_node import crowd
 from tests.browser.states import over
-from tests.cluster.rig_pods import RigPods, rig_pods
 from tests.rig import Daemon
+from tests.rig.cluster.rig_pods import RigPods, rig_pods
 
 _THEMES: Final[Mapping[Theme, str]] = {"light": "#fff", "dark": "#0f1215"}  # with the page's own background
 _NODES: Final[Mapping[str, Callable[[Path, RigPods], AbstractContextManager[Daemon]]]] = {

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
-from tests.cli.crowd import crowd, many
+from tests.cli.full_node import crowd, many
 from tests.cli.session import Session, session
 from tests.rig import node
 from tests.rig.command import daemon

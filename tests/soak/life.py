@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.export.build import record
+from tests.report.build import record
 from tests.soak.clock import QUANTUM_S
 from tests.soak.cluster import MOST_READ, Tenant
 from tests.soak.driver import TrueReading, late

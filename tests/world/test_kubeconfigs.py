@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cluster.credentials import in_a_pod
 from tests.kube import faulty
 from tests.kube.test_kubeconfigs import SECRET, V1, document
 from tests.node.support import need_root
 from tests.rig import Node, gpu_watchdog
+from tests.rig.cluster.credentials import in_a_pod
 from tests.rig.command import Daemon, daemon
 from tests.stub import GIB
 from tests.world.policies import WARN_AT_ONCE, write_policy

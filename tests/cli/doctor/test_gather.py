@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from tests.cli.doctor.build import GOOD
-from tests.export.build import serving
+from tests.cli.test_client import answering
 from tests.ports import free_port
-from tests.test_client import answering
+from tests.report.build import serving
 from tests.worlds import at
 from watchdog.cli.doctor import diagnose
 from watchdog.cli.doctor.facts import Confinement

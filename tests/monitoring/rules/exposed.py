@@ -8,9 +8,9 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.export.build import killed, trainer, trainer_node, withheld
 from tests.monitoring.rules.scenario import under_maintenance
 from tests.monitoring.rules.world import World
+from tests.report.build import killed, trainer, trainer_node, withheld
 from tests.worlds import at, container
 from watchdog.core.brakes import Brake
 from watchdog.core.policy import Pulse

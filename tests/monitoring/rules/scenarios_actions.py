@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
 from tests.monitoring.rules.scenario import EXEC, firing, scenario
 from tests.monitoring.rules.world import Daemon, World
+from tests.report.build import Story, entry, killed, outcome, policy, trainer_node
 from tests.worlds import at, rule, snapshot, step
 from watchdog.core.plan import Outcome, PlanEntry, Result
 

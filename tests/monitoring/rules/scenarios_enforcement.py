@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-from tests.core.town import resident
-from tests.export.build import Story, entry, killed, outcome, policy, trainer_node
+from tests.core.many_pods import resident
 from tests.monitoring.rules.scenario import EXEC, firing, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, Firing, World
+from tests.report.build import Story, entry, killed, outcome, policy, trainer_node
 from tests.worlds import Gi, at, process, rule, snapshot, step, use
 from watchdog.core.brakes import Brake
 from watchdog.core.errors import Problem

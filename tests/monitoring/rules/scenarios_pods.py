@@ -3,9 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
-from tests.export.build import NOTEBOOKS, policy, trainer, trainer_node
 from tests.monitoring.rules.scenario import A_LITTLE, ALLOWED, EXEC, firing, runs, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, World
+from tests.report.build import NOTEBOOKS, policy, trainer, trainer_node
 from tests.worlds import VERIFF, Gi, container, gpu, process, snapshot, use
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Pod

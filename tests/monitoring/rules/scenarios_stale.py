@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from tests.export.build import trainer_node
 from tests.monitoring.rules.scenario import EXEC, cards, firing, scenario
 from tests.monitoring.rules.world import Daemon, Firing, World
+from tests.report.build import trainer_node
 from tests.worlds import at
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList

@@ -1,8 +1,8 @@
 """Alerts about the watchdog itself: it is down, not there at all, or has a policy that it can't read."""
 
-from tests.export.build import trainer_node
 from tests.monitoring.rules.scenario import EXEC, firing, scenario
 from tests.monitoring.rules.world import Daemon, Firing, World
+from tests.report.build import trainer_node
 from tests.worlds import T0
 
 

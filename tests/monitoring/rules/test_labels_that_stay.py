@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from tests.export.build import trainer_node
 from tests.monitoring.rules.promtool import ALERTS, hold
 from tests.monitoring.rules.scenarios_enforcement import OVERDUE, SHORT
 from tests.monitoring.rules.world import World
+from tests.report.build import trainer_node
 from tests.worlds import at
 from watchdog.core.model import MaintenanceStart, Node
 from watchdog.core.rules import MIG_STATE, MODE, RELEASE, UPGRADE_STATE, switches

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from tests.export.build import trainer_node
 from tests.monitoring.rules.promtool import hold
 from tests.monitoring.rules.scenario import cards
 from tests.monitoring.rules.world import Labels, World
+from tests.report.build import trainer_node
 from tests.worlds import Gi, gpu
 from tools.dashboard.written import FILE
 from watchdog.core.errors import Problem

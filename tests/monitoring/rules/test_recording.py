@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.export.build import killed, trainer, trainer_node
 from tests.monitoring.rules.promtool import RECORDING, hold, rules
 from tests.monitoring.rules.world import World
+from tests.report.build import killed, trainer, trainer_node
 from tests.worlds import Gi, at, gpu
 from watchdog.core.brakes import Brake
 from watchdog.core.plan import Outcome

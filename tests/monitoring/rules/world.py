@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.export.build import Story, trainer_node
+from tests.report.build import Story, trainer_node
 from tests.worlds import T0, at
 from tools.release.address import PLACEHOLDER
 from watchdog.core.model import Snapshot

@@ -1,1 +1,0 @@
-"""Tests of `explain`: from the daemon, from the journal, and for unknown pods."""

@@ -1,0 +1,1 @@
+"""Tests of the drivers, on the stub of NVML."""
