@@ -62,21 +62,23 @@ def _objects(command: str, note: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Where the daemon finds things.
+    """Where the daemon finds things. Files of objects are in the format of `kubectl get -o json`."""
 
-    Files of objects are in the format of `kubectl get -o json`. Without `pods` the API is queried, with `kubeconfig` or
-    as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest provides it.
-    """
-
+    # The name of this node.
     node: str
     policy: Path = DEFAULT_POLICY
+    # Where the node's /proc is mounted.
     procfs: Path = DEFAULT_PROCFS
+    # ADDR:PORT, as `parse_listen` reads it.
     listen: str = DEFAULT_LISTEN
     journal: Path = DEFAULT_JOURNAL
+    # None: the service account of the pod that the daemon runs in.
     kubeconfig: Path | None = None
+    # None, here and in the next two: objects come from the API.
     pods: Path | None = _objects("get pods -A", "; the API is not used then.")
     node_object: Path | None = _objects("get node NAME", ", instead of the API.")
     namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
+    # The UID of the daemon's own pod; "" if its manifest does not provide it.
     pod_uid: str = ""
 
 

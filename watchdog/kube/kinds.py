@@ -37,16 +37,21 @@ class Piece(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """Verbs on one kind of object, in all namespaces and of all names; `group` is empty for the core API.
+    """Verbs on one kind of object, in all namespaces and of all names.
 
     RBAC can name objects, but not "those of my node": a DaemonSet has one role for all nodes.
     """
 
+    # The role that it is in.
     piece: Piece
+    # In the plural, as in requests: `pods`.
     resource: str
     verbs: tuple[str, ...]
+    # What it is for, as a clause.
     why: str
+    # The API group; "" for the core API.
     group: str = ""
+    # "" for the object itself.
     subresource: str = ""
 
     @property
