@@ -307,6 +307,15 @@ def test_what_was_listed_in_a_pods_life_is_remembered() -> None:
     assert listed.by_pod == KNOWN
 
 
+def test_a_pod_that_has_left_keeps_what_was_listed_while_its_processes_run() -> None:
+    """Points 6 and 28: it counts as finished, but what was checked for it still holds, however long ago it left."""
+    listed, left = ListedResources(), replace(TENANT, is_finished=True, left_since=at(0))
+    listed.update((TENANT,), LISTING, POLICY, at(0))
+    assert listed.update((left,), DROPPED, POLICY, at(7200)) == {}
+    assert listed.update((left,), DROPPED, POLICY, at(7201)) == {}
+    assert listed.by_pod == KNOWN
+
+
 def test_a_pod_that_comes_to_the_list_just_after_the_drop_counts_as_checked() -> None:
     """Point 6: the pods and the Node object come by two watches, so the drop may be seen before the pod."""
     listed = ListedResources()

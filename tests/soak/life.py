@@ -231,7 +231,7 @@ class Life:
         is_written = self.has_journal and self._is_writable and not world.disk_full
         book.transfers.read(
             *(truth.lines, hidden, book.standing.tenants, asked),
-            dark=truth.dark,
+            dark=truth.dark | (world.cards.sizes.keys() - {gpu.uuid for gpu in reading.gpus}),
             written=is_written,
             has_journal=self.has_journal,
         )

@@ -43,13 +43,13 @@ class ListedResources:
         here = self._listed(node, policy, now)
         new: dict[str, frozenset[str]] = {}
         for pod in pods if here else ():
-            if pod.is_finished or self._read.get(pod.uid) is pod:
+            if not _may_run(pod) or self._read.get(pod.uid) is pod:
                 continue
             known = self.by_pod.get(pod.uid, frozenset())
             found = known.union(*(container.resources.keys() & here for container in pod.containers))
             if found != known and (known or len(self.by_pod) + len(new) < _MOST):
                 new[pod.uid] = found
-        self._read = {pod.uid: pod for pod in pods if not pod.is_finished}
+        self._read = {pod.uid: pod for pod in pods if _may_run(pod)}
         self.by_pod = {**self.by_pod, **new} if new else self.by_pod
         self._seen_s |= dict.fromkeys((uid for uid in self._read if uid in self.by_pod), now.boottime_s)
         gone = self._long_gone(now)
@@ -70,6 +70,11 @@ class ListedResources:
         for uid in gone:
             del self._seen_s[uid]
         return frozenset(gone)
+
+
+def _may_run(pod: Pod) -> bool:
+    """Whether containers of a pod may run; one that has left counts as finished, and is known only while they do."""
+    return not pod.is_finished or pod.left_since is not None
 
 
 def merged(*found: ListedByPod) -> dict[str, frozenset[str]]:
