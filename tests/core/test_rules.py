@@ -11,7 +11,7 @@ from watchdog.core.assess import assess
 from watchdog.core.assessment import Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.keys import keys_of
-from watchdog.core.model import Gap, GapReason, Node
+from watchdog.core.model import Gap, GapReason, Node, Now, PodKeys
 from watchdog.core.policy import Match, Mode, Protect, Rule
 from watchdog.core.rules import Namespaces, hours_at, observes, rule_of
 
@@ -197,3 +197,11 @@ def test_a_pod_that_was_read_for_another_policy_has_no_rule() -> None:
     assert (found.reason, found.what) == (GapReason.PODS, f"pod {TENANT.title}")
     for keys, now in ((known, before), (known | keys_of(under), under), (None, under)):
         assert rule_of(replace(TENANT, keys=keys), now, NODE, NAMESPACES) == before.rules[0]
+
+
+@pytest.mark.parametrize(("left_since", "remedy"), [(None, "wait"), (at(0), "crictl stop")], ids=["listed", "left"])
+def test_a_pod_of_which_too_little_is_known_has_no_rule(left_since: Now | None, remedy: str) -> None:
+    """Point 39: the gap says what helps; a pod that has left is not listed again, however long one waits."""
+    found = rule_of(pod("a", keys=PodKeys(), left_since=left_since), policy(Rule(name="all")), NODE, NAMESPACES)
+    assert isinstance(found, Gap)
+    assert remedy in found.problem.remedy

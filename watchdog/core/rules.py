@@ -179,6 +179,12 @@ def _unread_gap(pod: Pod) -> Gap:
         "it has more annotations, labels or resources than are kept, and the policy reads others since it was changed",
         "wait: the pods are being listed again; until then it has no rule and is left alone",
     )
+    if pod.left_since is not None:
+        problem = Problem(
+            "it is gone from the API server, and the policy now reads annotations, labels or resources that were not "
+            "kept of it",
+            "end its containers with `crictl stop` on the node; until then it has no rule and is left alone",
+        )
     return Gap(reason=GapReason.PODS, what=f"pod {pod.title}", problem=problem)
 
 
