@@ -51,7 +51,7 @@ class Options:
 
     `pods`, `node_object` and `namespaces` are files in the format of `kubectl get -o json`. Without `pods` the API is
     queried, with `kubeconfig` or as the pod that the daemon runs in. `pod_uid` is the UID of that pod, if its manifest
-    provides it.
+    provides it. Unless it `serves`, nothing listens at `listen`.
     """
 
     node: str
@@ -64,3 +64,4 @@ class Options:
     node_object: Path | None = None
     namespaces: Path | None = None
     pod_uid: str = ""
+    serves: bool = True

@@ -74,6 +74,7 @@ def daemon(tmp_path: Path, pods: Path) -> Iterator[Daemon]:
     wait_until(lambda: _keeps_journal(made))
     yield made
     made._end(clock.now())
+    assert made._sinks._server is not None
     made._sinks._server.close()
 
 

@@ -31,6 +31,7 @@ def made(tmp_path: Path) -> Iterator[tuple[Sinks, Sinks]]:
     yield two
     for each in two:
         each.stop((), at(9))
+        assert each._server is not None
         each._server.close()
     structlog.reset_defaults()
 

@@ -4,13 +4,12 @@ import re
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.demo.showing import CODE, FAST, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
+from tests.cli.demo.showing import CODE, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
 from tests.node.support import need_root, wait_until
 from tools.readme import DEMO
 from watchdog.cli.demo.pods import POLICY
@@ -77,18 +76,17 @@ def folder() -> Iterator[Path]:
         assert list(Path(made).iterdir()) == []
 
 
-def test_in_real_time(folder: Path) -> None:
-    """In a pipe and in real time it takes under 30 s; the victim has died when its memory is free, the others live."""
-    begin_s = time.monotonic()
-    with showing(folder, code=CODE.replace(f"speed={FAST}", "speed=1.0")) as shown:
+def test_in_a_pipe(folder: Path) -> None:
+    """It takes about 20 s; the victim has died when its memory is free, and the others live."""
+    with showing(folder) as shown:
         shown.read_until("SIGTERM")
         assert all(is_alive(shown.keys[name]) for name in (*NEIGHBOURS, "trainer"))
         shown.read_until("freed")
         assert [name for name, key in shown.keys.items() if is_alive(key)] == ["detector", "notebook"]
         shown.read_all()
         assert shown.process.wait(timeout=5) == 0
-    assert 15 < time.monotonic() - begin_s < 30
     check_events(shown)
+    assert shown.second("alive     ") < 25
     # The grace period of the policy; the lines have tenths of a second.
     assert 2.85 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5
 
@@ -113,7 +111,7 @@ def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
 def test_what_it_keeps_can_be_examined(folder: Path, tmp_path: Path) -> None:
     """The journal that it keeps has the explanation and the past, for other policies; it writes to no other journal."""
     kept, policy = tmp_path / "kept", tmp_path / "policy.toml"
-    code = f"from pathlib import Path; {CODE.replace('speed', f'keep=Path({str(kept)!r}), speed')}"
+    code = f"from pathlib import Path; {CODE.replace('stdout)', f'stdout, keep=Path({str(kept)!r}))')}"
     with showing(folder, code=code) as shown:
         assert "`explain training/finetune --journal" in " ".join(shown.read_all().split())
         assert shown.process.wait(timeout=5) == 0
