@@ -25,6 +25,8 @@ pytestmark = pytest.mark.slow
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+# The kubelet's variable would have a daemon without a file of pods use the API; no address can be listened on.
+POD = ("unshare", "--net", "env", "KUBERNETES_SERVICE_HOST=192.0.2.1", "GPU_WATCHDOG_JOURNAL=/missing/journal.db")
 NEIGHBOURS = {"detector", "notebook"}
 VICTIMS = {"launcher", "trainer", "loader"}
 ORDER = (
@@ -93,11 +95,11 @@ def test_in_a_pipe(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("before", "code"),
-    [(UNPRIVILEGED, CODE), (CONTAINER, CODE), ((), WITHOUT_PIDFD)],
-    ids=["without privileges", "in a container", "without pidfd"],
+    [(UNPRIVILEGED, CODE), (CONTAINER, CODE), (POD, CODE), ((), WITHOUT_PIDFD)],
+    ids=["without privileges", "in a container", "in a pod without network", "without pidfd"],
 )
 def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
-    """It works for a user without privileges, in another PID namespace, and where a sandbox refuses pidfds."""
+    """It works without privileges, in another PID namespace, beside a cluster, without network, without pidfds."""
     if before:
         need_root()
     is_watched = before != CONTAINER  # the PIDs in its lines are those of another namespace

@@ -130,7 +130,7 @@ def _observe(
 
 def _simulate(running: list[RunningPod]) -> tuple[SimDriver, Scanner]:
     """The driver and the scanner of the simulated node."""
-    driver, procfs = SimDriver(CARD, lambda: clock.now().boottime_s), SimProcfs()
+    driver, procfs = SimDriver(CARD), SimProcfs()
     for pod in running:
         procfs.admit(pod.session, pod.spec.cgroup)
         for process, key in zip(pod.spec.processes, pod.keys, strict=True):
