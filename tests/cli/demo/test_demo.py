@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.demo.showing import CODE, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
+from tests.cli.demo.test_sim import children
 from tests.node.support import need_root, wait_until
 from tools.readme import DEMO
 from watchdog.cli.demo.pods import POLICY
-from watchdog.cli.demo.sim import is_alive
+from watchdog.cli.demo.sim import is_alive, key_of
 from watchdog.config.load import load_policy
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
@@ -155,6 +156,20 @@ def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
         assert shown.process.stderr is not None
         assert shown.process.stderr.read() == b"the demo was stopped; all of its processes have been ended\n"
     check_nothing_left(shown)
+
+
+def test_stopped_while_it_starts(folder: Path) -> None:
+    """Ctrl-C before the daemon runs ends the demo all the same, and the processes that it has started so far."""
+    with showing(folder) as shown:
+        pid = shown.process.pid
+        wait_until(lambda: bool(children(pid)))
+        shown.keys["first"] = key_of(children(pid)[0])
+        shown.process.send_signal(signal.SIGINT)
+        shown.read_all()
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert shown.process.stderr.read() == b"the demo was stopped; all of its processes have been ended\n"
+        assert not is_alive(shown.keys["first"])
 
 
 def test_killed(folder: Path) -> None:
