@@ -80,6 +80,8 @@ class Options:
     namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
     # The UID of the daemon's own pod; "" if its manifest does not provide it.
     pod_uid: str = ""
+    # Whether it listens at `listen`.
+    serves: bool = True
 
 
 def flag(name: str) -> str:

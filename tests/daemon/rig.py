@@ -12,7 +12,6 @@ from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.core.transfers import Windows
-from watchdog.daemon.kill import at_once
 from watchdog.journal.journal import Journal
 from watchdog.node.process import Handle, ReadFailures
 from watchdog.node.process_table import hold
@@ -91,7 +90,12 @@ class Direct:
 
     def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
         """Commit the intention to disk."""
-        return at_once(lambda: self.journal.intend(entry, targets, now))
+        future: Future[int] = Future()
+        try:
+            future.set_result(self.journal.intend(entry, targets, now))
+        except RecordError as error:
+            future.set_exception(error)
+        return future
 
     def took_too_long(self, action: int) -> bool:
         """Never: the caller waits."""

@@ -1,6 +1,8 @@
 """The daemon's own steps, one at a time: when the driver is read again after a cycle, and between two."""
 
 import json
+import select
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +76,7 @@ def daemon(tmp_path: Path, pods: Path) -> Iterator[Daemon]:
     wait_until(lambda: _keeps_journal(made))
     yield made
     made._end(clock.now())
+    assert made._sinks._server is not None
     made._sinks._server.close()
 
 
@@ -270,3 +273,12 @@ def test_looks_that_are_spent_are_logged(daemon: Daemon, capsys: pytest.CaptureF
     (line,) = capsys.readouterr().err.splitlines()
     assert "GPU-a, GPU-b" in json.loads(line)["message"]
     assert "[pulse] looks, 60 per 1m" in json.loads(line)["message"]
+
+
+def test_a_stop_wakes_the_loop(daemon: Daemon) -> None:
+    """Another thread can end a daemon that would sleep until its next reading, minutes from now."""
+    daemon._bell.silence()
+    stopping = threading.Thread(target=daemon.stop)
+    stopping.start()
+    stopping.join()
+    assert select.select([daemon._bell.fileno()], [], [], 0)[0]

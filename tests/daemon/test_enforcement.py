@@ -162,6 +162,7 @@ def test_what_another_daemon_did_meanwhile_is_taken_over_with_the_lock(tmp_path:
     assert len(restored.brakes.begun[()]) == 1
     first.stop((), at(6))
     for each in (first, second):
+        assert each._server is not None
         each._server.close()
 
 

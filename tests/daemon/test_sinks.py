@@ -1,7 +1,7 @@
-"""Sinks: what is reported of a refused policy, and what is missing without the lock or the journal."""
+"""Sinks: a refused policy, what is missing without the lock or the journal, and a sink that is handed in."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,13 @@ from tests.worlds import at, policy, snapshot
 from watchdog.config.load import PolicyError, PolicyProblem
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now
+from watchdog.core.plan import CycleReport
+from watchdog.core.quiet import Ticks
 from watchdog.daemon.sinks import Sinks
 from watchdog.export.log import configure
 from watchdog.journal.read import history
 from watchdog.options import Options
+from watchdog.report.changes import Change
 
 MISTAKES = PolicyError(
     (PolicyProblem(source="p.toml", what="must be a duration"), PolicyProblem(source="p.toml", what="is missing"))
@@ -31,6 +34,7 @@ def made(tmp_path: Path) -> Iterator[tuple[Sinks, Sinks]]:
     yield two
     for each in two:
         each.stop((), at(9))
+        assert each._server is not None
         each._server.close()
     structlog.reset_defaults()
 
@@ -93,3 +97,34 @@ def test_a_cycle_is_in_the_journal(made: tuple[Sinks, Sinks], tmp_path: Path) ->
     made[0].publish(Story(pods=()).see(snapshot(gaps=(gap,))), is_stale=False)
     made[0].stop((), at(2))
     assert [row.event for row in history(tmp_path / "journal.db", None, 0.0)].count("gap_began") == 1
+
+
+class Kept:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[CycleReport, Sequence[Change]]] = []
+        self.has_stopped = False
+
+    def publish(self, report: CycleReport, changes: Sequence[Change], ticks: Ticks | None) -> None:
+        """Keep the cycle."""
+        self.got.append((report, changes))
+
+    def stop(self, changes: Sequence[Change], now: Now) -> None:
+        """Note the end."""
+        self.has_stopped = True
+
+
+def test_a_further_sink_gets_what_the_others_get(tmp_path: Path) -> None:
+    """A sink that is handed in gets each cycle with its changes, and the end; without a server no address is bound."""
+    kept = Kept()
+    options = Options(node="n1", listen="203.0.113.1:9837", journal=tmp_path / "journal.db", serves=False)
+    sinks = Sinks(options, policy(), at(0), further=(kept,))
+    gap = Gap(reason=GapReason.MEMORY, what="GPU-0 memory", problem=Problem("call 1 failed"))
+    report = Story(pods=()).see(snapshot(gaps=(gap,)))
+    sinks.publish(report, is_stale=False)
+    (((got, changes),), has_stopped) = kept.got, kept.has_stopped
+    assert (got, has_stopped) == (report, False)
+    assert "gap_began" in {change.event for change in changes}
+    sinks.stop((), at(2))
+    assert kept.has_stopped

@@ -8,7 +8,6 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
@@ -29,7 +28,7 @@ ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing m
 class ActionRecord(Protocol):
     """The record of actions. No method waits for the disk, and none raises."""
 
-    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> "Future[int]":
+    def intend(self, entry: PlanEntry, targets: Iterable[ProcessKey], now: Now) -> Future[int]:
         """Commit the intention to disk: its number once it is there. After a RecordError nothing may be signalled."""
 
     def took_too_long(self, action: int) -> bool:
@@ -38,7 +37,7 @@ class ActionRecord(Protocol):
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn before the first signal."""
 
-    def withdraw_once_written(self, intended: "Future[int]", reason: str, now: Now) -> None:
+    def withdraw_once_written(self, intended: Future[int], reason: str, now: Now) -> None:
         """Record the withdrawal of an intention that is still being written, as soon as it is on disk."""
 
     def signalled(self, action: int, now: Now, signal: str, keys: Iterable[ProcessKey]) -> None:
@@ -55,16 +54,6 @@ class ActionRecord(Protocol):
 
     def transfers(self, windows: Windows) -> None:
         """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
-
-
-def at_once(work: Callable[[], int]) -> "Future[int]":
-    """An intention that is written while the caller waits, for a record without its own thread."""
-    future: Future[int] = Future()
-    try:
-        future.set_result(work())
-    except RecordError as error:
-        future.set_exception(error)
-    return future
 
 
 def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now, *, by_change: bool) -> Outcome:

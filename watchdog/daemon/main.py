@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from watchdog import clock
@@ -27,7 +28,7 @@ from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, wit
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
-from watchdog.daemon.sinks import Sinks
+from watchdog.daemon.sinks import Sink, Sinks
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.drivers.protocol import Driver, DriverReading
 from watchdog.node.mps import MpsControl
@@ -54,7 +55,10 @@ class Daemon:
         driver: Driver,
         environment: Environment,
         scanner: Scanner,
+        *,
+        further: Sequence[Sink] = (),
     ) -> None:
+        """The `further` sinks get every cycle too."""
         now = clock.now()
         self._may_signal_others = environment.may_signal_others
         self._policy_file, self._policy = policy
@@ -67,7 +71,14 @@ class Daemon:
         event_writer, evictor = (
             (self._cluster.event_writer, self._cluster.evictor) if self._cluster is not None else (None, None)
         )
-        self._sinks = Sinks(options, self._policy, now, event_writer, lambda: self._sampler.pulse_state)
+        self._sinks = Sinks(
+            options,
+            self._policy,
+            now,
+            event_writer,
+            lambda: self._sampler.pulse_state,
+            further=further,
+        )
         self._keeper, self._log = self._sinks.keeper, self._sinks.daemon_log
         record = self._keeper.record
         self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
@@ -93,15 +104,16 @@ class Daemon:
         self._reexecutes = False
         self._exit_code: int | None = None
 
-    def run(self) -> int:
-        """Run until a signal ends it; the exit code."""
+    def run(self, ends: Collection[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> int:
+        """Run until it is stopped or one of these signals `ends` it; the exit code."""
         waiter = Waiter()
         for waker in (self._sampler.thread, self._bell, self._sinks.bell, self._file_events):
             if waker.fileno() >= 0:
                 waiter.watch(waker.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends:
             waiter.on(number, self.stop)
-        waiter.on(signal.SIGHUP, self._want_reload)
+        if signal.SIGHUP not in ends:
+            waiter.on(signal.SIGHUP, self._want_reload)
         lacks = "CAP_KILL is missing: a pod with processes of another user can't be killed; run as root with CAP_KILL"
         self._sinks.start(self._policy, () if self._may_signal_others else (lacks,))
         self._follow()
@@ -118,8 +130,9 @@ class Daemon:
         return self._exit_code
 
     def stop(self) -> None:
-        """End as soon as the current step is done."""
+        """End as soon as the current step is done; any thread may call it."""
         self._exit_code, self._reexecutes = 0, False
+        self._bell.ring()
 
     def _want_reload(self) -> None:
         self._reload_wanted = True

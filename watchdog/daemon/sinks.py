@@ -16,7 +16,7 @@ from watchdog.daemon.enforcement import problems, remedies, stop_file
 from watchdog.daemon.sources import NO_PODS, missing_sources, uses_api
 from watchdog.export.endpoints import Endpoints
 from watchdog.export.http_server import HttpServer
-from watchdog.export.log import Log, configure
+from watchdog.export.log import Log
 from watchdog.export.metrics import Metrics
 from watchdog.journal.keeper import JournalKeeper
 from watchdog.journal.recorder import Recorder
@@ -174,13 +174,15 @@ class Sinks:
         now: Now,
         event_writer: "EventWriter | None" = None,
         pulse: Callable[[], PulseState] = PulseState,
+        *,
+        further: Sequence[Sink] = (),
     ) -> None:
         """Open everything; ListenError if the address can't be bound.
 
         `bell` is rung when the journal has done something that the loop waits for. `pulse` is called at each scrape.
+        The `further` sinks come last.
         """
         self.bell = Bell()
-        configure()
         self._options = options
         self._metrics = Metrics(event_writer.counts if event_writer is not None else None, clock.now, pulse)
         self._metrics.policy_reload(ok=True, wall_s=now.wall_s, policy=policy)
@@ -188,7 +190,7 @@ class Sinks:
         stop_path = str(stop_file(options.journal).absolute())
         to_do = {reason: problem.remedy for reason, problem in problems(options.journal, options.node).items()}
         self._endpoints = Endpoints(self._metrics, policy.interval_s, remedies=to_do, stop_file=stop_path)
-        self._server = HttpServer(options.listen, self._endpoints)
+        self._server = HttpServer(options.listen, self._endpoints) if options.serves else None
         self._changes = Changes(self._remedies)
         self.daemon_log = Log()
         self.keeper = JournalKeeper(
@@ -209,6 +211,7 @@ class Sinks:
         ]
         if event_writer is not None:
             self._sinks.append(EventSink(event_writer, self.daemon_log, lambda: self.has_lock))
+        self._sinks += further
         self._silence: tuple[str, ...] = ()
         self._unready: tuple[str, ...] = ()
         self._unsettled = ""
@@ -226,9 +229,11 @@ class Sinks:
 
     def start(self, policy: Policy, warnings: tuple[str, ...]) -> None:
         """Start serving HTTP, and log that the daemon has started."""
-        self._server.start()
+        if self._server is not None:
+            self._server.start()
         message = f"gpu-watchdog {__version__} has started on node {self._options.node}, policy {policy.source}"
-        self.daemon_log.write(ChangeKind.STARTED, message, mode=policy.mode, listen=self._server.address)
+        listens = {} if self._server is None else {"listen": self._server.address}
+        self.daemon_log.write(ChangeKind.STARTED, message, mode=policy.mode, **listens)
         if self._options.pods is None and not uses_api(self._options):
             self.daemon_log.warn(NO_PODS)
         self._warn_of(policy, *warnings)

@@ -18,7 +18,6 @@ from tests.node.support import REPOSITORY, refusing
 from watchdog.cli.demo.sim import key_of
 from watchdog.core.model import ProcessKey
 
-FAST: Final = 5.0
 # A user with no right but to read, since the folders of Python and of the checkout may be closed to others.
 UNPRIVILEGED: Final = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"),
@@ -28,7 +27,7 @@ UNPRIVILEGED: Final = (
         "--ambient-caps=-all,+dac_read_search",
     ),
 )
-CODE: Final = f"import sys; from watchdog.cli.demo import run_demo; sys.exit(run_demo(sys.stdout, speed={FAST}))"
+CODE: Final = "import sys; from watchdog.cli.demo import run_demo; sys.exit(run_demo(sys.stdout))"
 WITHOUT_PIDFD: Final = f"""{refusing(434, "EPERM")}{refusing(424, "EPERM")}  # pidfd_open and pidfd_send_signal
 from watchdog.node.process import pidfd_supported
 assert pidfd_supported()

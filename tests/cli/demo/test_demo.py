@@ -4,17 +4,17 @@ import re
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.demo.showing import CODE, FAST, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
+from tests.cli.demo.showing import CODE, UNPRIVILEGED, WITHOUT_PIDFD, Showing, on_terminal, showing
+from tests.cli.demo.test_sim import children
 from tests.node.support import need_root, wait_until
 from tools.readme import DEMO
 from watchdog.cli.demo.pods import POLICY
-from watchdog.cli.demo.sim import is_alive
+from watchdog.cli.demo.sim import is_alive, key_of
 from watchdog.config.load import load_policy
 from watchdog.journal.playback import recorded_cycles
 from watchdog.journal.read import history
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.slow
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+# The kubelet's variable would have a daemon without a file of pods use the API; no address can be listened on.
+POD = ("unshare", "--net", "env", "KUBERNETES_SERVICE_HOST=192.0.2.1", "GPU_WATCHDOG_JOURNAL=/missing/journal.db")
 NEIGHBOURS = {"detector", "notebook"}
 VICTIMS = {"launcher", "trainer", "loader"}
 ORDER = (
@@ -77,29 +79,28 @@ def folder() -> Iterator[Path]:
         assert list(Path(made).iterdir()) == []
 
 
-def test_in_real_time(folder: Path) -> None:
-    """In a pipe and in real time it takes under 30 s; the victim has died when its memory is free, the others live."""
-    begin_s = time.monotonic()
-    with showing(folder, code=CODE.replace(f"speed={FAST}", "speed=1.0")) as shown:
+def test_in_a_pipe(folder: Path) -> None:
+    """It takes about 20 s; the victim has died when its memory is free, and the others live."""
+    with showing(folder) as shown:
         shown.read_until("SIGTERM")
         assert all(is_alive(shown.keys[name]) for name in (*NEIGHBOURS, "trainer"))
         shown.read_until("freed")
         assert [name for name, key in shown.keys.items() if is_alive(key)] == ["detector", "notebook"]
         shown.read_all()
         assert shown.process.wait(timeout=5) == 0
-    assert 15 < time.monotonic() - begin_s < 30
     check_events(shown)
+    assert shown.second("alive     ") < 25
     # The grace period of the policy; the lines have tenths of a second.
     assert 2.85 <= shown.second("SIGKILL   ") - shown.second("SIGTERM   ") < 3.5
 
 
 @pytest.mark.parametrize(
     ("before", "code"),
-    [(UNPRIVILEGED, CODE), (CONTAINER, CODE), ((), WITHOUT_PIDFD)],
-    ids=["without privileges", "in a container", "without pidfd"],
+    [(UNPRIVILEGED, CODE), (CONTAINER, CODE), (POD, CODE), ((), WITHOUT_PIDFD)],
+    ids=["without privileges", "in a container", "in a pod without network", "without pidfd"],
 )
 def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
-    """It works for a user without privileges, in another PID namespace, and where a sandbox refuses pidfds."""
+    """It works without privileges, in another PID namespace, beside a cluster, without network, without pidfds."""
     if before:
         need_root()
     is_watched = before != CONTAINER  # the PIDs in its lines are those of another namespace
@@ -113,7 +114,7 @@ def test_anywhere(folder: Path, before: tuple[str, ...], code: str) -> None:
 def test_what_it_keeps_can_be_examined(folder: Path, tmp_path: Path) -> None:
     """The journal that it keeps has the explanation and the past, for other policies; it writes to no other journal."""
     kept, policy = tmp_path / "kept", tmp_path / "policy.toml"
-    code = f"from pathlib import Path; {CODE.replace('speed', f'keep=Path({str(kept)!r}), speed')}"
+    code = f"from pathlib import Path; {CODE.replace('stdout)', f'stdout, keep=Path({str(kept)!r}))')}"
     with showing(folder, code=code) as shown:
         assert "`explain training/finetune --journal" in " ".join(shown.read_all().split())
         assert shown.process.wait(timeout=5) == 0
@@ -155,6 +156,20 @@ def test_stopped(folder: Path, word: str, number: signal.Signals) -> None:
         assert shown.process.stderr is not None
         assert shown.process.stderr.read() == b"the demo was stopped; all of its processes have been ended\n"
     check_nothing_left(shown)
+
+
+def test_stopped_while_it_starts(folder: Path) -> None:
+    """Ctrl-C before the daemon runs ends the demo all the same, and the processes that it has started so far."""
+    with showing(folder) as shown:
+        pid = shown.process.pid
+        wait_until(lambda: bool(children(pid)))
+        shown.keys["first"] = key_of(children(pid)[0])
+        shown.process.send_signal(signal.SIGINT)
+        shown.read_all()
+        assert shown.process.wait(timeout=5) == 1
+        assert shown.process.stderr is not None
+        assert shown.process.stderr.read() == b"the demo was stopped; all of its processes have been ended\n"
+        assert not is_alive(shown.keys["first"])
 
 
 def test_killed(folder: Path) -> None:

@@ -7,8 +7,16 @@ import pytest
 from tests.cli.build import account, node, step
 from tests.cli.demo.showing import open_terminal
 from tests.worlds import Gi
-from watchdog.cli.demo.events import DemoEvent
-from watchdog.cli.demo.screen import DemoView, FrameScreen, LineScreen, event_line, frame, plain_line, screen_for
+from watchdog.cli.demo.screen import (
+    DemoEvent,
+    DemoView,
+    FrameScreen,
+    LineScreen,
+    event_line,
+    frame,
+    plain_line,
+    screen_for,
+)
 from watchdog.cli.rows import ASCII, BLOCKS, Signs
 
 

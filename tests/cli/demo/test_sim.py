@@ -78,7 +78,7 @@ def test_pod_that_can_not_start() -> None:
 
 
 def test_procfs(running: RunningPod) -> None:
-    """Law 4: a simulated /proc shows the processes of a session in the cgroup of their pod, and never a stranger."""
+    """Law 4: the demo's /proc shows its own processes in the cgroup of their pod, and no stranger, even if listed."""
     procfs = SimProcfs()
     procfs.admit(running.session, POD.cgroup)
     pids = sorted(key.pid for key in running.keys)
@@ -100,3 +100,6 @@ def test_procfs(running: RunningPod) -> None:
         assert gaps == ()
         for handle in members:
             handle.close()
+        listed, _ = table.update({running.keys[0].pid, stranger.pid})
+        assert [pid for pid, process in listed.items() if process.place.kind is PlaceKind.POD] == [running.keys[0].pid]
+        table.close()

@@ -1,19 +1,32 @@
-"""`gpu-watchdog demo`: a simulated GPU shared by three pods, one of which is really killed."""
+"""`gpu-watchdog demo`: the daemon on a simulated GPU shared by three pods, one of which is really killed."""
 
 import contextlib
+import io
+import json
 import os
 import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Final, TextIO
 
+from watchdog import clock
 from watchdog.cli.client import program_name
-from watchdog.cli.demo.daemon import DemoDaemon, FastClock
+from watchdog.cli.demo.pods import CARD, NODE, PODS, POLICY, pod_list
 from watchdog.cli.demo.screen import OutputError, Screen, screen_for
-from watchdog.cli.demo.sim import SimNode
-from watchdog.clock import Waiter
+from watchdog.cli.demo.sim import RunningPod, SimDriver, SimNode, SimProcfs
+from watchdog.cli.demo.story import Story
+from watchdog.config.watch import PolicyFile
+from watchdog.daemon.enforcement import REMEDIES, Environment
+from watchdog.daemon.main import Daemon
+from watchdog.export.log import configure
 from watchdog.journal.errors import JournalError
+from watchdog.journal.journal import Journal
+from watchdog.node.process import pidfd_supported
+from watchdog.node.process_table import ProcessTable
+from watchdog.node.scan import Scanner
+from watchdog.options import Options
 
 _FRAME_S: Final = 0.1
 _NEXT: Final = (
@@ -26,8 +39,8 @@ _KEPT: Final = (
 )
 
 
-def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> int:
-    """Run the demo; the exit code. `speed` makes its clock faster, `keep` is a folder in which its journal is left.
+def run_demo(out: TextIO, *, keep: Path | None = None) -> int:
+    """Run the demo; the exit code. `keep` is a folder in which its journal is left.
 
     Call it on the main thread of a separate process: it handles the signals that end a program, and adopts what its
     children leave behind. OutputError if `out` can't be written; its processes are ended then too.
@@ -36,8 +49,7 @@ def run_demo(out: TextIO, *, speed: float = 1.0, keep: Path | None = None) -> in
     if problem:
         return _fail(problem)
     try:
-        with contextlib.closing(_EndSignals()) as signals:
-            return _run(out, FastClock(speed), signals, keep)
+        return _run(out, _EndSignals(), keep)
     except OutputError:
         raise
     except (OSError, JournalError) as error:
@@ -57,41 +69,111 @@ def _find_problem() -> str | None:
     return None
 
 
-def _run(out: TextIO, clock: FastClock, signals: "_EndSignals", keep: Path | None) -> int:
+class _EndSignals:
+    """Notes SIGINT, SIGTERM and SIGHUP until the daemon handles them."""
+
+    def __init__(self) -> None:
+        # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
+        ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self.heeded = tuple(number for number in ending if signal.getsignal(number) is not signal.SIG_IGN)
+        self.have_come = False
+        for number in self.heeded:
+            signal.signal(number, lambda _number, _frame: self._note())
+
+    def _note(self) -> None:
+        self.have_come = True
+
+
+def _run(out: TextIO, signals: _EndSignals, keep: Path | None) -> int:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):  # the journal of a daemon must not get the demo's actions
             return _fail(f"{keep} is not empty: name a new folder for --keep")
     with tempfile.TemporaryDirectory(prefix="gpu-watchdog-demo-") as folder, SimNode() as node:
+        running = [node.start(pod) for pod in PODS]
+        pods = Path(folder, "pods.json")
+        pods.write_text(json.dumps(pod_list(PODS)), encoding="utf-8")
         journal = (keep or Path(folder)) / "journal.db"
-        daemon, screen = DemoDaemon(Path(folder), journal, node, clock), screen_for(out)
-        with contextlib.closing(daemon), contextlib.closing(screen):
-            _show(daemon, screen, clock, signals)
-            if not signals.has_ended:
-                return _finish(daemon, screen, journal if keep is not None else None)
-    return _fail("the demo was stopped; all of its processes have been ended")
+        options = Options(node=NODE, policy=POLICY, journal=journal, pods=pods, serves=False)
+        code = _observe(out, options, running, signals, is_kept=keep is not None)
+    return _fail("the demo was stopped; all of its processes have been ended") if code is None else code
 
 
-def _show(daemon: DemoDaemon, screen: Screen, clock: FastClock, signals: "_EndSignals") -> None:
-    next_frame_s = 0.0
-    while not daemon.is_over and not signals.has_ended:
-        daemon.advance()
-        left_s = next_frame_s - clock.elapsed_s() / clock.speed
-        if left_s <= 0:
-            next_frame_s = clock.elapsed_s() / clock.speed + _FRAME_S
-            screen.show(daemon.view())
-            left_s = _FRAME_S
-        signals.wait(min(max(daemon.next_wake_s / clock.speed, 0.0), left_s))
+def _observe(
+    out: TextIO, options: Options, running: list[RunningPod], signals: _EndSignals, *, is_kept: bool
+) -> int | None:
+    """Run the daemon on these pods and show what it does; the exit code of the demo, or None if it was stopped."""
+    log = io.StringIO()
+    configure(log)
+    file = PolicyFile(options.policy)
+    policy = file.begin(clock.now())
+    # A daemon without a journal would not act, and go on trying: the demo has a reason to show instead.
+    Journal.open(options.journal, policy.journal, NODE, REMEDIES).close()
+    story = Story(policy, running, clock.now())
+    driver, scanner = _simulate(running)
+    # Only children of this process are ever signalled, as its /proc shows no others. That needs neither the host's PID
+    # namespace nor a pidfd: none of them is reaped before the demo ends, so their PIDs stay theirs.
+    environment = Environment(in_host_pid_namespace=True, pidfd_missing=None)
+    daemon = Daemon(options, (file, policy), driver, environment, scanner, further=(story,))
+    screen = screen_for(out)
+    with contextlib.closing(screen):
+        drawing = _Drawing(screen, story, daemon, signals)
+        drawing.start()
+        code = daemon.run(signals.heeded)
+        drawing.join()
+        if drawing.error is not None:
+            raise drawing.error
+        if code == 0 and not story.is_over:
+            return None
+        return _finish(screen, story, log.getvalue(), options.journal if is_kept else None)
 
 
-def _finish(daemon: DemoDaemon, screen: Screen, kept: Path | None) -> int:
+def _simulate(running: list[RunningPod]) -> tuple[SimDriver, Scanner]:
+    """The driver and the scanner of the simulated node."""
+    driver, procfs = SimDriver(CARD), SimProcfs()
+    for pod in running:
+        procfs.admit(pod.session, pod.spec.cgroup)
+        for process, key in zip(pod.spec.processes, pod.keys, strict=True):
+            driver.allocate(key, process.curve)
+    return driver, Scanner(ProcessTable(procfs, pidfds=pidfd_supported() is None))
+
+
+class _Drawing(threading.Thread):
+    """Shows the story on its own, so that no terminal holds up the daemon, and ends the daemon with it."""
+
+    def __init__(self, screen: Screen, story: Story, daemon: Daemon, signals: _EndSignals) -> None:
+        super().__init__(name="screen", daemon=True)
+        self.error: OutputError | None = None
+        self._screen = screen
+        self._story = story
+        self._daemon = daemon
+        self._signals = signals
+
+    def run(self) -> None:
+        """Draw until the story is over, the daemon has ended, or the screen's reader has gone."""
+        try:
+            while not (self._story.is_over or self._signals.have_come):
+                view = self._story.view
+                if view is not None:
+                    self._screen.show(view)
+                if self._story.has_ended.wait(_FRAME_S):
+                    return
+        except OutputError as error:
+            self.error = error
+        finally:
+            self._daemon.stop()
+
+
+def _finish(screen: Screen, story: Story, log: str, kept: Path | None) -> int:
     """Show how it ended, the Events for the owner of the killed pod, and what can be done with the `kept` journal."""
-    is_as_expected = daemon.end()
-    screen.finish(daemon.view())
-    for event in daemon.victim_events:
+    is_as_expected = story.end()
+    if (view := story.view) is not None:
+        screen.finish(view)
+    for event in story.victim_events:
         screen.say(f"Event {event.reason} on pod {event.namespace}/{event.pod}, for its owner:", event.note)
     if not is_as_expected:
-        return _fail("the demo did not end as expected; what happened is shown above")
+        errors = [line["message"] for line in map(json.loads, log.splitlines()) if line["level"] == "error"]
+        return _fail("\n".join((*errors, "the demo did not end as expected; what happened is shown above")))
     screen.say("Next:", (_NEXT if kept is None else _KEPT).format(command=program_name(), kept=kept))
     return 0
 
@@ -99,27 +181,3 @@ def _finish(daemon: DemoDaemon, screen: Screen, kept: Path | None) -> int:
 def _fail(reason: str) -> int:
     sys.stderr.write(f"{reason}\n")
     return 1
-
-
-class _EndSignals:
-    """Makes SIGINT, SIGTERM and SIGHUP end a `wait`."""
-
-    def __init__(self) -> None:
-        self.has_ended = False
-        self._waiter = Waiter()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # A program started by nohup(1) or in a shell's background keeps ignoring what it ignores.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._waiter.on(number, self._end)
-
-    def wait(self, seconds: float) -> None:
-        """Sleep for at most this long, less if a signal arrives."""
-        if not self.has_ended:
-            self._waiter.wait(seconds)
-
-    def close(self) -> None:
-        """Close the waiter."""
-        self._waiter.close()
-
-    def _end(self) -> None:
-        self.has_ended = True

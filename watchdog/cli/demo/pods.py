@@ -113,7 +113,7 @@ _WITHIN: Final = SimPod(
     container_id="a1" * 32,
     declared="8Gi",
     processes=(
-        SimProcess(name="detector", curve=UsageCurve(((0, 0), (1.5, 7.0), (6, 7.0), (8, 7.3), (11, 7.3), (13, 7.1)))),
+        SimProcess(name="detector", curve=UsageCurve(((0, 0), (1.5, 7.0), (5, 7.0), (7, 7.3), (9, 7.3), (11, 7.1)))),
     ),
 )
 _BURSTS: Final = SimPod(
@@ -126,7 +126,7 @@ _BURSTS: Final = SimPod(
     processes=(
         SimProcess(
             name="notebook",
-            curve=UsageCurve(((0, 0), (0.5, 0), (2, 3.2), (3, 3.2), (3.6, 6.0), (6.4, 6.0), (7.2, 3.3))),
+            curve=UsageCurve(((0, 0), (0.2, 0), (0.8, 3.2), (1.1, 3.2), (1.6, 6.0), (4.7, 6.0), (5.2, 3.3))),
         ),
     ),
 )
@@ -143,7 +143,7 @@ _LEAKS: Final = SimPod(
         SimProcess(name="launcher", curve=UsageCurve(((0.5, 0), (1, 0.6)))),
         SimProcess(
             name="trainer",
-            curve=UsageCurve(((0, 0), (0.5, 0), (2.5, 4.4), (7.5, 4.4), (14.5, 10.6))),
+            curve=UsageCurve(((0, 0), (0.5, 0), (2, 4.4), (4.6, 4.4), (9.1, 10.6))),
             ignores_sigterm=True,
         ),
         SimProcess(name="loader"),

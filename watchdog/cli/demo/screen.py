@@ -6,7 +6,6 @@ from typing import Final, TextIO
 
 from rich.text import Text
 
-from watchdog.cli.demo.events import DemoEvent
 from watchdog.cli.rows import ASCII, Choice, Signs, TopRow, chosen, prepare
 from watchdog.cli.tables import Cell, cut, printed, text, wrapped
 from watchdog.cli.terminal import size_of
@@ -38,6 +37,16 @@ def _write(out: TextIO, text: str) -> None:
         out.flush()
     except OSError as error:
         raise OutputError(error.errno, error.strerror) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoEvent:
+    """A line: the second of the demo, a word for what happened with its style, and the rest."""
+
+    second: float
+    word: str
+    text: str
+    style: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from watchdog import clock
 from watchdog.cli.demo.pods import SimPod, UsageCurve
 from watchdog.core.model import Gpu, ProcessKey, Use
 from watchdog.node.drivers.protocol import DriverReading
@@ -178,26 +179,25 @@ class SimDriver:
     """Reads a GPU that exists only in memory, as a driver reads a real one.
 
     Memory is free a while after the process has died, and listed under its PID until then, as with real drivers.
-    `clock` gives seconds. The curves must fit the card: nothing is refused.
+    The curves must fit the card: nothing is refused.
     """
 
     interface: Final = "the simulation"
     needs_new_process: Final = None
 
-    def __init__(self, card: Gpu, clock: Callable[[], float]) -> None:
+    def __init__(self, card: Gpu) -> None:
         self._card = card
-        self._clock = clock
         self._uses: list[_SimUse] = []
 
     def allocate(self, key: ProcessKey, curve: UsageCurve) -> None:
         """Let a process use memory along a curve that begins now; one that uses 0 bytes is not listed."""
-        self._uses.append(_SimUse(key, curve, self._clock()))
+        self._uses.append(_SimUse(key, curve, clock.now().boottime_s))
 
     def read(self, only: frozenset[str] | None = None, like: DriverReading | None = None) -> DriverReading:
         """Read the card as it is now."""
         if only is not None and self._card.uuid not in only:
             return DriverReading(driver="simulated", interface=self.interface)
-        now_s = self._clock()
+        now_s = clock.now().boottime_s
         for use in self._uses:
             if is_alive(use.key):
                 use.used = use.curve.at(now_s - use.since_s)
