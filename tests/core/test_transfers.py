@@ -119,6 +119,16 @@ def test_the_window_of_an_owner_is_five_minutes_an_hour() -> None:
             assert hidden(follow(first, last, known=again, under=under), last, under) == unknown
 
 
+def test_what_was_given_back_stays_so_when_a_journal_is_read_again() -> None:
+    """Point 10: a journal has a window as it began; read again after it was lost, it makes nothing unknown anew."""
+    begun = follow(seen(BEFORE, 0), seen({("a/main", 1): 41 * Gi}, 1))
+    known = follow(seen({("a/main", 1): 15 * Gi}, 2), seen({("a/main", 1): 41 * Gi}, 3), known=begun)
+    again = known.inheriting(begun.windows, at(4))
+    assert hidden(again, seen({("a/main", 1): 41 * Gi}, 5)) == {1: 10 * Gi}
+    earlier = Transfers().inheriting(begun.windows, at(4)).inheriting(known.windows, at(4))
+    assert hidden(earlier, seen({("a/main", 1): 41 * Gi}, 5)) == {1: 36 * Gi}
+
+
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
 def test_no_allocation_hides_behind_a_transfer(amounts: list[int]) -> None:
     """Point 10, a law: whatever an importer does, at most what it was charged is unknown, and no growth is."""

@@ -202,7 +202,8 @@ class Timers:
         least, top, run, is_running = float("inf"), 0, list[float](), True
         known_s = ladder.known_s.get(fact.rule.name, float("inf"))
         for read in ladder.backwards(fact.rule, step):
-            if read.ends(fact.rule, step):
+            # The action may have ended after a reading of the same moment.
+            if read.ends(fact.rule, step) or (step.do != "warn" and read.at_s <= ladder.enforced_s):
                 break
             bound = threshold_bytes(step, read.allowed or 0)
             top, least = max(top, bound), min(least, read.used) if read.used > bound else least

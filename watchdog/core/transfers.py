@@ -111,9 +111,18 @@ class Transfers:
     cards: Mapping[str, _Listing] = field(default_factory=dict)
 
     def inheriting(self, earlier: Windows, at: Now) -> "Transfers":
-        """The memory with the windows of the last hour that a journal has: what began before this daemon counts."""
+        """The memory with the windows of the last hour that a journal has, of each owner the one that began first.
+
+        A journal has a window as it began: of one that is known already, the memory has what was given back since.
+        """
         recent = {owner: each for owner, each in earlier.items() if elapsed_s(each.began, at) < ONCE_IN_S}
-        return replace(self, windows={**self.windows, **recent})
+        own = self.windows
+        older = {
+            owner: each
+            for owner, each in recent.items()
+            if owner not in own or elapsed_s(each.began, at) > elapsed_s(own[owner].began, at)
+        }
+        return replace(self, windows={**own, **older})
 
     def after(self, attribution: Attribution, snapshot: Snapshot, inputs: Inputs) -> "Transfers":
         """The memory after one more reading."""
