@@ -389,7 +389,7 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, ope
 def test_a_drain_whose_row_never_reached_the_disk_is_remembered_over_restarts(
     boot_id: str | None, path: Path, opened: Callable[[], Journal]
 ) -> None:
-    """Point 36: a client that may have been drained is not asked again by any daemon of this boot."""
+    """Point 36: whoever may have been drained is not asked again by any later daemon of this boot."""
     rehearsed(Shared(Direct(opened()))).settle()
     with closing(sqlite3.connect(path)) as disk, disk:
         assert disk.execute("DELETE FROM occurrence WHERE event = 'signalled'").rowcount > 0

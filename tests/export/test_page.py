@@ -76,7 +76,7 @@ def test_many_that_are_over_take_little_room_each() -> None:
     page = read(report)
     urgent = page.text("urgent")
     assert urgent.count(" used, ") == 12
-    assert urgent.count("Rule ") == urgent.count("Its owner can") == 1, "what all of them share is said once"
+    assert urgent.count("Rule ") == urgent.count("Its owner can") == 1, "what all of them share is shown once"
     assert urgent.endswith("gpu-watchdog explain NAMESPACE/POD. 8 more")
     assert page.text("pods").count("over, kill") == 20
     assert read(report, query=PageQuery(shows_all=True)).text("urgent").count(" used, ") == 20

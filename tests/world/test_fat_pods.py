@@ -44,9 +44,9 @@ def _fat(number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("number", [0, 12], ids=["control", "12 fat pods"])
 def test_pods_that_never_run_do_not_stop_the_enforcement_of_a_node(any_world: Node, number: int) -> None:
     """Law 10 and point 39: the offender dies as it does without them."""
-    offender = any_world.single("hog", used=9 * GIB)
+    hog = any_world.single("hog", used=9 * GIB)
     pods = json.loads(any_world.pods_file.read_text(encoding="utf-8"))
     pods["items"] += [_fat(each) for each in range(number)]
     any_world.pods_file.write_text(json.dumps(pods), encoding="utf-8")
     with run(any_world, mount(any_world.root / "policy.toml", POLICY)) as running:
-        running.wait(lambda _: not offender.is_alive, 30)
+        running.wait(lambda _: not hog.is_alive, 30)
