@@ -82,7 +82,7 @@ def _deaths(root: Path, more: str) -> Iterator[float]:
         folder.mkdir(parents=True)
         with contextlib.closing(Card(folder)) as card:
             card.policy = CARD_POLICY.replace('grace = "1s"', 'grace = "0s"') + more
-            hog = card.hog("hog", "1Gi", 512 * MIB)
+            hog = card.allocate("hog", "1Gi", 512 * MIB)
             with enforcing(card) as running:
                 running.wait_passes(2)
                 time.sleep(number / _REPEATS)  # so that the repeats are spread over the interval

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: [not item.nodeid.startswith(first) for first in _FIRST])
 
 
-# Around all others, so that it is the last thing said before the line with the counts.
+# Around all others, so that it is the last thing printed before the line with the counts.
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
     """Report what this machine could not run: a line for each reason, the commonest first, with the folders."""

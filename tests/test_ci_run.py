@@ -116,8 +116,8 @@ def test_without_a_newer_interpreter_it_says_so(checkout: Checkout) -> None:
     code, lines = checkout.run()
     assert (code, [each for each in checkout.calls() if each.startswith("unit")]) == (0, [])
     version = ".".join(map(str, sys.version_info[:3]))
-    said = f"no interpreter newer than Python {version} was found: the fast tests ran on that alone"
-    assert said in lines
+    reported = f"no interpreter newer than Python {version} was found: the fast tests ran on that alone"
+    assert reported in lines
 
 
 def test_the_minutes_are_printed_after_a_failure_too(checkout: Checkout) -> None:

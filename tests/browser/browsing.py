@@ -33,15 +33,15 @@ WIDTHS: Final = """() => ({page: document.documentElement.scrollWidth, window: w
 
 @dataclass
 class Visit:
-    """A page as it was loaded, with everything that went with it: requests, what the console said, dialogs."""
+    """A page as it was loaded, with everything that went with it: requests, the console's lines, dialogs."""
 
     page: Page
     requests: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
     def refuse(self, dialog: Dialog) -> None:
         """Note that a script has opened a dialog, and close it."""
-        self.said.append(f"dialog: {dialog.message}")
+        self.reported.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
     def violations(self) -> list[str]:
@@ -98,8 +98,8 @@ def visit(
         page = context.new_page()
         made = Visit(page=page)
         page.on("request", lambda request: made.requests.append(request.url))
-        page.on("console", lambda message: made.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: made.said.append(f"error: {error}"))
+        page.on("console", lambda message: made.reported.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: made.reported.append(f"error: {error}"))
         page.on("dialog", made.refuse)
         page.goto(url)
         yield made

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import chromium
-from tests.browser.full_node import crowd
+from tests.browser.full_node import full_node
 from tests.browser.states import STATES
 from tests.rig import Daemon
 
@@ -28,5 +28,5 @@ def state(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """The daemon of a node with 16 cards and 200 pods."""
-    with crowd(tmp_path_factory.mktemp("crowd")) as running:
+    with full_node(tmp_path_factory.mktemp("full")) as running:
         yield running

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cli.full_node import CARDS, PODS, SimTenant
-from tests.cli.full_node import crowd as node
+from tests.cli.full_node import full_node as node
 from tests.rig import Daemon
 from tests.rig.cluster.rig_pods import RigPods
 from tests.rig.command import daemon
@@ -24,7 +24,7 @@ _MORE: Final = '\n[protect]\nnamespaces = ["robotics"]\n[brakes]\nnode = "10 per
 
 
 @contextmanager
-def crowd(root: Path, *, cards: int = CARDS, pods: int = PODS, api: RigPods | None = None) -> Iterator[Daemon]:
+def full_node(root: Path, *, cards: int = CARDS, pods: int = PODS, api: RigPods | None = None) -> Iterator[Daemon]:
     """The full node with its daemon, after two cycles; the pods come from a file, or from the API."""
     # It only observes: a proc that is not the daemon's own is good for nothing else.
     policy = write_policy(root, *_STEPS, mode="observe", more=_MORE).read_text(encoding="utf-8")

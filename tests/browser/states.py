@@ -23,7 +23,7 @@ _STEPS: Final = (
 _PROTECT: Final = '\n[protect]\nnamespaces = ["monitoring"]\n[events]\ncontact = "gpu-team@example.org"\n'
 
 
-class Town:
+class SharedNode:
     """The tenants of the node, on this many cards of 80 GiB, and the daemon that watches them."""
 
     def __init__(self, world: Node, cards: int = 2, api: RigPods | None = None) -> None:
@@ -66,10 +66,10 @@ class Town:
 
 
 @contextmanager
-def town(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[tuple[Town, Daemon]]:
+def shared_node(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[tuple[SharedNode, Daemon]]:
     """The node with its daemon, after two cycles; the pods come from a file, or from the API."""
     with node(root) as world:
-        made = Town(world, cards, api)
+        made = SharedNode(world, cards, api)
         policy = write_policy(root, *_STEPS, more=_PROTECT)
         pods = api.options(policy) if api is not None else ("--pods", world.pods_file)
         with daemon(root, world.stub_file, "--policy", policy, *pods, "--journal", world.journal) as running:
@@ -80,14 +80,14 @@ def town(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[tup
 @contextmanager
 def quiet(root: Path) -> Iterator[Daemon]:
     """Everybody is within the limit."""
-    with town(root) as (_, running):
+    with shared_node(root) as (_, running):
         yield running
 
 
 @contextmanager
 def over(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[Daemon]:
     """A notebook uses more than it may, and its kill is minutes away."""
-    with town(root, cards, api) as (made, running):
+    with shared_node(root, cards, api) as (made, running):
         made.world.use(made.notebook, 11 * GIB)
         running.wait(lambda d: any(entry["do"] == "kill" for entry in d.status()["plan"]), _LONGEST_S)
         running.wait_passes(2)
@@ -97,7 +97,7 @@ def over(root: Path, cards: int = 2, api: RigPods | None = None) -> Iterator[Dae
 @contextmanager
 def killed(root: Path) -> Iterator[Daemon]:
     """A notebook has used more than twice what it may, and has been killed."""
-    with town(root) as (made, running):
+    with shared_node(root) as (made, running):
         made.world.use(made.notebook, 22 * GIB)
         running.wait(lambda d: any(action["result"] == "done" for action in d.status()["recent"]), _LONGEST_S)
         running.wait(lambda d: "free" in str(d.status()["recent"][0]["outcome"]), _LONGEST_S)
@@ -108,7 +108,7 @@ def killed(root: Path) -> Iterator[Daemon]:
 @contextmanager
 def blind(root: Path) -> Iterator[Daemon]:
     """NVML has stopped answering."""
-    with town(root) as (made, running):
+    with shared_node(root) as (made, running):
         made.fail()
         running.wait(lambda d: d.status()["health"]["blind_since"] is not None, _LONGEST_S)
         yield running

@@ -48,7 +48,7 @@ def test_nothing_of_it_is_run_or_loaded(
     made.publish(hostile(name))
     made.set_journal("", done(name))
     with visit(browser, url, size) as seen:
-        assert (seen.requests, seen.said) == ([url], [])
+        assert (seen.requests, seen.reported) == ([url], [])
         assert set(seen.page.evaluate("() => [...document.querySelectorAll('*')].map(e => e.tagName)")) <= kinds
         assert set(seen.page.evaluate(_BOXES)) == {"isolate"}
         check_fits(seen)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.browsing import PHONE, REACHABLE, WALL, WIDTHS, Theme, Visit, visit
-from tests.browser.full_node import crowd
+from tests.browser.full_node import full_node
 from tests.rig import Daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -37,7 +37,7 @@ def check_fits(seen: Visit) -> None:
 def check_alone(seen: Visit, url: str) -> None:
     """One request, for the page itself, and not a word on the console: no error, nothing that the policy refused."""
     assert seen.requests == [url]
-    assert seen.said == []
+    assert seen.reported == []
 
 
 @SIZES
@@ -101,7 +101,7 @@ def test_a_full_node_reads_well(browser: Browser, full: Daemon, size: tuple[int,
 
 def test_eight_cards_and_a_hundred_pods_fit_on_three_screens(browser: Browser, tmp_path: Path) -> None:
     """Someone who was paged scrolls twice: the cards, who is over, how to stop it, every namespace, the watchdog."""
-    with crowd(tmp_path, cards=8, pods=100) as running:
+    with full_node(tmp_path, cards=8, pods=100) as running:
         for size, screens in (((1280, 800), 2.5), ((390, 844), 3)):
             with visit(browser, page_of(running), size) as seen:
                 check_fits(seen)
@@ -128,7 +128,7 @@ def test_the_filter_needs_no_script(browser: Browser, full: Daemon) -> None:
         seen.page.click("text=Show all pods")
         seen.page.wait_for_url("**/?still#pods")
         assert seen.page.locator(".groups > details").count() > 1
-        assert seen.said == []
+        assert seen.reported == []
 
 
 def test_on_a_wall_the_first_screen_has_what_matters(browser: Browser, full: Daemon) -> None:
@@ -152,7 +152,7 @@ def test_it_refreshes_itself_and_keeps_the_place(browser: Browser, full: Daemon)
         seen.page.wait_for_function("() => window.scrollY > 0")
         assert seen.page.evaluate("window.scrollY") == 3000
         assert seen.page.inner_text(".where") != before
-        assert seen.said == []
+        assert seen.reported == []
         seen.page.click("text=pause refresh")
         seen.page.wait_for_url("**/?still")
         loaded = len(seen.requests)

@@ -63,7 +63,7 @@ def node(*accounts: AccountStatus | tuple[AccountStatus, PlanStatus], **more: ob
     return replace(status(), accounts=tuple(of for of, _ in pairs), plan=tuple(plan), **more)
 
 
-def crowded(pods: int = 200, gpus: int = 16) -> Status:
+def full(pods: int = 200, gpus: int = 16) -> Status:
     """A status with many pods and GPUs, some over and one unknown."""
     first = status(quiet()).gpus[0]
     accounts = [

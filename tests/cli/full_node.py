@@ -62,7 +62,7 @@ class SimTenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class FullNode:
     """A node described by the files in a folder; `pods` are the options of `run` that say where its pods are."""
 
     root: Path
@@ -99,14 +99,14 @@ def many() -> Iterator[SimTenant]:
 
 
 @contextmanager
-def crowd(
+def full_node(
     root: Path,
     tenants: Iterable[SimTenant] = (),
     cards: int = CARDS,
     *,
     policy: str = POLICY,
     api: RigPods | None = None,
-) -> Iterator[Crowd]:
+) -> Iterator[FullNode]:
     """A node with these tenants, or with many; their processes are ended at the end. `api` gets its pods, if given."""
     listed = tuple(tenants) or tuple(many())
     pods = [_pod(number, tenant) if tenant.name else None for number, tenant in enumerate(listed)]
@@ -116,7 +116,7 @@ def crowd(
             for each in filter(None, pods):
                 api.add(each)
         source = api.options(root / "policy.toml") if api is not None else ("--pods", root / "pods.json")
-        made = Crowd(root=root, pods=source)
+        made = FullNode(root=root, pods=source)
         for name in ("self", "stat", "sys"):
             _link(root / "proc" / name, Path("/proc") / name)
         for pod, pid in zip(pods, pids, strict=True):

@@ -25,9 +25,9 @@ BEGINNING: Final = "there is no such file; config/policy.toml of the project is 
 @pytest.mark.parametrize("name", ["", *main.commands])
 def test_the_help_fits_a_terminal(name: str) -> None:
     """At 80 columns no line is longer, and no command's line is cut off."""
-    told = CliRunner().invoke(main, [*([name] if name else []), "--help"], terminal_width=80).output
-    assert max(map(len, told.splitlines())) <= 80
-    assert name or "..." not in told.partition("Commands:")[2]
+    printed = CliRunner().invoke(main, [*([name] if name else []), "--help"], terminal_width=80).output
+    assert max(map(len, printed.splitlines())) <= 80
+    assert name or "..." not in printed.partition("Commands:")[2]
 
 
 def test_a_policy_comes_on_standard_input() -> None:
@@ -201,15 +201,15 @@ def withdraw(*given: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_selector_goes_with_all_nodes_alone() -> None:
     """A selector beside a single node is refused, so that nobody believes that more nodes were changed."""
-    said = withdraw("--node", "n1", "--selector", "pool=a", "--resource", "example.com/vram")
-    assert said.returncode == 2
-    assert "--selector needs --all-nodes; give a single node with --node" in said.stderr
+    reported = withdraw("--node", "n1", "--selector", "pool=a", "--resource", "example.com/vram")
+    assert reported.returncode == 2
+    assert "--selector needs --all-nodes; give a single node with --node" in reported.stderr
 
 
 def test_a_policy_without_the_table_has_no_resource(tmp_path: Path) -> None:
     """Nothing is guessed: without [capacity] the resource has to be named."""
     policy = tmp_path / "policy.toml"
     policy.write_text('mode = "observe"\n', encoding="utf-8")
-    said = withdraw("--policy", str(policy), "--all-nodes")
-    assert (said.returncode, said.stdout) == (1, "")
-    assert said.stderr == f"{policy} has no [capacity] table: give the resource with --resource\n"
+    reported = withdraw("--policy", str(policy), "--all-nodes")
+    assert (reported.returncode, reported.stdout) == (1, "")
+    assert reported.stderr == f"{policy} has no [capacity] table: give the resource with --resource\n"

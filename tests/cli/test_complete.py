@@ -108,7 +108,7 @@ def test_pods_of_a_journal(tmp_path: Path) -> None:
 
 
 def test_silence_where_nothing_answers(tmp_path: Path) -> None:
-    """Without a journal and without a daemon, or with one that hangs, nothing is offered or said after a moment."""
+    """Without a journal and without a daemon, or with one that hangs, nothing is offered or printed after a moment."""
     away = f"127.0.0.1:{free_port()}"
     assert bash(f"gpu-watchdog history --journal {tmp_path}/none --pod ", GPU_WATCHDOG_LISTEN=away) == [""]
     with socket.create_server(("127.0.0.1", 0)) as silent:

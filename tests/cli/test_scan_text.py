@@ -243,13 +243,13 @@ def test_after_a_kill_at_once_the_lesser_steps_do_not_follow() -> None:
 def test_a_unit_that_can_hardly_be_right_is_remarked(declared: str, remark: str) -> None:
     """Who reads MiB as bytes sees it in `scan`; a pod that is merely over is no such case."""
     tenant = trainer(containers=(container("main", declared, of="u1"),))
-    said = " ".join(printed(Story(pods=(tenant,)).see(trainer_node(second=9))).split())
-    assert remark in said
-    assert ("is the unit of that table right?" in said) is bool(remark)
+    reported = " ".join(printed(Story(pods=(tenant,)).see(trainer_node(second=9))).split())
+    assert remark in reported
+    assert ("is the unit of that table right?" in reported) is bool(remark)
 
 
 def test_why_a_limit_is_unknown_is_remarked() -> None:
     """Every unknown limit names its cause where its owner or an operator looks."""
     claimed = replace(container("main", of="u1"), claims=("gpu",))
-    said = " ".join(printed(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).split())
-    assert "a/trainer: its limit is unknown: container main may have a GPU by a ResourceClaim (gpu)" in said
+    reported = " ".join(printed(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).split())
+    assert "a/trainer: its limit is unknown: container main may have a GPU by a ResourceClaim (gpu)" in reported

@@ -272,8 +272,8 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
     if "Operation not permitted" in done.stderr or "permission denied" in done.stderr:
         cannot_run("no mount namespace can be made here")
     assert done.returncode == 0, done.stderr
-    said = ("it is read-only: mount it writable", "STILL STOPPED", "NOT STOPPED", "Stop file already existed")
-    assert [done.stderr.count(each) for each in said] == [2, 1, 1, 1]
+    reported = ("it is read-only: mount it writable", "STILL STOPPED", "NOT STOPPED", "Stop file already existed")
+    assert [done.stderr.count(each) for each in reported] == [2, 1, 1, 1]
 
 
 def test_it_is_in_force_before_anything_is_written(tmp_path: Path) -> None:

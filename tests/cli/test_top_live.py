@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.full_node import Crowd, crowd
+from tests.cli.full_node import FullNode, full_node
 from tests.cli.session import Session, session
 from tests.ports import free_port
 from tests.rig.command import COMMAND, Daemon, daemon
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullNode]:
     """16 cards and 200 pods."""
-    with crowd(tmp_path_factory.mktemp("crowd")) as made:
+    with full_node(tmp_path_factory.mktemp("full")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def running(node: Crowd) -> Iterator[Daemon]:
+def running(node: FullNode) -> Iterator[Daemon]:
     """Its daemon."""
     with daemon(node.root, node.stub_file, *node.arguments) as made:
         yield made
@@ -153,7 +153,7 @@ def test_it_can_be_stopped_and_continued(running: Daemon) -> None:
         shown.end()
 
 
-def test_the_daemon_goes_and_comes_back(node: Crowd, tmp_path: Path) -> None:
+def test_the_daemon_goes_and_comes_back(node: FullNode, tmp_path: Path) -> None:
     """While the daemon is away the last picture stays, marked as old; once it is back, the view continues by itself."""
     port = free_port()
     arguments = (*node.arguments[:-1], tmp_path / "journal.db")

@@ -54,12 +54,14 @@ def test_columns_do_not_depend_on_what_is_there() -> None:
     """A script finds the same columns on every node, a value in each cell, and no name cut."""
     name = "x" * 250
     many = node(account(name, container=""), account("b", rule=None))
-    told = status_text(many, Choice(), BLOCKS)
+    reported = status_text(many, Choice(), BLOCKS)
     few = status_text(status(quiet()), Choice(), BLOCKS)
-    heads = [[line.split() for line in text.splitlines() if line.startswith(("POD ", "GPU "))] for text in (told, few)]
+    heads = [
+        [line.split() for line in text.splitlines() if line.startswith(("POD ", "GPU "))] for text in (reported, few)
+    ]
     assert heads[0] == heads[1]
-    assert f"ns/{name}  unlisted_containers  -  " in told
-    assert all(len(row) >= 9 for row in rows(told, "POD"))
+    assert f"ns/{name}  unlisted_containers  -  " in reported
+    assert all(len(row) >= 9 for row in rows(reported, "POD"))
 
 
 def test_choices_hold_for_it() -> None:
@@ -91,16 +93,16 @@ NONE_SHOWN = {
 @pytest.mark.parametrize(("seen", "choice", "sentence"), NONE_SHOWN.values(), ids=NONE_SHOWN.keys())
 def test_without_a_pod_a_sentence_is_printed(seen: Status, choice: Choice, sentence: str) -> None:
     """An empty result names its filter, and unknown pods are never reported as no pods."""
-    told = status_text(seen, choice, BLOCKS).split("\n\n")
-    assert sentence in [part.strip() for part in told]
-    assert not any(part.startswith("POD ") for part in told)
+    reported = status_text(seen, choice, BLOCKS).split("\n\n")
+    assert sentence in [part.strip() for part in reported]
+    assert not any(part.startswith("POD ") for part in reported)
 
 
 def test_what_is_wrong_comes_first() -> None:
     """Problems stand whole at the top, each on a line that begins with an exclamation mark."""
     gaps = (GapStatus(what="GPU-0", why="first " * 100), GapStatus(what="GPU-1", why="second"))
-    told = status_text(node(gaps=gaps), Choice(), BLOCKS).splitlines()
-    assert told[1:3] == ["! Unknown: GPU 0: " + "first " * 100, "! Unknown: GPU 1: second"]
+    reported = status_text(node(gaps=gaps), Choice(), BLOCKS).splitlines()
+    assert reported[1:3] == ["! Unknown: GPU 0: " + "first " * 100, "! Unknown: GPU 1: second"]
 
 
 @pytest.mark.slow

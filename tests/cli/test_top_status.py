@@ -86,7 +86,7 @@ def test_a_gap_names_its_card_by_number(what: str, card: GpuStatus, named: str) 
 
 def test_each_problem_has_its_remedy() -> None:
     """Suspended enforcement, maintenance, a stale pod list, the breaker, an unready daemon: each has its line."""
-    told = problems(
+    reported = problems(
         status(
             quiet(),
             suspended=["stop_file", "maintenance: driver update"],
@@ -97,7 +97,7 @@ def test_each_problem_has_its_remedy() -> None:
         )
     )
     words = ("gpu-watchdog resume", "driver update", "out of date", "until 08:10:00 UTC", "no cycle", "rule[0]: what")
-    assert all(word in line for word, line in zip(words, told, strict=True)), told
+    assert all(word in line for word, line in zip(words, reported, strict=True)), reported
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tests.cli.build import account, crowded, drawn, frame, node, row, status, step, text
+from tests.cli.build import account, drawn, frame, full, node, row, status, step, text
 from tests.report.build import Story, climbing, quiet, trainer_node
 from tests.worlds import Gi, gpu, process, snapshot, use
 from watchdog.cli.rows import BLOCKS, Choice
@@ -17,19 +17,19 @@ SIZES = [(80, 24), (200, 60), (120, 36), (60, 20), (40, 12), (20, 6), (10, 3), (
 
 
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
-@pytest.mark.parametrize("which", ["crowded", "one pod", "none", "troubled", "help", "typing", "waiting"])
+@pytest.mark.parametrize("which", ["full", "one pod", "none", "troubled", "help", "typing", "waiting"])
 def test_it_fits(columns: int, rows: int, which: str) -> None:
     """At no size is there a line that is too wide, or one too many, and the keys stand on the last one."""
     selection = Selection(help=which == "help", typed="x" * 90 if which == "typing" else None)
     shown: Status | None = {
-        "crowded": crowded(),
+        "full": full(),
         "one pod": status(),
         "none": replace(status(), accounts=(), gpus=()),
-    }.get(which, crowded())
+    }.get(which, full())
     shown = None if which == "waiting" else shown
     if which == "troubled":
         gaps = tuple(GapStatus(what=f"thing {number}", why=f"{number} {'word ' * 60}") for number in range(9))
-        shown = replace(crowded(), gaps=gaps)
+        shown = replace(full(), gaps=gaps)
     problem = "no answer: start it " * 5 if which == "waiting" else ""
     made = frame(shown, columns, rows, selection, problem=problem)
     lines = draw(made)
@@ -45,7 +45,7 @@ def test_it_fits(columns: int, rows: int, which: str) -> None:
 )
 def test_sixteen_cards_and_two_hundred_pods(columns: int, rows: int, least: int) -> None:
     """However small the terminal, the table of pods keeps room, and no card is left out where there is some."""
-    shown = text(frame(crowded(), columns, rows))
+    shown = text(frame(full(), columns, rows))
     assert len(re.findall(r"^[> ] ns/fin", shown, re.MULTILINE)) >= least
     if columns >= 80:
         assert all(re.search(rf"(^| ){number} +[█▓▒░]", shown, re.MULTILINE) for number in range(16))
@@ -76,7 +76,7 @@ def test_a_row() -> None:
 )
 def test_columns_give_way(columns: int, there: tuple[str, ...], gone: tuple[str, ...]) -> None:
     """A narrow terminal has fewer columns, never half of one."""
-    (heading,) = (line for line in drawn(frame(crowded(), columns, 40)) if " POD " in line)
+    (heading,) = (line for line in drawn(frame(full(), columns, 40)) if " POD " in line)
     assert all(title in heading for title in there)
     assert not any(title in heading for title in gone)
 
@@ -132,7 +132,7 @@ def test_the_whole_width_is_used_and_names_get_it(columns: int) -> None:
 def test_the_gpus_of_a_pod(used: tuple[int, ...], shown: str) -> None:
     """A column names the cards that its processes use, and a filter shows the pods of one card."""
     processes = tuple(ProcessStatus(pid=n, gpu=f"GPU-{n}", used=Gi) for n in used)
-    made = replace(crowded(2, 12), accounts=(account(processes=processes),), unattributed=())
+    made = replace(full(2, 12), accounts=(account(processes=processes),), unattributed=())
     (row,) = (line for line in drawn(frame(made, 140)) if line.startswith("> ns/p"))
     assert row.split()[2] == shown
     for number in range(12):
@@ -227,7 +227,7 @@ def test_what_was_done() -> None:
     assert re.search(r"^2027-01-14 07:58:00 +kill +failed .* no such process", shown, re.MULTILINE)
 
 
-def test_problems_are_told_as_far_as_there_is_room() -> None:
+def test_problems_are_shown_as_far_as_there_is_room() -> None:
     """The first problem is always shown, with a mark where it is cut, and the number of further ones."""
     gaps = (GapStatus(what="second", why="why"), GapStatus(what="third", why="because"))
     some = status(quiet(), maintenance="a new driver and " + "words and more words " * 20)
@@ -248,9 +248,9 @@ def test_nothing_to_show() -> None:
 
 def test_numbers_are_never_cut() -> None:
     """A sum that does not fit goes as a whole: half of a number would be another one."""
-    whole = drawn(frame(crowded(), 300, 24))[1]
+    whole = drawn(frame(full(), 300, 24))[1]
     for width in range(20, 120, 3):
-        line = drawn(frame(crowded(), width, 24))[1]
+        line = drawn(frame(full(), width, 24))[1]
         assert whole.startswith(line.removesuffix("~"))
         assert width < 30 or not line.endswith("~")
         assert line.endswith("~") or whole[len(line) : len(line) + 1] in ("", " ", ",")

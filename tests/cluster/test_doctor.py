@@ -50,13 +50,13 @@ def test_all_is_well(control_plane: ControlPlane, clinic: Clinic, account_withou
     """With exactly the rights of the policy nothing is wrong, and nothing is written: its dry runs are rejected."""
     made = account_without()
     before = len(control_plane.requests(user=made.identity.user))
-    said = clinic.ask(made.kubeconfig)
-    assert (said.wrong(), said.code, said.stderr) == ({}, 0, "")
-    assert control_plane.url in said.what("api")
-    assert made.identity.user in said.what("api_credentials")
-    assert clinic.node in said.what("node_name")
-    assert said.what("pods").endswith(": 2")
-    assert "85899345920" in said.what("capacity")
+    reported = clinic.ask(made.kubeconfig)
+    assert (reported.wrong(), reported.code, reported.stderr) == ({}, 0, "")
+    assert control_plane.url in reported.what("api")
+    assert made.identity.user in reported.what("api_credentials")
+    assert clinic.node in reported.what("node_name")
+    assert reported.what("pods").endswith(": 2")
+    assert "85899345920" in reported.what("capacity")
     asked = control_plane.requests(user=made.identity.user)[before:]
     written = [each for each in asked if each.verb not in {"get", "list", "watch"}]
     probes = [each for each in written if not each.resource.startswith("selfsubject")]
@@ -86,11 +86,11 @@ def test_admission_policies_that_do_not_hold(
             names = [f"validatingadmissionpolicybinding/{made.identity.name}-{each}" for each in ("capacity", "evict")]
             control_plane.kubectl("delete", *names)
             wait_until(lambda: clinic.ask(guarded.kubeconfig).wrong().keys() == {"guard_nodes", "guard_evictions"})
-        said = clinic.ask(made.kubeconfig)
-        assert (said.code, set(said.wrong())) == (1, {"guard_nodes", "guard_evictions"})
-        assert f"it may label node {clinic.node}" in said.wrong()["guard_nodes"]
-        assert "evict pods from kube-system" in said.wrong()["guard_evictions"]
-        assert f"--service-account {made.identity.name} | kubectl apply -f -`" in said.wrong()["guard_nodes"]
+        reported = clinic.ask(made.kubeconfig)
+        assert (reported.code, set(reported.wrong())) == (1, {"guard_nodes", "guard_evictions"})
+        assert f"it may label node {clinic.node}" in reported.wrong()["guard_nodes"]
+        assert "evict pods from kube-system" in reported.wrong()["guard_evictions"]
+        assert f"--service-account {made.identity.name} | kubectl apply -f -`" in reported.wrong()["guard_nodes"]
     assert [control_plane.get("node", each) for each in (clinic.node, other)] == before
 
 
@@ -102,9 +102,9 @@ def test_the_account_of_a_kubelet(control_plane: ControlPlane, clinic: Clinic) -
     config = json.loads(path.read_text())
     config["users"][0]["user"] = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
     path.write_text(json.dumps(config))
-    said = clinic.ask(path)
-    assert user in said.what("api_credentials")
-    assert not {each["name"] for each in said.findings if each["name"].startswith("guard")}
+    reported = clinic.ask(path)
+    assert user in reported.what("api_credentials")
+    assert not {each["name"] for each in reported.findings if each["name"].startswith("guard")}
 
 
 @pytest.mark.parametrize("missing", [EVERY[::2], EVERY[1::2]], ids=["list, create, get", "watch, patch"])
@@ -121,16 +121,16 @@ def test_each_right_that_is_missing(clinic: Clinic, account_without: AccountWith
 def test_a_policy_that_observes(clinic: Clinic, account_without: AccountWithout) -> None:
     """It needs little, and still observes without the right to see its node: then the pods show the node's name."""
     clinic.policy.write_text(OBSERVES)
-    said = clinic.ask(account_without(TO_ENFORCE).kubeconfig)
+    reported = clinic.ask(account_without(TO_ENFORCE).kubeconfig)
     # The declarations of whole GPUs, which are the default, would read the node's labels.
-    assert (said.code, set(said.wrong())) == (0, {"rights_to_enforce", "node_object"})
-    assert "--enforce | kubectl apply -f -`" in said.wrong()["rights_to_enforce"]
+    assert (reported.code, set(reported.wrong())) == (0, {"rights_to_enforce", "node_object"})
+    assert "--enforce | kubectl apply -f -`" in reported.wrong()["rights_to_enforce"]
     blind = account_without([*TO_ENFORCE, *OF_THE_NODE])
     token = blind.plane.service_account_token(blind.identity.namespace, blind.identity.name)  # of no pod, so of no node
     config = blind.plane.kubeconfig(token=token)
-    said = clinic.ask(config)
-    assert (said.code, set(said.wrong())) == (0, {"right_node", "rights_to_enforce"})
-    assert clinic.node in said.what("node_name")
+    reported = clinic.ask(config)
+    assert (reported.code, set(reported.wrong())) == (0, {"right_node", "rights_to_enforce"})
+    assert clinic.node in reported.what("node_name")
     similar = clinic.ask(config, node=f"{clinic.node}.example.com").wrong()["node_name"]
     assert f"--node {clinic.node}" in similar
     assert "not allowed" in clinic.ask(config, node="no-such-node").wrong()["node_name"]
@@ -158,10 +158,10 @@ def test_what_is_no_api_server(
     tcp_proxy.accept_silently()
     api_proxy.answer(200, body=b"<html>hello</html>")
     for server, ca, fragment in ((tcp_proxy.url, None, "does not respond"), (api_proxy.url, api_proxy.ca, "<html>")):
-        said = clinic.ask(control_plane.kubeconfig(token="t", server=server, ca=ca))
-        assert said.wrong().keys() == {"api"}
-        assert fragment in said.wrong()["api"]
-        assert (said.code, said.lasted_s < 60) == (1, True)
+        reported = clinic.ask(control_plane.kubeconfig(token="t", server=server, ca=ca))
+        assert reported.wrong().keys() == {"api"}
+        assert fragment in reported.wrong()["api"]
+        assert (reported.code, reported.lasted_s < 60) == (1, True)
 
 
 def test_the_server_s_certificate_or_the_clock(clinic: Clinic, control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_a_wrong_clock(
 ) -> None:
     """It is a finding that blocks nothing, and is reported beside rejected credentials too."""
     api_proxy.shift_clock(3600)
-    said = clinic.ask(account_without().through(api_proxy))
-    assert (said.code, set(said.wrong())) == (0, {"api_clock"})
-    assert "clock is 1h behind" in said.wrong()["api_clock"]
+    reported = clinic.ask(account_without().through(api_proxy))
+    assert (reported.code, set(reported.wrong())) == (0, {"api_clock"})
+    assert "clock is 1h behind" in reported.wrong()["api_clock"]
     refused = control_plane.kubeconfig(token="nonsense", server=api_proxy.url, ca=api_proxy.ca)
     assert clinic.ask(refused).wrong().keys() == {"api_clock", "api_credentials"}
 
@@ -194,11 +194,11 @@ def test_a_server_that_answers_too_slowly(clinic: Clinic, account_without: Accou
     """Each answer comes in time, all together do not: what was learned is reported, and what was waited for."""
     made = account_without()
     api_proxy.delay(3)
-    said = clinic.ask(made.through(api_proxy))
-    assert made.identity.user in said.what("api_credentials")
-    (late,) = [found["what"] for found in said.findings if found["name"] == "api" and found["state"] == "missing"]
+    reported = clinic.ask(made.through(api_proxy))
+    assert made.identity.user in reported.what("api_credentials")
+    (late,) = [found["what"] for found in reported.findings if found["name"] == "api" and found["state"] == "missing"]
     assert f"{api_proxy.url} did not answer all" in late
-    assert said.lasted_s < 60
+    assert reported.lasted_s < 60
 
 
 def test_an_overloaded_server(control_plane: ControlPlane, clinic: Clinic, account_without: AccountWithout) -> None:
@@ -219,10 +219,10 @@ def test_in_a_pod(control_plane: ControlPlane, clinic: Clinic, account_without: 
     (mounted / "token").write_text(made.token)
     (mounted / "ca.crt").write_bytes(control_plane.ca.read_bytes())
     uid = made.pod["metadata"]["uid"]
-    said = clinic.ask_in_pod(control_plane.port, mounted, uid)
-    assert (said.wrong(), said.code) == ({}, 0)
-    assert control_plane.url in said.what("api_config")
-    assert f"{made.identity.namespace}/{made.identity.name}-pod" in said.what("own_pod")
+    reported = clinic.ask_in_pod(control_plane.port, mounted, uid)
+    assert (reported.wrong(), reported.code) == ({}, 0)
+    assert control_plane.url in reported.what("api_config")
+    assert f"{made.identity.namespace}/{made.identity.name}-pod" in reported.what("own_pod")
     (mounted / "ca.crt").write_text("")
     broken = clinic.ask_in_pod(control_plane.port, mounted, uid).wrong()
     assert (set(broken), "ca.crt" in broken["api_config"]) == ({"api_config"}, True)

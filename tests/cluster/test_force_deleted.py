@@ -5,6 +5,7 @@ So no container ends by itself, as under a kubelet that gives each a grace perio
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,18 @@ class Crime:
         self.here.world.write(pods=False)
         return made, tenant
 
+    @contextmanager
+    def left(
+        self, policy: str = SOON, prefix: tuple[str, ...] = (), **more: Any
+    ) -> Iterator[tuple[Daemon, Object, Tenant]]:
+        """Run the daemon until it shows a pod, of which `more` is as for `pod`, as one that has left."""
+        pod, tenant = self.pod(**more)
+        with self.here.run(policy, prefix=prefix) as running:
+            running.wait(has_seen(pod))
+            self.pods.delete(pod)
+            running.wait(lambda d: is_left(d, pod))
+            yield running, pod, tenant
+
     def exceed(self, tenant: Tenant) -> None:
         """Let it use nine times what it declares."""
         self.here.world.use(tenant, 9 * GIB)
@@ -90,11 +103,7 @@ def has_seen(pod: Object) -> Any:
 
 def test_a_force_deletion_does_not_end_enforcement(crime: Crime) -> None:
     """Point 28: what was known of the pod applies once its time is over; it is shown, and named in a gap."""
-    pod, tenant = crime.pod()
-    with crime.here.run(SOON) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod))
+    with crime.left() as (running, pod, tenant):
         assert gap_of(running) == [f"pod {pod['metadata']['namespace']}/hog"]
         crime.exceed(tenant)
         running.wait(lambda _: not tenant.is_alive)
@@ -130,12 +139,8 @@ def test_a_deletion_after_the_first_signal_changes_nothing(crime: Crime, grace_s
 
 def test_a_pod_that_has_left_has_ten_minutes_at_most(crime: Crime, tmp_path: Path) -> None:
     """Point 28: with a grace period of a year in its spec it is left alone for ten minutes, and then killed."""
-    pod, tenant = crime.pod(grace_s=YEAR_S)
     suspension = Suspension(tmp_path)
-    with crime.here.run(SOON, prefix=suspension.prefix) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod))
+    with crime.left(prefix=suspension.prefix, grace_s=YEAR_S) as (running, _, tenant):
         crime.exceed(tenant)
         suspension.let_pass(590)
         running.wait_passes(3)
@@ -162,11 +167,7 @@ def test_a_pod_that_was_terminating_gets_no_second_time(crime: Crime, tmp_path: 
 
 def test_a_restarted_daemon_knows_what_has_left(crime: Crime) -> None:
     """Point 28: the journal keeps it, with what the pod declared; another daemon kills it all the same."""
-    pod, tenant = crime.pod()
-    with crime.here.run(SOON) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod))
+    with crime.left() as (running, _, tenant):
         assert running.stop()[0] == 0
     crime.exceed(tenant)
     with crime.here.run(SOON) as running:
@@ -176,11 +177,7 @@ def test_a_restarted_daemon_knows_what_has_left(crime: Crime) -> None:
 
 def test_an_eviction_of_a_pod_that_has_left_is_reported_gone(crime: Crime) -> None:
     """Point 28: there is no object to delete; the process lives, and the record says so."""
-    pod, tenant = crime.pod()
-    with crime.here.run(EVICT) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod))
+    with crime.left(EVICT) as (running, _, tenant):
         crime.exceed(tenant)
         running.wait(lambda d: (d.metric("actions_total", action="evict", result="gone") or 0) >= 1)
         assert tenant.is_alive
@@ -192,22 +189,15 @@ def test_an_eviction_of_a_pod_that_has_left_is_reported_gone(crime: Crime) -> No
 
 def test_a_pod_within_its_limit_is_left_alone(crime: Crime) -> None:
     """What was known of it applies, and by that it does nothing wrong."""
-    pod, tenant = crime.pod()
-    with crime.here.run(SOON) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod) and not account_of(d, pod)["protected"])
+    with crime.left() as (running, pod, tenant):
+        running.wait(lambda d: not account_of(d, pod)["protected"])
         running.wait_passes(3)
         assert (tenant.is_alive, tenant.terms) == (True, [])
 
 
 def test_a_pod_is_left_alone_in_the_grace_period_of_its_spec(crime: Crime) -> None:
     """A force deletion leaves its containers that time, as a kubelet does: no signal comes from here within it."""
-    pod, tenant = crime.pod(grace_s=YEAR_S)
-    with crime.here.run(SOON) as running:
-        running.wait(has_seen(pod))
-        crime.pods.delete(pod)
-        running.wait(lambda d: is_left(d, pod))
+    with crime.left(grace_s=YEAR_S) as (running, pod, tenant):
         crime.exceed(tenant)
         running.wait(lambda d: account_of(d, pod)["verdict"] == "over")
         running.wait_passes(3)
@@ -241,11 +231,7 @@ def test_a_partial_list_kills_nobody(crime: Crime, api_proxy: ApiProxy) -> None:
 
 def test_a_pod_created_again_under_the_same_name_is_another_one(crime: Crime) -> None:
     """The new pod is within its limit and lives; the one before it, of which nothing is left in the API, is killed."""
-    old, gone = crime.pod()
-    with crime.here.run(SOON) as running:
-        running.wait(has_seen(old))
-        crime.pods.delete(old)
-        running.wait(lambda d: is_left(d, old))
+    with crime.left() as (running, _, gone):
         new, innocent = crime.pod()
         running.wait(has_seen(new))
         crime.exceed(gone)

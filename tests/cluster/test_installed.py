@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 ACTIONS: Final = {"tenants": KILL, "evicted": EVICT}
 OVER: Final = f"gpu={2 * GIB}"
-HOG: Final = container("main", "term=ignore", OVER, memory=DECLARED)
+OFFENDER: Final = container("main", "term=ignore", OVER, memory=DECLARED)
 NEIGHBOUR: Final = container("beside", "term=ignore", f"gpu={512 * MIB}", memory=DECLARED)
 
 
@@ -40,7 +40,7 @@ def observing(release: Installed) -> Installed:
 def room(observing: Installed) -> Iterator[str]:
     """A namespace with a pod of two containers, of which one is over what it declares."""
     name = observing.cluster.new_namespace("tenants")
-    observing.cluster.pods.run(pod("hog", HOG, NEIGHBOUR), name)
+    observing.cluster.pods.run(pod("hog", OFFENDER, NEIGHBOUR), name)
     yield name
     observing.cluster.drop_namespace(name)
 
@@ -67,23 +67,23 @@ def test_observe_leaves_the_pod_alone_and_reports_it(observing: Installed, room:
     assert observing.cluster.pods.untouched("hog", room, "main")
     (over,) = [each for each in observing.status()["accounts"] if each["verdict"] == "over"]
     assert (over["namespace"], over["pod"], over["container"], over["used"]) == (room, "hog", "main", 2 * GIB)
-    code, said, stderr = observing.ask("explain", f"{room}/hog")
-    assert (code, stderr, "observe" in said) == (0, "", True)
-    code, said, stderr = observing.ask("top", "--once")
+    code, printed, stderr = observing.ask("explain", f"{room}/hog")
+    assert (code, stderr, "observe" in printed) == (0, "", True)
+    code, printed, stderr = observing.ask("top", "--once")
     assert (code, stderr) == (0, "")
-    assert any(f"{room}/hog" in line and "over" in line for line in said.splitlines())
+    assert any(f"{room}/hog" in line and "over" in line for line in printed.splitlines())
     assert observing.lacking() == {"rights_to_enforce"}
     assert observing.capacity(MEMORY) == 1024 * GIB - 512 * MIB
 
 
-def test_enforce_kills_the_hog_and_nothing_else(enforcing: Installed, room: str) -> None:
+def test_enforce_kills_the_offender_and_nothing_else(enforcing: Installed, room: str) -> None:
     """Exit code 137, restarted by the real kubelet, an Event on the pod; the container beside it keeps running."""
     pods, plane = enforcing.cluster.pods, enforcing.cluster.control_plane
     found = pods.wait("hog", killed, room)
     assert status_of(found)["lastState"]["terminated"]["reason"] == "Error"
     assert pods.untouched("hog", room, "beside")
     assert (len(enforcing.events("policy_loaded")), len(enforcing.events("started"))) == (2, 1)
-    assert enforcing.lacking() <= {"process_numbers"}  # the hog may not be on the GPU again yet
+    assert enforcing.lacking() <= {"process_numbers"}  # the offender may not be on the GPU again yet
 
     def reported() -> list[Object]:
         return [each for each in events_of(plane, room) if each["reason"] == "GPUMemoryKilled"]
@@ -136,7 +136,7 @@ def test_a_deployment_is_evicted_and_replaced_once_its_budget_allows_it(enforcin
 @pytest.fixture
 def static(cluster: Cluster, tenants: str) -> Iterator[Object]:
     """A static pod that is over, once the kubelet has shown it to the API server."""
-    made = pod("static", HOG, grace_s=1)
+    made = pod("static", OFFENDER, grace_s=1)
     made["metadata"]["namespace"] = tenants
     manifest: Path = static_pods(cluster.folder) / "static.json"
     manifest.write_text(json.dumps(made), encoding="utf-8")
@@ -159,7 +159,7 @@ def test_a_static_pod_is_protected(enforcing: Installed, tenants: str, static: O
     wait_until(lambda: verdicts() == [("over", "it is a static pod")], lambda: f"it is seen: {verdicts()}")
     # Another pod that is over meanwhile is killed, so that it is not for want of time.
     pods = enforcing.cluster.pods
-    pods.create(pod("other", HOG), tenants)
+    pods.create(pod("other", OFFENDER), tenants)
     pods.wait("other", killed, tenants)
     assert status_of(pods.wait(name, is_running, tenants))["restartCount"] == 0
 
@@ -174,15 +174,15 @@ def test_a_sidecar_is_killed_and_restarts_alone(enforcing: Installed, tenants: s
 
 
 def test_shared_processes_are_told_apart_by_their_container(enforcing: Installed, tenants: str) -> None:
-    """With shareProcessNamespace the sandbox is PID 1 of all: it and the neighbour live on, the hog alone ends."""
+    """With shareProcessNamespace the sandbox is PID 1 of all: it and the neighbour live on, the offender alone ends."""
     # No process of these is PID 1 in its namespace, so the card goes by `child-gpu`. It goes over later, so that what
     # runs before can be read in peace.
-    hog = container("main", "term=ignore", "children=2", f"child-gpu={100 * MIB}", memory=DECLARED)
+    offender = container("main", "term=ignore", "children=2", f"child-gpu={100 * MIB}", memory=DECLARED)
     beside = container("beside", "term=ignore", "children=1", f"child-gpu={100 * MIB}", memory=DECLARED)
     pods = enforcing.cluster.pods
-    shared = pods.run(pod("shared", hog, beside, shareProcessNamespace=True), tenants)
+    shared = pods.run(pod("shared", offender, beside, shareProcessNamespace=True), tenants)
     ids = {each.name: each.id for each in pods.containers(shared)}
-    # The three of the hog, the neighbour's two, the sandbox.
+    # The three of the offender, the neighbour's two, the sandbox.
     wait_until(lambda: len(pods.processes(shared)) == 6, "all processes run")
     before = pods.processes(shared)
     (sandbox,) = [pid for pid, path in before.items() if not path.endswith((ids["main"], ids["beside"]))]

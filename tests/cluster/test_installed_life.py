@@ -145,14 +145,14 @@ def test_a_policy_is_tried_on_the_past_from_standard_input(braked: Braked) -> No
     """`kubectl exec -i POD -- gpu-watchdog replay --policy - < file` names the pods it would have hit, or a mistake."""
 
     def replayed() -> str:
-        code, said, stderr = braked.watchdog.ask("replay", "--policy", "-", "--since", "1d", stdin=UNBRAKED)
+        code, reported, stderr = braked.watchdog.ask("replay", "--policy", "-", "--since", "1d", stdin=UNBRAKED)
         assert (code, stderr) == (0, "")
-        return said
+        return reported
 
     titles = {f"{room}/{name}" for name, room in braked.rooms.items()}
     wait_until(lambda: all(title in replayed() for title in titles), replayed, 60, pause_s=2)
-    code, said, stderr = braked.watchdog.ask("replay", "--policy", "-", stdin="mode = 1\n")
-    assert (code, said, "mode: " in stderr) == (1, "", True)
+    code, reported, stderr = braked.watchdog.ask("replay", "--policy", "-", stdin="mode = 1\n")
+    assert (code, reported, "mode: " in stderr) == (1, "", True)
 
 
 def test_an_older_journal_is_migrated(braked: Braked) -> None:

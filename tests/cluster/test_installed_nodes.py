@@ -130,7 +130,7 @@ def nodes(cluster: Cluster, second: SecondNode, tmp_path_factory: pytest.TempPat
 
 
 def test_each_daemon_acts_on_the_pods_of_its_node(nodes: Nodes, tenants: str) -> None:
-    """A hog on each is killed by the daemon of its node, which neither requests nor sees pods of the other."""
+    """An offender on each is killed by the daemon of its node, which neither requests nor sees pods of the other."""
     for node in TOTAL:
         nodes.start(node, f"hog-on-{node}", tenants)
     for node in TOTAL:
@@ -146,7 +146,7 @@ def test_each_daemon_acts_on_the_pods_of_its_node(nodes: Nodes, tenants: str) ->
 
 
 def test_stop_on_one_node_stops_no_other(nodes: Nodes, tenants: str) -> None:
-    """The file `stop` in the journal's folder of a node: its hog is left alone, that of the other node is killed."""
+    """The file `stop` in the journal's folder of a node: nothing is killed there, and the other node's offender is."""
     stop, spared = nodes.state[SECOND] / "stop", f"late-on-{SECOND}"
     stop.touch()
     try:

@@ -71,11 +71,11 @@ def kernel_says(pid: int) -> dict[str, str]:
 
 def test_the_kernel_gives_it_kill_and_nothing_else(watchdog: Installed) -> None:
     """Of the running process: one capability in every set, a seccomp filter, no way to gain more."""
-    said = kernel_says(watchdog.pid)
-    sets = [int(said[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")]
+    reported = kernel_says(watchdog.pid)
+    sets = [int(reported[name], 16) for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")]
     assert sets == [_KILL, _KILL, _KILL, 0]
-    assert (int(said["Seccomp"]), int(said["NoNewPrivs"])) == (2, 1)  # SECCOMP_MODE_FILTER
-    assert said["Uid"].split() == ["0"] * 4
+    assert (int(reported["Seccomp"]), int(reported["NoNewPrivs"])) == (2, 1)  # SECCOMP_MODE_FILTER
+    assert reported["Uid"].split() == ["0"] * 4
 
 
 def test_it_can_write_where_its_journal_is_and_nowhere_else(watchdog: Installed) -> None:
@@ -122,7 +122,7 @@ def probed(watchdog: Installed) -> Iterator[dict[str, dict[str, str]]]:
 @pytest.mark.parametrize("row", LESS)
 def test_with_less_the_work_can_not_be_done(probed: dict[str, dict[str, str]], row: str) -> None:
     """Each smaller set, and which calls fail in it; a capability that is added has no effect but for root."""
-    failed = {call: said for call, said in probed[row].items() if said != "ok" and call != "CapEff"}
+    failed = {call: reported for call, reported in probed[row].items() if reported != "ok" and call != "CapEff"}
     assert failed == LESS[row][1]
     assert int(probed[row]["CapEff"], 16) == (_KILL if row == "as it is" else 0)
 
@@ -233,13 +233,13 @@ POWERS: Final[Mapping[str, tuple[int | None, int, bool, bool]]] = {
 
 @pytest.mark.parametrize("flag", POWERS)
 def test_each_set_of_powers_does_the_work(watchdog: Installed, tenants: str, flag: str) -> None:
-    """It has those capabilities and devices and no others, the root is read-only, and a hog of another user ends."""
+    """It has those capabilities and devices and no others, the root is read-only, and another user's offender ends."""
     watchdog.install(POLICY, "--set", flag)
-    process, said = Path(f"/proc/{watchdog.pid}"), kernel_says(watchdog.pid)
+    process, reported = Path(f"/proc/{watchdog.pid}"), kernel_says(watchdog.pid)
     capabilities, seccomp, has_devices, has_variable = POWERS[flag]
     everything = int(kernel_says(watchdog.cluster.containerd.server.pid or 0)["CapBnd"], 16)
-    assert int(said["CapEff"], 16) == (everything if capabilities is None else capabilities)
-    assert int(said["Seccomp"]) == seccomp
+    assert int(reported["CapEff"], 16) == (everything if capabilities is None else capabilities)
+    assert int(reported["Seccomp"]) == seccomp
     assert (process / "root" / _DEVICE).exists() is has_devices
     assert (_MIG in (process / "environ").read_bytes().split(b"\0")) is has_variable
     mounts = (process / "mountinfo").read_text(encoding="utf-8").splitlines()
@@ -248,4 +248,4 @@ def test_each_set_of_powers_does_the_work(watchdog: Installed, tenants: str, fla
     wait_until(lambda: watchdog.capacity(MEMORY, "allocatable") > 0, "the node offers GPU memory")
     watchdog.cluster.pods.create(of_user("hog", 1000, f"gpu={2 * GIB}"), tenants)
     watchdog.cluster.pods.wait("hog", killed, tenants)
-    assert watchdog.lacking() <= {"process_numbers"}  # the hog may not be on the GPU again yet
+    assert watchdog.lacking() <= {"process_numbers"}  # the offender may not be on the GPU again yet

@@ -141,11 +141,11 @@ def obstructed(advertising: Installed) -> Iterator[Installed]:
 def test_a_withdrawal_that_fails_is_reported_and_can_be_completed(obstructed: Installed) -> None:
     """Helm fails with the Job's message; the entry and the hook's objects stay, nothing else; the page's way works."""
     release, cluster = obstructed, obstructed.cluster
-    said = release.uninstall(check=False)
-    assert said.returncode == 1
-    assert f"removing {MEMORY} from node {NODE}: the API server answered 403" in said.stderr
+    reported = release.uninstall(check=False)
+    assert reported.returncode == 1
+    assert f"removing {MEMORY} from node {NODE}: the API server answered 403" in reported.stderr
     remedy = f"`gpu-watchdog withdraw --all-nodes --resource {MEMORY} --selector nvidia.com/gpu.present=true`"
-    assert f"as an administrator: {remedy}\n" in said.stderr
+    assert f"as an administrator: {remedy}\n" in reported.stderr
     assert not release.is_listed()
 
     def of_the_release() -> list[str]:

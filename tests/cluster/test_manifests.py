@@ -117,8 +117,8 @@ def test_the_rights_follow_from_an_existing_config_map(server: ControlPlane) -> 
     metadata = {"name": "mine", "namespace": kustomize.NAMESPACE}
     server.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     asked = ("--dry-run=server", "--set=existingConfigMap.key=gpu.toml")
-    said = _template(server, *asked, "--set=existingConfigMap.name=mine")
-    found = [each for each in yaml.safe_load_all(said) if each is not None]
+    reported = _template(server, *asked, "--set=existingConfigMap.name=mine")
+    found = [each for each in yaml.safe_load_all(reported) if each is not None]
     roles = {each["metadata"]["name"] for each in found if each["kind"] == "ClusterRole"}
     assert {"gpu-watchdog-namespaces", "gpu-watchdog-evict", "gpu-watchdog-capacity"} <= roles
     for values, refusal in (

@@ -101,9 +101,9 @@ def install(control_plane: ControlPlane, pods: Pods) -> Iterator[Install]:
 
 def _holds(it: Installed) -> None:
     """The account may change its own entry of its own node, and evict by UID; all else is refused by the guard."""
-    wait_until(lambda: _said(it.patch(it.own, _ENTRY)) == (200, ""), "the role holds")
-    wait_until(lambda: _said(it.patch(it.own, _LABEL))[0] == 403, "the guard of nodes holds")
-    wait_until(lambda: _said(it.evict("kube-system", "none"))[0] == 403, "the guard of evictions holds")
+    wait_until(lambda: _reported(it.patch(it.own, _ENTRY)) == (200, ""), "the role holds")
+    wait_until(lambda: _reported(it.patch(it.own, _LABEL))[0] == 403, "the guard of nodes holds")
+    wait_until(lambda: _reported(it.evict("kube-system", "none"))[0] == 403, "the guard of evictions holds")
     pod = it.pod["metadata"]
     for refused, part in (
         (it.patch(it.other, _ENTRY), "the node that its pod is on"),
@@ -113,14 +113,14 @@ def _holds(it: Installed) -> None:
         (it.evict("kube-system", "none", "uid"), "pods of this namespace"),
         (it.evict(pod["namespace"], pod["name"]), "with the UID of the pod"),
     ):
-        status, message = _said(refused)
+        status, message = _reported(refused)
         assert (status, "ValidatingAdmissionPolicy" in message, part in message) == (403, True, True), message
     assert it.evict(pod["namespace"], pod["name"], pod["uid"]).status == 201
     path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}?dryRun=All"
     assert it.plane.api.call("DELETE", path, token=it.token).status == 403
 
 
-def _said(answer: Answer) -> tuple[int, str]:
+def _reported(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.object.get("message", "")
 
 
@@ -177,8 +177,8 @@ def test_a_kustomization(
     assert not _may(control_plane, it.user, {**scc, "name": "privileged"})
     if name == "everything":
         assert it.user == "system:serviceaccount:gpus-c:acme-gpu-watchdog-blue"
-        said = clinic.ask(control_plane.kubeconfig(token=it.token), node=it.own)
-        assert [said.what(each).rpartition(", ")[2] for each in ("guard_nodes", "guard_evictions")] == [
+        reported = clinic.ask(control_plane.kubeconfig(token=it.token), node=it.own)
+        assert [reported.what(each).rpartition(", ")[2] for each in ("guard_nodes", "guard_evictions")] == [
             "by dry runs"
         ] * 2
 
@@ -206,10 +206,10 @@ def test_two_that_advertise_different_resources(control_plane: ControlPlane, ins
     flags = ("--namespace=gpus-h", "--no-hooks", "--set=serviceAccount.name=second")
     second = install(objects(*flags, policy=_EVERYTHING.replace(RESOURCE, "a.b/c")))
     change = {"status": {"capacity": {"a.b/c": "7"}}}
-    wait_until(lambda: _said(second.patch(second.own, change)) == (200, ""), "the role holds")
-    wait_until(lambda: "its role names" in _said(second.patch(second.own, _ENTRY))[1], "the guard holds")
-    assert _said(second.patch(second.own, change)) == (200, "")
-    assert "its role names" in _said(first.patch(first.own, change))[1]
+    wait_until(lambda: _reported(second.patch(second.own, change)) == (200, ""), "the role holds")
+    wait_until(lambda: "its role names" in _reported(second.patch(second.own, _ENTRY))[1], "the guard holds")
+    assert _reported(second.patch(second.own, change)) == (200, "")
+    assert "its role names" in _reported(first.patch(first.own, change))[1]
 
 
 def _may(plane: ControlPlane, user: str, what: Object, groups: tuple[str, ...] = ()) -> bool:

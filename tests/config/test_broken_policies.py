@@ -22,7 +22,7 @@ MACROS: Final = {
     "%step": '[[rule.step]]\nabove = "110%"\nfor = "10s"\ndo = "kill"',
     "%warn": '[[rule.step]]\nabove = "100%"\nfor = "30s"\ndo = "warn"',
 }
-Mistake = tuple[str, int, str]  # its path, its line (0: it has none), and a part of what is said
+Mistake = tuple[str, int, str]  # its path, its line (0: it has none), and a part of its text
 
 
 def read_broken() -> Iterator[tuple[str, str, list[Mistake]]]:
@@ -54,7 +54,7 @@ def refusal(text: str) -> PolicyError:
 
 
 def refusal_of_file(path: Path) -> str:
-    """The one line that is said of a file that cannot be a policy."""
+    """The one line about a file that cannot be a policy."""
     with pytest.raises(PolicyError) as caught:
         load_policy(path)
     (problem,) = caught.value.problems
@@ -72,7 +72,7 @@ def test_a_broken_policy_is_refused_with_exactly_its_mistakes(text: str, expecte
     found = [(problem.path, problem.line or 0, problem.what) for problem in problems]
     assert sorted(each[:2] for each in found) == sorted(each[:2] for each in expected), list(map(str, problems))
     for *at, what in expected:
-        assert any(what in said for *where, said in found if where == at), (at, what, found)
+        assert any(what in reported for *where, reported in found if where == at), (at, what, found)
     for problem in problems:
         line = str(problem)
         place = f"policy.toml:{problem.line}: " if problem.line else f"policy.toml: {problem.path}: "

@@ -1,4 +1,4 @@
-"""Valid policies: every key means what the file says, and what is said back reads as the same policy."""
+"""Valid policies: every key means what the file says, and what is printed reads as the same policy."""
 
 import hashlib
 import tomllib
@@ -185,8 +185,8 @@ def test_every_table_of_the_schema_is_reached() -> None:
     assert all(key.meaning and (key.kind or is_table(key.table)) for _, key in keys)
     of_no_file = {(Capacity, "unit"), (Declaration, "scheme"), (Declaration, "wrong_unit")}
     of_no_file |= {(Policy, name) for name in ("sha256", "source", "warnings")}
-    said = {(table, key.field) for table, key in keys}
-    assert {(table, each.name) for table in reached for each in fields(table)} == said | of_no_file
+    reported = {(table, key.field) for table, key in keys}
+    assert {(table, each.name) for table in reached for each in fields(table)} == reported | of_no_file
 
 
 def test_defaults() -> None:

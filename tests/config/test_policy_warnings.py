@@ -259,9 +259,9 @@ def test_a_unit_is_compared_with_that_of_the_scheme_that_knows_the_key(
 ) -> None:
     """Point 6: whether a unit is wrong is judged from the policy; a smaller one applies to no pod."""
     policy = parse_policy(unit(key, *lines))
-    said = [warning for warning in policy.warnings if warning.startswith("declaration[0].unit: ")]
+    reported = [warning for warning in policy.warnings if warning.startswith("declaration[0].unit: ")]
     words = {SMALLER: "is smaller than", LARGER: "is larger than", UNKNOWN: 'is "1": pods must write bytes'}
-    assert [[name for name, text in words.items() if text in each] for each in said] == ([[found]] if found else [])
+    assert [[name for name, text in words.items() if text in each] for each in reported] == ([[found]] if found else [])
     assert bool(policy.declarations[0].wrong_unit) is (found == SMALLER)
     assert [str(each).partition(": ")[2].partition(":")[0] for each in unit_mistakes(policy)] == (
         ["declaration[0].unit"] if found == SMALLER else []

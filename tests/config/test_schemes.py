@@ -87,11 +87,11 @@ def test_an_example_is_valid_without_a_warning(file: Path) -> None:
 
 def test_check_lists_the_schemes() -> None:
     """`check --schemes` fits 100 columns, and names of each scheme what it reads, its source and whether `*` has it."""
-    said = CliRunner().invoke(main, ["check", "--schemes"]).stdout
-    assert max(map(len, said.splitlines())) <= 100
+    reported = CliRunner().invoke(main, ["check", "--schemes"]).stdout
+    assert max(map(len, reported.splitlines())) <= 100
     listed = json.loads(CliRunner().invoke(main, ["check", "--schemes", "--json"]).stdout)["schemes"]
     assert [each["name"] for each in listed] == list(all_schemes())
-    blocks = [" ".join(block.split()) for block in said.split("\n\n")[1:]]
+    blocks = [" ".join(block.split()) for block in reported.split("\n\n")[1:]]
     for each, block in zip(listed, blocks, strict=True):
         how = "by name only" if each["by_name_only"] else 'in "*"'
         assert block.startswith(f"{each['name']} ({how}) ")
@@ -110,9 +110,9 @@ def test_check_names_the_scheme_of_each_table() -> None:
     """What is in effect is printed in order, for people and for programs, with the scheme that each table is of."""
     own = '[[declaration]]\nresource = "veriff.com/gpu-memory"\nunit = "1"\n'
     text = 'schemes = ["hami", "aliyun"]\n' + own + RULE
-    said = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
-    at = said.index("Declarations (the first that a container has applies):") + 1
-    titles, *rows = (line.split() for line in said[at : at + 9])
+    reported = CliRunner().invoke(main, ["check", "-"], input=text).stdout.splitlines()
+    at = reported.index("Declarations (the first that a container has applies):") + 1
+    titles, *rows = (line.split() for line in reported[at : at + 9])
     assert titles == ["KEY", "KIND", "UNIT", "PER", "SCHEME", "CONDITIONS"]
     of_schemes = [
         ("nvidia.com/gpumem", "hami"),

@@ -1,4 +1,4 @@
-"""A town: many pods on one node, cycle after cycle, with one ledger."""
+"""Many pods on one node, cycle after cycle, with one ledger."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,14 +18,14 @@ def under(brakes: Brakes, *rules: object, **more: object) -> Policy:
     return policy(*(rules or (AT_ONCE,)), brakes=brakes, **more)  # type: ignore[arg-type]
 
 
-def resident(uid: str, workload: str = "", namespace: str = "ns", **more: object) -> Pod:
+def over_pod(uid: str, workload: str = "", namespace: str = "ns", **more: object) -> Pod:
     """A pod that declares 1Gi, of a Deployment if one is named."""
     of = owner("Deployment", workload) if workload else None
     return pod(uid, container(declared="1Gi", of=uid), namespace=namespace, owner=of, **more)
 
 
 @dataclass
-class Town:
+class ManyPods:
     """Cycles over many pods; every pod that runs uses 2Gi, which is over, unless set otherwise."""
 
     policy: Policy
@@ -78,4 +78,4 @@ def held(plan: Plan) -> dict[str, tuple[str, float | None]]:
 
 def renamed(each: Pod, uid: str) -> Pod:
     """The pod with which its owner replaces another."""
-    return replace(resident(uid), owner=each.owner, namespace=each.namespace)
+    return replace(over_pod(uid), owner=each.owner, namespace=each.namespace)

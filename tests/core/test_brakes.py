@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.many_pods import Town, held, resident, under
+from tests.core.many_pods import ManyPods, held, over_pod, under
 from tests.worlds import Gi, at, rule, step
 from watchdog.core.brakes import Begun, Brake, BrakeMemory, in_this_boot_s
 from watchdog.core.ledger import Ledger, UnderWay
@@ -19,8 +19,8 @@ BACKOFF = Backoff(first_s=60, factor=2, max_s=200)
 
 def test_an_owners_window_holds_the_next_action_until_the_oldest_is_old_enough() -> None:
     """Point 29: at most `count` actions in any `per`, over the pods of one owner, whatever their UIDs."""
-    town = Town(under(Brakes(owner=Window(count=2, per_s=100))))
-    hits = [(second, *town.live(second, [resident(f"web-{second}", "web")])) for second in range(0, 260, 10)]
+    many = ManyPods(under(Brakes(owner=Window(count=2, per_s=100))))
+    hits = [(second, *many.live(second, [over_pod(f"web-{second}", "web")])) for second in range(0, 260, 10)]
     assert [second for second, *hit in hits if hit] == [0, 10, 100, 110, 200, 210]
 
 
@@ -36,9 +36,9 @@ def test_an_owners_window_holds_the_next_action_until_the_oldest_is_old_enough()
 )
 def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: tuple[str, float]) -> None:
     """Point 29: the order is owner, namespace, node; the time is that of the last one, so no kill comes later."""
-    town = Town(under(brakes))
-    town.live(0, [resident("a", "web")])
-    plan = town.see(1, [resident("b", "web")])
+    many = ManyPods(under(brakes))
+    many.live(0, [over_pod("a", "web")])
+    plan = many.see(1, [over_pod("b", "web")])
     assert held(plan) == {"b": brake}
     assert [entry.due_in_s for entry in plan.entries] == [0]
 
@@ -46,47 +46,47 @@ def test_the_first_brake_that_holds_is_named(brakes: Brakes, brake: tuple[str, f
 def test_a_step_that_is_not_due_yet_names_the_brake_that_will_hold_it() -> None:
     """A step that is not due yet has the brake that will withhold it then, and when that releases."""
     ladder = rule(step("100%", 30))
-    town = Town(under(Brakes(owner=Window(count=1, per_s=50)), ladder))
-    town.ledger = replace(town.ledger, brakes=BrakeMemory.of([(OWNER, Begun(at(0).boottime_s))]))
-    (early,) = town.see(1, [resident("b", "web")]).entries
+    many = ManyPods(under(Brakes(owner=Window(count=1, per_s=50)), ladder))
+    many.ledger = replace(many.ledger, brakes=BrakeMemory.of([(OWNER, Begun(at(0).boottime_s))]))
+    (early,) = many.see(1, [over_pod("b", "web")]).entries
     assert (early.due_in_s, early.withheld_by, early.releases_in_s) == (30.0, Brake.OWNER, 49.0)
-    town.ledger = replace(town.ledger, accounts={})
-    (late,) = town.see(25, [resident("c", "web")]).entries
+    many.ledger = replace(many.ledger, accounts={})
+    (late,) = many.see(25, [over_pod("c", "web")]).entries
     assert (late.due_in_s, late.withheld_by, late.releases_in_s) == (30.0, None, None)
 
 
 def test_windows_are_of_the_owner_the_namespace_and_the_node_alone() -> None:
     """A window counts the actions of its own owner or namespace; the same name elsewhere is another owner."""
-    town = Town(under(Brakes(owner=Window(count=1, per_s=100), namespace=Window(count=2, per_s=100))))
-    assert town.live(0, [resident("a", "web"), resident("b", "web", "other"), resident("c", "db")]) == ["a", "b", "c"]
-    assert held(town.see(1, [resident("d", "new"), resident("e", "new", "other")])) == {"d": ("namespace", 99.0)}
+    many = ManyPods(under(Brakes(owner=Window(count=1, per_s=100), namespace=Window(count=2, per_s=100))))
+    assert many.live(0, [over_pod("a", "web"), over_pod("b", "web", "other"), over_pod("c", "db")]) == ["a", "b", "c"]
+    assert held(many.see(1, [over_pod("d", "new"), over_pod("e", "new", "other")])) == {"d": ("namespace", 99.0)}
 
 
 def test_a_bare_pod_is_its_own_owner_by_name() -> None:
     """A pod without a controller that is created again under its name has a new UID and the same owner."""
-    town = Town(under(Brakes(owner=Window(count=1, per_s=100))))
-    town.live(0, [resident("a")])
-    assert held(town.see(1, [replace(resident("b"), name=resident("a").name)])) == {"b": ("owner", 99.0)}
+    many = ManyPods(under(Brakes(owner=Window(count=1, per_s=100))))
+    many.live(0, [over_pod("a")])
+    assert held(many.see(1, [replace(over_pod("b"), name=over_pod("a").name)])) == {"b": ("owner", 99.0)}
 
 
 def test_one_cycle_lets_no_more_through_than_the_window() -> None:
     """Point 25: of several that are due at once the one most bytes over goes first; only what begins counts."""
-    town = Town(under(Brakes(node=Window(count=2, per_s=100))))
+    many = ManyPods(under(Brakes(node=Window(count=2, per_s=100))))
     used = {"a": 3 * Gi, "b": 5 * Gi, "c": 4 * Gi}
-    pods = [resident(uid, uid) for uid in used]
+    pods = [over_pod(uid, uid) for uid in used]
     for _ in range(2):
-        assert [entry.account.uid for entry in town.see(0, pods, used).taken] == ["b", "c"]
-    assert town.live(0, pods, used) == ["b", "c"]
+        assert [entry.account.uid for entry in many.see(0, pods, used).taken] == ["b", "c"]
+    assert many.live(0, pods, used) == ["b", "c"]
 
 
 @pytest.mark.parametrize(("quiet", "wait"), [(400, 199), (401, 59)])
 def test_the_back_off_doubles_up_to_its_longest_and_starts_over_after_quiet(quiet: int, wait: int) -> None:
     """Owners whose new pods offend again wait 60, 120, 200, 200 s; more than twice `max` without one ends it."""
-    town = Town(under(Brakes(owner_backoff=BACKOFF)))
-    hits = [second for second in range(400) if town.live(second, [resident(f"web-{second}", "web")])]
+    many = ManyPods(under(Brakes(owner_backoff=BACKOFF)))
+    hits = [second for second in range(400) if many.live(second, [over_pod(f"web-{second}", "web")])]
     assert hits == [0, 60, 180, 380]
-    assert town.live(380 + quiet, [resident("late", "web")]) == ["late"]
-    assert held(town.see(381 + quiet, [resident("next", "web")])) == {"next": ("owner_backoff", wait)}
+    assert many.live(380 + quiet, [over_pod("late", "web")]) == ["late"]
+    assert held(many.see(381 + quiet, [over_pod("next", "web")])) == {"next": ("owner_backoff", wait)}
 
 
 def test_what_the_journal_has_counts_once_beside_what_was_planned() -> None:
@@ -124,12 +124,12 @@ def test_after_a_loss_every_window_and_back_off_counts_as_full_until_it_has_elap
 
 def test_a_step_that_a_lost_memory_holds_back_is_presumed() -> None:
     """A brake that only counts as full is marked as such, since the number of kills is unknown."""
-    town = Town(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
-    town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
-    (entry,) = town.see(30, [resident("a", "web")]).entries
+    many = ManyPods(under(Brakes(owner=Window(count=3, per_s=100), breaker=None)))
+    many.ledger = Ledger(brakes=BrakeMemory(lost_s=at(0).boottime_s))
+    (entry,) = many.see(30, [over_pod("a", "web")]).entries
     assert (entry.withheld_by, entry.releases_in_s, entry.counts_as_full) == (Brake.OWNER, 70.0, True)
-    assert town.live(100, [resident("a", "web")]) == ["a"]
-    assert town.ledger.reset().brakes.lost_s == at(0).boottime_s
+    assert many.live(100, [over_pod("a", "web")]) == ["a"]
+    assert many.ledger.reset().brakes.lost_s == at(0).boottime_s
 
 
 def test_a_factor_of_one_keeps_the_wait() -> None:
@@ -145,48 +145,48 @@ def test_a_factor_of_one_keeps_the_wait() -> None:
 def test_a_stronger_step_on_the_same_victim_is_no_new_action() -> None:
     """Points 24 and 29: a step that ends a grace period early is not withheld by the brake its own action filled."""
     ladder = rule(step("100%", 0, "kill", grace_s=60.0), step("150%", 5, "kill", grace_s=0.0))
-    town = Town(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
-    (kill,) = town.see(0, [resident("a", "web")]).taken
+    many = ManyPods(under(Brakes(node=Window(count=1, per_s=100), owner_backoff=BACKOFF), ladder))
+    (kill,) = many.see(0, [over_pod("a", "web")]).taken
     under_way = UnderWay(step=kill.definition.signature, victim=kill.victim, cards=kill.cards)
-    town.ledger = town.ledger.note_begun(kill.assessment, under_way, at(0))
+    many.ledger = many.ledger.note_begun(kill.assessment, under_way, at(0))
     for second in range(1, 5):
-        town.see(second, [resident("a", "web")])
-    (stronger,) = town.see(5, [resident("a", "web")]).taken
+        many.see(second, [over_pod("a", "web")])
+    (stronger,) = many.see(5, [over_pod("a", "web")]).taken
     assert stronger.escalates
 
 
 def test_what_was_only_planned_does_not_count_when_enforcement_begins() -> None:
     """Point 38: observe mode keeps its own counts, which are dropped; real actions continue to count."""
-    town = Town(under(Brakes(node=Window(count=2, per_s=100))))
-    town.live(0, [resident("a", "web")])
-    (planned,) = town.see(1, [resident("b", "db")]).taken
-    town.ledger = town.ledger.note_observed(planned.assessment, at(1))
-    assert held(town.see(2, [resident("c", "cache")])) == {"c": ("node", 98.0)}
-    town.ledger = town.ledger.reset()
-    assert town.live(3, [resident("c", "cache")]) == ["c"]
-    assert held(town.see(4, [resident("d", "queue")])) == {"d": ("node", 96.0)}
+    many = ManyPods(under(Brakes(node=Window(count=2, per_s=100))))
+    many.live(0, [over_pod("a", "web")])
+    (planned,) = many.see(1, [over_pod("b", "db")]).taken
+    many.ledger = many.ledger.note_observed(planned.assessment, at(1))
+    assert held(many.see(2, [over_pod("c", "cache")])) == {"c": ("node", 98.0)}
+    many.ledger = many.ledger.reset()
+    assert many.live(3, [over_pod("c", "cache")]) == ["c"]
+    assert held(many.see(4, [over_pod("d", "queue")])) == {"d": ("node", 96.0)}
 
 
 def test_a_rule_that_only_observes_takes_nothing_from_the_others() -> None:
     """What an observing rule would have done is counted separately: it must not withhold real actions."""
     trial = replace(rule(step()), name="trial", mode="observe")
-    town = Town(under(Brakes(node=Window(count=1, per_s=100)), trial))
-    (planned,) = town.see(0, [resident("a", "web")]).taken
+    many = ManyPods(under(Brakes(node=Window(count=1, per_s=100)), trial))
+    (planned,) = many.see(0, [over_pod("a", "web")]).taken
     assert planned.assessment.observes
-    town.ledger = town.ledger.note_observed(planned.assessment, at(0))
-    assert held(town.see(1, [resident("b", "db")])) == {"b": ("node", 99.0)}
-    town.policy = under(Brakes(node=Window(count=1, per_s=100)))
-    assert town.live(2, [resident("b", "db")]) == ["b"]
+    many.ledger = many.ledger.note_observed(planned.assessment, at(0))
+    assert held(many.see(1, [over_pod("b", "db")])) == {"b": ("node", 99.0)}
+    many.policy = under(Brakes(node=Window(count=1, per_s=100)))
+    assert many.live(2, [over_pod("b", "db")]) == ["b"]
 
 
 def test_from_observing_to_acting_a_rule_starts_over() -> None:
     """Point 20: a rule that starts to enforce, by whatever switch, grants the full time of its steps again."""
-    town = Town(under(Brakes(), replace(rule(step("100%", 5)), mode="observe")))
-    pods = [resident("a", "web")]
+    many = ManyPods(under(Brakes(), replace(rule(step("100%", 5)), mode="observe")))
+    pods = [over_pod("a", "web")]
     for second in range(5):
-        town.see(second, pods)
-    town.policy = under(Brakes(), rule(step("100%", 5)))
-    assert next(second for second in range(5, 20) if town.see(second, pods).taken) == 10
+        many.see(second, pods)
+    many.policy = under(Brakes(), rule(step("100%", 5)))
+    assert next(second for second in range(5, 20) if many.see(second, pods).taken) == 10
 
 
 @given(
@@ -194,7 +194,7 @@ def test_from_observing_to_acting_a_rule_starts_over() -> None:
 )
 def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], count: int, per_s: int) -> None:
     """Law 6, "The brakes hold over any history", restarts included, and those after which the journal is lost."""
-    town = Town(under(Brakes(node=Window(count=count, per_s=per_s))))
+    many = ManyPods(under(Brakes(node=Window(count=count, per_s=per_s))))
     second, lost = 0, -1
     hits: list[int] = []
     for number, (name, wait) in enumerate(steps):
@@ -202,11 +202,11 @@ def test_no_window_ever_holds_more_than_its_count(steps: list[tuple[str, int]], 
         if name == "c":  # a restart: only what is on disk is left
             actions = [(("ns", "Deployment", "web"), Begun(at(each).boottime_s)) for each in hits if each >= lost]
             lost_s = at(lost).boottime_s if lost >= 0 else None
-            town.ledger = Ledger(brakes=replace(BrakeMemory.of(reversed(actions)), lost_s=lost_s))
+            many.ledger = Ledger(brakes=replace(BrakeMemory.of(reversed(actions)), lost_s=lost_s))
         if name == "d":  # a restart that finds the journal damaged, or missing
             lost = second
-            town.ledger = Ledger(brakes=BrakeMemory(lost_s=at(lost).boottime_s))
-        hits += [second] * len(town.live(second, [resident(f"{name}{number}", name)]))
+            many.ledger = Ledger(brakes=BrakeMemory(lost_s=at(lost).boottime_s))
+        hits += [second] * len(many.live(second, [over_pod(f"{name}{number}", name)]))
     for first in hits:
         assert sum(1 for each in hits if first <= each < first + per_s) <= count
 
@@ -232,9 +232,9 @@ def test_no_warning_is_announced_that_a_kill_held_back_for_a_time_comes_before(
 ) -> None:
     """Points 17 and 23: a back-off releases at a known time; a warning that would come after it is not announced."""
     late = rule(step("100%", warns_for_s, "warn"), step("100%", 0))
-    place = Town(under(Brakes(owner_backoff=BACKOFF), late))
-    assert place.live(0, [resident("p0", "w")]) == ["p0"]
+    place = ManyPods(under(Brakes(owner_backoff=BACKOFF), late))
+    assert place.live(0, [over_pod("p0", "w")]) == ["p0"]
     place.see(1, [])
-    plan = place.see(2, [resident("p1", "w")])
+    plan = place.see(2, [over_pod("p1", "w")])
     assert held(plan) == {"p1": ("owner_backoff", 58.0)}
     assert [entry.due_in_s for entry in plan.entries if entry.do is Do.WARN] == ([warns_for_s] if announced else [])

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.core.many_pods import Town, held, resident, under
+from tests.core.many_pods import ManyPods, held, over_pod, under
 from tests.worlds import Gi, at, inputs, owner, planned, rule, snapshot, step
 from watchdog.core.brakes import Begun
 from watchdog.core.ledger import Ledger, PendingEviction
@@ -17,19 +17,19 @@ ALL = Brakes(breaker=BREAKER)
 OK = Gi  # within the 1Gi that each pod declares
 
 
-def town(brakes: Brakes = ALL) -> Town:
-    """A town with a breaker at half of at least three owners."""
-    return Town(under(brakes))
+def many_pods(brakes: Brakes = ALL) -> ManyPods:
+    """A node with a breaker at half of at least three owners."""
+    return ManyPods(under(brakes))
 
 
-def crowd(number: int = 4, name: str = "p") -> list[Pod]:
+def one_per_owner(number: int = 4, name: str = "p") -> list[Pod]:
     """Pods of as many owners."""
-    return [resident(f"{name}{each}", f"{name}{each}") for each in range(number)]
+    return [over_pod(f"{name}{each}", f"{name}{each}") for each in range(number)]
 
 
-def opened(number: int = 4) -> tuple[Town, list[Pod]]:
-    """A town whose breaker has opened at second 0, and its pods."""
-    place, pods = town(), crowd(number)
+def opened(number: int = 4) -> tuple[ManyPods, list[Pod]]:
+    """A node whose breaker has opened at second 0, and its pods."""
+    place, pods = many_pods(), one_per_owner(number)
     place.see(0, pods)
     assert place.ledger.brakes.opened is not None
     return place, pods
@@ -41,20 +41,20 @@ def opened(number: int = 4) -> tuple[Town, list[Pod]]:
 )
 def test_it_opens_at_the_share_of_enough_owners(over: int, within: int, opens: bool) -> None:
     """Point 30: it opens by the share of distinct owners due, if there are at least `of_at_least` owners."""
-    place, pods = town(), crowd(over + within)
+    place, pods = many_pods(), one_per_owner(over + within)
     assert len(place.live(0, pods, {each.uid: OK for each in pods[over:]})) == (0 if opens else over)
     assert (place.ledger.brakes.opened is not None) is opens
 
 
 def test_owners_count_once_however_many_pods_they_have() -> None:
     """Point 30: offenders are distinct owners: twenty pods of one Deployment are one."""
-    pods = [resident(f"p{number}", "web") for number in range(20)] + [resident("a", "a"), resident("b", "b")]
-    assert len(town().live(0, pods, {"a": OK, "b": OK})) == 20
+    pods = [over_pod(f"p{number}", "web") for number in range(20)] + [over_pod("a", "a"), over_pod("b", "b")]
+    assert len(many_pods().live(0, pods, {"a": OK, "b": OK})) == 20
 
 
 def test_nothing_is_acted_on_while_it_is_open_and_then_one_per_hold() -> None:
     """Point 30: after `hold` it is half open, one action per `hold`, until the share has fallen."""
-    place, pods, hits = town(), crowd(6), []
+    place, pods, hits = many_pods(), one_per_owner(6), []
     for second in range(0, 700, 5):
         gone = place.live(second, pods)
         hits += [second] * len(gone)
@@ -72,10 +72,10 @@ def test_an_offender_that_comes_late_waits_for_one_turn_of_those_that_came_befor
 
     It has one of the second kind too, once the bytes it is over weigh more than the time that the others have waited.
     """
-    place, pods = town(), crowd(9)
+    place, pods = many_pods(), one_per_owner(9)
     hits: dict[str, int] = {}
     for second in range(0, 500, 5):
-        pods += [resident("hog", "hog", priority=1)] if second == comes_s else []
+        pods += [over_pod("hog", "hog", priority=1)] if second == comes_s else []
         gone = place.live(second, pods, {"hog": 9 * Gi})
         hits |= dict.fromkeys(gone, second)
         pods = [each for each in pods if each.uid not in gone]
@@ -102,7 +102,7 @@ def test_it_closes_once_few_are_over_but_not_before_a_hold() -> None:
 
 def test_ladders_that_start_over_do_not_close_it() -> None:
     """After a restart nothing is due for a while; owners above an enforcing threshold still count against closing."""
-    place, pods = Town(under(ALL, rule(step("100%", 10)))), crowd()
+    place, pods = ManyPods(under(ALL, rule(step("100%", 10)))), one_per_owner()
     for second in range(12):
         place.see(second, pods)
         assert (place.ledger.brakes.opened is not None) is (second >= 10)  # by those who are due, not above alone
@@ -114,8 +114,8 @@ def test_ladders_that_start_over_do_not_close_it() -> None:
 
 def test_a_stale_list_neither_opens_nor_closes_it() -> None:
     """Point 16: inconclusive readings are no sign of recovery."""
-    new = town()
-    new.see(0, crowd(), stale=True)
+    new = many_pods()
+    new.see(0, one_per_owner(), stale=True)
     assert new.ledger.brakes.opened is None
     place, pods = opened()
     place.see(200, pods, stale=True)
@@ -132,25 +132,25 @@ def test_under_maintenance_it_does_not_close() -> None:
 
 def test_protected_owners_are_not_in_the_base() -> None:
     """Point 30: the base is owners whose verdict is known and who could be acted on."""
-    spared = [replace(each, priority=2_000_000_000) for each in crowd(5, "s")]
+    spared = [replace(each, priority=2_000_000_000) for each in one_per_owner(5, "s")]
     used = {each.uid: OK for each in spared}
-    assert town().live(0, crowd(3) + spared, {"p2": OK} | used) == []
-    assert town().live(0, crowd(2) + spared, used) == ["p0", "p1"]
+    assert many_pods().live(0, one_per_owner(3) + spared, {"p2": OK} | used) == []
+    assert many_pods().live(0, one_per_owner(2) + spared, used) == ["p0", "p1"]
 
 
 def test_finished_pods_are_not_in_the_base() -> None:
     """Point 30: nothing can be due on the finished pods of a node's Jobs, which would dilute the share."""
-    finished = [replace(each, is_finished=True) for each in crowd(20, "f")]
-    assert town().live(0, crowd(3) + finished, {"p2": OK}) == []
+    finished = [replace(each, is_finished=True) for each in one_per_owner(20, "f")]
+    assert many_pods().live(0, one_per_owner(3) + finished, {"p2": OK}) == []
 
 
 @pytest.mark.parametrize("ladder", [(), (step("100%", 0, "warn"),), (replace(step(), under_pressure=True),), None])
 def test_owners_that_no_enforcement_can_reach_are_not_in_the_base(ladder: tuple[Step, ...] | None) -> None:
     """Point 30: the base needs a rule that enforces, not under pressure; others would dilute the share."""
     others = [] if ladder is None else [replace(rule(*ladder), name="others", match=Match(namespaces=("idle",)))]
-    place = Town(under(ALL, *others, replace(rule(step()), match=Match(namespaces=("ns",)))))
-    idle = [replace(each, namespace="idle") for each in crowd(5, "i")]
-    assert place.live(0, crowd(3) + idle, {each.uid: OK for each in idle}) == []
+    place = ManyPods(under(ALL, *others, replace(rule(step()), match=Match(namespaces=("ns",)))))
+    idle = [replace(each, namespace="idle") for each in one_per_owner(5, "i")]
+    assert place.live(0, one_per_owner(3) + idle, {each.uid: OK for each in idle}) == []
 
 
 def test_an_owner_that_was_let_through_counts_for_a_hold_and_counts_once() -> None:
@@ -175,14 +175,14 @@ def test_a_policy_without_a_breaker_closes_it() -> None:
 
 def test_steps_under_pressure_do_not_open_it() -> None:
     """Point 30: a short card is no sign of a wrong policy."""
-    place = Town(under(ALL, rule(replace(step(), under_pressure=True))))
-    place.live(0, crowd(), {"p0": 79 * Gi})
+    place = ManyPods(under(ALL, rule(replace(step(), under_pressure=True))))
+    place.live(0, one_per_owner(), {"p0": 79 * Gi})
     assert place.ledger.brakes.opened is None
 
 
 def test_the_second_action_of_an_incident_does_not_open_it() -> None:
     """Point 30: offenders are due for the *first* kill of an incident; a later step of it does not count."""
-    place, pods = town(), crowd()
+    place, pods = many_pods(), one_per_owner()
     for number in range(4):
         assert place.live(number, pods, {each.uid: OK for each in pods[number + 1 :]})[-1] == f"p{number}"
     assert len(place.live(10, pods)) == 4
@@ -190,9 +190,9 @@ def test_the_second_action_of_an_incident_does_not_open_it() -> None:
 
 def test_the_windows_come_before_the_breaker() -> None:
     """Point 29: the order of brakes: a window is named even if the breaker would withhold the step too."""
-    place = town(Brakes(owner=Window(count=1, per_s=1000), breaker=BREAKER))
-    place.live(0, [resident("x", "p0")])
-    found = held(place.see(1, crowd()))
+    place = many_pods(Brakes(owner=Window(count=1, per_s=1000), breaker=BREAKER))
+    place.live(0, [over_pod("x", "p0")])
+    found = held(place.see(1, one_per_owner()))
     assert (found["p0"], found["p1"]) == (("owner", 999.0), ("breaker", 100.0))
 
 
@@ -207,9 +207,9 @@ def test_a_breaker_on_trial_is_forgotten_when_enforcement_begins() -> None:
 def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
     """Owners that are only observed neither open the breaker for enforcing rules nor count in it."""
     trial = replace(rule(step()), name="trial", mode="observe", match=Match(namespaces=("trial",)))
-    place = Town(under(ALL, trial, rule(step())))
-    one = resident("a", "a")
-    assert place.live(0, [*(replace(each, namespace="trial") for each in crowd()), one]) == ["a"]
+    place = ManyPods(under(ALL, trial, rule(step())))
+    one = over_pod("a", "a")
+    assert place.live(0, [*(replace(each, namespace="trial") for each in one_per_owner()), one]) == ["a"]
     assert (place.ledger.brakes.opened, place.ledger.trial.opened is not None) == (None, True)
     place.see(200, [one], {"a": OK})
     assert place.ledger.trial.opened is None
@@ -217,9 +217,9 @@ def test_a_rule_that_only_observes_has_a_breaker_of_its_own() -> None:
 
 def test_what_is_never_let_through_does_not_count_as_an_offender() -> None:
     """Point 30: owners whose only steps a permanent brake withholds neither open the breaker nor keep it open."""
-    place = Town(under(ALL, rule(step(do="evict"))))
-    agents = [replace(each, owner=owner("DaemonSet", each.uid)) for each in crowd(3)]
-    others = crowd(3, "q")
+    place = ManyPods(under(ALL, rule(step(do="evict"))))
+    agents = [replace(each, owner=owner("DaemonSet", each.uid)) for each in one_per_owner(3)]
+    others = one_per_owner(3, "q")
     within = {each.uid: OK for each in others}
     assert place.live(0, [*agents, *others], within) == []
     assert place.ledger.brakes.opened is None
@@ -228,7 +228,7 @@ def test_what_is_never_let_through_does_not_count_as_an_offender() -> None:
 
 def test_an_action_that_always_fails_takes_only_every_other_turn() -> None:
     """Point 30: while the breaker is half open, the others wait for an offender that can't be ended one `hold` each."""
-    place, pods, hits = Town(under(ALL, rule(step(do="evict")))), crowd(3), []
+    place, pods, hits = ManyPods(under(ALL, rule(step(do="evict")))), one_per_owner(3), []
     for second in range(0, 700, 5):
         for entry in place.see(second, pods, {"p0": 9 * Gi, "p1": 3 * Gi, "p2": 3 * Gi}).taken:
             hits.append(entry.account.uid)

@@ -54,10 +54,10 @@ def _node(count: str = "", replicas: str = "", offered: str = "", *, hami: bool 
     ],
 )
 def test_what_the_node_object_shows_of_cards(cards: tuple[Gpu, ...], node: Node, found: str) -> None:
-    """Point 4: capacity is no evidence of a missing card where driver and label agree; each contradiction is said."""
+    """Point 4: capacity is no evidence of a missing card where driver and label agree; each contradiction is named."""
     count = CardCount.of(snapshot(gpus=cards), node)
-    said = {name: getattr(count, name) for name in ("missing", "uncertain", "offered")}
-    assert [name for name, text in said.items() if text] == ([found] if found else [])
+    reported = {name: getattr(count, name) for name in ("missing", "uncertain", "offered")}
+    assert [name for name, text in reported.items() if text] == ([found] if found else [])
     seen = Cards.of(snapshot(gpus=cards), node)
     assert (seen.hidden, seen.complete) == (found == "missing", found in ("", "offered"))
     assert bool(seen.why) is (found in ("missing", "uncertain"))

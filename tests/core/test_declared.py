@@ -114,7 +114,7 @@ ONE_CARD = asking({HAMI.key: "8192", "nvidia.com/gpu": "1"})
         (asking({HAMI.key: "8192"}), (Gi, 3 * Gi), [8 * Gi, 8 * Gi]),
         (ONE_CARD, (Gi, 3 * Gi), [0, 8 * Gi]),
         (ONE_CARD, (6 * Gi, 3 * Gi), [8 * Gi, 0]),
-        # Law 3: which card that is can't be said while the use on one of two is unknown.
+        # Law 3: which card that is can't be known while the use on one of two is unknown.
         (ONE_CARD, (None, 3 * Gi), [None, None]),
     ],
 )

@@ -42,11 +42,11 @@ def unix(text: str) -> float:
 
 def changes(text: str, begin: str, count: int) -> list[str]:
     """The next moments in UTC at which hours begin (+) and end (-)."""
-    found, at, said = read(text), unix(begin), []
+    found, at, reported = read(text), unix(begin), []
     for _ in range(count):
         at = found.next_change_s(at)
-        said.append(f"{'+' if found.holds(at) else '-'}{datetime.fromtimestamp(at, UTC):%d %H:%M}")
-    return said
+        reported.append(f"{'+' if found.holds(at) else '-'}{datetime.fromtimestamp(at, UTC):%d %H:%M}")
+    return reported
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_the_next_change_is_what_a_check_of_every_minute_finds(moment: tuple[str
     holding = [found.holds(minute) for minute in minutes]
     assert holding == [by_the_clock(text, minute) for minute in minutes]
     seen = [minute for (before, now), minute in zip(pairwise(holding), minutes[1:], strict=True) if before is not now]
-    said, at = [], float(begin)
+    reported, at = [], float(begin)
     while (at := found.next_change_s(at)) < minutes.stop - 59:
-        said.append(at)
-    assert said == seen
-    for at in said:
+        reported.append(at)
+    assert reported == seen
+    for at in reported:
         assert found.holds(at) is found.holds(at + 0.999)
         assert found.holds(at - 0.001) is not found.holds(at)
         assert found.next_change_s(at - 0.001) == at

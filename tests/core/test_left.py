@@ -34,9 +34,9 @@ from watchdog.core.policy import Protect
 from watchdog.core.rules import MOST_TERMINATING_S, TERMINATING, protection
 
 KEYS = PodKeys(annotations=frozenset({"vram"}), labels=frozenset({"tier"}), resources=frozenset({MEMORY}))
-HOG = pod("a", container(declared="1Gi"))
+OFFENDER = pod("a", container(declared="1Gi"))
 OTHER = pod("b", container(declared="1Gi", of="b"))
-ENDED = replace(HOG, containers=(container(declared="1Gi", running=False),))
+ENDED = replace(OFFENDER, containers=(container(declared="1Gi", running=False),))
 NONE = Attribution()
 
 
@@ -50,28 +50,28 @@ def left(pods: PodList) -> dict[str, Pod]:
     return {each.uid: each for each in pods.pods if each.left_since is not None}
 
 
-def after(first: PodList, *later: PodList) -> tuple[LeftPods, PodList]:
-    """What is known after these lists, one per second."""
+def after(first: PodList, *later: PodList, keys: PodKeys = KEYS) -> tuple[LeftPods, PodList]:
+    """What is known after these lists, one per second, with what a policy reads of pods."""
     known = LeftPods()
-    shown = known.with_left(first, KEYS, at(0))
+    shown = known.with_left(first, keys, at(0))
     for second, each in enumerate(later, 1):
-        shown = known.with_left(each, KEYS, at(second))
+        shown = known.with_left(each, keys, at(second))
     return known, shown
 
 
 # The lists -> whether the pod has left, and whether the API server is asked about it.
 HISTORIES: dict[str, tuple[list[PodList], bool, bool]] = {
-    "deleted": ([listed(HOG, OTHER), listed(OTHER, gone="a")], True, False),
-    "absent, then gone": ([listed(HOG, OTHER), listed(OTHER), listed(OTHER, gone="a")], True, False),
-    "absent": ([listed(HOG, OTHER), listed(OTHER)], False, True),
-    "absent from an empty list": ([listed(HOG), listed()], False, True),
-    "absent and back": ([listed(HOG), listed(), listed(HOG)], False, False),
-    "gone and back": ([listed(HOG), listed(gone="a"), listed(HOG, gone="a")], False, False),
+    "deleted": ([listed(OFFENDER, OTHER), listed(OTHER, gone="a")], True, False),
+    "absent, then gone": ([listed(OFFENDER, OTHER), listed(OTHER), listed(OTHER, gone="a")], True, False),
+    "absent": ([listed(OFFENDER, OTHER), listed(OTHER)], False, True),
+    "absent from an empty list": ([listed(OFFENDER), listed()], False, True),
+    "absent and back": ([listed(OFFENDER), listed(), listed(OFFENDER)], False, False),
+    "gone and back": ([listed(OFFENDER), listed(gone="a"), listed(OFFENDER, gone="a")], False, False),
     "never seen": ([listed(OTHER), listed(OTHER, gone="a")], False, False),
     "its containers have ended": ([listed(ENDED), listed(gone="a")], False, False),
-    "completed": ([listed(replace(HOG, is_finished=True)), listed(gone="a")], False, False),
-    "a file without it": ([listed(HOG, by_file=True), listed(gone="a", by_file=True)], False, False),
-    "a list that never came": ([listed(HOG), PodList(gone=frozenset("a"))], False, False),
+    "completed": ([listed(replace(OFFENDER, is_finished=True)), listed(gone="a")], False, False),
+    "a file without it": ([listed(OFFENDER, by_file=True), listed(gone="a", by_file=True)], False, False),
+    "a list that never came": ([listed(OFFENDER), PodList(gone=frozenset("a"))], False, False),
 }
 
 
@@ -95,10 +95,10 @@ def test_a_pod_that_has_used_memory_leaves_whatever_its_status_says() -> None:
 
 # The pod as it was listed -> how long it is left alone after it has left.
 DEADLINES: dict[str, tuple[Pod, float]] = {
-    "the grace of its spec": (replace(HOG, grace_s=40.0), 40.0),
-    "a year": (replace(HOG, grace_s=3e7), MOST_TERMINATING_S),
-    "terminating before": (replace(HOG, grace_s=3e7, deletion_deadline_s=T0 + 50.0), 49.0),
-    "terminating for a year": (replace(HOG, deletion_deadline_s=T0 + 3e7), MOST_TERMINATING_S - 1),
+    "the grace of its spec": (replace(OFFENDER, grace_s=40.0), 40.0),
+    "a year": (replace(OFFENDER, grace_s=3e7), MOST_TERMINATING_S),
+    "terminating before": (replace(OFFENDER, grace_s=3e7, deletion_deadline_s=T0 + 50.0), 49.0),
+    "terminating for a year": (replace(OFFENDER, deletion_deadline_s=T0 + 3e7), MOST_TERMINATING_S - 1),
 }
 
 
@@ -114,7 +114,7 @@ def test_how_long_it_is_left_alone(case: str) -> None:
 
 def test_the_clock_goes_on_while_a_list_lacks_it() -> None:
     """One clock: neither a partial list nor the deletion starts it again."""
-    dies = replace(HOG, deletion_deadline_s=T0 + 3e7)
+    dies = replace(OFFENDER, deletion_deadline_s=T0 + 3e7)
     _, shown = after(listed(dies), listed(), listed(), listed(gone="a"))
     assert left(shown)["a"].terminating_since == at(0)
     _, shown = after(listed(dies), listed(), listed(dies))
@@ -125,9 +125,7 @@ def test_what_was_known_of_it_applies() -> None:
     """It is over by what it declared, its container is the victim, and only its processes are meant."""
     under = policy(rule(step()))
     first, second = pod("a", container(declared="1Gi"), grace_s=1.0), replace(OTHER, namespace="ns", name="pod-a")
-    known = LeftPods()
-    known.with_left(listed(first), keys_of(under), at(0))
-    shown = known.with_left(listed(second, gone="a"), keys_of(under), at(1))
+    _, shown = after(listed(first), listed(second, gone="a"), keys=keys_of(under))
     seen = snapshot([use(5, 2 * Gi), use(6, Gi // 2)], [process(5), process(6, "b/main")], second=10)
     (entry,) = planned(seen, shown.pods, under).taken
     assert (entry.account.uid, entry.victim, [key.pid for key in entry.targets]) == ("a", "main", [5])
@@ -139,13 +137,13 @@ def test_what_was_known_of_it_applies() -> None:
 
 def test_without_processes_it_counts_for_nothing() -> None:
     """What it declared is free again: it makes no account, and no gap."""
-    _, shown = after(listed(HOG), listed(gone="a"))
+    _, shown = after(listed(OFFENDER), listed(gone="a"))
     assert assessed(snapshot(), shown.pods, policy(rule(step()))) == ()
 
 
 def test_an_eviction_of_it_is_not_withheld() -> None:
     """Point 28: it is attempted, and reported `gone`; of a pod whose deletion hangs it is withheld."""
-    hangs = replace(HOG, deletion_deadline_s=at(-1).wall_s)
+    hangs = replace(OFFENDER, deletion_deadline_s=at(-1).wall_s)
     under, seen = policy(rule(step(do="evict"))), snapshot([use(5, 2 * Gi)])
     for who, brake in ((hangs, Brake.PROTECTED), (replace(hangs, left_since=at(-1)), None)):
         (entry,) = planned(seen, [who], under).entries
@@ -154,7 +152,7 @@ def test_an_eviction_of_it_is_not_withheld() -> None:
 
 def test_it_is_known_as_long_as_its_processes_live() -> None:
     """It is searched for at once and then every ten seconds, while the driver lists none; then it is forgotten."""
-    known, shown = after(listed(HOG), listed(gone="a"))
+    known, shown = after(listed(OFFENDER), listed(gone="a"))
     searched: list[str] = []
 
     def search(lives: bool) -> Callable[[Pod], bool]:
@@ -175,7 +173,7 @@ def test_it_is_known_as_long_as_its_processes_live() -> None:
 
 def test_one_search_a_cycle() -> None:
     """Point 39: a search reads the cgroup of every process, so a burst of deletions is spread over cycles."""
-    known, _ = after(listed(HOG, OTHER), listed(gone="ab"))
+    known, _ = after(listed(OFFENDER, OTHER), listed(gone="ab"))
     searched: list[Pod] = []
 
     def search(each: Pod) -> bool:
@@ -199,12 +197,12 @@ def test_no_more_is_kept_than_what_is_read() -> None:
 
 
 def test_those_that_use_the_most_are_kept() -> None:
-    """Point 39: memory is bounded; decoys without memory don't push out a hog, and a gap names the loss."""
-    crowd = [pod(f"d{number}", container(of=f"d{number}")) for number in range(MOST_LEFT + 5)]
+    """Point 39: memory is bounded; decoys without memory don't push out an offender, and a gap names the loss."""
+    others = [pod(f"d{number}", container(of=f"d{number}")) for number in range(MOST_LEFT + 5)]
     known = LeftPods()
-    known.with_left(listed(HOG, *crowd), KEYS, at(0))
-    known.on_reading(attribute(snapshot([use(5, Gi)]), [HOG]), lambda _: True, at(0))
-    everyone = frozenset({"a", *(each.uid for each in crowd)})
+    known.with_left(listed(OFFENDER, *others), KEYS, at(0))
+    known.on_reading(attribute(snapshot([use(5, Gi)]), [OFFENDER]), lambda _: True, at(0))
+    everyone = frozenset({"a", *(each.uid for each in others)})
     shown = known.with_left(PodList(synced=at(1), gone=everyone), KEYS, at(1))
     assert (len(left(shown)), "a" in left(shown), [gap.reason for gap in shown.gaps]) == (
         MOST_LEFT,
@@ -217,7 +215,7 @@ def test_an_earlier_daemon_hands_on_what_has_left() -> None:
     """What is written after each change is all that the next one needs; after a reboot no container is left."""
     written: list[tuple[Pod, ...]] = []
     known = LeftPods(written.append)
-    known.with_left(listed(replace(HOG, deletion_deadline_s=T0 + 3e7)), KEYS, at(0))
+    known.with_left(listed(replace(OFFENDER, deletion_deadline_s=T0 + 3e7)), KEYS, at(0))
     known.with_left(listed(gone="a"), KEYS, at(1))
     (kept,) = written[-1]
     assert (kept.terminating_since, kept.left_since) == (at(0), at(1))
@@ -234,15 +232,13 @@ def test_an_earlier_daemon_hands_on_what_has_left() -> None:
 def test_a_pod_in_the_list_is_no_longer_restored() -> None:
     """An API server restored from a backup may have it again: then the list counts."""
     known = LeftPods()
-    known.restore([replace(HOG, left_since=at(0), is_finished=True)], at(1))
-    assert left(known.with_left(listed(HOG), KEYS, at(2))) == {}
+    known.restore([replace(OFFENDER, left_since=at(0), is_finished=True)], at(1))
+    assert left(known.with_left(listed(OFFENDER), KEYS, at(2))) == {}
 
 
 def test_it_keeps_its_protection() -> None:
-    """Whatever protected it, other than its deletion, goes on to do so."""
-    spared, under = replace(HOG, grace_s=1.0, namespace="kube-system"), policy(rule(step()))
-    known = LeftPods()
-    known.with_left(listed(spared), keys_of(under), at(0))
-    shown = known.with_left(listed(gone="a"), keys_of(under), at(1))
+    """What protected it, other than its deletion, goes on to do so."""
+    spared, under = replace(OFFENDER, grace_s=1.0, namespace="kube-system"), policy(rule(step()))
+    _, shown = after(listed(spared), listed(gone="a"), keys=keys_of(under))
     (entry,) = assessed(snapshot([use(5, 2 * Gi)], second=100), shown.pods, under)
     assert (entry.verdict, entry.protected) == (Verdict.OVER, "it is in kube-system")

@@ -259,7 +259,7 @@ def test_what_was_checked_or_is_all_there_is_counts(case: Case) -> None:
 
 
 def test_annotations_that_are_too_much_together_are_remarked() -> None:
-    """Point 6: each fits on the card, so each counts; that they can't all fit is said."""
+    """Point 6: each fits on the card, so each counts; that they can't all fit is reported."""
     asked = {f"c{number}.vram": "56Gi" for number in range(3)}
     got = judged(Case(asks=({}, {}, {}), tables=(BY_CONTAINER,), annotations=asked, allowed=None, by=None))
     assert (got.allowed, [each.counts for each in got.misdeclarations]) == (168 * Gi, [True])

@@ -30,7 +30,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import CONTRADICTORY, GONE, UNREADABLE, ZOMBIE, Place, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.policy import Policy, Safety
 
-HOG = pod("a", container("main", "1Gi"), container("side"))
+OFFENDER = pod("a", container("main", "1Gi"), container("side"))
 CLIENT = use(1, 9 * Gi, mps=True)
 DAEMON = pod("d", container(of="d"), owner=owner("DaemonSet", "mps-control-daemon"))
 OTHER = pod("b", container(of="b"))
@@ -45,7 +45,7 @@ def server(pid: int, where: str | None, **more: object) -> Process:
 
 def withheld(seen: Snapshot, *pods: Pod, under: Policy = AT_ONCE) -> list[tuple[Brake | None, bool]]:
     """What withholds each due step of the offender, and whether it is taken."""
-    plan = planned(seen, [HOG, *pods], under)
+    plan = planned(seen, [OFFENDER, *pods], under)
     return [(entry.withheld_by, entry.taken) for entry in plan.entries if entry.account.uid == "a"]
 
 
@@ -72,7 +72,7 @@ HELD, KILLED = [(Brake.MPS, False)], [(None, True)]
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, "b/main")], KILLED),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=GONE)], KILLED),
         ([use(2, 1), use(3, 1)], [server(2, "a/side"), server(3, None, place=ZOMBIE)], KILLED),
-        # A client elsewhere that no server explains may well be one of the hog's own server.
+        # A client elsewhere that no server explains may well be one of the offender's own server.
         ([use(2, 1), use(3, 1, mps=True)], [server(2, "a/side"), process(3, "b/main")], HELD),
         ([use(2, 1), use(3, 1, 1, mps=True)], [server(2, "a/side"), process(3, "b/main")], KILLED),
     ],
@@ -215,7 +215,7 @@ def test_it_is_reported_once_and_stays_due() -> None:
     seen = snapshot([CLIENT])
     ledger = Ledger()
     for second, is_new in ((0, True), (1, False)):
-        plan = planned(replace(seen, at=at(second)), [HOG], AT_ONCE, ledger)
+        plan = planned(replace(seen, at=at(second)), [OFFENDER], AT_ONCE, ledger)
         ledger = plan.ledger
         assert [(entry.is_new, entry.withheld_by) for entry in plan.entries] == [(is_new, Brake.MPS)]
 
@@ -223,19 +223,19 @@ def test_it_is_reported_once_and_stays_due() -> None:
 def test_no_mps_no_hazard() -> None:
     """Without MPS on the node no account has a hazard."""
     seen = snapshot([use(1, 9 * Gi)], gpus=[gpu(0), gpu(1, listed=False)], unseen=frozenset({"GPU-1"}))
-    assert [each.mps for each in assessed(seen, [HOG], AT_ONCE)] == [()]
+    assert [each.mps for each in assessed(seen, [OFFENDER], AT_ONCE)] == [()]
 
 
 def decided(seen: Snapshot, under: Policy, drains: KnownDrains) -> tuple[object, Assessment]:
-    """What withholds the hog's step, or whom it drains first; and the hog's account."""
-    given = replace(inputs(under, [HOG]), drains=drains)
-    found = assess(attribute(seen, (HOG,)), seen, given)
+    """What withholds the offender's step, or whom it drains first; and the offender's account."""
+    given = replace(inputs(under, [OFFENDER]), drains=drains)
+    found = assess(attribute(seen, (OFFENDER,)), seen, given)
     (entry,) = decide(found, Ledger(), seen.at, given).entries
     return entry.withheld_by or [key.pid for key in entry.to_drain], found[0]
 
 
 def drained_first(drains: KnownDrains, do: str = "kill", scope: str = "container", *, accepts: bool = False) -> object:
-    """What withholds the hog's step, or whom it drains first; its clients are 1 and 2, in `side`, and 3, not listed."""
+    """What withholds the offender's step, or whom it drains first; its clients: 1, 2 in `side`, and 3, not listed."""
     uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True), use(3, 1, mps=True), use(4, 1)]
     seen = snapshot(uses, [process(2, "a/side"), process(3, "a/new"), server(4, None)])
     under = replace(policy(rule(step(do=do, scope=scope))), safety=Safety(signal_mps_clients=accepts))  # type: ignore[arg-type]
@@ -248,9 +248,9 @@ def test_a_server_that_a_control_daemon_names_is_protected(named: tuple[int, ...
     uses = [use(1, 9 * Gi), use(2, 1), use(3, 1, mps=True)]
     seen = snapshot(uses, [server(2, "a/side"), process(3, "a/side")])
     under = replace(policy(rule(step(scope="pod"))), safety=Safety(signal_mps_clients=True))
-    found, hog = decided(seen, under, KnownDrains(servers=keys(*named)))
+    found, offender = decided(seen, under, KnownDrains(servers=keys(*named)))
     assert found == expected
-    assert {hazard.role for hazard in hog.mps} == ({MpsRole.SERVER} if named else set())
+    assert {hazard.role for hazard in offender.mps} == ({MpsRole.SERVER} if named else set())
 
 
 def keys(*pids: int) -> frozenset[ProcessKey]:
@@ -290,5 +290,5 @@ def test_a_client_of_a_server_in_its_pod(listed: tuple[int, ...]) -> None:
     """Point 36: it is ended like any other process, unless a trusted control daemon lists it: a name is no proof."""
     seen = snapshot([CLIENT, use(2, 1)], [server(2, "a/side")])
     drains = KnownDrains(drainable=keys(*listed))
-    _, hog = decided(seen, AT_ONCE, drains)
-    assert (hog.mps, tuple(client.key for client in hog.to_drain)) == ((), tuple(drains.drainable))
+    _, offender = decided(seen, AT_ONCE, drains)
+    assert (offender.mps, tuple(client.key for client in offender.to_drain)) == ((), tuple(drains.drainable))

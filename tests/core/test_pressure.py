@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.core.many_pods import Town, held, resident, under
+from tests.core.many_pods import ManyPods, held, over_pod, under
 from tests.worlds import (
     VERIFF,
     Gi,
@@ -39,9 +39,9 @@ def card(number: int = 0, used: int | None = 79 * Gi, total: int | None = 80 * G
     return replace(gpu(number), used=used, total=total)
 
 
-def town(*steps: Step, gpus: tuple[Gpu, ...] = (card(),)) -> Town:
-    """A town under a ladder with these steps."""
-    return Town(under(Brakes(), rule(*(steps or (pressed(),)))), gpus=gpus)
+def many(*steps: Step, gpus: tuple[Gpu, ...] = (card(),)) -> ManyPods:
+    """Many pods under a ladder with these steps."""
+    return ManyPods(under(Brakes(), rule(*(steps or (pressed(),)))), gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_the_step_counts_only_while_the_card_is_short(room: list[int], unknown: 
 @pytest.mark.parametrize("other", [step("100%", 0, "warn"), step("100%", 60)], ids=["warning", "not due yet"])
 def test_other_steps_do_not_change_which_pod_gives_way(other: Step) -> None:
     """Point 37: of the other steps only a kill that is due, and not under pressure, comes before the rank."""
-    place = town(other, pressed("110%"))
-    plan = place.see(0, [resident("much", priority=1000), resident("little")], {"much": 5 * Gi, "little": 2 * Gi})
+    place = many(other, pressed("110%"))
+    plan = place.see(0, [over_pod("much", priority=1000), over_pod("little")], {"much": 5 * Gi, "little": 2 * Gi})
     assert [entry.account.uid for entry in plan.taken if entry.do.enforces] == ["little"]
 
 
@@ -98,8 +98,8 @@ def test_it_compares_with_the_request_and_the_others_with_the_limit(*, is_short:
 
 def test_one_victim_per_card_and_the_next_after_its_memory_is_free() -> None:
     """Point 37: one victim per card; the next only after the release, and none once there is room."""
-    place = town()
-    pods = [resident("a", "a"), resident("b", "b")]
+    place = many()
+    pods = [over_pod("a", "a"), over_pod("b", "b")]
     plan = place.see(0, pods, {"a": 5 * Gi, "b": 3 * Gi})
     (kill,) = plan.taken
     assert kill.account.uid == "a"
@@ -116,8 +116,8 @@ def test_one_victim_per_card_and_the_next_after_its_memory_is_free() -> None:
 def test_what_is_only_observed_keeps_no_card_for_itself() -> None:
     """Point 38: a pod under a rule on trial frees no memory, so that it never shields the others on its card."""
     trial = rule(pressed(), name="trial", mode="observe", match=Match(namespaces=("trial",)))
-    place = Town(under(Brakes(), trial, rule(pressed())), gpus=(card(),))
-    pods = [resident("a", "a", "trial"), resident("b", "b")]
+    place = ManyPods(under(Brakes(), trial, rule(pressed())), gpus=(card(),))
+    pods = [over_pod("a", "a", "trial"), over_pod("b", "b")]
     used = {"a": 5 * Gi, "b": 3 * Gi}
     first = place.see(0, pods, used).taken
     assert [each.account.uid for each in first] == ["a", "b"]
@@ -127,14 +127,14 @@ def test_what_is_only_observed_keeps_no_card_for_itself() -> None:
     (real,) = place.see(90000, pods[1:], used).taken
     under_way = UnderWay(step=real.definition.signature, victim=real.victim, cards=real.cards)
     place.ledger = place.ledger.note_begun(real.assessment, under_way, at(90000))
-    other = [*pods[1:], resident("c", "c", "trial")]
+    other = [*pods[1:], over_pod("c", "c", "trial")]
     assert held(place.see(90001, other, used | {"c": 4 * Gi}))["c"] == ("pending", None)
 
 
 def test_each_short_card_has_its_own_victim() -> None:
     """Point 37: cards do not wait for each other."""
-    place = town(gpus=(card(), card(1)))
-    plan = place.see(0, [resident("a", "a"), resident("b", "b")], on={"b": 1})
+    place = many(gpus=(card(), card(1)))
+    plan = place.see(0, [over_pod("a", "a"), over_pod("b", "b")], on={"b": 1})
     assert sorted((entry.account.uid, entry.gpu) for entry in plan.taken) == [("a", "GPU-0"), ("b", "GPU-1")]
 
 
@@ -151,7 +151,7 @@ def test_any_action_on_the_card_is_waited_for_by_steps_under_pressure_alone(
     steps: tuple[Step, ...], used: dict[str, int], taken: list[tuple[str, int]]
 ) -> None:
     """The memory that it frees may be enough; a step under pressure that is held back holds back no other."""
-    plan = town(*steps).see(0, [resident("a", "a"), resident("b", "b")], used)
+    plan = many(*steps).see(0, [over_pod("a", "a"), over_pod("b", "b")], used)
     assert sorted((entry.account.uid, entry.step_index) for entry in plan.taken) == taken
     assert held(plan) == {"b": ("pending", 40.0)}
 
@@ -165,20 +165,20 @@ def _ranked(*pods: tuple[Pod, int]) -> list[str]:
 
 def test_the_rank_is_over_the_request_then_priority_then_excess() -> None:
     """Point 37: over its declaration first, then lower priority, then larger excess on that card."""
-    important = replace(resident("important"), priority=1000)
+    important = replace(over_pod("important"), priority=1000)
     assert _ranked(
-        (resident("within"), Gi // 2), (important, 9 * Gi), (resident("little"), 2 * Gi), (resident("much"), 3 * Gi)
+        (over_pod("within"), Gi // 2), (important, 9 * Gi), (over_pod("little"), 2 * Gi), (over_pod("much"), 3 * Gi)
     ) == ["much", "little", "important", "within"]
-    assert _ranked((resident("within"), Gi), (important, Gi + 1)) == ["important", "within"]
+    assert _ranked((over_pod("within"), Gi), (important, Gi + 1)) == ["important", "within"]
 
 
 def test_the_excess_is_that_on_the_card() -> None:
     """Point 37: what a pod uses elsewhere frees no room on this card."""
-    elsewhere = resident("elsewhere")
+    elsewhere = over_pod("elsewhere")
     uses = [use(1, 2 * Gi), use(1, 20 * Gi, 1), use(2, 5 * Gi)]
     processes = [process(1, "elsewhere/main"), process(2, "here/main")]
     seen = snapshot(uses, processes, gpus=[card(), card(1, used=0)])
-    found = assessed(seen, [elsewhere, resident("here")], policy(rule(pressed())))
+    found = assessed(seen, [elsewhere, over_pod("here")], policy(rule(pressed())))
     assert min(found, key=lambda each: rank(each, "GPU-0")).account.uid == "here"
     assert min(found, key=urgency).account.uid == "elsewhere"
     assert {card_of(each) for each in found} == {"GPU-0"}
@@ -197,7 +197,7 @@ def test_the_victim_is_a_container_on_the_short_card_and_the_process_too() -> No
 @pytest.mark.parametrize("steps", [(pressed(),), (step("400%"), pressed())])
 def test_observe_plans_one_victim_per_short_card_and_incident(steps: tuple[Step, ...]) -> None:
     """Points 37 and 38: enforcement would choose one victim; it and the others wait while nothing is freed."""
-    place, pods = town(*steps), [resident(uid, uid) for uid in "abc"]
+    place, pods = many(*steps), [over_pod(uid, uid) for uid in "abc"]
     observed: list[str] = []
     for second in range(5):
         for entry in place.see(second, pods).taken:
@@ -209,5 +209,5 @@ def test_observe_plans_one_victim_per_short_card_and_incident(steps: tuple[Step,
 
 def test_a_stale_list_holds_it() -> None:
     """Point 27: no enforcement on a pod list that is too old, not even under pressure."""
-    plan = town().see(0, [resident("a")], stale=True)
+    plan = many().see(0, [over_pod("a")], stale=True)
     assert [(entry.taken, entry.gpu) for entry in plan.entries] == [(False, "GPU-0")]

@@ -154,8 +154,8 @@ def _seen_in(*uids: str, name: str = "main") -> Snapshot:
 def test_first_readings_of_large_pods_are_spread_over_cycles() -> None:
     """Point 39: each cycle reads some; the others are unknown for as long, and never undeclared."""
     fat = tuple(_fat(f"fat{each}") for each in range(6))
-    hog = pod("hog", container(declared="8Gi", of="hog"))
-    pods, memory = (*fat, hog), DeclarationMemory(MOST_READ)
+    offender = pod("hog", container(declared="8Gi", of="hog"))
+    pods, memory = (*fat, offender), DeclarationMemory(MOST_READ)
     seen = snapshot(
         [use(9, 9 * Gi), *(use(10 + each, 9 * Gi) for each in range(6))],
         [process(9, "hog/main"), *(process(10 + each, f"fat{each}/c0") for each in range(6))],
@@ -168,7 +168,7 @@ def test_first_readings_of_large_pods_are_spread_over_cycles() -> None:
 
 
 def test_a_pod_that_has_not_been_read_is_a_gap() -> None:
-    """Law 11: whoever waits for its limit to be read is named."""
+    """Law 11: a pod that waits for its limit to be read is named."""
     pods, memory = tuple(_fat(f"fat{each}") for each in range(2)), DeclarationMemory(MOST_READ)
     seen = snapshot([use(8, Gi), use(9, Gi)], [process(8, "fat0/c0"), process(9, "fat1/c0")])
     found = assess(attribute(seen, pods), seen, inputs(UNDER, pods), memory)
@@ -179,13 +179,13 @@ def test_a_pod_that_has_not_been_read_is_a_gap() -> None:
 
 def test_pods_that_change_in_every_cycle_delay_no_other_for_ever() -> None:
     """Law 11: of two halves, one goes to those that have waited the longest."""
-    hog, memory = _fat("hog"), DeclarationMemory(MOST_READ)
+    offender, memory = _fat("hog"), DeclarationMemory(MOST_READ)
     seen = snapshot([use(9, Gi)], [process(9, "hog/c0")])
     found = []
     for cycle in range(30):
         others = (replace(_fat(f"fat{each}"), labels={"cycle": str(cycle)}) for each in range(4))
         small = (pod(f"s{each}", *_fat("s").containers[:40], labels={"c": str(cycle)}) for each in range(9))
-        pods = (*others, *small, hog)
+        pods = (*others, *small, offender)
         found.append(_verdicts(memory, pods, seen)["hog"])
     assert Verdict.UNKNOWN not in found[20:]
 

@@ -27,7 +27,7 @@ def taken_at(story: Story, readings: Iterable[int | None]) -> int | None:
 
 
 def pattern(above: int, below: int, times: int = 60) -> list[int]:
-    """So many readings above the threshold, then so many below it, again and again."""
+    """Readings above the threshold, then some below it, `times` times."""
     return ([OVER] * above + [BELOW] * below) * times
 
 

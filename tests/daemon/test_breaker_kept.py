@@ -12,7 +12,7 @@ BREAKER = Breaker(offenders=Fraction(1, 2), of_at_least=2, hold_s=5)
 TURNS = [("breaker", "opened"), ("breaker", "closed")]
 
 
-def _crowd() -> World:
+def _opened() -> World:
     """Two pods of two owners, both due for an eviction."""
     return World(
         policy=policy(rule(EVICT_AT_ONCE), brakes=Brakes(breaker=BREAKER)),
@@ -25,7 +25,7 @@ def _crowd() -> World:
 @pytest.mark.parametrize(("enforcing", "turns"), [(True, TURNS), (False, [])], ids=["enforce", "observe"])
 def test_its_turns_are_written_down_where_they_count(*, enforcing: bool, turns: list[tuple[str, str]]) -> None:
     """Points 30 and 38: one that has opened holds after a restart too; what observe mode saw of it is forgotten."""
-    world = _crowd()
+    world = _opened()
     for second in (0, 1):
         world.look(second, enforcing=enforcing)
         opened = world.cycle.ledger.brakes.opened
@@ -39,8 +39,8 @@ def test_its_turns_are_written_down_where_they_count(*, enforcing: bool, turns: 
 
 
 def test_one_that_has_really_opened_is_no_trial_because_enforcement_is_off_for_a_while() -> None:
-    """Point 30: otherwise it would be forgotten, and all of the crowd let through, when enforcement begins again."""
-    world = _crowd()
+    """Point 30: otherwise it would be forgotten, and all of them let through, when enforcement begins again."""
+    world = _opened()
     world.look(0)
     world.look(1, enforcing=False)
     assert (world.cycle.ledger.reset().brakes.opened is not None, world.record.lines) == (True, TURNS[:1])

@@ -240,8 +240,8 @@ def test_a_kill_whose_first_drain_was_not_sent_has_not_begun(path: Path, opened:
     assert world.results() == ["withdrawn"]
     assert (world.state.under_way, world.cycle.ledger.brakes.begun) == (None, {})
     assert journal.kept.memory(at(3)).begun == {}
-    told = [(row.event, row.result) for row in history(path, None, 0.0)]
-    assert told == [("intended", None), ("kill_ended", "withdrawn")]
+    reported = [(row.event, row.result) for row in history(path, None, 0.0)]
+    assert reported == [("intended", None), ("kill_ended", "withdrawn")]
     world.control.sends_at_once = True
     while len(world.drained) == 1 and world.second < 20:
         world.look(world.second + 1)
@@ -380,9 +380,9 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, ope
     world.cycle.take_over(found.unfinished, at(31).boottime_s, found.brakes)
     withheld = [planned(world.look(second)).withheld_by for second in (2, 32)]
     assert (withheld, world.tries, world.drained) == ([Brake.PENDING, Brake.OWNER], [], [])
-    told = [(row.event, row.result, row.reason) for row in history(path, None, 0.0)]
-    assert ("evict_ended", "interrupted", "the watchdog ended before it was over") in told
-    assert [event for event, *_ in told].count("released") == 1
+    reported = [(row.event, row.result, row.reason) for row in history(path, None, 0.0)]
+    assert ("evict_ended", "interrupted", "the watchdog ended before it was over") in reported
+    assert [event for event, *_ in reported].count("released") == 1
 
 
 @pytest.mark.parametrize("boot_id", [None, "22222222-2222-3333-4444-555555555555"])

@@ -317,10 +317,10 @@ def test_how_long_a_drain_takes_is_not_known(group: Group) -> None:
 )
 def test_who_is_beside_a_process(scope: Scope, other: str, accepts: bool, expected: bool) -> None:
     """Only clients of the victim's container, and only where the policy does not accept that they are ended."""
-    hog = pod("a", container("main", declared="1Gi"), container("side", declared="1Gi"))
+    offender = pod("a", container("main", declared="1Gi"), container("side", declared="1Gi"))
     uses = [use(1, 9 * Gi, mps=True), use(2, 1, mps=True)]
     places = [process(1, "a/main"), process(2, other)]
-    planned = see_clients(step(scope=scope), hog, uses, places, accepts=accepts)
+    planned = see_clients(step(scope=scope), offender, uses, places, accepts=accepts)
     assert planned.clients_of(planned.entry).has_others_beside is expected
 
 
@@ -346,13 +346,13 @@ class Seen:
     clients_of: ClientsOf
 
 
-def see_clients(due: Step, hog: Pod, uses: list[Use], places: list[Process], *, accepts: bool = False) -> Seen:
+def see_clients(due: Step, offender: Pod, uses: list[Use], places: list[Process], *, accepts: bool = False) -> Seen:
     """What a reading plans and shows on a node with a server on the host."""
     seen = snapshot([*uses, use(9, 1)], [*places, process(9, None, mps_server=True)])
     under = replace(policy(rule(due)), safety=Safety(signal_mps_clients=accepts))
     keys = frozenset(each.key for each in places if each.key is not None)
-    given = replace(inputs(under, [hog]), drains=KnownDrains(drainable=keys))
-    attribution = attribute(seen, [hog])
+    given = replace(inputs(under, [offender]), drains=KnownDrains(drainable=keys))
+    attribution = attribute(seen, [offender])
     assessments = assess(attribution, seen, given)
     (entry,) = decide(assessments, Ledger(), seen.at, given).entries
     return Seen(entry, clients_seen(assessments, attribution, seen, under, seen.at))

@@ -217,7 +217,7 @@ SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()
     ids=["by the command", "no reason", "by touch", "by an editor", "hostile"],
 )
 def test_the_stop_file_says_who_and_why(tmp_path: Path, text: str, why: str, by: str) -> None:
-    """An operator must not be told to find out what the file says; what it says is short and shows no trick."""
+    """The remedy never is to read the file: its text is shown, short and without control characters."""
     path = stop_file(tmp_path / "journal.db")
     path.write_text(text, encoding="utf-8")
     os.utime(path, (SINCE, SINCE))
@@ -248,18 +248,18 @@ def test_a_reason_that_comes_later_is_read_and_no_file_is_read_twice(tmp_path: P
 
 def test_the_remedy_for_the_stop_file_names_it(tmp_path: Path) -> None:
     """An operator who is to remove a file must know which, and ask first who put it there."""
-    told, path = remedies(tmp_path / "journal.db", "gpu-7"), tmp_path / "stop"
+    printed, path = remedies(tmp_path / "journal.db", "gpu-7"), tmp_path / "stop"
     here = status(node="gpu-7", health={"stop_file": str(path)})
     cause = f"the file {path} turns enforcement off: if that is no longer needed,"
-    assert told["stop_file"] == remedy_on("stop_file", here) == f"{cause} remove it"
+    assert printed["stop_file"] == remedy_on("stop_file", here) == f"{cause} remove it"
     usual = remedies(DEFAULT_JOURNAL, "gpu-7")["stop_file"]
     assert usual.endswith("/var/lib/gpu-watchdog/stop turns enforcement off: if that is no longer needed, run "
                           "`gpu-watchdog resume`")  # fmt: skip
-    assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in told["node_annotation"]
-    assert told.keys() == REMEDIES.keys()
-    assert remedy_on("node_annotation", here) == told["node_annotation"]
+    assert "kubectl annotate node gpu-7 gpu-memory-watchdog/mode-" in printed["node_annotation"]
+    assert printed.keys() == REMEDIES.keys()
+    assert remedy_on("node_annotation", here) == printed["node_annotation"]
     maintained = remedy_on("maintenance: the node's label x is y, since z", here)
-    cause, remedy = told["maintenance"].split(": ", 1)
+    cause, remedy = printed["maintenance"].split(": ", 1)
     assert (cause, maintained) == ("the GPUs are under maintenance", f"the node's label x is y, since z: {remedy}")
     assert "kubectl get node gpu-7 -o yaml --show-managed-fields" in remedy
     nameless = status(node="", health=None)
@@ -300,5 +300,5 @@ def test_while_the_policy_file_settles_no_action_begins(
     permission.update(under, at(0), has_lock=True, has_journal=True)
     assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
-    said = permission.objection(action, under, at(0), is_first=is_first)
-    assert said == ("the policy file has changed and may still be being written" if objects else None)
+    reported = permission.objection(action, under, at(0), is_first=is_first)
+    assert reported == ("the policy file has changed and may still be being written" if objects else None)

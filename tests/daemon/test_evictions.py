@@ -51,7 +51,7 @@ def test_a_kill_counts_anew_after_a_pod_has_used_nothing() -> None:
 
 
 def test_without_the_journal_nothing_is_tried() -> None:
-    """Point 31: while the journal can't be written nothing is evicted, and that is said."""
+    """Point 31: while the journal can't be written nothing is evicted, and that is reported."""
     world = World()
     world.record.broken = True
     finish = world.look(0)
@@ -152,7 +152,7 @@ def test_memory_of_another_container_and_of_forks_is_waited_for() -> None:
 
 
 def test_memory_that_does_not_come_back_is_given_up() -> None:
-    """After the grace and release_timeout the next action need not wait longer, and that is said."""
+    """After the grace and release_timeout the next action need not wait longer, and that is reported."""
     world = begun(World())
     world.answer(EvictionAnswer.ACCEPTED)
     world.look(39.9)

@@ -146,7 +146,7 @@ def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "lines", "told"),
+    ("answer", "lines", "printed"),
     [
         (EvictionAnswer.BLOCKED, [("end", "interrupted"), ("released", "None")], ["blocked", "interrupted"]),
         (None, [("intend", "5"), ("end", "interrupted")], ["interrupted"]),
@@ -155,7 +155,7 @@ def test_a_pause_beyond_the_bound_is_not_waited_for() -> None:
     ids=["waits", "no answer yet", "accepted"],
 )
 def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
-    answer: EvictionAnswer | None, lines: list[tuple[str, ...]], told: list[str]
+    answer: EvictionAnswer | None, lines: list[tuple[str, ...]], printed: list[str]
 ) -> None:
     """Point 26: one that was refused is closed; the next daemon waits for the memory of any other."""
     world = begun(World())
@@ -163,7 +163,7 @@ def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
         world.answer(answer)
     world.cycle.interrupt("the watchdog was stopped", at(1))
     world.ended += world.cycle.take_ended()
-    assert (world.record.lines[-2:], world.results()) == (lines, told)
+    assert (world.record.lines[-2:], world.results()) == (lines, printed)
     assert not world.tries[0].is_wanted()
 
 
@@ -196,8 +196,8 @@ def test_the_pod_as_the_api_has_it_is_checked_again(fresh: object, why: str | No
     spared = Protect(annotation="spare")
     here = rule(EVICT_AT_ONCE, match=replace(rule().match, namespaces=("ns", "kube-system")))
     world = begun(World(policy=policy(here, protect=spared)))
-    said = world.tries[0].objection(fresh)  # type: ignore[arg-type]
-    assert said is None if why is None else why in (said or "")
+    reported = world.tries[0].objection(fresh)  # type: ignore[arg-type]
+    assert reported is None if why is None else why in (reported or "")
 
 
 def test_a_late_reply_to_something_over_is_dropped() -> None:

@@ -18,7 +18,7 @@ LADDER = policy(rule(EVICT_AT_ONCE, KILL_LATER))
 BOTH = (pod("a", container(declared="1Gi")), pod("b", container(declared="1Gi", of="b")))
 
 
-def hog(group: Group, gib: float, *steps: Step) -> tuple[subprocess.Popen[bytes], World]:
+def offender(group: Group, gib: float, *steps: Step) -> tuple[subprocess.Popen[bytes], World]:
     """The process of pod a that uses this much, and the world; its ladder is an eviction and a kill far above it."""
     running = group.start()
     mine = (process(running.pid, "a/main", key=group.key(running)),)
@@ -74,7 +74,7 @@ def test_one_silent_try_holds_up_no_other_pod() -> None:
 @pytest.mark.parametrize("answers_first", [True, False], ids=["blocked", "no answer yet"])
 def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None:
     """Point 27: while the eviction is tried a stronger step begins all the same, and the eviction is given up."""
-    running, world = hog(group, 1.5)
+    running, world = offender(group, 1.5)
     begun(world)
     if answers_first:
         world.answer(EvictionAnswer.BLOCKED, "no", 30.0)
@@ -96,7 +96,7 @@ def test_a_harsher_kill_does_not_wait(group: Group, answers_first: bool) -> None
 
 def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group: Group) -> None:
     """The answer comes too late to be stopped: both are reported, and the kill stays the action that is waited for."""
-    running, world = hog(group, 1.5)
+    running, world = offender(group, 1.5)
     begun(world)
     world.used = {running.pid: 4 * Gi}
     world.look(1)
@@ -108,14 +108,14 @@ def test_an_eviction_accepted_while_a_kill_has_begun_leaves_the_kill_alone(group
     world.wake(1.1)
     world.wake(1.2)
     world.look(2)
-    told = {(outcome.entry.do.value, outcome.result.value) for outcome in world.ended}
-    assert told == {("kill", "done"), ("evict", "done")}
+    reported = {(outcome.entry.do.value, outcome.result.value) for outcome in world.ended}
+    assert reported == {("kill", "done"), ("evict", "done")}
     assert world.state.under_way is None
 
 
 def test_a_lesser_kill_goes_on_while_the_eviction_is_blocked(group: Group) -> None:
     """Point 27: a blocked eviction is not in progress; a step below it that is due is not kept waiting either."""
-    _, world = hog(group, 4.0, step("100%", 3, "kill", grace_s=0.0), EVICT_AT_ONCE)
+    _, world = offender(group, 4.0, step("100%", 3, "kill", grace_s=0.0), EVICT_AT_ONCE)
     blocked(world, wait_s=60.0)
     for second in (1, 2):
         world.look(second)

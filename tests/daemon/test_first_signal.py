@@ -13,27 +13,30 @@ from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import JournalLimits, Match, Rule, Scope, Step
 from watchdog.journal.journal import Journal
 
-HOG = pod("a", container(declared="1Gi"))
+OFFENDER = pod("a", container(declared="1Gi"))
 RESTARTED = frozenset({container_id("a/main"), "5" * 64})
 
 
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        (replace(HOG, annotations={"x": "1"}, labels={"y": "2"}), ""),
-        (replace(HOG, priority=2_000_000_000), "the pod had become protected"),
-        (replace(HOG, containers=(container(declared="8Gi"),)), "its use was at or below the threshold again"),
-        (replace(HOG, containers=(*HOG.containers, container("new", "1Mi"))), ""),
-        (replace(HOG, containers=(container(declared="1Gi", resources={"cpu": "2"}),)), ""),
-        (replace(HOG, containers=(replace(container(declared="1Gi"), ids=RESTARTED),)), "what it would have ended had"),
-        (replace(HOG, namespace="spared"), "the policy, or the rule that applies to the pod, had changed"),
+        (replace(OFFENDER, annotations={"x": "1"}, labels={"y": "2"}), ""),
+        (replace(OFFENDER, priority=2_000_000_000), "the pod had become protected"),
+        (replace(OFFENDER, containers=(container(declared="8Gi"),)), "its use was at or below the threshold again"),
+        (replace(OFFENDER, containers=(*OFFENDER.containers, container("new", "1Mi"))), ""),
+        (replace(OFFENDER, containers=(container(declared="1Gi", resources={"cpu": "2"}),)), ""),
+        (
+            replace(OFFENDER, containers=(replace(container(declared="1Gi"), ids=RESTARTED),)),
+            "what it would have ended had",
+        ),
+        (replace(OFFENDER, namespace="spared"), "the policy, or the rule that applies to the pod, had changed"),
         (None, "its use or its limit was unknown"),
     ],
 )
 def test_what_is_written_after_the_last_look_is_judged_by_that_look(now: Pod | None, reason: str) -> None:
     """Point 22 and law 11: the store of this moment counts, and a byte in an annotation withdraws nothing."""
     world = World(
-        policy=policy(rule(name="spared", match=Match(namespaces=("spared",))), rule(EVICT_AT_ONCE)), pods=(HOG,)
+        policy=policy(rule(name="spared", match=Match(namespaces=("spared",))), rule(EVICT_AT_ONCE)), pods=(OFFENDER,)
     )
     opened = world.open(0)
     world.pods = (now,) if now is not None else ()
@@ -46,7 +49,7 @@ KILL_AT_ONCE = step("100%", 0, grace_s=10.0)
 SIDE = container("side")
 
 
-def hog_in(group: Group, *rules: Rule, of: Pod = HOG) -> World:
+def offender_in(group: Group, *rules: Rule, of: Pod = OFFENDER) -> World:
     """A pod with a real process that is due for a kill by the first of these rules."""
     key = group.key(group.start())
     processes = (process(key.pid, "a/main", key=key),)
@@ -61,20 +64,20 @@ def done(world: World) -> list[str]:
 @pytest.mark.parametrize(
     ("scope", "now", "is_killed"),
     [
-        ("container", (*HOG.containers, replace(SIDE, ids=RESTARTED)), True),
-        ("pod", (*HOG.containers, replace(SIDE, ids=RESTARTED)), True),  # it uses nothing
-        ("process", (*HOG.containers, replace(SIDE, resources={"cpu": "2"})), True),
-        ("container", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
-        ("process", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
-        ("pod", (replace(HOG.containers[0], ids=RESTARTED), SIDE), False),
+        ("container", (*OFFENDER.containers, replace(SIDE, ids=RESTARTED)), True),
+        ("pod", (*OFFENDER.containers, replace(SIDE, ids=RESTARTED)), True),  # it uses nothing
+        ("process", (*OFFENDER.containers, replace(SIDE, resources={"cpu": "2"})), True),
+        ("container", (replace(OFFENDER.containers[0], ids=RESTARTED), SIDE), False),
+        ("process", (replace(OFFENDER.containers[0], ids=RESTARTED), SIDE), False),
+        ("pod", (replace(OFFENDER.containers[0], ids=RESTARTED), SIDE), False),
     ],
 )
 def test_only_a_change_of_what_would_be_ended_withdraws_a_kill(
     group: Group, scope: Scope, now: tuple[Container, ...], *, is_killed: bool
 ) -> None:
     """Point 22: the IDs of the containers that use GPU memory count, and no other container's, at any scope."""
-    before = replace(HOG, containers=(*HOG.containers, SIDE))
-    world = hog_in(group, rule(replace(KILL_AT_ONCE, scope=scope)), of=before)
+    before = replace(OFFENDER, containers=(*OFFENDER.containers, SIDE))
+    world = offender_in(group, rule(replace(KILL_AT_ONCE, scope=scope)), of=before)
     opened = world.open(0)
     world.pods = (replace(before, containers=now),)
     world.close(opened)
@@ -96,17 +99,17 @@ def test_a_relabel_after_the_last_look_spares_no_pod_whose_kill_is_due_under_bot
 ) -> None:
     """Point 22 and law 11: a label that is written again and again withdraws a kill only if another rule spares."""
     one = rule(KILL_AT_ONCE, name="one", match=Match(labels={"tier": "a"}))
-    before = replace(HOG, labels={"tier": "a"})
-    world = hog_in(group, one, rule(other, name="other"), of=before)
+    before = replace(OFFENDER, labels={"tier": "a"})
+    world = offender_in(group, one, rule(other, name="other"), of=before)
     opened = world.open(0)
-    world.pods = (HOG,)
+    world.pods = (OFFENDER,)
     world.close(opened)
     assert done(world) == (["done"] if is_killed else ["withdrawn"])
 
 
 def test_what_was_withdrawn_is_tried_again_once_a_second(group: Group) -> None:
     """Point 22: no tenant puts a kill off for longer by a change that withdraws it, however often, nor spends tries."""
-    world = hog_in(group, rule(KILL_AT_ONCE))
+    world = offender_in(group, rule(KILL_AT_ONCE))
     tried = 0
     for tenths in range(0, 100, 2):
         opened = world.open(tenths / 10)
@@ -124,13 +127,13 @@ def test_a_label_of_the_node_or_the_namespace_counts_until_the_first_signal(*, o
     by_node = rule(name="by-node", match=Match(node_labels=spare))
     by_namespace = rule(name="by-namespace", match=Match(namespace_labels=spare))
     world = World(
-        policy=policy(by_node, by_namespace, rule(EVICT_AT_ONCE)), pods=(HOG,), namespaces={HOG.namespace: {}}
+        policy=policy(by_node, by_namespace, rule(EVICT_AT_ONCE)), pods=(OFFENDER,), namespaces={OFFENDER.namespace: {}}
     )
     opened = world.open(0)
     if of_node:
         world.node = replace(world.node, labels=spare)
     else:
-        world.namespaces = {HOG.namespace: spare}
+        world.namespaces = {OFFENDER.namespace: spare}
     world.close(opened)
     assert (world.tries, world.results()) == ([], ["withdrawn"])
     assert "the policy, or the rule that applies to the pod, had changed" in world.reason()
@@ -139,7 +142,7 @@ def test_a_label_of_the_node_or_the_namespace_counts_until_the_first_signal(*, o
 def test_a_cycle_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: Path) -> None:
     """Points 22 and 29: no brake counts what no signal was sent for, and what has begun goes on."""
     journal = Journal.open(tmp_path / "journal.db", JournalLimits(), "n1")
-    pods = (HOG, pod("b", container(declared="1Gi", of="b")))
+    pods = (OFFENDER, pod("b", container(declared="1Gi", of="b")))
     world = World(pods=pods, used={5: 4 * Gi, 6: 3 * Gi}, processes=(process(6, "b/main"),), journal=Direct(journal))
     opened = world.open(0)
     asked: list[str] = []
@@ -166,7 +169,7 @@ def test_a_relabel_before_the_last_look_spares_no_pod_whose_step_is_due_under_bo
     """Point 15 and law 11: the step of the other rule is taken if it is due; its own time still has to have passed."""
     one = rule(step("100%", 10, "evict", grace_s=10.0), name="one", match=Match(labels={"tier": "a"}))
     other = rule(step("100%", for_s, "evict", grace_s=5.0), name="other")
-    pods = [replace(HOG, labels={"tier": each}) for each in ("a", "b")]
+    pods = [replace(OFFENDER, labels={"tier": each}) for each in ("a", "b")]
     world = World(policy=policy(one, other))
     for second in range(10):
         world.pods = (pods[second % 2],)

@@ -213,7 +213,7 @@ def test_the_scope_says_whose_processes_are_searched_for(scope: str, names: list
 
 
 @dataclass
-class Crowd(Group):
+class SlowGroup(Group):
     """A container that takes three seconds to search."""
 
     second: float = 0.0
@@ -224,9 +224,9 @@ class Crowd(Group):
 
 
 @pytest.fixture
-def crowd(group: Group) -> Crowd:
+def slow_group(group: Group) -> SlowGroup:
     """The processes of `group`, slow to find."""
-    return Crowd(group.started)
+    return SlowGroup(group.started)
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
@@ -245,46 +245,46 @@ def test_a_process_that_has_given_its_memory_back_is_spared(group: Group, *, is_
     assert (world.results(), main.poll()) == (["gone"], None)
 
 
-def test_a_crowd_of_processes_does_not_age_the_last_look(crowd: Crowd) -> None:
+def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:
     """Point 22: those that took long to find are held since the intention; a tenant that starts many evades nothing."""
-    main, ended = crowd.start(), crowd.start()
-    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
-    entry = due(step(), crowd.key(main), crowd.key(ended))
+    main, ended = slow_group.start(), slow_group.start()
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    entry = due(step(), slow_group.key(main), slow_group.key(ended))
     kills.intend(entry)
-    looked_s = crowd.second
+    looked_s = slow_group.second
     ended.kill()
     ended.wait(5)
-    begun = kills.begin(entry, 7, 30.0, lambda _: "too old" if crowd.second > looked_s + 2.0 else None)
+    begun = kills.begin(entry, 7, 30.0, lambda _: "too old" if slow_group.second > looked_s + 2.0 else None)
     assert begun is not None
     assert (begun.result, begun.signalled) == (Result.DONE, (entry.targets[0],))
     assert main.wait(5) == -signal.SIGTERM
-    kills.interrupt("end of the test", at(crowd.second))
+    kills.interrupt("end of the test", at(slow_group.second))
 
 
-def test_the_largest_process_may_be_another_one_by_the_last_look(crowd: Crowd) -> None:
+def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: SlowGroup) -> None:
     """Point 22: with scope `process` all of the container are held, so that two that take turns evade nothing."""
-    largest, other = crowd.start(), crowd.start()
-    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
-    entry = due(step(scope="process"), crowd.key(largest))
+    largest, other = slow_group.start(), slow_group.start()
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    entry = due(step(scope="process"), slow_group.key(largest))
     kills.intend(entry)
-    begun = kills.begin(replace(entry, targets=(crowd.key(other),)), 7, 30.0, lambda _: None)
+    begun = kills.begin(replace(entry, targets=(slow_group.key(other),)), 7, 30.0, lambda _: None)
     assert begun is not None
-    assert (begun.result, begun.signalled, crowd.searches) == (Result.DONE, (crowd.key(other),), 1)
+    assert (begun.result, begun.signalled, slow_group.searches) == (Result.DONE, (slow_group.key(other),), 1)
     assert other.wait(5) == -signal.SIGTERM
-    kills.interrupt("end of the test", at(crowd.second))
+    kills.interrupt("end of the test", at(slow_group.second))
 
 
-def test_a_process_that_started_since_is_found_again(crowd: Crowd) -> None:
+def test_a_process_that_started_since_is_found_again(slow_group: SlowGroup) -> None:
     """Point 22: the largest process by the last look may be none of those that are held."""
-    held = crowd.start()
-    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
-    entry = due(step(scope="process"), crowd.key(held))
+    held = slow_group.start()
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    entry = due(step(scope="process"), slow_group.key(held))
     kills.intend(entry)
-    later = crowd.start()
-    begun = kills.begin(replace(entry, targets=(crowd.key(later),)), 7, 30.0, lambda _: None)
+    later = slow_group.start()
+    begun = kills.begin(replace(entry, targets=(slow_group.key(later),)), 7, 30.0, lambda _: None)
     assert begun is not None
-    assert (begun.result, begun.signalled) == (Result.DONE, (crowd.key(later),))
-    kills.interrupt("end of the test", at(crowd.second))
+    assert (begun.result, begun.signalled) == (Result.DONE, (slow_group.key(later),))
+    kills.interrupt("end of the test", at(slow_group.second))
 
 
 def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
@@ -302,7 +302,7 @@ def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
         assert (intended.result, begun.reason == intended.reason) == (result, True)
 
 
-def test_what_is_held_for_a_kill_that_does_not_begin_is_released(crowd: Crowd) -> None:
+def test_what_is_held_for_a_kill_that_does_not_begin_is_released(slow_group: SlowGroup) -> None:
     """Nothing stays held if the last look chooses another victim, or once the cycle ends."""
     closed: list[ProcessKey] = []
 
@@ -313,14 +313,14 @@ def test_what_is_held_for_a_kill_that_does_not_begin_is_released(crowd: Crowd) -
             closed.append(self.key)
             super().close()
 
-    crowd.held_as = Noted
-    key = crowd.key(crowd.start())
-    kills = Kills(crowd, MemoryRecord(), lambda: at(crowd.second))
+    slow_group.held_as = Noted
+    key = slow_group.key(slow_group.start())
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
     entry = due(step(), key)
     kills.intend(entry)
     kills.begin(replace(entry, victim="side"), 7, 30.0, lambda _: None)
-    assert (crowd.searches, closed) == (2, [key])
-    kills.interrupt("end of the test", at(crowd.second))
+    assert (slow_group.searches, closed) == (2, [key])
+    kills.interrupt("end of the test", at(slow_group.second))
     kills.intend(entry)
     closed.clear()
     kills.release()

@@ -61,7 +61,7 @@ def test_a_tally_needs_no_more_of_the_last_look_than_use_above_the_threshold() -
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "reported"),
     [
         ({}, ""),
         ({"used": None}, ""),  # what is known is above the threshold by itself
@@ -78,13 +78,15 @@ def test_a_tally_needs_no_more_of_the_last_look_than_use_above_the_threshold() -
     ],
 )
 @pytest.mark.parametrize("under_pressure", [False, True])
-def test_what_speaks_against_the_first_signal(changed: dict[str, object], said: str, *, under_pressure: bool) -> None:
+def test_what_speaks_against_the_first_signal(
+    changed: dict[str, object], reported: str, *, under_pressure: bool
+) -> None:
     """Point 22: use above the threshold, the same rule and victim, no protection, and under pressure a short card."""
     full = replace(_seen(5, second=0), gpus=(gpu(used=79 * Gi),))
     (entry,) = planned(full, [POD], policy(rule(step(under_pressure=under_pressure)))).taken
     again = update(entry, replace(entry.assessment, **changed), at(0.5))  # type: ignore[arg-type]
     why = "" if isinstance(again, PlanEntry) else again.reason if isinstance(again, Outcome) else again
-    expected = said if under_pressure or said != "its GPU was no longer short of memory" else ""
+    expected = reported if under_pressure or reported != "its GPU was no longer short of memory" else ""
     assert why.startswith(expected)
     assert bool(why) is bool(expected)
 

@@ -31,15 +31,15 @@ def begin(tmp_path: Path, more: str = "") -> tuple[list[str], str, int]:
     program = [sys.executable, "-c", PROGRAM.format(more=more or "pass"), str(device), "--more"]
     paths = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(program, env=paths, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        told, said = process.communicate(timeout=30)
-    return told.splitlines(), said, process.pid
+        printed, reported = process.communicate(timeout=30)
+    return printed.splitlines(), reported, process.pid
 
 
 def test_the_same_command_goes_on_under_the_same_pid(tmp_path: Path) -> None:
     """A device that the library opened without close-on-exec is closed; arguments and environment are the same."""
-    told, said, pid = begin(tmp_path)
-    old, opened, new = told
-    assert (old, opened, said) == (f"old {pid} 0 {old.split(maxsplit=3)[3]}", "1", "")
+    printed, reported, pid = begin(tmp_path)
+    old, opened, new = printed
+    assert (old, opened, reported) == (f"old {pid} 0 {old.split(maxsplit=3)[3]}", "1", "")
     assert new == old.replace("old", "new")
     assert "['--more']" in new
 
@@ -55,18 +55,18 @@ LAST = """
 
 def test_a_device_opened_in_the_last_moment_is_closed_too(tmp_path: Path) -> None:
     """A call that hung may go on to open devices while the process ends; the new one closes whatever came along."""
-    told, _, pid = begin(tmp_path, more=LAST.strip())
-    assert told[-1].startswith(f"new {pid} 0 ")
+    printed, _, pid = begin(tmp_path, more=LAST.strip())
+    assert printed[-1].startswith(f"new {pid} 0 ")
 
 
 def test_where_it_fails_the_process_ends_instead(tmp_path: Path) -> None:
     """The caller gets control back, to end with an exit code; why is on stderr."""
-    told, said, _ = begin(tmp_path, more="sys.executable = '/nowhere/python'")
-    assert told[-1].startswith("it has come back")
-    assert said == "/nowhere/python can't be re-executed, so this process ends: No such file or directory\n"
+    printed, reported, _ = begin(tmp_path, more="sys.executable = '/nowhere/python'")
+    assert printed[-1].startswith("it has come back")
+    assert reported == "/nowhere/python can't be re-executed, so this process ends: No such file or directory\n"
 
 
 def test_a_log_that_cannot_be_written_does_not_prevent_it(tmp_path: Path) -> None:
     """A line that waits for room on a full disk is lost, and the same command goes on."""
-    told, _, pid = begin(tmp_path, more="sys.stderr = open('/dev/full', 'w'); sys.stderr.write('a line')")
-    assert told[-1].startswith(f"new {pid} 0 ")
+    printed, _, pid = begin(tmp_path, more="sys.stderr = open('/dev/full', 'w'); sys.stderr.write('a line')")
+    assert printed[-1].startswith(f"new {pid} 0 ")

@@ -142,8 +142,8 @@ def test_a_rule_that_does_not_enforce_any_more_sends_no_signal(later: Policy, *,
     """Point 20: a grace period in progress sends no SIGKILL once the rule of the pod only warns, or only observes."""
     seen, tenants = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     (entry,) = planned(seen, tenants, policy(rule(step()))).taken
-    said = Sources(Options(node="n1"), None).objection(entry, later, at(1))
-    assert said == ("its rule no longer allowed enforcement" if objects else None)
+    reported = Sources(Options(node="n1"), None).objection(entry, later, at(1))
+    assert reported == ("its rule no longer allowed enforcement" if objects else None)
 
 
 def test_a_pod_that_has_gone_from_the_list_gets_no_first_signal(tmp_path: Path) -> None:
@@ -164,16 +164,16 @@ class _Api(NoSource[PodList]):
 
 
 YEAR_S = 365 * 86400.0
-HOG = pod("a", container(declared="1Gi"), grace_s=1.0)
+OFFENDER = pod("a", container(declared="1Gi"), grace_s=1.0)
 # How the pod is now -> why no first signal may be sent, and whether one that was sent is followed by SIGKILL.
 DELETIONS: dict[str, tuple[PodList, str, bool]] = {
-    "it is there": (PodList(pods=(HOG,)), "", True),
-    "it terminates": (PodList(pods=(replace(HOG, deletion_deadline_s=at(YEAR_S).wall_s),)), "terminating", True),
+    "it is there": (PodList(pods=(OFFENDER,)), "", True),
+    "it terminates": (PodList(pods=(replace(OFFENDER, deletion_deadline_s=at(YEAR_S).wall_s),)), "terminating", True),
     "a list lacks it": (PodList(), "gone from the list", True),
     "it was deleted": (PodList(gone=frozenset({"a"})), "deleted by then", True),
-    "it is spared": (PodList(pods=(replace(HOG, annotations={"spare": ""}),)), "annotation", False),
+    "it is spared": (PodList(pods=(replace(OFFENDER, annotations={"spare": ""}),)), "annotation", False),
     "it terminates and is spared": (
-        PodList(pods=(replace(HOG, annotations={"spare": ""}, deletion_deadline_s=at(YEAR_S).wall_s),)),
+        PodList(pods=(replace(OFFENDER, annotations={"spare": ""}, deletion_deadline_s=at(YEAR_S).wall_s),)),
         "terminating",
         False,
     ),
@@ -185,11 +185,11 @@ def test_a_deletion_counts_before_the_first_signal_alone(case: str) -> None:
     """Points 27 and 28: it cancels what has not begun, and changes nothing of what has; protection always does."""
     later, why, goes_on = DELETIONS[case]
     under = policy(rule(step()), protect=Protect(annotation="spare"))
-    (entry,) = planned(snapshot([use(5, 2 * Gi)]), [HOG], under).taken
+    (entry,) = planned(snapshot([use(5, 2 * Gi)]), [OFFENDER], under).taken
     sources = Sources(Options(node="n1"), None)
-    sources.pods = _Api(PodList(pods=(HOG,)))
+    sources.pods = _Api(PodList(pods=(OFFENDER,)))
     sources.inputs(under, at(0))
     sources.pods = _Api(later)
-    said = sources.objection(entry, under, at(1))
-    assert why in said if said else not why, said
+    reported = sources.objection(entry, under, at(1))
+    assert why in reported if reported else not why, reported
     assert (sources.objection(entry, under, at(1), has_begun=True) is None) is goes_on

@@ -55,8 +55,8 @@ def refused(*flags: str, policy: str = "") -> str:
     """What helm prints about values that it refuses."""
     with pytest.raises(subprocess.CalledProcessError) as caught:
         template(*flags, policy=policy)
-    said: str = caught.value.stderr
-    return said
+    reported: str = caught.value.stderr
+    return reported
 
 
 def built(folder: Path) -> Objects:

@@ -43,23 +43,23 @@ def test_the_rights_follow_from_the_policy(name: str, tmp_path: Path) -> None:
 
 def test_the_account_and_the_namespace_are_the_release_s() -> None:
     """In another namespace, under another account, everything refers to those."""
-    said = template("--set=serviceAccount.name=guard", policy=POLICIES["all"])
-    assert "gpu-memory-watchdog:" not in said.replace("gpu-memory-watchdog:0", "")
-    found = list(yaml.safe_load_all(said))
+    reported = template("--set=serviceAccount.name=guard", policy=POLICIES["all"])
+    assert "gpu-memory-watchdog:" not in reported.replace("gpu-memory-watchdog:0", "")
+    found = list(yaml.safe_load_all(reported))
     assert {each["metadata"]["namespace"] for each in found if "namespace" in each["metadata"]} == {"gpus"}
     for each in found:
         # What uninstalling withdraws with has an account of its own.
         name = "guard-withdraw" if "helm.sh/hook" in str(each["metadata"].get("annotations")) else "guard"
         subject = {"kind": "ServiceAccount", "namespace": "gpus", "name": name}
         assert each.get("subjects", [subject]) == [subject]
-    assert "system:serviceaccount:" not in said  # a text, which Kustomize would not change
+    assert "system:serviceaccount:" not in reported  # a text, which Kustomize would not change
 
 
 def test_a_policy_without_capacity_leaves_nothing_that_takes_it_back() -> None:
     """Neither the pod's right nor the hook is there any more (docs/capacity.md and docs/upgrade.md say so)."""
-    said = {name: template(policy=kustomize.policies()[name]) for name in ("observe", "capacity")}
+    reported = {name: template(policy=kustomize.policies()[name]) for name in ("observe", "capacity")}
     words = ("nodes/status", "helm.sh/hook: post-delete")
-    assert [[word in text for word in words] for text in said.values()] == [[False, False], [True, True]]
+    assert [[word in text for word in words] for text in reported.values()] == [[False, False], [True, True]]
 
 
 @pytest.mark.parametrize(

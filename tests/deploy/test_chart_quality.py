@@ -45,8 +45,8 @@ def _notes(folder: Path, policy: str, *flags: str) -> str:
     shutil.copytree(CHART, copy, dirs_exist_ok=True)
     text = (copy / "templates" / "NOTES.txt").read_text(encoding="utf-8")
     (copy / "templates" / "notes.yaml").write_text(_OBJECT % text, encoding="utf-8")
-    said = template("--show-only=templates/notes.yaml", *flags, policy=policy, chart=copy)
-    notes: str = yaml.safe_load(said)["data"]["notes"]
+    reported = template("--show-only=templates/notes.yaml", *flags, policy=policy, chart=copy)
+    notes: str = yaml.safe_load(reported)["data"]["notes"]
     return notes
 
 
@@ -70,17 +70,17 @@ def test_the_notes_say_what_was_installed(
     tmp_path: Path, policy: str, flags: tuple[str, ...], there: tuple[str, ...], missing: tuple[str, ...]
 ) -> None:
     """Mode, rules and what is unusual; no kill comes as the first sign that the policy enforces."""
-    said = _notes(tmp_path, policy, *flags)
-    assert all(words in said for words in there), said
-    assert not [words for words in missing if words in said], said
+    reported = _notes(tmp_path, policy, *flags)
+    assert all(words in reported for words in there), reported
+    assert not [words for words in missing if words in reported], reported
 
 
 def test_the_commands_of_the_notes_are_right(tmp_path: Path) -> None:
     """Each is for the release's namespace, and one that the program understands."""
-    said = _notes(tmp_path, "")
-    assert set(re.findall(r"-n (\S+)", said)) == {"gpus"}
-    called = re.findall(r"gpu-watchdog ([a-z]+.*)$", said, re.MULTILINE)
+    reported = _notes(tmp_path, "")
+    assert set(re.findall(r"-n (\S+)", reported)) == {"gpus"}
+    called = re.findall(r"gpu-watchdog ([a-z]+.*)$", reported, re.MULTILINE)
     assert {"doctor", "scan", "history"} <= {each.split()[0] for each in called}
-    assert "annotate node NODE gpu-memory-watchdog/mode=observe" in said
+    assert "annotate node NODE gpu-memory-watchdog/mode=observe" in reported
     for name, *arguments in map(str.split, called):
         main.commands[name].make_context(name, list(arguments), parent=click.Context(main))

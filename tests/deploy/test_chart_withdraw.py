@@ -78,7 +78,7 @@ def test_it_works_on_the_nodes_of_the_release(flags: list[str], expected: list[s
 
 @pytest.mark.parametrize("flag", ["--set-json=nodeSelector=null", "--set=nodeSelector.pool=a"])
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "reported"),
     [
         ((_POOL, _MANY), "Gt of the label cards can't be expressed"),
         (({"matchExpressions": [*_POOL["matchExpressions"], *_MANY["matchExpressions"]]},), "Gt of the label cards"),
@@ -87,9 +87,9 @@ def test_it_works_on_the_nodes_of_the_release(flags: list[str], expected: list[s
         (({},), "all its node terms are empty, and an empty term matches no node"),
     ],
 )
-def test_nodes_that_no_label_selector_can_name_are_refused(given: tuple[object, ...], said: str, flag: str) -> None:
+def test_nodes_that_no_label_selector_can_name_are_refused(given: tuple[object, ...], reported: str, flag: str) -> None:
     """It would take the entry from other releases' nodes: refused at once, with the remedy, which then helps."""
-    assert said in refused(terms(*given), flag, policy=_POLICY)
+    assert reported in refused(terms(*given), flag, policy=_POLICY)
     assert hook(terms(*given), flag, "--set=withdraw.onUninstall=false") == []
     assert hook(terms(*given), flag, "--set=rbac.create=false") == []
 

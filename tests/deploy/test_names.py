@@ -68,8 +68,8 @@ def test_no_name_is_in_a_text() -> None:
     """Namespace and account are in fields of their own, which Kustomize can change in helm's output: in no text."""
     every = f"{_ALL},prometheus.rules.create=true,grafana.dashboard.create=true,openshift.scc=true,mps.mounts=true"
     flags = (f"--set={every}", "--namespace=some-namespace", "--set=serviceAccount.name=some-account")
-    said = template(*flags, policy=f'mode = "enforce"\n{_EVICTS}{_CAPACITY.partition(chr(10))[2]}')
-    found = re.findall(r".*some-(?:namespace|account).*", said)
+    reported = template(*flags, policy=f'mode = "enforce"\n{_EVICTS}{_CAPACITY.partition(chr(10))[2]}')
+    found = re.findall(r".*some-(?:namespace|account).*", reported)
     assert len(found) > 30
     # A field, an item of a list, or a comment.
     field = r"""(?:[\w ]+: |- |resourceNames: \[)["']?some-(?:namespace|account)(?:-[a-z-]+)?["']?\]?"""

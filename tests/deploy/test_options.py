@@ -48,8 +48,8 @@ def test_monitoring_is_what_the_files_of_deploy_say() -> None:
 )
 def test_runbooks_are_where_the_operator_publishes_them(flags: tuple[str, ...], page: str) -> None:
     """Each runbook_url is absolute: the value, with or without a slash at its end, and the alert's anchor."""
-    said = kustomize.rendered("", "--set=prometheus.rules.create=true", *flags)
-    groups = said["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
+    reported = kustomize.rendered("", "--set=prometheus.rules.create=true", *flags)
+    groups = reported["prometheusrule-gpu-watchdog"].content["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     assert len(alerts) > 10
     assert {rule["annotations"]["runbook_url"] for rule in alerts} == {

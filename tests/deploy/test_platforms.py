@@ -133,9 +133,9 @@ def test_the_table_of_the_platforms_tells_it() -> None:
 def test_the_last_stage_has_every_platform_s_label() -> None:
     """docs/rollout.md labels all nodes with cards by what they have: a label that none has would enforce nowhere."""
     text = (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
-    (said,) = (each for each in text.split("\n\n") if each.startswith("`LABEL` is"))
+    (reported,) = (each for each in text.split("\n\n") if each.startswith("`LABEL` is"))
     for platform, expected in _EXPECTED.items():
-        assert all(f"`{key}" in said for key in (*expected.labels, *(expected.selector or ()))), platform
+        assert all(f"`{key}" in reported for key in (*expected.labels, *(expected.selector or ()))), platform
 
 
 def test_nvkind_and_kind_mean_the_same_cluster() -> None:

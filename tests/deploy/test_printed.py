@@ -133,7 +133,7 @@ def _uninstall_table() -> list[list[str]]:
 
 
 def test_the_uninstall_table_has_every_object() -> None:
-    """Each kind that the chart can make is said to go with it, and so is the namespace, which `delete -k` deletes."""
+    """Each kind that the chart can make is in it as removed, and so is the namespace, which `delete -k` deletes."""
     table = _uninstall_table()
     release = table[0][0]
     policy = (_DOCS / "capacity.md").read_text(encoding="utf-8")
@@ -169,8 +169,8 @@ def test_the_query_for_a_hardened_toolkit(tmp_path: Path) -> None:
     (tmp_path / "object.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     # Without a server kubectl shows one object, not the list that `get` makes.
     (flag,) = shlex.split(query.replace(".items[*].", "."))
-    said = _kubectl("label", "--local", "-f", tmp_path / "object.yaml", "a=b", "-o", flag)
-    assert said.splitlines() == [f"{setting['name']}=false", "OTHER=1"]
+    reported = _kubectl("label", "--local", "-f", tmp_path / "object.yaml", "a=b", "-o", flag)
+    assert reported.splitlines() == [f"{setting['name']}=false", "OTHER=1"]
 
 
 def test_what_the_chart_makes_for_prometheus() -> None:
@@ -185,8 +185,8 @@ def test_what_the_chart_makes_for_prometheus() -> None:
 
 @cache
 def _known_flags(*verb: str) -> set[str]:
-    said = _kubectl(*verb, "--help") + _kubectl("options")
-    return set(re.findall(r"(?:^|\s|, )(-{1,2}[A-Za-z][\w-]*)", said))
+    reported = _kubectl(*verb, "--help") + _kubectl("options")
+    return set(re.findall(r"(?:^|\s|, )(-{1,2}[A-Za-z][\w-]*)", reported))
 
 
 def test_kubectl_knows_the_flags() -> None:

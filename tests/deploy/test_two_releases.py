@@ -89,11 +89,11 @@ def test_only_the_second_has_the_capability(tmp_path: Path) -> None:
 
 def test_each_withdraws_from_its_own_nodes(tmp_path: Path) -> None:
     """The Job of `helm uninstall` takes the advertised entry from no node of the other release."""
-    said = []
+    reported = []
     for objects in _releases(tmp_path, "eks"):
         (job,) = (each for key, each in objects.items() if key[0] == "Job" and key[2].endswith("-withdraw"))
         arguments = job["spec"]["template"]["spec"]["containers"][0]["args"]
-        said.append([text for flag, text in pairwise(arguments) if flag == "--selector"])
-    assert [len(each) for each in said] == [3, 3]
-    assert all(each.endswith("example.com/gpu-watchdog notin (mig)") for each in said[0])
-    assert all(each.startswith("example.com/gpu-watchdog=mig,") for each in said[1])
+        reported.append([text for flag, text in pairwise(arguments) if flag == "--selector"])
+    assert [len(each) for each in reported] == [3, 3]
+    assert all(each.endswith("example.com/gpu-watchdog notin (mig)") for each in reported[0])
+    assert all(each.startswith("example.com/gpu-watchdog=mig,") for each in reported[1])

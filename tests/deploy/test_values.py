@@ -171,13 +171,13 @@ def test_a_default_that_is_removed_is_missed_or_not_needed(path: tuple[str, ...]
         removed = {key: removed}
     if path[0] != "networkPolicy" or len(path) > 1:
         removed["networkPolicy"] = {"create": True, **removed.get("networkPolicy", {})}
-    said = ""
+    reported = ""
     try:
         rendered = kustomize.rendered("", _file(removed, tmp_path))
     except subprocess.CalledProcessError as error:
-        said, rendered = error.stderr, {}
-    if said:
-        assert f"missing property '{path[-1]}'" in said
+        reported, rendered = error.stderr, {}
+    if reported:
+        assert f"missing property '{path[-1]}'" in reported
         return
     _demand_valid(rendered.values(), tmp_path)
     (found,) = (each.content for each in rendered.values() if each.content["kind"] == "NetworkPolicy")
@@ -207,7 +207,7 @@ def test_a_policy_arrives_as_it_was_written(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "reported"),
     [
         ('[rule]\nname = "a"', "policy: rule must be a list of tables, each written [[rule]]"),
         ('rule = ["a"]', "policy: rule must be a list of tables, each written [[rule]]"),
@@ -219,9 +219,9 @@ def test_a_policy_arrives_as_it_was_written(policy: str) -> None:
         ('[protect]\nnamespaces = "a"', "policy: namespaces in [protect] must be a list"),
     ],
 )
-def test_a_policy_of_another_shape_is_refused_in_words(policy: str, said: str) -> None:
+def test_a_policy_of_another_shape_is_refused_in_words(policy: str, reported: str) -> None:
     """The chart reads the policy for the rights that it needs: a common mistake gives a sentence, not a trace."""
-    assert said in refused(policy=policy)
+    assert reported in refused(policy=policy)
 
 
 def test_a_policy_that_is_no_toml_is_refused() -> None:

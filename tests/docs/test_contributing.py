@@ -76,7 +76,7 @@ def test_the_dev_container_has_what_the_fast_tests_need() -> None:
     assert named | {"git", "make"} <= set(dockerfile.split())
 
 
-def test_the_files_are_as_editors_are_told() -> None:
+def test_the_files_are_as_editorconfig_has_them() -> None:
     """What .editorconfig promises holds: line ends, no blanks at the end of a line, tabs only where they belong."""
     editors = configparser.ConfigParser()
     editors.read_string("[top]\n" + (ROOT / ".editorconfig").read_text(encoding="utf-8"))
@@ -128,15 +128,15 @@ def _names_what_is_there(text: str) -> None:
 
 
 def test_every_dependency_is_kept_up_to_date() -> None:
-    """Dependabot is told each folder that has an image, a Go module or an npm package, and none that has not."""
-    told: dict[str, set[str]] = {}
+    """Dependabot has each folder that has an image, a Go module or an npm package, and none that has not."""
+    reported: dict[str, set[str]] = {}
     for update in _yaml(ROOT / ".github" / "dependabot.yml")["updates"]:
         folders = update.get("directories", [update.get("directory")])
-        told[update["package-ecosystem"]] = {folder.strip("/") or "." for folder in folders}
-    assert told.pop("github-actions") == {"."}
+        reported[update["package-ecosystem"]] = {folder.strip("/") or "." for folder in folders}
+    assert reported.pop("github-actions") == {"."}
     found = {kind: {path.relative_to(ROOT) for path in ROOT.rglob(name)} for kind, name in _MANIFESTS.items()}
     built = {".venv", "build"}
-    assert told == {
+    assert reported == {
         kind: {str(path.parent) for path in paths if not built & set(path.parts)} for kind, paths in found.items()
     }
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.test_docs import ROOT, TEXTS
 from tests.report.build import killed, quiet
-from tests.report.notes import FRACTION, by, killing, misdeclaring, occurrences, told
+from tests.report.notes import FRACTION, by, killing, misdeclaring, occurrences, reported
 from watchdog.core.model import Owner
 from watchdog.core.policy import Allowance
 from watchdog.kube.event_objects import SERIES_GAP_S
@@ -60,7 +60,9 @@ def test_observe_mode_is_shown() -> None:
 def test_every_annotation_is_documented() -> None:
     """What machines read is a table on the page, and nothing else is written."""
     written = {
-        key.partition("/")[2] for each in (*occurrences().values(), *told(misdeclaring())) for key in each.annotations
+        key.partition("/")[2]
+        for each in (*occurrences().values(), *reported(misdeclaring()))
+        for key in each.annotations
     }
     names = re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \|", _section(EVENTS, "For machines"), re.MULTILINE)
     assert {name.strip("`") for row in names for name in row.split(", ")} == written
@@ -86,7 +88,7 @@ def test_the_event_that_is_read_is_the_one_that_is_written() -> None:
     plan, of = killing(), Owner(kind="StatefulSet", name="notebook")
     notebook = replace(plan.assessment.pod, namespace="team-a", name="notebook-0", owner=of)
     of_notebook = replace(plan, assessment=replace(plan.assessment, pod=notebook))
-    (event,) = told(quiet(31, began=(replace(killed(), entry=of_notebook),)))
+    (event,) = reported(quiet(31, began=(replace(killed(), entry=of_notebook),)))
     assert shown == event.note.replace("gpu-team@example.org", "#gpu-help")
 
 

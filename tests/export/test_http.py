@@ -93,7 +93,7 @@ def test_health_follows_the_cycles(site: Site) -> None:
 def test_readiness_gives_its_reasons(site: Site) -> None:
     """`/readyz` is 503 with one reason a line until a cycle has finished and the daemon has nothing against it.
 
-    Point 38: a daemon that was told to enforce and does not says so.
+    Point 38: a daemon that should enforce and does not reports it.
     """
     site.endpoints.unready = ("the pod list is 4m old", "another watchdog\nholds the lock")
     response, body = site.get("/readyz")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.build import ReportLog, Story, crowd, policy, trainer, trainer_node
+from tests.report.build import ReportLog, Story, many_over, policy, trainer, trainer_node
 from tests.worlds import at, container
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, PodList, Snapshot
@@ -21,7 +21,7 @@ from watchdog.report.changes import ChangeKind, GapChanges
 LASTS_S = 3600
 SETTLED_S = 600  # by then everything that there is to report at the beginning has been reported
 OVER, WITHIN, UNKNOWN = (trainer_node(used) for used in (12.4, 4.0, None))
-CROWD = crowd(*[2.0] * 60)
+MANY_OVER = many_over(*[2.0] * 60)
 OBSERVE = policy(mode="observe")
 MISDECLARING = trainer(containers=(container("main", "8 GB", of="u1"),))
 
@@ -54,7 +54,7 @@ class World:
             observed.append(Outcome(entry=entry, result=Result.OBSERVED, at=report.at))
         return replace(report, outcomes=tuple(observed))
 
-    def said(self, stream: io.StringIO, seconds: int = LASTS_S, every: int = 1) -> list[tuple[int, dict[str, Any]]]:
+    def reported(self, stream: io.StringIO, seconds: int = LASTS_S, every: int = 1) -> list[tuple[int, dict[str, Any]]]:
         """The second and the line, of everything that this many seconds of cycles log."""
         log, found = ReportLog(), list[tuple[int, dict[str, Any]]]()
         for second in range(0, seconds, every):
@@ -71,8 +71,8 @@ OLD = PodList(pods=(trainer(),), synced=at(-1000))
 WORLDS: dict[str, Callable[[], World]] = {
     "within": lambda: World(WITHIN, policy()),
     "over, observed": World,
-    "sixty over, observed": lambda: World(CROWD.snapshot, pods=CROWD.pods.pods),
-    "sixty over, held by brakes": lambda: World(CROWD.snapshot, BRAKED, pods=CROWD.pods.pods),
+    "sixty over, observed": lambda: World(MANY_OVER.snapshot, pods=MANY_OVER.pods.pods),
+    "sixty over, held by brakes": lambda: World(MANY_OVER.snapshot, BRAKED, pods=MANY_OVER.pods.pods),
     "over and protected": lambda: World(under=policy(protect=replace(policy().protect, namespaces=("a",)))),
     "16 gaps": lambda: World(replace(OVER, gaps=tuple(gap(f"GPU-{n}") for n in range(16)))),
     "of a pod that the list does not have": lambda: World(pods=()),
@@ -91,7 +91,7 @@ WORLDS: dict[str, Callable[[], World]] = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_at_most_a_line_a_minute(stream: io.StringIO, name: str) -> None:
     """A world that does not change has at most one line a minute, in whatever state it is."""
-    found = WORLDS[name]().said(stream, every=60 if "sixty" in name else 5)
+    found = WORLDS[name]().reported(stream, every=60 if "sixty" in name else 5)
     later = [(second, line["event"]) for second, line in found if second > SETTLED_S]
     assert len(later) <= (LASTS_S - SETTLED_S) / 60, later[:20]
     assert found
@@ -109,7 +109,7 @@ FLAPPING: dict[str, Callable[[int], tuple[Gap, ...]]] = {
 @pytest.mark.parametrize("name", FLAPPING)
 def test_gaps_that_flap(stream: io.StringIO, name: str) -> None:
     """What comes and goes without end is logged at first, and then once in a while: a line a minute on average."""
-    found = World(lambda second: replace(WITHIN, gaps=FLAPPING[name](second)), policy()).said(stream)
+    found = World(lambda second: replace(WITHIN, gaps=FLAPPING[name](second)), policy()).reported(stream)
     later = [second for second, line in found if second > SETTLED_S]
     assert len(later) <= (LASTS_S - SETTLED_S) / 60 + 1
     began = [line for _, line in found if line["event"] == "gap_began"]

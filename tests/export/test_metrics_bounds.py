@@ -36,7 +36,7 @@ PODS, CARDS = 200, 16
 MOST_SERIES = 2000
 
 
-def crowd(containers: int = 1, cards_each: int = 1) -> CycleReport:
+def full_report(containers: int = 1, cards_each: int = 1) -> CycleReport:
     """A node of 16 cards and 200 pods under the policy that ships, each container with a process on this many cards."""
     names = [f"c{number}" for number in range(containers)]
     pods = tuple(
@@ -53,7 +53,7 @@ def crowd(containers: int = 1, cards_each: int = 1) -> CycleReport:
 
 def test_a_full_node_has_as_many_series_as_the_page_says() -> None:
     """16 cards and 200 pods: the number of the page, which is worked out of the catalogue, is the number there is."""
-    found = after(crowd())
+    found = after(full_report())
     assert len(found) == number_of_series(load_policy(POLICY), gpus=CARDS, pods=PODS)
     assert len(found) < MOST_SERIES
 
@@ -61,7 +61,7 @@ def test_a_full_node_has_as_many_series_as_the_page_says() -> None:
 def test_each_family_has_the_series_that_its_unit_gives_it() -> None:
     """Containers on several cards add one series for each, and nothing else grows with them."""
     metrics = Metrics(lambda: dict.fromkeys(("written", "limited", "refused", "dropped"), 0))
-    metrics.update(replace(crowd(containers=2, cards_each=3), suspended=("lock", "journal")))
+    metrics.update(replace(full_report(containers=2, cards_each=3), suspended=("lock", "journal")))
     found = read(metrics)
     ways = {(each.name, step.do) for each in load_policy(POLICY).rules for step in each.steps}
     there = {

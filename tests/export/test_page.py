@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.export.page_reader import WELL, Read, action, read
 from tests.node.support import run_python
-from tests.report.build import KILL, WARN, Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node
+from tests.report.build import KILL, WARN, Story, busy, climbing, many_over, policy, quiet, trainer, trainer_node
 from tests.worlds import Gi, at, container, gpu, pod, process, rule, snapshot, use
 from watchdog.core.assessment import Reason, Unattributed
 from watchdog.core.errors import Problem
@@ -71,12 +71,12 @@ def test_an_account_that_is_over_shows_what_comes_for_it(report: CycleReport, sh
 
 
 def test_many_that_are_over_take_little_room_each() -> None:
-    """Twelve are listed, with the sentences that the first has not said already; `?all` lists them all."""
-    report = crowd(*range(3, 23))
+    """Twelve are listed, with the sentences that the first does not have; `?all` lists them all."""
+    report = many_over(*range(3, 23))
     page = read(report)
     urgent = page.text("urgent")
     assert urgent.count(" used, ") == 12
-    assert urgent.count("Rule ") == urgent.count("Its owner can") == 1, "what all of them share is said once"
+    assert urgent.count("Rule ") == urgent.count("Its owner can") == 1, "what all of them share is shown once"
     assert urgent.endswith("gpu-watchdog explain NAMESPACE/POD. 8 more")
     assert page.text("pods").count("over, kill") == 20
     assert read(report, query=PageQuery(shows_all=True)).text("urgent").count(" used, ") == 20
@@ -87,7 +87,7 @@ def _off(*reasons: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("more", "api", "file", "told"),
+    ("more", "api", "file", "reported"),
     [
         ({}, "ok", "", ("Stop enforcement here .* From anywhere: kubectl annotate node n1 gpu-memory-watchdog/mode="
                         "observe --overwrite Or in the watchdog's pod .*: kubectl -n .* POD -- gpu-watchdog stop")),
@@ -102,12 +102,12 @@ def _off(*reasons: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_how_to_stop_enforcement_here_and_how_to_resume_it(
-    more: dict[str, Any], api: str | None, file: str, told: str
+    more: dict[str, Any], api: str | None, file: str, reported: str
 ) -> None:
     """The exact command for this node: by the API only where the watchdog follows it; and what undoes which stop."""
     health = structs.replace(WELL, api=api, stop_file=file or None)
     text = read(replace(climbing(9), **more), health=health).text("stop")
-    assert re.fullmatch(told, text), text
+    assert re.fullmatch(reported, text), text
 
 
 def test_many_pods_are_grouped_by_namespace() -> None:
@@ -165,7 +165,7 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
 
 
 @pytest.mark.parametrize(
-    ("card", "uses", "told"),
+    ("card", "uses", "reported"),
     [
         (gpu(used=None, reserved=None), [use(1, Gi)], f"Use unknown, 80Gi in total 1Gi ns/pod-a {DARK}"),
         (gpu(0, **DUMB), [use(1, None)], f"Use unknown, total unknown unknown ns/pod-a {DARK}"),
@@ -177,15 +177,15 @@ DUMB: dict[str, Any] = {"total": None, "used": None, "reserved": None}
         (gpu(up=False), [], "Not responding."),
     ],
 )  # fmt: skip
-def test_what_is_not_known_of_a_card_is_shown_as_unknown(card: object, uses: list[object], told: str) -> None:
+def test_what_is_not_known_of_a_card_is_shown_as_unknown(card: object, uses: list[object], reported: str) -> None:
     """Unknown is a word, never 0; numbers that contradict each other are shown as they are."""
     report = Story(pods=(pod(),)).see(snapshot(uses, [], [card]))  # type: ignore[list-item,arg-type]
-    assert read(report).text("gpus").startswith(f"GPUs Stub GPU 0 {told}")
+    assert read(report).text("gpus").startswith(f"GPUs Stub GPU 0 {reported}")
 
 
 def test_a_full_card_names_the_largest_and_sums_up_the_rest() -> None:
     """Four by name where there are few cards, two where there are many; of the others, how many are over."""
-    few = crowd(*[1.75] * 6, *[1.5] * 3, declared="1.6Gi", under=policy(allowance=NO_ALLOWANCE))
+    few = many_over(*[1.75] * 6, *[1.5] * 3, declared="1.6Gi", under=policy(allowance=NO_ALLOWANCE))
     assert "1.8Gi ns/pod-u0 over" in read(few).text("gpus")
     assert "8Gi 5 more pods (2 over)" in read(few).text("gpus")
     many = Story(pods=few.pods.pods, under=few.policy).see(
@@ -212,19 +212,19 @@ def test_all_accounts_stand_in_the_table_the_most_urgent_first() -> None:
         [process(pid, f"{uid}/main") for pid, (uid, _) in ids.items()],
         [gpu(used=20 * Gi)],
     )
-    told = read(Story(pods=pods).see(seen)).text("pods")
-    order = [told.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
+    reported = read(Story(pods=pods).see(seen)).text("pods")
+    order = [reported.index(f"ns/pod-{uid} ") for uid in ("over", "odd", "high", "low", "none")]
     assert order == sorted(order)
-    assert "ns/pod-odd unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown" in told
-    assert "1Gi nothing declared" in told
-    assert told.count('rule "notebooks"') == 1, "a rule that all have in common is named once"
+    assert "ns/pod-odd unknown, at most 7Gi of 8.7Gi (declared 8Gi) unknown" in reported
+    assert "1Gi nothing declared" in reported
+    assert reported.count('rule "notebooks"') == 1, "a rule that all have in common is named once"
 
 
 def test_why_a_limit_is_unknown_stands_beside_it() -> None:
     """A pod whose limit can't be determined says why where it is listed."""
     claimed = replace(container("main", of="u1"), claims=("gpu",))
-    told = read(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).text("pods")
-    assert "unknown (container main may have a GPU by a ResourceClaim (gpu), and claims are not read)" in told
+    reported = read(Story(pods=(trainer(containers=(claimed,)),)).see(trainer_node())).text("pods")
+    assert "unknown (container main may have a GPU by a ResourceClaim (gpu), and claims are not read)" in reported
 
 
 def test_older_actions_have_a_line_each() -> None:
@@ -257,7 +257,7 @@ def test_every_reason_is_described(reason: Reason) -> None:
 
 
 def test_gaps_with_one_remedy_are_together() -> None:
-    """A driver that fails gives a gap for each call: what to do is said once, and GPUs go by their short names."""
+    """A driver that fails gives a gap for each call: what to do is shown once, and GPUs go by their short names."""
     first = Gap(
         reason=GapReason.GPU_ERROR, what="GPU-0 memory", problem=Problem("call 0 failed", "look for NVRM"), gpu="GPU-0"
     )
@@ -273,7 +273,7 @@ def test_gaps_with_one_remedy_are_together() -> None:
     assert read(quiet()).text("gaps") == "Data gaps None."
 
 
-def test_what_the_headline_says_at_length_is_said_once() -> None:
+def test_what_the_headline_has_at_length_is_shown_once() -> None:
     """A driver or an API server that can't be read: the rest of the page points at its error and its remedy."""
     lost, found = Problem("call 0: GPU is lost", "look for Xid"), Problem("call 1 failed", "look for Xid")
     gaps = [
@@ -367,8 +367,8 @@ def test_what_is_known_of_a_card_in_part_is_shown_as_such() -> None:
         [process(1, "u1/main"), process(2, None), process(3, None)],
         (gpu(0, used=20 * Gi, reserved=Gi),),
     )
-    told = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
-    assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, owner unknown" in told
+    reported = read(Story(pods=pods, under=policy()).see(seen)).text("gpus")
+    assert "3Gi ns/pod-u1 at least 2Gi unattributed 14Gi in use, owner unknown" in reported
     assert "14Gi" not in read(Story(pods=pods).see(snapshot(gpus=(gpu(0, used=14 * Gi),)))).text("pods")
 
 

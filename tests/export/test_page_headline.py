@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.export.page_reader import WELL, action, seen
-from tests.report.build import Story, busy, climbing, crowd, policy, quiet, trainer, trainer_node, with_breaker
+from tests.report.build import Story, busy, climbing, many_over, policy, quiet, trainer, trainer_node, with_breaker
 from tests.worlds import at, gpu, rule, snapshot, step
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, MaintenanceStart, PodList
@@ -22,7 +22,7 @@ LOST = Gap(
 BLIND = quiet(5, snapshot=trainer_node(4.0, 5, blind=True, gaps=(LOST,)))
 
 
-def said(report: CycleReport | None, **more: object) -> Headline:
+def reported(report: CycleReport | None, **more: object) -> Headline:
     """The headline of a report."""
     return headline(seen(report, **more))
 
@@ -52,7 +52,7 @@ def early(uptime_s: float, *, turns: bool) -> HealthStatus:
         (climbing(9, under=policy(mode="observe")), {}, "watch",
          "Observing: no action is taken. 1 pod over its limit: a/trainer, would kill in 1s."),
         (busy(31, 65), {}, "bad", "Enforcing. 1 pod over its limit: a/trainer, being killed, SIGKILL in 4s."),
-        (crowd(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits. Most urgent: ns/pod-u1, kill now."),
+        (many_over(3, 4, 1), {}, "bad", "Enforcing. 2 pods over their limits. Most urgent: ns/pod-u1, kill now."),
         (quiet(40), {"recent": (action(),), "now_s": at(40).wall_s}, "watch",
          "Enforcing. a/trainer was killed 40s ago. All pods are within limits."),
         (quiet(40), {"recent": (action(result="failed", do="evict"), action()), "now_s": at(40).wall_s}, "watch",
@@ -88,7 +88,7 @@ def test_one_sentence_says_how_things_are(
     report: CycleReport | None, more: dict[str, object], level: str, state: str
 ) -> None:
     """In every state the reader learns first whether anything is enforced, and which pod is next; and the colour."""
-    found = said(report, **more)
+    found = reported(report, **more)
     assert (found.state, found.level) == (state, Level(level))
 
 
@@ -96,28 +96,28 @@ def test_maintenance_has_its_label_and_its_beginning() -> None:
     """Point 41: what says so, since when, and what to do if it does not end."""
     start = MaintenanceStart(at=at(0), seen=True)
     report = quiet(60, maintenance="the label is pending", maintenance_start=start, suspended=("maintenance",))
-    head = said(report, remedies={"maintenance": "look who set it"})
+    head = reported(report, remedies={"maintenance": "look who set it"})
     assert head.rest == "The label is pending, since 08:00:00 UTC."
     assert head.remedy == "look who set it"
 
 
 def test_whatever_is_wrong_with_the_watchdog_has_its_remedy() -> None:
     """An operator paged for a watchdog that does not enforce reads what to do, in the next line."""
-    assert said(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
-    blind = said(BLIND)
+    assert reported(climbing(9), health=HANGS).remedy.startswith("check the driver on the node: nvidia-smi")
+    blind = reported(BLIND)
     assert (blind.rest, blind.remedy) == ("NVML error: Unknown Error (code 999).", "create the pod anew")
     suspended = quiet(
         suspended=("stop_file", "lock", "new_one"), enforcing=False, stops=(StopNote(switch="stop_file"),)
     )
-    assert said(suspended, remedies={"stop_file": "not this", "lock": "stop the other one"}).remedy == (
+    assert reported(suspended, remedies={"stop_file": "not this", "lock": "stop the other one"}).remedy == (
         "find out who stopped enforcement here, and why, before you resume it: the command is below; stop the other "
         "one; wait a few seconds; if this does not change, read the watchdog's log"
     )
     gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("refused", "give it the right to list pods"))
     old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
-    assert said(old).state.endswith("no pod is killed or evicted. Cause: refused.")
-    assert said(old).remedy == "give it the right to list pods"
-    assert said(quiet()).remedy == ""
+    assert reported(old).state.endswith("no pod is killed or evicted. Cause: refused.")
+    assert reported(old).remedy == "give it the right to list pods"
+    assert reported(quiet()).remedy == ""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_text_of_a_gap_is_no_remedy(api: str | None, remedy: str) -> None:
     """Where a gap has no remedy of its own, "What to do" has one all the same, and the cause is elsewhere."""
     gap = Gap(reason=GapReason.PODS, what="pods", problem=Problem("what was read before is used: no answer"))
     old = quiet(pods=PodList(pods=(trainer(),), synced=at(-300), gaps=(gap,)))
-    found = said(old, health=structs.replace(WELL, api=api))
+    found = reported(old, health=structs.replace(WELL, api=api))
     assert found.remedy.startswith(remedy)
     assert found.state.endswith(" Cause: what was read before is used: no answer.")
 
@@ -135,7 +135,7 @@ def test_the_text_of_a_gap_is_no_remedy(api: str | None, remedy: str) -> None:
 def test_why_enforcement_was_stopped_is_the_first_thing_to_read() -> None:
     """The reason that `stop --why` has noted is in the headline; the reader needs not find out what it says."""
     stop = StopNote(switch="stop_file", why="driver upgrade", by="root at 2026-01-02 03:04:05 UTC")
-    found = said(quiet(suspended=("stop_file",), enforcing=False, stops=(stop,)))
+    found = reported(quiet(suspended=("stop_file",), enforcing=False, stops=(stop,)))
     assert found.state == (
         "Enforcement is suspended: a stop file exists on the node. Stopped by root at 2026-01-02 03:04:05 UTC: "
         '"driver upgrade".'
@@ -145,37 +145,37 @@ def test_why_enforcement_was_stopped_is_the_first_thing_to_read() -> None:
 
 def test_what_is_wrong_with_the_watchdog_comes_before_who_is_over() -> None:
     """An enforcement that is suspended is the first thing to read; who is over is in the second line."""
-    found = said(replace(climbing(9), enforcing=False, suspended=("lock",)))
+    found = reported(replace(climbing(9), enforcing=False, suspended=("lock",)))
     assert found.state == "Enforcement is suspended: another watchdog may hold the lock."
     assert found.rest == "1 pod over its limit: a/trainer, would kill in 1s."
 
 
 def test_an_open_breaker_is_reported_beside_it() -> None:
     """An open breaker is no state of its own: it is why no action is taken although many are over."""
-    assert said(with_breaker(70, 10)).rest == (
+    assert reported(with_breaker(70, 10)).rest == (
         "The breaker has been open since 08:00:10 UTC, because so many workloads were over their limits at once: "
         "no pod is killed or evicted until 08:10:10 UTC, then one workload at a time."
     )
-    assert said(with_breaker(700, 10)).rest.endswith("at once: one workload at a time is killed or evicted.")
-    assert said(with_breaker(70, 10)).level is Level.WATCH
+    assert reported(with_breaker(700, 10)).rest.endswith("at once: one workload at a time is killed or evicted.")
+    assert reported(with_breaker(70, 10)).level is Level.WATCH
     observed = replace(with_breaker(70, 10), enforcing=False)
-    assert "at once: no pod would be killed or evicted until 08:10:10 UTC, then" in said(observed).rest
+    assert "at once: no pod would be killed or evicted until 08:10:10 UTC, then" in reported(observed).rest
 
 
 def test_a_pod_that_is_named_already_is_not_named_twice() -> None:
     """A recent kill of a pod that is over again adds nothing to the first sentence."""
-    found = said(climbing(9), recent=(action(),))
+    found = reported(climbing(9), recent=(action(),))
     assert (found.state, found.rest) == ("Enforcing. 1 pod over its limit: a/trainer, kill in 1s.", "")
 
 
 def test_a_pod_above_a_lower_threshold_is_not_called_over() -> None:
     """A warning can have a threshold below what is allowed."""
     early_warning = policy(rule(step("50%", 30, "warn"), step("110%", 10), name="notebooks"))
-    found = said(Story(under=early_warning).run(8.0, 9))
+    found = reported(Story(under=early_warning).run(8.0, 9))
     assert found.state == "Enforcing. 1 pod above a threshold: a/trainer, warning in 21s."
 
 
 def test_long_names_do_not_fill_a_phone() -> None:
     """In big letters a name has 63 characters at most."""
     long = trainer(namespace="n" * 253, name="p" * 253)
-    assert len(said(Story(pods=(long,)).run(12.4, 9)).state) < 140
+    assert len(reported(Story(pods=(long,)).run(12.4, 9)).state) < 140

@@ -112,10 +112,10 @@ def test_any_filter_is_text(query: str, text: str, pods: int) -> None:
     (field,) = (values for tag, values in page.elements if tag == "input" and values.get("type") == "search")
     assert (field["value"], field.keys() & {"autofocus", "onfocus"}) == (text, set())
     assert "script" not in {tag for tag, _ in page.elements}
-    told = page.text("pods")
-    assert told.count("declared 1Gi") == pods
+    reported = page.text("pods")
+    assert reported.count("declared 1Gi") == pods
     if text and pods:
-        assert f"{pods} of 12 match" in told
+        assert f"{pods} of 12 match" in reported
     elif text:
-        assert "No pod matches" in told
+        assert "No pod matches" in reported
     assert (b"Refresh: " in head) is ("still" not in query)

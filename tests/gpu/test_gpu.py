@@ -24,7 +24,7 @@ from watchdog.node.drivers.nvml import NvmlDriver
 
 pytestmark = pytest.mark.gpu
 
-HOG = Path(__file__).with_name("allocating.py")
+PROGRAM = Path(__file__).with_name("allocating.py")
 ALLOWANCE = 1 * GIB  # a CUDA context; large chips take more than the 300 to 500 MiB of small ones
 POLICY = """
 mode = "enforce"
@@ -59,11 +59,11 @@ class Card:
         if not self.cgroups.are_there:
             self.cgroups = Cgroups("cgroup")
 
-    def hog(self, name: str, declared: str, used: int, *more: str, **environment: str) -> subprocess.Popen[str]:
+    def allocate(self, name: str, declared: str, used: int, *more: str, **environment: str) -> subprocess.Popen[str]:
         """A pod with one process that allocates so much; `more` are further arguments."""
         container = Container(name="main", id=os.urandom(32).hex(), declared=declared)
         self.pods.append(Pod(name=name, containers=[container]))
-        command, around = [sys.executable, str(HOG), str(used), *more], {**os.environ, **environment}
+        command, around = [sys.executable, str(PROGRAM), str(used), *more], {**os.environ, **environment}
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=around)
         self.started.append(process)
         self.cgroups.enter(self.pods[-1].cgroup(container), process.pid)
@@ -135,11 +135,11 @@ def enforcing(card: Card) -> Iterator[Daemon]:
         process.wait()
 
 
-def grow(hog: subprocess.Popen[str], amount: int) -> None:
-    """Let a hog allocate more."""
-    assert hog.stdin is not None
-    hog.stdin.write(f"{amount}\n")
-    hog.stdin.flush()
+def grow(offender: subprocess.Popen[str], amount: int) -> None:
+    """Let an offender allocate more."""
+    assert offender.stdin is not None
+    offender.stdin.write(f"{amount}\n")
+    offender.stdin.flush()
 
 
 def scan(card: Card) -> Any:
@@ -155,7 +155,7 @@ def test_attribution_is_within_the_allowance(card: Card) -> None:
     """
     allocated = {"a": GIB, "b": 3 * GIB}
     for name, amount in allocated.items():
-        card.hog(name, "4Gi", amount)
+        card.allocate(name, "4Gi", amount)
     got = scan(card)
     contexts = {account["pod"]: account["used"] - allocated[account["pod"]] for account in got["accounts"]}
     sys.stdout.write(f"contexts, bytes: {contexts}\nmemory: {got['gpus'][0]['memory']}\n")
@@ -175,13 +175,13 @@ def test_an_idle_card(card: Card) -> None:
 
 def test_a_child_that_has_the_descriptors_keeps_the_memory(card: Card) -> None:
     """The driver lists it under the PID of the process that has ended; who kills the container ends the child too."""
-    hog = card.hog("hog", "1Gi", 512 * MIB, "--fork")
-    os.kill(hog.pid, signal.SIGKILL)
-    hog.wait()
+    offender = card.allocate("offender", "1Gi", 512 * MIB, "--fork")
+    os.kill(offender.pid, signal.SIGKILL)
+    offender.wait()
     time.sleep(1)
     (left,) = scan(card)["unattributed"]
-    assert (left["pid"], left["reason"]) == (hog.pid, "gone")
-    other = card.hog("other", "1Gi", 512 * MIB, "--fork")
+    assert (left["pid"], left["reason"]) == (offender.pid, "gone")
+    other = card.allocate("other", "1Gi", 512 * MIB, "--fork")
     with enforcing(card) as running:
         running.wait_passes(1)
         grow(other, 8 * GIB)
@@ -191,13 +191,13 @@ def test_a_child_that_has_the_descriptors_keeps_the_memory(card: Card) -> None:
 
 def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
     """A real kill on a real GPU: the neighbour lives, and the release time is measured."""
-    calm, hog = card.hog("calm", "2Gi", GIB), card.hog("hog", "1Gi", 512 * MIB)
+    calm, offender = card.allocate("calm", "2Gi", GIB), card.allocate("offender", "1Gi", 512 * MIB)
     with enforcing(card) as running:
         running.wait_passes(1)
-        assert hog.poll() is None
+        assert offender.poll() is None
         began = time.monotonic()
-        grow(hog, 8 * GIB)
-        running.wait(lambda _: hog.poll() is not None)
+        grow(offender, 8 * GIB)
+        running.wait(lambda _: offender.poll() is not None)
         killed = time.monotonic() - began
         running.wait(lambda d: d.metric("release_seconds_count") == 1)
         release = running.metric("release_seconds_sum")
@@ -208,5 +208,5 @@ def test_the_offender_is_killed_and_its_memory_comes_back(card: Card) -> None:
 
 def test_the_listing_of_a_real_driver_is_read_without_a_gap(card: Card) -> None:
     """On a healthy GPU there is nothing that could not be learned."""
-    card.hog("a", "2Gi", GIB)
+    card.allocate("a", "2Gi", GIB)
     assert scan(card)["gaps"] == []

@@ -122,45 +122,45 @@ class Clients:
     control: ControlDaemon
     variables: dict[str, str]
     calm: subprocess.Popen[str]
-    hog: subprocess.Popen[str]
+    offender: subprocess.Popen[str]
     progress: tuple[Progress, Progress]  # of the two
 
 
 def clients(card: Card, pipe: Path, *more: str) -> Clients:
-    """Start them; `more` are arguments of the hog."""
+    """Start them; `more` are arguments of the offender."""
     variables = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
     card.policy = f'{POLICY}\n[mps]\npipe = ["{pipe}"]\n'
-    calm = card.hog("calm", "2Gi", 512 * MIB, "--work", **variables)
-    hog = card.hog("hog", "1Gi", 256 * MIB, "--work", *more, **variables)
+    calm = card.allocate("calm", "2Gi", 512 * MIB, "--work", **variables)
+    offender = card.allocate("offender", "1Gi", 256 * MIB, "--work", *more, **variables)
     driver = NvmlDriver()
     listed = {use.pid for use in driver.read().uses if use.mps}
     driver.close()
-    if not {calm.pid, hog.pid} <= listed:
+    if not {calm.pid, offender.pid} <= listed:
         pytest.skip("this driver does not list the clients of an MPS server, so they are never acted on")
-    progress = Progress(calm), Progress(hog)
+    progress = Progress(calm), Progress(offender)
     for each in progress:
         wait_for(each, 3)
     control = ControlDaemon(find_program(Draining().control), str(pipe), 5.0)
-    assert {calm.pid, hog.pid} <= control.clients().keys()
-    return Clients(card, control, variables, calm, hog, progress)
+    assert {calm.pid, offender.pid} <= control.clients().keys()
+    return Clients(card, control, variables, calm, offender, progress)
 
 
 def test_a_client_is_drained_and_killed_and_its_neighbour_works_on(card: Card, pipe: Path) -> None:
     """The neighbour's kernels run before, during and after the kill, and the server takes a new client afterwards."""
     made = clients(card, pipe)
-    calm, hog, progress = made.calm, made.hog, made.progress
+    calm, offender, progress = made.calm, made.offender, made.progress
     with enforcing(card) as running:
         running.wait_passes(2)
-        grow(hog, 4 * GIB)
-        running.wait(lambda _: hog.poll() is not None)
+        grow(offender, 4 * GIB)
+        running.wait(lambda _: offender.poll() is not None)
         wait_for(progress[0], 10)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
         running.wait(lambda d: d.metric("release_seconds_count") == 1)
     # It has learned from CUDA that its contexts were destroyed, and then got SIGTERM.
-    assert (progress[1].error, hog.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGTERM)
+    assert (progress[1].error, offender.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGTERM)
     assert (calm.poll(), progress[0].error) == (None, "")
-    assert hog.pid not in made.control.clients()
-    later = card.hog("later", "1Gi", 256 * MIB, "--work", **made.variables)
+    assert offender.pid not in made.control.clients()
+    later = card.allocate("later", "1Gi", 256 * MIB, "--work", **made.variables)
     wait_for(Progress(later), 3)
     wait_for(progress[0], 10)
     assert progress[0].pause_s < MOST_PAUSE_S
@@ -173,12 +173,12 @@ def test_a_drained_client_that_ignores_sigterm_is_not_drained_again(card: Card, 
     card.write()
     with enforcing(card) as running:
         running.wait_passes(2)
-        grow(made.hog, 4 * GIB)
+        grow(made.offender, 4 * GIB)
         running.wait(lambda _: made.progress[1].error)
-        assert made.hog.pid in made.control.clients()  # as long as it lives
-        running.wait(lambda _: made.hog.poll() is not None)
+        assert made.offender.pid in made.control.clients()  # as long as it lives
+        running.wait(lambda _: made.offender.poll() is not None)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
-    assert (made.progress[1].error, made.hog.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGKILL)
+    assert (made.progress[1].error, made.offender.returncode) == (str(MPS_CLIENT_TERMINATED), -signal.SIGKILL)
     wait_for(made.progress[0], 10)
     assert (made.calm.poll(), made.progress[0].error) == (None, "")
     assert made.progress[0].pause_s < MOST_PAUSE_S
@@ -190,29 +190,29 @@ def test_a_daemon_that_starts_after_a_drain_does_not_repeat_it(card: Card, pipe:
     card.policy = card.policy.replace('grace = "1s"', 'grace = "60s"')
     card.write()
     with enforcing(card) as running:
-        grow(made.hog, 4 * GIB)
+        grow(made.offender, 4 * GIB)
         running.wait(lambda _: made.progress[1].error)
         running.process.kill()
     with enforcing(card) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(5)
     wait_for(made.progress[0], 10)
-    assert (made.hog.poll(), made.calm.poll(), made.progress[0].error) == (None, None, "")
+    assert (made.offender.poll(), made.calm.poll(), made.progress[0].error) == (None, None, "")
     assert made.progress[0].pause_s < MOST_PAUSE_S
 
 
 def test_a_stopped_client_is_left_alone_until_it_continues(card: Card, pipe: Path) -> None:
     """A request to drain it would stop the kernels of all clients of the server until it continues."""
     made = clients(card, pipe)
-    grow(made.hog, 4 * GIB)
+    grow(made.offender, 4 * GIB)
     wait_for(made.progress[1], 3)
-    made.hog.send_signal(signal.SIGSTOP)
+    made.offender.send_signal(signal.SIGSTOP)
     with enforcing(card) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
         running.wait_passes(5)
         wait_for(made.progress[0], 10)
         assert made.progress[0].pause_s < MOST_PAUSE_S
-        made.hog.send_signal(signal.SIGCONT)
+        made.offender.send_signal(signal.SIGCONT)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
     assert made.progress[1].error == str(MPS_CLIENT_TERMINATED)
     assert (made.calm.poll(), made.progress[0].error) == (None, "")
@@ -221,21 +221,21 @@ def test_a_stopped_client_is_left_alone_until_it_continues(card: Card, pipe: Pat
 def test_a_drained_client_that_begins_again(card: Card, pipe: Path) -> None:
     """Point 36: it stays listed; once it has reset the GPU it is a client again, known by its contexts' numbers."""
     made = clients(card, pipe, "--again")
-    ((server, others),) = {made.control.clients()[made.hog.pid]: made.control.clients().keys()}.items()
-    assert {made.calm.pid, made.hog.pid} == set(others)
+    ((server, others),) = {made.control.clients()[made.offender.pid]: made.control.clients().keys()}.items()
+    assert {made.calm.pid, made.offender.pid} == set(others)
     first = made.control.contexts(server)
-    assert made.control.terminate(server, made.hog.pid) == "0"
+    assert made.control.terminate(server, made.offender.pid) == "0"
     wait_until(lambda: made.progress[1].error == str(MPS_CLIENT_TERMINATED), 60)
-    assert (made.control.contexts(server), made.hog.pid in made.control.clients()) == (first, True)
+    assert (made.control.contexts(server), made.offender.pid in made.control.clients()) == (first, True)
     done = made.progress[1].done
-    grow(made.hog, 0)  # any line: it begins again
+    grow(made.offender, 0)  # any line: it begins again
     wait_until(lambda: made.progress[1].done not in (0, done), 60)
     again = made.control.contexts(server)
     sys.stdout.write(f"contexts: {first}, then {again}\n")
-    assert len(again[made.hog.pid]) == 1
-    assert not again[made.hog.pid] & first[made.hog.pid]
+    assert len(again[made.offender.pid]) == 1
+    assert not again[made.offender.pid] & first[made.offender.pid]
     assert again[made.calm.pid] == first[made.calm.pid]
-    assert made.control.terminate(server, made.hog.pid) == "0"
+    assert made.control.terminate(server, made.offender.pid) == "0"
 
 
 def test_the_limit_of_a_client(card: Card, pipe: Path) -> None:

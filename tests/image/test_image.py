@@ -42,14 +42,14 @@ def inside(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_it_runs_without_a_shell(root: Path) -> None:
     """No shell is needed at run time: the base has none, and the command answers all the same."""
     assert not any((root / name).exists() for name in ("bin/sh", "bin/bash", "usr/bin/sh", "usr/bin/dash"))
-    said = inside(root, "gpu-watchdog", "--version")
-    assert (said.returncode, said.stdout) == (0, f"gpu-watchdog, version {__version__}\n"), said.stderr
+    reported = inside(root, "gpu-watchdog", "--version")
+    assert (reported.returncode, reported.stdout) == (0, f"gpu-watchdog, version {__version__}\n"), reported.stderr
 
 
 def test_the_policy_that_ships_is_at_its_place(root: Path) -> None:
     """Without a ConfigMap the daemon finds a policy, the one of this checkout, and it observes."""
-    said = inside(root, "gpu-watchdog", "check", "/etc/gpu-watchdog/policy.toml")
-    assert said.returncode == 0, said.stderr
+    reported = inside(root, "gpu-watchdog", "check", "/etc/gpu-watchdog/policy.toml")
+    assert reported.returncode == 0, reported.stderr
     assert (root / "etc/gpu-watchdog/policy.toml").read_bytes() == (REPOSITORY / "config/policy.toml").read_bytes()
 
 
@@ -68,8 +68,8 @@ def test_every_module_is_there_and_loads(root: Path) -> None:
         if name.endswith(".py") and not name.endswith("__main__.py")
     )
     load = f"import importlib\nfor name in {modules!r}: importlib.import_module(name)"
-    said = inside(root, f"/{_HOME}/bin/python", "-W", "error", "-c", load)
-    assert said.returncode == 0, said.stderr
+    reported = inside(root, f"/{_HOME}/bin/python", "-W", "error", "-c", load)
+    assert reported.returncode == 0, reported.stderr
 
 
 def test_nothing_is_in_it_but_what_is_locked(root: Path) -> None:
@@ -126,9 +126,9 @@ def test_all_of_it_is_compiled(root: Path) -> None:
 
 def test_what_it_says_of_itself(builder: Builder, image: str) -> None:
     """Entry point without a shell, root (docs/security.md says why), labels, a health check, one layer on the base."""
-    said = builder.inspect(image)
-    assert len(said["OCIv1"]["rootfs"]["diff_ids"]) == 2
-    config = json.loads(said["Config"])["config"]
+    reported = builder.inspect(image)
+    assert len(reported["OCIv1"]["rootfs"]["diff_ids"]) == 2
+    config = json.loads(reported["Config"])["config"]
     assert (config["Entrypoint"], config["Cmd"], config["User"]) == (["gpu-watchdog"], ["run"], "0:0")
     assert config["Labels"]["org.opencontainers.image.version"] == __version__
     assert {"title", "description", "licenses", "version", "revision"} <= {
@@ -143,7 +143,7 @@ def test_every_dependency_is_there_for_both_architectures(machine: str, tmp_path
     platforms = [f"--platform=manylinux{each}_{machine}" for each in ("_2_28", "_2_17", "2014")]
     flags = ["--only-binary=:all:", "--no-deps", "--require-hashes", "--python-version=3.11", "--implementation=cp"]
     target = ["--dry-run", "--ignore-installed", f"--target={tmp_path / 'target'}"]
-    said = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", *flags, *platforms, *target, "-r", "requirements/run.txt"],
         cwd=REPOSITORY,
         capture_output=True,
@@ -152,4 +152,4 @@ def test_every_dependency_is_there_for_both_architectures(machine: str, tmp_path
         check=False,
         env={**os.environ, "PIP_CACHE_DIR": str(tmp_path / "cache")},
     )
-    assert said.returncode == 0, said.stderr
+    assert reported.returncode == 0, reported.stderr

@@ -25,15 +25,15 @@ from watchdog.options import Options
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What was said loudly."""
+def reported() -> list[str]:
+    """The messages of warnings and errors."""
     return []
 
 
-def made(folder: Path, said: list[str]) -> JournalKeeper:
+def made(folder: Path, reported: list[str]) -> JournalKeeper:
     """A keeper that has not opened anything yet."""
     options = Options(node="n1", journal=folder / "journal.db")
-    return JournalKeeper(options, LIMITS, {}, log_error=said.append, recall=lambda *_: None)
+    return JournalKeeper(options, LIMITS, {}, log_error=reported.append, recall=lambda *_: None)
 
 
 def opened(keeper: JournalKeeper, seconds: float) -> Restored:
@@ -49,9 +49,9 @@ def opened(keeper: JournalKeeper, seconds: float) -> Restored:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, said: list[str]) -> Iterator[JournalKeeper]:
+def keeper(tmp_path: Path, reported: list[str]) -> Iterator[JournalKeeper]:
     """One whose journal is in the test's folder."""
-    found = made(tmp_path, said)
+    found = made(tmp_path, reported)
     yield found
     found.lock.release()
     assert found.record.close(5.0)
@@ -68,14 +68,14 @@ def looked_at(journal: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def test_each_damaged_journal_is_reported(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
+def test_each_damaged_journal_is_reported(keeper: JournalKeeper, reported: list[str], tmp_path: Path) -> None:
     """A journal that was moved aside is reported, also the second one in the life of a daemon."""
     journal = tmp_path / "journal.db"
     for number in (1, 2):
         journal.write_bytes(b"\x00" * 4096)
         opened(keeper, 10 * number)
         assert keeper.maintain(at(10 * number + 1)) is None
-        assert len([each for each in said if "is damaged" in each]) == number
+        assert len([each for each in reported if "is damaged" in each]) == number
         # Without its lock the journal is closed; it is reopened once the lock is had again.
         keeper.lock.path.unlink()
         with looked_at(journal):
@@ -83,7 +83,7 @@ def test_each_damaged_journal_is_reported(keeper: JournalKeeper, said: list[str]
 
 
 def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
-    keeper: JournalKeeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, reported: list[str], tmp_path: Path
 ) -> None:
     """Point 31: where an earlier daemon held the lock its journal is missing; where there was none the node is new."""
     found = opened(keeper, 1)
@@ -91,18 +91,18 @@ def test_a_lock_without_its_journal_is_a_loss_and_neither_of_them_a_new_node(
     assert keeper.record.close(10.0)
     keeper.lock.release()
     (tmp_path / "journal.db").unlink()
-    other = made(tmp_path, said)
+    other = made(tmp_path, reported)
     other.brakes = Brakes(node=Window(count=1, per_s=60.0))
     found = opened(other, 9)
     assert found.brakes.lost_s == at(9).boottime_s
-    (told,) = said
-    assert "node until" in told
+    (printed,) = reported
+    assert "node until" in printed
     assert other.record.close(10.0)
     other.lock.release()
 
 
 def test_a_journal_with_an_action_that_cannot_be_read_is_replaced(
-    keeper: JournalKeeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, reported: list[str], tmp_path: Path
 ) -> None:
     """Point 31: it counts as damaged, so every brake counts as full, and the next one opens."""
     opened(keeper, 1)
@@ -110,17 +110,17 @@ def test_a_journal_with_an_action_that_cannot_be_read_is_replaced(
     assert keeper.record.close(5.0)
     keeper.lock.release()
     sql(tmp_path / "journal.db", "UPDATE action SET targets = '[['")
-    other = made(tmp_path, said)
+    other = made(tmp_path, reported)
     found = opened(other, 3)
     assert (found.unfinished, found.brakes.lost_s) == ((), at(3).boottime_s)
     other.maintain(at(4))
-    assert any("is damaged" in each for each in said)
+    assert any("is damaged" in each for each in reported)
     assert other.record.close(5.0)
     other.lock.release()
 
 
 def test_a_process_that_only_reads_the_lock_is_no_other_daemon(
-    keeper: JournalKeeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, reported: list[str], tmp_path: Path
 ) -> None:
     """A single refusal is not reported, and without the lock there is no journal and so no action; then it is had."""
     with looked_at(tmp_path / "journal.db"):
@@ -128,22 +128,22 @@ def test_a_process_that_only_reads_the_lock_is_no_other_daemon(
         assert (keeper.lock.held, keeper.record.is_open) == (False, False)
         assert "holds the lock" in keeper.problem
     opened(keeper, 2)
-    assert (keeper.problem, said) == ("", [])
+    assert (keeper.problem, reported) == ("", [])
 
 
-def test_who_keeps_the_lock_is_named_once(keeper: JournalKeeper, said: list[str], tmp_path: Path) -> None:
+def test_who_keeps_the_lock_is_named_once(keeper: JournalKeeper, reported: list[str], tmp_path: Path) -> None:
     """From the second refusal in a row on it is another daemon; the count starts over when the lock was had."""
     with looked_at(tmp_path / "journal.db"):
         for second in (1, 2, 3):
             keeper.maintain(at(second))
-    (told,) = said
-    assert "another watchdog runs on this node" in told
+    (printed,) = reported
+    assert "another watchdog runs on this node" in printed
     opened(keeper, 4)
     keeper.lock.release()
     with looked_at(tmp_path / "journal.db"):
         keeper.maintain(at(1000))
     opened(keeper, 1001)
-    assert said == [told]
+    assert reported == [printed]
 
 
 def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
@@ -170,12 +170,12 @@ def test_what_comes_of_actions_while_the_journal_is_opened_again_is_not_lost(
         assert file.execute("SELECT action_id FROM begun").fetchall() == [(killed,)]
         rows = file.execute("SELECT id, result, released_s IS NULL FROM action").fetchall()
     assert rows == [(withdrawn, "withdrawn", 1), (killed, "done", 0)]
-    told = [(row.event, row.pod) for row in history(tmp_path / "journal.db", None, 0) if row.action_id == killed]
-    assert told == [(event, "trainer") for event in ("intended", "signalled", "signalled", "kill_ended", "released")]
+    printed = [(row.event, row.pod) for row in history(tmp_path / "journal.db", None, 0) if row.action_id == killed]
+    assert printed == [(event, "trainer") for event in ("intended", "signalled", "signalled", "kill_ended", "released")]
 
 
 def test_a_journal_that_cannot_be_opened_holds_up_the_loop_once(
-    keeper: JournalKeeper, said: list[str], tmp_path: Path
+    keeper: JournalKeeper, reported: list[str], tmp_path: Path
 ) -> None:
     """Law 10: a process that keeps the file locked costs one wait, and is reported all the time."""
     opened(keeper, 1)
@@ -197,7 +197,7 @@ def test_a_journal_that_cannot_be_opened_holds_up_the_loop_once(
             time.sleep(0.05)
     assert (waited_s < 1.5, len(problems)) == (True, 1)  # of 2.5
     opened(keeper, 5)
-    assert (keeper.problem, len(said)) == ("", 2)
+    assert (keeper.problem, len(reported)) == ("", 2)
 
 
 def test_the_journal_is_pruned_once_a_minute(keeper: JournalKeeper, tmp_path: Path) -> None:

@@ -301,6 +301,7 @@ def test_the_past_ages_like_the_rest(path: Path) -> None:
 
 def test_a_journal_of_an_older_version_gets_the_tables(path: Path) -> None:
     """An upgrade keeps the journal; before it, the reader reports that there is no recording in it."""
+    path.parent.mkdir()
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(f"PRAGMA application_id = {0x67707764}; {MIGRATIONS[0]}; PRAGMA user_version = 1;")
     with pytest.raises(JournalError, match="older gpu-watchdog"):

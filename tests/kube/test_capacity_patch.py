@@ -97,10 +97,10 @@ def test_a_contested_change_backs_off() -> None:
     """A device plugin with the same resource writes every 10 s: after a few times it is reported, and waits grow."""
     pace = CapacityPace()
     assert pace.consider(CHANGE, 0.0) is None
-    said = [made_again(pace, 10.0 * number, CHANGE) for number in range(PATIENCE)]
-    assert said[:-1] == [None] * (PATIENCE - 1)
-    assert said[-1] is not None
-    assert "does not stay at 80Gi" in said[-1]
+    reported = [made_again(pace, 10.0 * number, CHANGE) for number in range(PATIENCE)]
+    assert reported[:-1] == [None] * (PATIENCE - 1)
+    assert reported[-1] is not None
+    assert "does not stay at 80Gi" in reported[-1]
     waits = []
     for number in range(200):
         begun = 1000.0 + 10 * number

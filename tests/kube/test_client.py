@@ -52,9 +52,9 @@ def _changed(tmp_path: Path, **changes: object) -> Path:
 )
 def test_an_invalid_proxy(tmp_path: Path, proxy: str) -> None:
     """The library's exception would end the thread that watches the pods, and put the password into the log."""
-    said = _problem(_changed(tmp_path, proxy=proxy))
-    assert said.startswith("the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
-    assert "secret" not in said
+    reported = _problem(_changed(tmp_path, proxy=proxy))
+    assert reported.startswith("the configured proxy (HTTPS_PROXY, or `proxy-url` in the kubeconfig) is not a URL")
+    assert "secret" not in reported
 
 
 @pytest.mark.slow
@@ -83,9 +83,9 @@ def _ask_in_vain(api: Api) -> None:
 def test_an_invalid_token(tmp_path: Path, token: str) -> None:
     """It is rejected here, and never quoted in a message: the transport's own exception would quote it."""
     config = write_kubeconfig(tmp_path / "config", server="https://127.0.0.1:1", ca=None, token=token)
-    said = _problem(config)
-    assert "its token contains characters that no token has" in said
-    assert token not in said
+    reported = _problem(config)
+    assert "its token contains characters that no token has" in reported
+    assert token not in reported
 
 
 def test_a_line_break_after_a_token_is_ignored(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_fixed_configuration_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "reported"),
     [
         ("Service host/port is not set.", "this is not a pod; give --kubeconfig FILE, or run in a pod"),
         ("Service token file does not exist.", "this pod has no token of a service account ("),
@@ -129,10 +129,10 @@ def test_a_fixed_configuration_is_used(tmp_path: Path) -> None:
         ("of another version", "the service account of this pod can't be used: of another version; "),
     ],
 )
-def test_problems_of_a_service_account(error: Exception | str, said: str) -> None:
+def test_problems_of_a_service_account(error: Exception | str, reported: str) -> None:
     """Each of the library's errors about a pod's service account has its own message and remedy."""
     problem = configuration_problem(ConfigException(error) if isinstance(error, str) else error, None)
-    assert said in str(problem)
+    assert reported in str(problem)
     assert problem.remedy
 
 

@@ -142,19 +142,19 @@ def test_the_log_reports_it_once() -> None:
     """A clock that is off by more than a minute is reported when that begins and ends, without flapping."""
     assert [exceeds_tolerance(each) for each in (None, 0.0, 60.0, -60.0, 60.1, -60.1)] == [False] * 4 + [True] * 2
     notes = ClockMessages()
-    said = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
-    assert [len(each) for each in said] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
-    assert said[3][0].text.startswith(
+    reported = [notes.take(each) for each in (None, 0.4, 60.0, 61.0, None, 59.0, 61.0, -3600.0, 29.0, 31.0)]
+    assert [len(each) for each in reported] == [0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
+    assert reported[3][0].text.startswith(
         "this node's clock is about 1 min behind the API server's: certificates may be rejected"
     )
-    assert said[3][0].text.endswith("; see which of the two is right (`date -u` on both), and set the other one")
-    assert said[8] == (LogMessage(text="this node's clock and the API server's agree again"),)
+    assert reported[3][0].text.endswith("; see which of the two is right (`date -u` on both), and set the other one")
+    assert reported[8] == (LogMessage(text="this node's clock and the API server's agree again"),)
 
 
 @pytest.mark.parametrize(
-    ("offset", "said"),
+    ("offset", "reported"),
     [(61.0, "1 min behind"), (3599.6, "1 h behind"), (-5400.0, "1.5 h ahead of"), (-2 * 86400.0, "2 d ahead of")],
 )
-def test_how_far_apart_they_are(offset: float, said: str) -> None:
+def test_how_far_apart_they_are(offset: float, reported: str) -> None:
     """In a readable unit: a clock is an hour off, not sixty minutes."""
-    assert ClockMessages().take(offset)[0].text.startswith(f"this node's clock is about {said} the API server's: ")
+    assert ClockMessages().take(offset)[0].text.startswith(f"this node's clock is about {reported} the API server's: ")

@@ -41,7 +41,7 @@ def document(user: object = None, **cluster: object) -> Document:
     }
 
 
-def said(path: Path) -> str:
+def reported(path: Path) -> str:
     """Why a request with this file is not made; no secret is in it, and no line break."""
     with Api(path) as api, pytest.raises(ApiConfigError) as caught:
         api.call("GET", "/version")
@@ -54,7 +54,7 @@ def said(path: Path) -> str:
 
 def refused(path: Path) -> str:
     """Why the content of this file can't be used."""
-    sentence = said(path)
+    sentence = reported(path)
     start, end = f"the kubeconfig {path} is not usable: ", UNTIL.format(path=path)
     assert sentence.startswith(start)
     return sentence.removeprefix(start).removesuffix(end)
@@ -365,7 +365,7 @@ class Plugin:
     """A plugin as a shell script, and how it is described."""
 
     script: str = ""
-    said: str
+    reported: str
     entry: dict[str, object] = field(default_factory=dict)
 
 
@@ -373,54 +373,54 @@ HAND: Final = "; run it by hand with the arguments and variables of its entry, a
 CHECK: Final = "; check that it is a credential plugin of Kubernetes, and its arguments"
 START: Final = "; install it where this runs, or name it by its full path"
 PLUGINS: dict[str, Plugin] = {
-    "missing": Plugin(entry={"command": "/no/such"}, said=f"can't be started: No such file or directory{START}"),
+    "missing": Plugin(entry={"command": "/no/such"}, reported=f"can't be started: No such file or directory{START}"),
     "missing, with a hint": Plugin(
         entry={"command": "/no/such", "installHint": "\nget it at example.com\nmore"},
-        said=f"can't be started: No such file or directory{START}: get it at example.com",
+        reported=f"can't be started: No such file or directory{START}: get it at example.com",
     ),
-    "a directory": Plugin(entry={"command": "/tmp"}, said=f"can't be started: Permission denied{START}"),
+    "a directory": Plugin(entry={"command": "/tmp"}, reported=f"can't be started: Permission denied{START}"),
     "fails": Plugin(
         script="echo; echo 'no login; log in' >&2; echo more >&2; exit 3",
-        said=f"exited with 3: no login; log in{HAND}",
+        reported=f"exited with 3: no login; log in{HAND}",
     ),
-    "fails silently": Plugin(script="exit 1", said=f"exited with 1{HAND}"),
+    "fails silently": Plugin(script="exit 1", reported=f"exited with 1{HAND}"),
     "fails with its token": Plugin(
         script=f"printf 'bad token: {SECRET}\\033[2J\\n' >&2; exit 1",
-        said=f"exited with 1: bad token: ***.***?[2J{HAND}",
+        reported=f"exited with 1: bad token: ***.***?[2J{HAND}",
     ),
-    "crashes": Plugin(script="kill -SEGV $$", said=f"was ended by signal 11{HAND}"),
-    "prints nothing": Plugin(script=":", said=f"prints nothing{CHECK}"),
-    "prints a token": Plugin(script=f"echo {SECRET}", said=f"prints no JSON{CHECK}"),
-    "prints brackets": Plugin(script="head -c 100000 /dev/zero | tr '\\0' '['", said=f"prints no JSON{CHECK}"),
-    "prints a list": Plugin(script="echo '[]'", said=f"prints JSON that is not an ExecCredential{CHECK}"),
+    "crashes": Plugin(script="kill -SEGV $$", reported=f"was ended by signal 11{HAND}"),
+    "prints nothing": Plugin(script=":", reported=f"prints nothing{CHECK}"),
+    "prints a token": Plugin(script=f"echo {SECRET}", reported=f"prints no JSON{CHECK}"),
+    "prints brackets": Plugin(script="head -c 100000 /dev/zero | tr '\\0' '['", reported=f"prints no JSON{CHECK}"),
+    "prints a list": Plugin(script="echo '[]'", reported=f"prints JSON that is not an ExecCredential{CHECK}"),
     "prints another kind": Plugin(
-        script='echo \'{"kind": "Pod"}\'', said=f"prints JSON that is not an ExecCredential{CHECK}"
+        script='echo \'{"kind": "Pod"}\'', reported=f"prints JSON that is not an ExecCredential{CHECK}"
     ),
     "of another version": Plugin(
         script=f"""echo '{credential(token="t").replace("/v1", "/v1beta1")}'""",
-        said="prints an ExecCredential of version client.authentication.k8s.io/v1beta1, not "
+        reported="prints an ExecCredential of version client.authentication.k8s.io/v1beta1, not "
         "client.authentication.k8s.io/v1; write the version that the plugin prints as apiVersion of `exec`, or update "
         f"the plugin{HAND}",
     ),
     "without a status": Plugin(
         script=f"""echo '{json.dumps({"apiVersion": V1, "kind": "ExecCredential"})}'""",
-        said=f"prints an ExecCredential without a status, so without credentials{CHECK}",
+        reported=f"prints an ExecCredential without a status, so without credentials{CHECK}",
     ),
     "with an empty status": Plugin(
-        script=f"echo '{credential()}'", said=f"prints neither a token nor a client certificate{CHECK}"
+        script=f"echo '{credential()}'", reported=f"prints neither a token nor a client certificate{CHECK}"
     ),
     "with a number": Plugin(
-        script=f"echo '{credential(token=5)}'", said=f"prints an ExecCredential whose token is not a string{CHECK}"
+        script=f"echo '{credential(token=5)}'", reported=f"prints an ExecCredential whose token is not a string{CHECK}"
     ),
     "with half a pair": Plugin(
         script=f"echo '{credential(clientCertificateData='x')}'",
-        said=f"prints a client certificate without its key, or a key alone{CHECK}",
+        reported=f"prints a client certificate without its key, or a key alone{CHECK}",
     ),
     "with an odd time": Plugin(
         script=f"echo '{credential(token='t', expirationTimestamp='soon')}'",
-        said=f"prints an expirationTimestamp that is not a time{CHECK}",
+        reported=f"prints an expirationTimestamp that is not a time{CHECK}",
     ),
-    "prints without end": Plugin(script="yes", said=f"prints more than 1 MiB{CHECK}"),
+    "prints without end": Plugin(script="yes", reported=f"prints more than 1 MiB{CHECK}"),
 }
 
 
@@ -439,7 +439,7 @@ def test_a_plugin_that_fails(tmp_path: Path, name: str, capfd: pytest.CaptureFix
     command = plugin.entry.get("command", str(tmp_path / "plugin"))
     shown = command if len(str(command)) <= 60 else f"{str(command)[:57]}..."
     start = f"the kubeconfig {path} is not usable: the exec plugin {shown!r} of users[name=u].user "
-    assert said(path) == f"{start}{plugin.said}"
+    assert reported(path) == f"{start}{plugin.reported}"
     assert capfd.readouterr() == ("", "")
 
 
@@ -463,10 +463,10 @@ def _has_ended(pid: int) -> bool:
         return True
 
 
-def test_what_a_plugin_is_told(tmp_path: Path) -> None:
+def test_what_a_plugin_gets(tmp_path: Path) -> None:
     """It gets the arguments and variables of its entry, the cluster if it wants that, and no terminal."""
     ca = faulty.authority().certificate
-    script = f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; echo "$A $1" > {tmp_path}/told; cat; echo "$2"'
+    script = f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; echo "$A $1" > {tmp_path}/given; cat; echo "$2"'
     plugin = {
         "apiVersion": V1,
         "command": "sh",
@@ -477,7 +477,7 @@ def test_what_a_plugin_is_told(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
     found = document({"exec": plugin}, certificate_authority=str(ca), extensions=[extension])
     assert load_access(_write(tmp_path / "config", found)).configuration.api_key["BearerToken"] == "Bearer t"
-    assert (tmp_path / "told").read_text() == "a b\n"
+    assert (tmp_path / "given").read_text() == "a b\n"
     info = json.loads((tmp_path / "info").read_text())
     data = base64.b64encode(ca.read_bytes()).decode()
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": data, "config": {"audience": "x"}}
@@ -489,7 +489,7 @@ def test_a_plugin_that_prints_a_certificate(tmp_path: Path) -> None:
     pair = faulty.authority().client("one", "a")
     good = credential(clientCertificateData=pair.certificate.read_text(), clientKeyData=pair.key.read_text())
     (tmp_path / "out").write_text(good)
-    path = _with_plugin(tmp_path / "config", Plugin(script=f"cat {tmp_path}/out", said=""))
+    path = _with_plugin(tmp_path / "config", Plugin(script=f"cat {tmp_path}/out", reported=""))
     assert load_access(path).configuration.cert_file
     (tmp_path / "out").write_text(credential(clientCertificateData="x", clientKeyData="y"))
     assert "contains no certificate in PEM form" in refused(path)
@@ -505,7 +505,7 @@ def test_credentials_of_a_plugin_expire(tmp_path: Path) -> None:
     printed = credential(token="t", expirationTimestamp="EXPIRY")
     script = f"echo x >> {runs}; sed s/EXPIRY/$(cat {expiry})/ {tmp_path / 'printed'}"
     (tmp_path / "printed").write_text(printed)
-    with Api(_with_plugin(tmp_path / "config", Plugin(script=script, said=""))) as api:
+    with Api(_with_plugin(tmp_path / "config", Plugin(script=script, reported=""))) as api:
         expiry.write_text(_utc(3.0))
         api.credentials()
         api.credentials()
@@ -517,9 +517,9 @@ def test_credentials_of_a_plugin_expire(tmp_path: Path) -> None:
 def test_credentials_that_come_expired(tmp_path: Path) -> None:
     """The reason says since when, and what to do."""
     script = f"echo '{credential(token='t', expirationTimestamp=_utc(-100))}'"
-    path = _with_plugin(tmp_path / "config", Plugin(script=script, said=""))
-    assert "prints credentials that expired 10" in said(path)
-    assert said(path).endswith("; log in again, or correct this node's clock if it is ahead")
+    path = _with_plugin(tmp_path / "config", Plugin(script=script, reported=""))
+    assert "prints credentials that expired 10" in reported(path)
+    assert reported(path).endswith("; log in again, or correct this node's clock if it is ahead")
 
 
 ODD = st.sampled_from(

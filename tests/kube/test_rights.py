@@ -155,15 +155,15 @@ def command(tmp_path: Path, text: str, *arguments: str) -> tuple[int, str, str]:
 def test_the_command_prints_what_can_be_applied(tmp_path: Path) -> None:
     """Its stdout is plain YAML; what an observing policy will need later is on stderr, and printed on request."""
     text = WHOLE.replace("enforce", "observe")
-    code, out, said = command(tmp_path, text)
+    code, out, reported = command(tmp_path, text)
     assert code == 0
     assert granted(out) == {key: EVERYTHING[key] for key in granted(out)} | {("", "pods"): {"list", "watch"}}
-    assert "create and patch events, get pods, create pods/eviction" in said
-    assert "--enforce" in said
-    code, out, said = command(tmp_path, text, "--enforce")
-    assert (code, granted(out), said) == (0, EVERYTHING, "")
-    code, out, said = command(tmp_path, WHOLE, "--namespace", "gpu", "--service-account", "dog")
-    assert (code, said) == (0, "")
+    assert "create and patch events, get pods, create pods/eviction" in reported
+    assert "--enforce" in reported
+    code, out, reported = command(tmp_path, text, "--enforce")
+    assert (code, granted(out), reported) == (0, EVERYTHING, "")
+    code, out, reported = command(tmp_path, WHOLE, "--namespace", "gpu", "--service-account", "dog")
+    assert (code, reported) == (0, "")
     bindings = [each for (kind, _), each in objects(out).items() if kind == "ClusterRoleBinding"]
     assert {(each["subjects"][0]["namespace"], each["subjects"][0]["name"]) for each in bindings} == {("gpu", "dog")}
 

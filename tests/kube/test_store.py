@@ -76,7 +76,7 @@ def test_a_recreated_pod() -> None:
 
 
 def test_who_was_deleted() -> None:
-    """Point 28: each deletion is told, also of a pod that a partial list lacked; absence from a list tells nothing."""
+    """Point 28: each deletion is reported, also one missing from a partial list; absence alone proves nothing."""
     gone: list[str] = []
     store = pod_store("n1", on_deleted=gone.append)
     fill(store, pod("x", "1"), pod("y", "2"), pod("z", "3"))

@@ -74,26 +74,26 @@ def test_each_cause_has_its_message(tmp_path: Path, name: str) -> None:
     """The message says what is wrong and what to do, in one sentence with one semicolon."""
     (handle, certificate), expected = ROWS[name]
     with faulty.server(handle, faulty.certificate(certificate) if certificate else None) as port:
-        said = _problem(tmp_path, f"https://127.0.0.1:{port}")
-    assert said == expected
-    assert said.count("; ") == 1
-    assert "\n" not in said
+        reported = _problem(tmp_path, f"https://127.0.0.1:{port}")
+    assert reported == expected
+    assert reported.count("; ") == 1
+    assert "\n" not in reported
 
 
 def test_nothing_listens(tmp_path: Path) -> None:
     """A connection to a port without a listener is refused at once."""
-    said = _problem(tmp_path, f"https://127.0.0.1:{free_port()}")
+    reported = _problem(tmp_path, f"https://127.0.0.1:{free_port()}")
     assert (
-        said
+        reported
         == "Connection refused: nothing listens there; check that the API server is up, and that its address is right"
     )
 
 
 def test_a_name_without_an_address(tmp_path: Path) -> None:
     """A name that no name server knows, or without a name server: RFC 6761 reserves `.invalid`."""
-    said = _problem(tmp_path, "https://no-such-host.invalid:6443")
-    assert said.startswith("its name can't be resolved: ")
-    assert said.endswith(
+    reported = _problem(tmp_path, "https://no-such-host.invalid:6443")
+    assert reported.startswith("its name can't be resolved: ")
+    assert reported.endswith(
         (
             "; check `server` in the kubeconfig, and this node's DNS",
             "; no name server answers: check this node's DNS (/etc/resolv.conf, in a pod: dnsPolicy)",
@@ -104,9 +104,9 @@ def test_a_name_without_an_address(tmp_path: Path) -> None:
 def test_a_missing_client_certificate(tmp_path: Path) -> None:
     """A TLS alert about our certificate has its own message, not that of a broken connection."""
     with faulty.server(faulty.answers(""), faulty.certificate(), wants_client=True) as port:
-        said = _problem(tmp_path, f"https://127.0.0.1:{port}")
+        reported = _problem(tmp_path, f"https://127.0.0.1:{port}")
     # The server's alert comes after our request (TLS 1.3), so the reset may be quicker than it.
-    assert said.startswith(("it requires a client certificate, and this account has none", "the connection broke"))
+    assert reported.startswith(("it requires a client certificate, and this account has none", "the connection broke"))
 
 
 def test_a_proxy_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_certificate_errors_are_recognized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "reported"),
     [
         (401, b"", "401; this account's token or certificate has expired"),
         (403, b'{"message":"pods is forbidden"}', "403: pods is forbidden; this account lacks the right: apply what"),
@@ -164,15 +164,15 @@ def test_certificate_errors_are_recognized() -> None:
         (404, b"", "404"),
     ],
 )
-def test_refusals(status: int, body: bytes, said: str) -> None:
+def test_refusals(status: int, body: bytes, reported: str) -> None:
     """A refusal is reported in the server's words, with the remedy if it is known."""
-    assert said in str(ApiResponse(status, body, {}).problem("pods"))
+    assert reported in str(ApiResponse(status, body, {}).problem("pods"))
 
 
 def test_the_caller_knows_the_remedy_for_an_admission_policy() -> None:
     """More rights don't help against an admission policy: the caller's remedy is used instead."""
     body = b'{"message":"nodes \\"n\\" is forbidden: ValidatingAdmissionPolicy \'a\' denied request"}'
-    said = str(ApiResponse(403, body, {}).problem("taking x back", against_policy="run it elsewhere"))
-    assert said.endswith("denied request; run it elsewhere")
+    reported = str(ApiResponse(403, body, {}).problem("taking x back", against_policy="run it elsewhere"))
+    assert reported.endswith("denied request; run it elsewhere")
     other = ApiResponse(403, b"{}", {}).problem("x", against_policy="elsewhere")
     assert "this account lacks the right: apply" in other.remedy

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.core.many_pods import resident, under
+from tests.core.many_pods import over_pod, under
 from tests.kube.objects import list_of, pod_object
 from tests.worlds import (
     NODE,
@@ -61,7 +61,7 @@ BOUND_UNDELETED_S: Final = FOR_S + UNLISTED_S + LONGEST_WAIT_S + 3 * INTERVAL_S
 BOUND_S: Final = BOUND_UNDELETED_S + MOST_TERMINATING_S + LONGEST_WAIT_S
 MOST_DECOYS: Final = 8
 # Larger decoys take every turn of the first kind, and turns of the second kind only if they have been withheld for as
-# long; what the list does not have makes the hog start over.
+# long; what the list does not have makes the offender start over.
 BOUND_BREAKER_S: Final = 2 * (FOR_S + 2 * (MOST_DECOYS + 2) * 30.0) + UNLISTED_S + 3 * INTERVAL_S
 # One slot at a time in each scope alone, and in all of them.
 SLOT_S: Final = 40.0
@@ -73,17 +73,17 @@ SCARCE: Final = (
     Brakes(node=_ONE),
     Brakes(owner=_ONE, namespace=_ONE, node=_ONE),
 )
-# Decoys that were withheld before the hog, or with it, take a turn of the second kind each; so do a few later ones, but
-# only after a multiple of the time for which the hog has waited when they come.
+# Decoys that were withheld before the offender, or with it, take a turn of the second kind each; so do a few later
+# ones, but only after a multiple of the time for which the offender has waited when they come.
 BOUND_SLOTS_S: Final = FOR_S + UNLISTED_S + 2 * (MOST_DECOYS + 4) * SLOT_S + 3 * INTERVAL_S
 # No decoy is larger: the rest of a hold and one turn of those that have been waiting. Each of two more rules, new to
-# the hog, may cost it one turn of its own by its `for`.
+# the offender, may cost it one turn of its own by its `for`.
 BOUND_LARGEST_S: Final = FOR_S + 3 * 2 * 30.0 + 2 * INTERVAL_S
-# How the hog spreads its 20Gi: over its own container, an ephemeral one, and one that the pod list never has.
+# How the offender spreads its 20Gi: over its own container, an ephemeral one, and one that the pod list never has.
 SPREADS: Final = ((20, 0, 0), (12, 8, 0), (4, 16, 0), (2, 2, 16), (0, 0, 20))
-_HOG: Final = resident("hog", "train", "tenant", labels={"tier": "a"})
+_HOG: Final = over_pod("hog", "train", "tenant", labels={"tier": "a"})
 _EXTRA: Final = container("extra", of="hog", kind=ContainerKind.EPHEMERAL)
-HOG: Final = replace(_HOG, containers=(*_HOG.containers, _EXTRA))
+OFFENDER: Final = replace(_HOG, containers=(*_HOG.containers, _EXTRA))
 
 
 @dataclass
@@ -98,21 +98,21 @@ class Shielding:
     spreads: float
     deletes: float
     sizes: tuple[int, ...] = (2, 4)
-    hog: Pod = HOG
-    from_s: float = 0.0  # when the hog comes
+    offender: Pod = OFFENDER
+    from_s: float = 0.0  # when the offender comes
     others: dict[str, Pod] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=lambda: {"hog/main": 20 * Gi})
 
     def move(self, second: float) -> tuple[Pod, ...]:
         """Do something; the pods of the node afterwards."""
-        hog, chance = self.hog, self.dice.random
+        offender, chance = self.offender, self.dice.random
         if chance() < self.relabels:
-            hog = replace(hog, labels={"tier": self.dice.choice("abc")})
+            offender = replace(offender, labels={"tier": self.dice.choice("abc")})
         if chance() < self.rewrites:
-            hog = replace(hog, annotations={"limit": str(3 * Gi + self.dice.randrange(2))})
-        if hog.deletion_deadline_s is None and chance() < self.deletes:
-            hog = replace(hog, deletion_deadline_s=at(second).wall_s + 365 * 86400.0)
-        self.hog = hog
+            offender = replace(offender, annotations={"limit": str(3 * Gi + self.dice.randrange(2))})
+        if offender.deletion_deadline_s is None and chance() < self.deletes:
+            offender = replace(offender, deletion_deadline_s=at(second).wall_s + 365 * 86400.0)
+        self.offender = offender
         if chance() < self.spreads:
             spread = zip(("main", "extra", "ghost"), self.dice.choice(SPREADS), strict=True)
             self.used |= {f"hog/{name}": amount * Gi for name, amount in spread}
@@ -123,7 +123,7 @@ class Shielding:
                 self.used[f"{uid}/main"] = self.dice.choice((1, *self.sizes)) * Gi
             if chance() < self.wavers / 4:
                 del self.others[uid]
-        return (*([hog] if second >= self.from_s else []), *self.others.values())
+        return (*([offender] if second >= self.from_s else []), *self.others.values())
 
     def start(self, uid: str) -> None:
         """One more decoy, if one fits."""
@@ -131,7 +131,7 @@ class Shielding:
             owner = self.dice.choice(["train", uid, f"web-{self.dice.randrange(3)}"])
             namespace = self.dice.choice(["tenant", "tenant", "elsewhere"])
             self.used[f"{uid}/main"] = self.dice.choice(self.sizes) * Gi
-            self.others[uid] = resident(uid, owner, namespace, labels={"tier": self.dice.choice("abc")})
+            self.others[uid] = over_pod(uid, owner, namespace, labels={"tier": self.dice.choice("abc")})
 
 
 def _policy(brakes: Brakes) -> Policy:
@@ -174,7 +174,7 @@ def test_no_priority_owner_or_name_shields_anybody(
     Nor do the bytes count for nobody.
     """
     pods = [
-        replace(resident(f"p{number}"), priority=priority, owner=owner(kind, "x") if kind else None)
+        replace(over_pod(f"p{number}"), priority=priority, owner=owner(kind, "x") if kind else None)
         for number, (priority, kind, _) in enumerate(disguises)
     ]
     uses = [use(pid, 20 * Gi, mps=mps) for pid, _ in enumerate(pods, 100)]
@@ -217,7 +217,7 @@ def test_nothing_else_that_a_pod_carries_changes_what_is_read(
     strict = replace(rule(step(), match=Match(labels={tier: "*"})), name="strict")
     under = policy(strict, rule(step()), declarations=sources, protect=Protect(annotation=spare))
     decoys = {kind: {f"{number:x}": "" for number in range(count)} | more for kind, count in numbers.items()}
-    plain, crowded = (
+    plain, with_decoys = (
         parse_pods(list_of(pod_object(metadata=metadata)), keys=keys_of(under))[0][0]
         for metadata in (named, {kind: decoys[kind] | named[kind] for kind in NAMED})
     )
@@ -227,7 +227,7 @@ def test_nothing_else_that_a_pod_carries_changes_what_is_read(
         lambda pod: protection(pod, under.protect, None, at(0)),
         lambda pod: declare(pod, under, NODE, cards),
     ):
-        assert ask(plain) == ask(crowded)
+        assert ask(plain) == ask(with_decoys)
 
 
 @given(shielding())
@@ -238,7 +238,7 @@ def test_no_tenant_shields_an_offender_beyond_a_bound(tenant: Shielding) -> None
     container that can't be a victim, because the pod list never has it, is a gap.
     """
     acted_s = next(_cycles(tenant), math.inf)
-    assert acted_s <= (BOUND_S if tenant.hog.deletion_deadline_s is not None else BOUND_UNDELETED_S)
+    assert acted_s <= (BOUND_S if tenant.offender.deletion_deadline_s is not None else BOUND_UNDELETED_S)
 
 
 @pytest.mark.slow
@@ -263,7 +263,7 @@ def test_no_decoy_that_is_replaced_shields_an_offender_behind_a_window_beyond_a_
 
 
 def _acted_s(tenant: Shielding, brakes: Brakes = AT_BREAKER) -> float:
-    """When its offender is acted on, where a crowd of decoys is there from the beginning."""
+    """When its offender is acted on, where many decoys are there from the beginning."""
     for number in range(MOST_DECOYS):
         tenant.start(f"first-{number}")
     return next(_cycles(tenant, brakes), math.inf)

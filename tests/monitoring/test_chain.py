@@ -144,11 +144,11 @@ def test_every_watchdog_is_scraped(quick: Chain) -> None:
 
 def test_the_rules_are_loaded(quick: Chain) -> None:
     """As many lines as the page says, each alert with its health."""
-    said = re.search(r"(\d+) lines that begin with `ok`", _PAGE.read_text(encoding="utf-8"))
-    assert said is not None
+    reported = re.search(r"(\d+) lines that begin with `ok`", _PAGE.read_text(encoding="utf-8"))
+    assert reported is not None
     quick.prometheus.wait_for("count(gpu_watchdog_enforcing == 1)", 60)
     lines = [line.split() for line in _run(_commands()["curl"], quick).splitlines()]
-    assert len(lines) == int(said[1]) == len(rules(ALERTS))
+    assert len(lines) == int(reported[1]) == len(rules(ALERTS))
     assert {health for health, _, _ in lines} <= {"ok", "unknown"}  # unknown: not evaluated yet
     assert {state for _, state, _ in lines} <= {"inactive", "pending", "firing"}
     assert {name for _, _, name in lines} == {rule["alert"] for rule in rules(ALERTS)}

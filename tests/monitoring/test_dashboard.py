@@ -152,8 +152,8 @@ def test_what_is_chosen_narrows_what_is_asked(world: SharedNode) -> None:
     assert one(looking(world, pod="trainer"), "Pods killed") == 0
 
 
-def test_zero_is_only_said_where_a_watchdog_counted(world: SharedNode) -> None:
-    """Of a node from which nothing was scraped nothing is said, not a zero that reads as well."""
+def test_zero_is_only_shown_where_a_watchdog_counted(world: SharedNode) -> None:
+    """Of a node from which nothing was scraped nothing is shown, rather than a zero that looks fine."""
     nowhere = looking(world, node="n9")
     for title in ("Over now", "Pods killed", "Set to enforce, but suspended", "Cards lost", "Nodes with a watchdog"):
         assert numbers(nowhere.ask(title)) == [], title

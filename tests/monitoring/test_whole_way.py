@@ -58,7 +58,7 @@ def here(tmp_path: Path) -> Iterator[Node]:
 @pytest.mark.slow
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_it_is_over_by_the_shipped_policy(here: Node, context: int) -> None:
-    """A card of the pod's own, 2 GiB and what its context takes: over, nothing is done, and said as the page has it."""
+    """A card of the pod's own, 2 GiB and what its context takes: over, nothing is done, and the page explains it."""
     spec = manifest()["spec"]["containers"][0]
     pod = here.pod("gpu-memory-test", (spec["name"], None), namespace="NAMESPACE")
     tenant = here.start(pod, used=2 * GIB + context)

@@ -180,7 +180,7 @@ def test_what_cannot_be_held_is_a_gap(tmp_path: Path, error: str, reason: str) -
         assert printed == f"() {[(reason, f'process {process.pid}')]}\n"
 
 
-def test_a_crowd_leaves_descriptors_for_others(tmp_path: Path) -> None:
+def test_many_processes_leave_descriptors_for_others(tmp_path: Path) -> None:
     """Where descriptors are short all are found and can be signalled, with half of what is left; that is reported."""
     with sleepers(60) as processes:
         fake = FakeProc(tmp_path)

@@ -132,7 +132,7 @@ def test_what_cannot_be_read(
 
 @pytest.mark.parametrize(("cgroup", "place"), [(ROOT, UNREADABLE), (POD, PLACE)], ids=["v1", "v2"])
 def test_threads_that_cannot_be_listed(tmp_path: Path, cgroup: str, place: Place) -> None:
-    """One of them may live: the process is no zombie, and what can't be told of it ends no cycle with an error."""
+    """One of them may live: the process is no zombie, and what can't be read of it ends no cycle with an error."""
     FakeProc(tmp_path).add(5, cgroup, line("Z"))
     (tmp_path / "5/task").symlink_to("task")
     process, failure = read_process(Procfs(tmp_path), 5)
@@ -140,7 +140,7 @@ def test_threads_that_cannot_be_listed(tmp_path: Path, cgroup: str, place: Place
 
 
 def test_gone(tmp_path: Path) -> None:
-    """A process that is gone is said to be, at whichever file it is noticed."""
+    """A process that is gone is reported as gone, at whichever file it is noticed."""
     fake = FakeProc(tmp_path)
     with pytest.raises(ProcessLookupError):
         read_process(Procfs(tmp_path), 5)
@@ -190,7 +190,7 @@ def test_gvisor_sandbox(tmp_path: Path, comm: bytes, cmdline: bytes, name: str) 
     ("bounding", "users", "privileged"),
     [
         ("000001ffffffffff", "0 0 4294967295", True),
-        ("00000000a80425fb", "0 0 4294967295", False),  # an ordinary container's, whoever the user is
+        ("00000000a80425fb", "0 0 4294967295", False),  # an ordinary container's, for any user
         ("000001ffffffffff", "0 65536 65536", False),  # a user namespace gives all rights, in itself
         ("000001ffffffffff", "", False),
         ("zz", "0 0 4294967295", False),

@@ -17,7 +17,7 @@ from typing import Final
 from playwright.sync_api import Browser, Page
 
 from tests.browser.browsing import Theme, chromium, visit
-from tests.browser.full_node import crowd
+from tests.browser.full_node import full_node
 from tests.browser.states import over
 from tests.rig import Daemon
 from tests.rig.cluster.rig_pods import RigPods, rig_pods
@@ -25,7 +25,7 @@ from tests.rig.cluster.rig_pods import RigPods, rig_pods
 _THEMES: Final[Mapping[Theme, str]] = {"light": "#fff", "dark": "#0f1215"}  # with the page's own background
 _NODES: Final[Mapping[str, Callable[[Path, RigPods], AbstractContextManager[Daemon]]]] = {
     "small": lambda root, api: over(root, cards=1, api=api),
-    "full": lambda root, api: crowd(root, cards=8, pods=100, api=api),
+    "full": lambda root, api: full_node(root, cards=8, pods=100, api=api),
 }
 _SCREEN: Final = (1280, 820)
 _PHONE: Final = (390, 820)

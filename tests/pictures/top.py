@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
-from tests.cli.full_node import crowd, many
+from tests.cli.full_node import full_node, many
 from tests.cli.session import Session, session
 from tests.rig import node
 from tests.rig.command import daemon
@@ -79,7 +79,7 @@ def full() -> Iterator[_SizedLines]:
     tenants = [replace(each, card=number % 8) for number, each in enumerate(islice(many(), 100))]
     with (
         tempfile.TemporaryDirectory(prefix="gpu-watchdog-picture-") as folder,
-        crowd(Path(folder), tenants, cards=8) as made,
+        full_node(Path(folder), tenants, cards=8) as made,
         daemon(made.root, made.stub_file, *made.arguments) as running,
     ):
         yield from _frames(running.port, _FULL, r"(?s)100 pods.*warn +observed")

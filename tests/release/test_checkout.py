@@ -56,7 +56,7 @@ def test_a_tag_of_another_version_is_refused(folder: Path) -> None:
 
 
 def test_without_git_there_is_no_release(tmp_path: Path) -> None:
-    """An unpacked archive has no commit and no time: said in a sentence."""
+    """An unpacked archive has no commit and no time: one sentence reports it."""
     with pytest.raises(NotReleasableError, match="is no git checkout"):
         read_checkout(tmp_path)
 

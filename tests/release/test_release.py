@@ -81,8 +81,8 @@ def test_all_of_it_is_there(released: Released) -> None:
 
 def test_the_checksums_hold(released: Released, tmp_path: Path) -> None:
     """sha256sum accepts every file; with one byte changed it names the file."""
-    said = call("sha256sum", "--check", "--strict", "SHA256SUMS", folder=released.folder)
-    names = {line.removesuffix(": OK") for line in said.splitlines()}
+    reported = call("sha256sum", "--check", "--strict", "SHA256SUMS", folder=released.folder)
+    names = {line.removesuffix(": OK") for line in reported.splitlines()}
     assert names == {path.name for path in released.folder.iterdir()} - {"SHA256SUMS"}
     broken = tmp_path / "broken"
     shutil.copytree(released.folder, broken)
@@ -102,8 +102,8 @@ def test_the_wheel_runs(released: Released, tmp_path: Path) -> None:
     pip = [str(tmp_path / "venv/bin/pip"), "--disable-pip-version-check", "install", "--quiet"]
     call(*pip, "--require-hashes", "-r", str(released.folder / "requirements.txt"))
     call(*pip, "--no-deps", str(released.file("*.whl")))
-    said = call(str(tmp_path / "venv/bin/gpu-watchdog"), "--version", folder=tmp_path)
-    assert said == f"gpu-watchdog, version {__version__}\n"
+    reported = call(str(tmp_path / "venv/bin/gpu-watchdog"), "--version", folder=tmp_path)
+    assert reported == f"gpu-watchdog, version {__version__}\n"
     schemes = json.loads(call(str(tmp_path / "venv/bin/gpu-watchdog"), "check", "--schemes", "--json", folder=tmp_path))
     assert [each["name"] for each in schemes["schemes"]] == list(all_schemes())
     shutil.rmtree(tmp_path / "venv")  # 80 MB that pytest would keep
@@ -116,8 +116,8 @@ def test_the_image_is_loaded_and_runs(released: Released, tmp_path: Path) -> Non
         name = store.buildah("pull", "--quiet", f"oci-archive:{archive}").strip()
         container = store.buildah("from", "--pull-never", name).strip()
         root = store.buildah("mount", container).strip()
-        said = call("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version")
-        assert said.split()[2] == __version__
+        reported = call("/usr/sbin/chroot", root, "/opt/gpu-watchdog/bin/gpu-watchdog", "--version")
+        assert reported.split()[2] == __version__
         labels = json.loads(store.inspect(name)["Config"])["config"]["Labels"]
     finally:
         store.close()
@@ -164,9 +164,11 @@ def test_the_images_list_has_what_dpkg_has(released: Released, tmp_path: Path) -
     """The base's packages, in the versions that dpkg itself reads from its records; most with licences."""
     (tmp_path / "dpkg/updates").mkdir(parents=True)
     (tmp_path / "dpkg/status").write_bytes(member(base_archive(), "./var/lib/dpkg/status"))
-    said = call("dpkg-query", f"--admindir={tmp_path / 'dpkg'}", "-W", "-f", "${Package} ${Version}\n")
+    reported = call("dpkg-query", f"--admindir={tmp_path / 'dpkg'}", "-W", "-f", "${Package} ${Version}\n")
     found = components(released.file("*-linux-*.cdx.json"), "deb")
-    assert {name: each["version"] for name, each in found.items()} == dict(line.split() for line in said.splitlines())
+    assert {name: each["version"] for name, each in found.items()} == dict(
+        line.split() for line in reported.splitlines()
+    )
     assert sum("licenses" in each for each in found.values()) > len(found) / 2
 
 
@@ -232,7 +234,7 @@ def test_what_can_not_be_released_leaves_the_last_release(released: Released, tm
 
 
 def test_a_base_that_can_not_be_had_is_named(tmp_path: Path) -> None:
-    """Without a registry the remedy is said: another base, or one that debootstrap makes."""
+    """Without a registry the remedy is named: another base, or one that debootstrap makes."""
     need_root()
     if shutil.which("buildah") is None:
         cannot_run("an image is built with buildah (Debian: apt-get install buildah)")

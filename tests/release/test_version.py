@@ -55,9 +55,9 @@ def test_an_image_is_loaded_under_the_name_that_kubelet_asks_for(name: str, full
 def test_a_platform_that_can_not_run_here_is_refused(
     platform: str, handler: str | None, reason: str | None, tmp_path: Path
 ) -> None:
-    """The build runs programs of the image's platform: said before it starts, with the remedy."""
+    """The build runs programs of the image's platform: reported before it starts, with the remedy."""
     if handler is not None:
         (tmp_path / handler).touch()
-    said = can_build(platform, "x86_64", tmp_path)
-    assert (said is None) == (reason is None)
-    assert reason is None or (said is not None and reason in said)
+    reported = can_build(platform, "x86_64", tmp_path)
+    assert (reported is None) == (reason is None)
+    assert reason is None or (reported is not None and reason in reported)

@@ -73,7 +73,7 @@ def test_a_release_pushes_what_was_built() -> None:
     )
 
 
-def test_a_release_is_told_its_address_and_its_base() -> None:
+def test_a_release_gets_its_address_and_its_base() -> None:
     """The tag's release links to the repository that it is of, and its base is named by its digest."""
     (build,) = (each for each in _commands(ROOT / ".github/workflows/release.yml") if "make release" in each)
     assert {'BASE="$BASE"', 'PROJECT_URL="$PROJECT_URL"'} <= set(build.split())

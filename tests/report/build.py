@@ -130,7 +130,7 @@ def climbing(until: int = 31, **story: object) -> CycleReport:
     return Story(**story).run(12.4, until)  # type: ignore[arg-type]
 
 
-def crowd(*used: float, declared: str = "1Gi", **story: object) -> CycleReport:
+def many_over(*used: float, declared: str = "1Gi", **story: object) -> CycleReport:
     """A cycle over pods ns/pod-u0, ns/pod-u1 and so on, which use this many GiB each."""
     numbers = range(len(used))
     pods = tuple(pod(f"u{n}", container("main", declared, of=f"u{n}")) for n in numbers)

@@ -27,7 +27,7 @@ BUDGET = (
 OBSERVING = policy(mode="observe", events_in_observe=True)
 
 
-def told(*reports: CycleReport) -> tuple[PodEvent, ...]:
+def reported(*reports: CycleReport) -> tuple[PodEvent, ...]:
     """The Events of these cycles, one after the other."""
     changes = Changes()
     return tuple(pod_event for report in reports for pod_event in pod_events(changes.since(report), report))
@@ -84,7 +84,7 @@ def occurrences() -> dict[str, PodEvent]:
     held = replace(killing(), withheld_by=Brake.OWNER_BACKOFF, taken=False, is_new=True, releases_in_s=250.0)
     would = outcome(killing(), Result.OBSERVED)
     observed = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(would,))
-    found = told(
+    found = reported(
         quiet(31, outcomes=(outcome(warned()),)),
         quiet(32, began=(killed(entry=killing()),)),
         quiet(33, outcomes=(killed(entry=killing(), release_s=12.4),)),
@@ -93,8 +93,8 @@ def occurrences() -> dict[str, PodEvent]:
         holding(held),
         misdeclaring(),
     )
-    found += told(transferring())[:1]
-    return {each.reason: each for each in found} | {"observed": told(observed)[0]}
+    found += reported(transferring())[:1]
+    return {each.reason: each for each in found} | {"observed": reported(observed)[0]}
 
 
 GPUMEM = Declaration(resource="nvidia.com/gpumem", unit=Mi, per="gpu")
@@ -147,7 +147,7 @@ def due(under: Policy, holder: Pod, seen: Snapshot) -> tuple[PlanEntry, CycleRep
 def kill_of(under: Policy, holder: Pod, seen: Snapshot) -> PodEvent:
     """The Event at the first signal."""
     entry, report = due(under, holder, seen)
-    return told(replace(report, began=(killed(entry=entry),)))[0]
+    return reported(replace(report, began=(killed(entry=entry),)))[0]
 
 
 def draining(under: Policy, holder: Pod) -> PodEvent:
@@ -157,7 +157,7 @@ def draining(under: Policy, holder: Pod) -> PodEvent:
     client = MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key)
     entry = replace(entry, assessment=replace(entry.assessment, to_drain=(client,)))
     sent = (Sent(signal=DRAIN, keys=frozenset({key}), after_s=0.0),)
-    return told(replace(report, began=(killed(entry=entry, sent=sent, signalled=()),)))[0]
+    return reported(replace(report, began=(killed(entry=entry, sent=sent, signalled=()),)))[0]
 
 
 def by(declaration: Declaration, number: str, used: float = 30.0, **more: Any) -> PodEvent:
@@ -178,9 +178,9 @@ def table() -> Iterator[tuple[str, PodEvent]]:
     yield from _kills()
     yield from _actions()
     for brake in Brake:
-        yield f"held back: {brake.value}", told(holding(withheld(brake, releases_in_s=250.0)))[0]
+        yield f"held back: {brake.value}", reported(holding(withheld(brake, releases_in_s=250.0)))[0]
     yield from _wrong()
-    yield "memory changed hands", told(transferring())[0]
+    yield "memory changed hands", reported(transferring())[0]
 
 
 def _defaults() -> Iterator[tuple[str, PodEvent]]:
@@ -232,9 +232,9 @@ def _kills() -> Iterator[tuple[str, PodEvent]]:
         ("interrupted", killed(result=Result.INTERRUPTED, reason="the watchdog was stopped in the grace period")),
         ("failed", killed(result=Result.FAILED, reason="3 processes did not end after SIGKILL")),
     ):
-        yield f"the end of a kill: {name}", told(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)))[1]
+        yield f"the end of a kill: {name}", reported(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)))[1]
     would = quiet(31, policy=OBSERVING, enforcing=False, outcomes=(outcome(result=Result.OBSERVED),))
-    yield "observed", told(would)[0]
+    yield "observed", reported(would)[0]
 
 
 def _actions() -> Iterator[tuple[str, PodEvent]]:
@@ -244,21 +244,24 @@ def _actions() -> Iterator[tuple[str, PodEvent]]:
         ("warning below what is allowed", 6.0, (step("50%", 0, "warn"), step("200%", 60))),
     ):
         entry, report = due(policy(rule(*steps, name="r")), trainer(), on_cards(used))
-        yield name, told(replace(report, outcomes=(outcome(entry),)))[0]
+        yield name, reported(replace(report, outcomes=(outcome(entry),)))[0]
     for name, holder in (("eviction", trainer()), ("eviction of a pod that nothing owns", trainer(owner=None))):
         entry, report = due(policy(EVICT_AT_ONCE), holder, on_cards(12.4))
-        yield name, told(replace(report, began=(outcome(entry, number=1),)))[0]
+        yield name, reported(replace(report, began=(outcome(entry, number=1),)))[0]
     entry, report = due(policy(EVICT_AT_ONCE), trainer(), on_cards(12.4))
     for result, reason in (
         (Result.BLOCKED, BUDGET),
         (Result.FAILED, 'the API server refuses it: pods "trainer" is forbidden'),
     ):
-        yield f"eviction {result.value}", told(replace(report, outcomes=(outcome(entry, result, reason=reason),)))[0]
+        yield (
+            f"eviction {result.value}",
+            reported(replace(report, outcomes=(outcome(entry, result, reason=reason),)))[0],
+        )
 
 
 def _wrong() -> Iterator[tuple[str, PodEvent]]:
-    yield "misdeclared", told(misdeclaring())[0]
-    yield "misdeclared, no number", told(misdeclaring("8 GB"))[0]
+    yield "misdeclared", reported(misdeclaring())[0]
+    yield "misdeclared, no number", reported(misdeclaring("8 GB"))[0]
     for name, (declaration, number) in {
         "number of a unit": (GPUMEM, "8589934592"),
         "percentage": (PERCENT, "8192"),
@@ -267,10 +270,10 @@ def _wrong() -> Iterator[tuple[str, PodEvent]]:
     }.items():
         under = policy(rule(step("110%"), name="r"), declarations=(declaration,))
         report = Story(under=under, pods=(declaring(declaration, number),)).see(on_cards(4.0))
-        yield f"misdeclared: {name}", told(report)[0]
+        yield f"misdeclared: {name}", reported(report)[0]
     wrong = replace(GPUMEM, unit=1, wrong_unit="it is smaller")
     report = Story(under=policy(declarations=(wrong,)), pods=(declaring(wrong, "6144"),)).see(on_cards(4.0))
-    yield "misdeclared: by the policy", told(report)[0]
+    yield "misdeclared: by the policy", reported(report)[0]
     under = policy(rule(step("110%"), name="r", default=4 * Gi))
     report = Story(under=under, pods=(declaring(VERIFF, "900Gi"),)).see(on_cards(3.0))
-    yield "misdeclared, the default holds", told(report)[0]
+    yield "misdeclared, the default holds", reported(report)[0]

@@ -74,9 +74,9 @@ def test_the_advice_is_enough(declaration: Declaration, number: str, used: int, 
 
 def number_in(text: str) -> str:
     """The number that an owner would copy."""
-    told = re.search(r' to at least "?([^\s",]+)', text)
-    assert told is not None, text
-    return told[1]
+    reported = re.search(r' to at least "?([^\s",]+)', text)
+    assert reported is not None, text
+    return reported[1]
 
 
 @pytest.mark.parametrize("default", [0, Gi])
@@ -90,9 +90,9 @@ def test_the_advice_to_a_pod_that_declares_nothing_is_enough_too(
     policy_ = under(replace(declaration, allowance=own), Allowance(), default=default)
     before = account(UNDECLARED, policy_, used)
     assert (before.verdict, before.declared_by) == (Verdict.OVER, "default")
-    told = advice(before, policy_)
-    assert f"use {'less GPU memory' if default else 'no GPU memory'} or declare what it needs: set " in told
-    assert account(declaring(declaration, number_in(told)), policy_, used).verdict is Verdict.WITHIN
+    reported = advice(before, policy_)
+    assert f"use {'less GPU memory' if default else 'no GPU memory'} or declare what it needs: set " in reported
+    assert account(declaring(declaration, number_in(reported)), policy_, used).verdict is Verdict.WITHIN
 
 
 @pytest.mark.parametrize("used", [14 * Gi, 14 * Gi + 600 * Mi])

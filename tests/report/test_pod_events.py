@@ -19,8 +19,8 @@ from tests.report.notes import (
     misdeclaring,
     occurrences,
     on_cards,
+    reported,
     table,
-    told,
     transferring,
     warned,
 )
@@ -47,7 +47,7 @@ def annotations(pod_event: PodEvent) -> dict[str, str]:
 
 def only(*reports: object) -> PodEvent:
     """The one Event of these cycles."""
-    (pod_event,) = told(*reports)  # type: ignore[arg-type]
+    (pod_event,) = reported(*reports)  # type: ignore[arg-type]
     return pod_event
 
 
@@ -97,7 +97,7 @@ def test_a_kill_has_its_event_at_the_first_signal() -> None:
 )
 def test_the_end_of_a_kill_is_another_event(ended: Outcome) -> None:
     """A note can't be rewritten on the server, so each end has an Event of its own, once."""
-    first, last, *rest = told(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)), quiet(45))
+    first, last, *rest = reported(quiet(31, began=(killed(),)), quiet(44, outcomes=(ended,)), quiet(45))
     assert (first.reason, last.reason, last.is_normal, rest) == ("GPUMemoryKilled", "GPUMemoryReleased", True, [])
     assert last.note.startswith(outcome_note(ended))
     found = annotations(last)
@@ -107,18 +107,18 @@ def test_the_end_of_a_kill_is_another_event(ended: Outcome) -> None:
 def test_a_kill_that_fails_as_it_begins_has_both_events() -> None:
     """Its processes have got signals, although the cycle knows of it only that it has ended."""
     failed = replace(killed(), result=Result.FAILED, reason="no right to signal process 7")
-    assert [each.reason for each in told(quiet(31, outcomes=(failed,)))] == ["GPUMemoryKilled", "GPUMemoryReleased"]
+    assert [each.reason for each in reported(quiet(31, outcomes=(failed,)))] == ["GPUMemoryKilled", "GPUMemoryReleased"]
 
 
 @pytest.mark.parametrize("result", [Result.FAILED, Result.GONE])
 def test_a_kill_without_a_signal_has_no_event(result: Result) -> None:
     """Nothing has happened to the pod: what was not needed, or not possible, is for the operator's log."""
-    assert told(quiet(31, outcomes=(outcome(result=result, reason="nothing was signalled"),))) == ()
+    assert reported(quiet(31, outcomes=(outcome(result=result, reason="nothing was signalled"),))) == ()
 
 
 def test_a_warning_is_repeated_as_a_series() -> None:
     """A warning an hour later is the same one once more; at another threshold it is not."""
-    first, again, other = told(
+    first, again, other = reported(
         quiet(31, outcomes=(outcome(warned()),)),
         quiet(3631, outcomes=(outcome(warned(), at=at(3631)),)),
         quiet(3631, outcomes=(outcome(entry(climbing(5, under=policy(rule(step("50%", 0, "warn")))), "warn")),)),
@@ -130,9 +130,9 @@ def test_a_warning_is_repeated_as_a_series() -> None:
 def test_another_end_or_brake_is_no_repetition() -> None:
     """Freed, and not freed in time, are two things; so are two brakes."""
     began = quiet(31, began=(killed(), killed(number=2)))
-    _, _, one, two = told(began, quiet(32, outcomes=(killed(release_s=1.0), killed(number=2))))
+    _, _, one, two = reported(began, quiet(32, outcomes=(killed(release_s=1.0), killed(number=2))))
     assert one.key != two.key
-    owner, node = told(holding(withheld(Brake.OWNER), withheld(Brake.NODE)))
+    owner, node = reported(holding(withheld(Brake.OWNER), withheld(Brake.NODE)))
     assert owner.key != node.key
     assert (annotations(owner)["brake"], annotations(owner)["would"]) == ("owner", "kill")
 
@@ -150,7 +150,7 @@ def test_an_eviction_says_what_may_replace_the_pod() -> None:
 def test_an_eviction_that_is_not_possible_says_why(result: Result, word: str) -> None:
     """The budget's owner is usually the pod's: the reason says what to change. Tried again, it is a series."""
     reason = "PodDisruptionBudget trainers allows no disruption now"
-    first, again = told(*(quiet(n, outcomes=(outcome(evicting(), result, reason=reason),)) for n in (31, 631)))
+    first, again = reported(*(quiet(n, outcomes=(outcome(evicting(), result, reason=reason),)) for n in (31, 631)))
     assert first.reason == "GPUMemoryEvictionBlocked"
     assert f"Evicting the pod with a grace period of 30s. {word}: {reason}" in first.note
     assert ("It is retried for up to 10m." in first.note) is (result is Result.BLOCKED)
@@ -164,24 +164,24 @@ def test_a_wrong_declaration_is_reported_once_for_each_pod_and_finding() -> None
     found = only(first, first, quiet(40, pods=first.pods))
     assert found.once
     assert "Correct it in the pod's manifest." in found.note
-    assert len(told(first, misdeclaring("800Gi"))) == 2
+    assert len(reported(first, misdeclaring("800Gi"))) == 2
     (recreated,) = (replace(each, uid="u2") for each in first.pods.pods)
     again = tuple(replace(each, pod=recreated, account=replace(each.account, uid="u2")) for each in first.assessments)
     other = replace(first, assessments=again, pods=replace(first.pods, pods=(recreated,)))
-    assert len(told(first, other, other)) == 2
-    assert len(told(first, other, first)) == 3, "nothing is kept of a pod that has gone"
+    assert len(reported(first, other, other)) == 2
+    assert len(reported(first, other, first)) == 3, "nothing is kept of a pod that has gone"
 
 
 def test_wrong_declarations_without_end_are_reported_and_kept_to_a_bound() -> None:
     """A tenant could write 256 KiB of another mistake into an annotation each second, and fill the daemon's memory."""
-    found = told(*(misdeclaring(f"{number}{'x' * 200_000}") for number in range(MOST_MISDECLARED + 8)))
+    found = reported(*(misdeclaring(f"{number}{'x' * 200_000}") for number in range(MOST_MISDECLARED + 8)))
     assert len(found) == MOST_MISDECLARED
     assert all(len(repr(each)) < 5000 for each in found)
 
 
 def test_a_wrong_declaration_of_a_pod_without_a_rule_has_no_event() -> None:
     """A policy that is not for a pod writes nothing on it."""
-    assert told(misdeclaring(rules=())) == ()
+    assert reported(misdeclaring(rules=())) == ()
 
 
 @pytest.mark.parametrize(
@@ -195,22 +195,22 @@ def test_a_wrong_declaration_of_a_pod_without_a_rule_has_no_event() -> None:
 def test_a_pod_that_is_only_observed_has_no_event(idle: dict[str, object]) -> None:
     """Trying a policy out must not frighten tenants, whatever it is that makes the daemon only observe."""
     observed = outcome(result=Result.OBSERVED)
-    assert told(quiet(31, outcomes=(observed,), **idle)) == ()
-    assert told(replace(holding(withheld(Brake.NODE)), **idle)) == ()  # type: ignore[arg-type]
-    assert told(replace(misdeclaring(), **idle)) == ()  # type: ignore[arg-type]
+    assert reported(quiet(31, outcomes=(observed,), **idle)) == ()
+    assert reported(replace(holding(withheld(Brake.NODE)), **idle)) == ()  # type: ignore[arg-type]
+    assert reported(replace(misdeclaring(), **idle)) == ()  # type: ignore[arg-type]
 
 
 def test_a_rule_that_only_observes_has_no_event() -> None:
     """The mode of the rule counts like that of the policy; the others' pods have theirs all the same."""
     held = withheld(Brake.NODE)
     quiet_one = replace(held, assessment=replace(held.assessment, observes=True))
-    assert len(told(holding(quiet_one, held))) == 1
+    assert len(reported(holding(quiet_one, held))) == 1
 
 
 def test_a_wrong_declaration_is_reported_when_enforcement_begins() -> None:
     """What was kept quiet in observe mode is not lost: it is reported as soon as it matters."""
     seen = misdeclaring()
-    assert len(told(replace(seen, enforcing=False), seen, replace(seen, enforcing=False), seen)) == 1
+    assert len(reported(replace(seen, enforcing=False), seen, replace(seen, enforcing=False), seen)) == 1
 
 
 def test_a_wrong_declaration_is_reported_once_this_daemon_writes_events() -> None:
@@ -221,7 +221,7 @@ def test_a_wrong_declaration_is_reported_once_this_daemon_writes_events() -> Non
 
 
 @pytest.mark.parametrize("of", [entry, warned, evicting])
-def test_what_would_have_been_done_is_said_plainly_where_the_policy_wants_it(of: object) -> None:
+def test_what_would_have_been_done_is_plain_where_the_policy_wants_it(of: object) -> None:
     """With `[events] observe` there is an Event; nobody reads in it of a kill or an eviction that never happened."""
     made: Outcome = outcome(of(), Result.OBSERVED)  # type: ignore[operator]
     found = only(quiet(31, policy=OBSERVING, enforcing=False, outcomes=(made,)))
@@ -274,7 +274,7 @@ def test_every_note_fits_and_is_inert(
     held = replace(_QUIET.plan, entries=(replace(hostile, withheld_by=brake, is_new=True),))
     ends = (replace(_KILLED, entry=hostile), *(outcome(hostile, result, reason=name) for result in Result))
     everything = replace(_QUIET, policy=under, plan=held, began=(replace(_KILLED, entry=hostile),), outcomes=ends)
-    for pod_event in told(everything, replace(everything, enforcing=False)):
+    for pod_event in reported(everything, replace(everything, enforcing=False)):
         assert pod_event.note.isprintable()
         assert len(pod_event.note.encode()) <= 1024
         assert pod_event.note.endswith(".")
@@ -341,8 +341,8 @@ def test_a_job_that_may_count_it_as_success_is_named() -> None:
 def test_of_several_containers_it_says_why_this_one() -> None:
     """An owner whose sidecar was killed for what the pod uses reads why it was that one."""
     why = "Of its containers, side exceeds its own declaration by the most."
-    told = {name for name, each in notes().items() if why in each.note}
-    assert told == {"kill, two that declare", "kill, one declares and the other uses"}
+    reported = {name for name, each in notes().items() if why in each.note}
+    assert reported == {"kill, two that declare", "kill, one declares and the other uses"}
 
 
 def test_under_a_default_nothing_is_declared() -> None:
@@ -411,8 +411,8 @@ def test_the_event_of_an_mps_client() -> None:
 
 def test_memory_that_changes_hands_is_reported_to_both_owners() -> None:
     """Point 10: also to that of a pod which has no account any more; where nothing is enforced, only if wanted."""
-    found = told(transferring())
+    found = reported(transferring())
     assert [(each.namespace, each.pod, each.uid) for each in found] == [("a", "trainer", "u1"), ("b", "server", "u2")]
     assert {each.reason for each in found} == {"GPUMemoryTransferred"}
     assert all("a/trainer" in each.note and "b/server" in each.note and "36Gi" in each.note for each in found)
-    assert told(transferring(enforcing=False)) == ()
+    assert reported(transferring(enforcing=False)) == ()

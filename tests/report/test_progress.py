@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.export.page_reader import WELL, action
-from tests.report.build import AT_ONCE, KILL, WARN, Story, climbing, crowd, policy, quiet, trainer_node
+from tests.report.build import AT_ONCE, KILL, WARN, Story, climbing, many_over, policy, quiet, trainer_node
 from tests.worlds import at, rule
 from watchdog.core.policy import Do
 from watchdog.report.progress import Level, by_urgency, planned_short, under_way_short
@@ -87,7 +87,7 @@ def test_a_lesser_step_is_not_announced_once_a_kill_is_due() -> None:
 
 def test_the_most_urgent_account_comes_first() -> None:
     """A kill before a warning, and then by the share of the limit in use; what is over before what is within."""
-    status = status_of(crowd(3, 20, 6, 9, declared="8Gi"))
+    status = status_of(many_over(3, 20, 6, 9, declared="8Gi"))
     assert [each.account.uid for each in by_urgency(status)] == ["u1", "u3", "u2", "u0"]
     assert [each.needs_attention for each in by_urgency(status)] == [True, True, False, False]
 

@@ -25,11 +25,11 @@ def test_accounts_that_oscillate_are_bounded_and_silence_no_other() -> None:
     def lines(second: float, *uids: str) -> int:
         return sum(each.event is ChangeKind.WARNED for each in changes.since(warned(second, *uids)))
 
-    crowd = [f"u{number}" for number in range(200)]
-    written = [lines(second, *crowd) for second in range(0, 3600, 8)]
+    uids = [f"u{number}" for number in range(200)]
+    written = [lines(second, *uids) for second in range(0, 3600, 8)]
     assert written[:4] == [200, 200, 200, 0]
     assert sum(written[4:]) <= 200 * 3600 / 600
-    assert lines(3600, *crowd[:9], "innocent") == 1
+    assert lines(3600, *uids[:9], "innocent") == 1
     assert "and 195 more" not in changes.take_left_out(at(3600))  # they are pods of one name here
     assert changes.take_left_out(at(3601)) == ""
     assert lines(9000, "u0") == 1

@@ -207,7 +207,7 @@ OTHER = Declaration(resource="other", unit=1, allowance=OWN)
 
 
 @pytest.mark.parametrize(
-    ("own", "second", "told"),
+    ("own", "second", "printed"),
     [
         (None, None, {"percent": "2%", "per_context": 512 * Mi, "contexts": 4}),
         (OWN, None, {"percent": "5%", "per_context": 0, "contexts": 0}),
@@ -216,14 +216,16 @@ OTHER = Declaration(resource="other", unit=1, allowance=OWN)
         (None, "1Gi", None),  # no single one explains the sum of two
     ],
 )
-def test_how_what_is_allowed_adds_up(own: Allowance | None, second: str | None, told: dict[str, object] | None) -> None:
+def test_how_what_is_allowed_adds_up(
+    own: Allowance | None, second: str | None, printed: dict[str, object] | None
+) -> None:
     """The allowance is the one that gave the sum, be it the policy's or the declaration's own."""
     under = policy(declarations=(replace(VERIFF, allowance=own), OTHER))
     side = container("side", of="u1", resources={"other": second} if second else {})
     pod = trainer(containers=(container("main", "8Gi", of="u1"), side))
     (account,) = status_document(Story(under=under, pods=(pod,)).see(trainer_node()))["accounts"]
     assert account["declared"] == (9 * Gi if second else 8 * Gi)
-    assert account["allowance"] == told
+    assert account["allowance"] == printed
 
 
 def test_an_action_in_progress_is_in_the_status() -> None:
@@ -243,20 +245,20 @@ def test_an_action_in_progress_is_in_the_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "printed"),
     [
         ("Mon-Fri 07:00-18:00 UTC", (True, "Fri 18:00 UTC", "2027-01-15T18:00:00.000Z")),
         ("Mon-Thu 08:00-18:00 UTC", (False, "Mon 08:00 UTC", "2027-01-18T08:00:00.000Z")),
         ("Mon-Sun 00:00-24:00 UTC", (True, None, None)),
     ],
 )
-def test_the_hours_of_a_rule_are_in_the_status(text: str, told: tuple[bool, str | None, str | None]) -> None:
+def test_the_hours_of_a_rule_are_in_the_status(text: str, printed: tuple[bool, str | None, str | None]) -> None:
     """Whether the hours hold, and when that changes, in the rule's own time zone and in UTC; never: null."""
     active = replace(NOTEBOOKS, active=hours().read(text))
     (account,) = status_document(Story(under=policy(active)).see(trainer_node()))["accounts"]
     (always,) = status_document(Story(under=policy(replace(active, mode="observe"))).see(trainer_node()))["accounts"]
     assert (always["observes"], always["active"]) == (True, None)
-    assert account["active"] == dict(zip(("hours", "now", "changes", "changes_at"), (text, *told), strict=True))
+    assert account["active"] == dict(zip(("hours", "now", "changes", "changes_at"), (text, *printed), strict=True))
 
 
 def test_a_pod_list_that_is_too_old_is_marked() -> None:
@@ -311,17 +313,17 @@ def test_a_suspension_by_maintenance_is_named(
 
 
 @pytest.mark.parametrize(
-    ("start", "said"),
+    ("start", "reported"),
     [
         (None, "under maintenance (why): their use"),
         (MaintenanceStart(at=at(0), seen=True), "under maintenance (why, since 08:00:00 UTC): their use"),
         (MaintenanceStart(at=at(0), seen=False), "under maintenance (why, since at least 08:00:00 UTC): their use"),
     ],
 )
-def test_maintenance_is_one_sentence(start: MaintenanceStart | None, said: str) -> None:
+def test_maintenance_is_one_sentence(start: MaintenanceStart | None, reported: str) -> None:
     """Point 41: what people read names what says so, and since when."""
     status = status_of(quiet(90, maintenance="why", maintenance_start=start))
-    assert said in under_maintenance(status)
+    assert reported in under_maintenance(status)
     assert maintenance_clause(status, status.at) in under_maintenance(status)
 
 

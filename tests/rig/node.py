@@ -20,7 +20,7 @@ GPU = "GPU-00000000-0000-0000-0000-000000000000"
 # What a tenant's process does: `polite` ends at SIGTERM, `stubborn` does not, `forker` has two children that do not
 # either, `breeder` forks a child every few milliseconds for as long as it lives, `saver` leaves the saving of its work
 # to a child on SIGTERM, which takes a second and a half and no notice of signals. Each notes when SIGTERM came.
-# `renamer` takes the names that `Tenant.rename` gives it; `crowd` has 1,500 children that end at SIGTERM unnoted.
+# `renamer` takes the names that `Tenant.rename` gives it; `forks` has 1,500 children that end at SIGTERM unnoted.
 # A shell is light enough to be had by the dozen, and notes nothing: `plain` ends at SIGTERM, `deaf` does not.
 _PREAMBLE = """
 import os, signal, sys, time
@@ -59,7 +59,7 @@ while time.monotonic() < deadline:
             name.write(given.read())
     time.sleep(0.02)
 """
-_BEHAVIOURS["crowd"] = """
+_BEHAVIOURS["forks"] = """
 for _ in range(1500):
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -73,43 +73,43 @@ def releases_s(running: Daemon, brake: str) -> list[float]:
 
 def test_forty_crash_looping_pods_are_held_to_the_owners_window(any_world: Node) -> None:
     """Law 6, promise 2: neither new UIDs nor a kill -9 make a fourth action of three; what is withheld is on record."""
-    crowd = Replicas(any_world, "web", OFFENDERS)
+    replicas = Replicas(any_world, "web", OFFENDERS)
     any_world.write()
     policy = braked(any_world, 'owner = "3 per 10m"')
     with run(any_world, policy) as running:
-        _is_held(any_world, running, crowd)
+        _is_held(any_world, running, replicas)
         running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:
-        _is_held(any_world, running, crowd)
-    assert (crowd.tend(), begun(any_world)) == (3, 3)
+        _is_held(any_world, running, replicas)
+    assert (replicas.tend(), begun(any_world)) == (3, 3)
     assert [each.result for each in actions(any_world.journal)] == ["done"] * 3
-    _check_history(any_world, crowd)
+    _check_history(any_world, replicas)
 
 
-def _is_held(world: Node, running: Daemon, crowd: Replicas) -> None:
+def _is_held(world: Node, running: Daemon, replicas: Replicas) -> None:
     """Three have died, and metrics and status say of each that lives what holds it back, once."""
-    running.wait(lambda _: crowd.tend() >= 3, 30)
+    running.wait(lambda _: replicas.tend() >= 3, 30)
     running.wait(lambda d: (d.metric("withheld_total", brake="owner") or 0) >= OFFENDERS, 30)
     running.wait_passes(3)
-    assert crowd.tend() == 3
+    assert replicas.tend() == 3
     assert running.metric("withheld_total", brake="owner") == OFFENDERS
     plan = running.status()["plan"]
-    assert {each["uid"] for each in plan if each["withheld_by"] == "owner"} == crowd.uids
+    assert {each["uid"] for each in plan if each["withheld_by"] == "owner"} == replicas.uids
     until_s = actions(world.journal)[0].began_s + 600
     assert releases_s(running, "owner") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
 
 
-def _check_history(world: Node, crowd: Replicas) -> None:
+def _check_history(world: Node, replicas: Replicas) -> None:
     """`history` has each withholding once per incident and daemon, with when the brake releases."""
     rows = [row for row in history_of(world) if row["event"] == "withheld"]
     assert {row["detail"] for row in rows} == {"owner"}
-    assert Counter(row["uid"] for row in rows) == dict.fromkeys(crowd.uids, 2)
+    assert Counter(row["uid"] for row in rows) == dict.fromkeys(replicas.uids, 2)
     assert all("3 per 10m" in row["sentence"] for row in rows)
 
 
 def test_a_kill_9_after_the_intention_and_in_the_grace(any_world: Node) -> None:
     """Point 31 and law 6: what was only intended counts, and what the window allows is used, to the very number."""
-    crowd = Replicas(any_world, "web", OFFENDERS, behaviour="deaf")
+    replicas = Replicas(any_world, "web", OFFENDERS, behaviour="deaf")
     any_world.write()
     policy = braked(any_world, 'owner = "3 per 7s"', release_timeout="2s")
     with run(any_world, policy) as running:
@@ -119,15 +119,15 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(any_world: Node) -> None:
         running.wait(lambda _: begun(any_world) >= 3, 30)
         running.stop(signal.SIGKILL)  # the grace of the last one lasts a second
     with run(any_world, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 0 and _ended(any_world) >= 6, 30)
-    crowd.tend()
+        running.wait(lambda _: replicas.tend() >= 0 and _ended(any_world) >= 6, 30)
+    replicas.tend()
     found = actions(any_world.journal)
     assert len(found) >= 6
     assert all(7 <= wait < 7 + LATE_S for wait in waits(found, 3))
     # Nobody has died but by an action; of those that a kill -9 cut short the victims may live.
-    assert set(crowd.dead) <= {each.uid for each in found}
-    assert len(crowd.dead) == len(set(crowd.dead)) <= len(found)
-    assert {each.uid for each in found if each.result == "done"} <= set(crowd.dead)
+    assert set(replicas.dead) <= {each.uid for each in found}
+    assert len(replicas.dead) == len(set(replicas.dead)) <= len(found)
+    assert {each.uid for each in found if each.result == "done"} <= set(replicas.dead)
     assert sum(each.result == "done" for each in found) >= 3
 
 
@@ -137,16 +137,16 @@ def _ended(world: Node) -> int:
 
 def test_the_back_off_goes_on_where_it_was(any_world: Node) -> None:
     """Law 6: the waits of an owner whose pods offend again double up to the longest, over a kill -9 in the middle."""
-    crowd = Replicas(any_world, "web", OFFENDERS)
+    replicas = Replicas(any_world, "web", OFFENDERS)
     any_world.write()
     policy = braked(any_world, 'owner_backoff = { first = "1s", factor = 2, max = "1h" }')
     with run(any_world, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 3, 30)
+        running.wait(lambda _: replicas.tend() >= 3, 30)
         running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 4, 30)
+        running.wait(lambda _: replicas.tend() >= 4, 30)
         running.wait(lambda d: len(releases_s(d, "owner_backoff")) == OFFENDERS)
-        assert crowd.tend() == 4
+        assert replicas.tend() == 4
         until_s = actions(any_world.journal)[3].began_s + 8
         assert releases_s(running, "owner_backoff") == [pytest.approx(until_s, abs=ABOUT_S)] * OFFENDERS
     found = actions(any_world.journal)
@@ -155,7 +155,7 @@ def test_the_back_off_goes_on_where_it_was(any_world: Node) -> None:
 
 
 @pytest.fixture
-def town(any_world: Node) -> tuple[Node, list[Tenant]]:
+def owners(any_world: Node) -> tuple[Node, list[Tenant]]:
     """Seven owners with a pod each, of whom the first five are over."""
     uses = [(GIB if number < 5 else 256) + number * MIB for number in range(7)]
     return any_world, [_light(any_world, f"p{n}", used, metadata=deployed_by(f"web{n}")) for n, used in enumerate(uses)]
@@ -165,9 +165,9 @@ def _light(world: Node, name: str, used: int, **more: Any) -> Tenant:
     return world.single(name, declared="256Mi", used=used, behaviour="plain", **more)
 
 
-def test_the_breaker_over_two_kill_9(town: tuple[Node, list[Tenant]]) -> None:
+def test_the_breaker_over_two_kill_9(owners: tuple[Node, list[Tenant]]) -> None:
     """Point 30: most owners over: no action, then one per `hold`; restarts neither forget it nor restart it."""
-    world, tenants = town
+    world, tenants = owners
     policy = braked(world, breaker("4s"))
     with run(world, policy) as running:
         running.wait(lambda d: d.metric("breaker_open") == 1)
@@ -218,9 +218,9 @@ def test_decoys_shield_an_offender_for_one_hold(any_world: Node, own_rule: str) 
         assert _living(decoys) == 3
 
 
-def test_a_daemon_that_takes_over_knows_the_breaker_is_open(town: tuple[Node, list[Tenant]]) -> None:
+def test_a_daemon_that_takes_over_knows_the_breaker_is_open(owners: tuple[Node, list[Tenant]]) -> None:
     """Points 30, 32 and 38: what a second daemon saw while it only observed does not replace what the journal has."""
-    world, tenants = town
+    world, tenants = owners
     policy = braked(world, breaker("10m"))
     with run(world, policy) as first:
         first.wait(lambda d: d.metric("breaker_open") == 1)
@@ -303,8 +303,8 @@ def test_a_full_disk_holds_back_enforcement_and_nothing_else(small_disk: Node) -
         ballast.unlink()
         running.wait(lambda _: not tenant.is_alive)
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 1)
-    told = [name for name, _, _ in events(small_disk.journal, "withheld", "intended", "signalled", "kill_ended")]
-    assert told == ["withheld", "intended", "signalled", "kill_ended"]
+    printed = [name for name, _, _ in events(small_disk.journal, "withheld", "intended", "signalled", "kill_ended")]
+    assert printed == ["withheld", "intended", "signalled", "kill_ended"]
 
 
 def test_a_daemon_that_stops_on_a_full_disk_names_what_is_lost(small_disk: Node) -> None:
@@ -336,51 +336,51 @@ def _fill_up(folder: Path) -> Path:
 @pytest.mark.parametrize("loss", ["damaged", "missing", "emptied"])
 def test_a_journal_lost_while_the_daemon_is_down_leaves_the_brakes_full(any_world: Node, loss: str) -> None:
     """Point 31: a damaged journal, or a lock without one: each window counts as full until it has elapsed once."""
-    crowd = Replicas(any_world, "web", 3)
+    replicas = Replicas(any_world, "web", 3)
     any_world.write()
     policy = braked(any_world, 'owner = "1 per 5s"\nowner_backoff = { first = "1s", factor = 2, max = "4s" }')
     with run(any_world, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 1)
+        running.wait(lambda _: replicas.tend() >= 1)
         running.stop()
     _lose(any_world.journal, loss)
     before_s = boottime_s()
     with run(any_world, policy) as running:
         running.wait(lambda d: (d.metric("withheld_total", brake="owner") or 0) >= 3)
         running.wait(lambda d: len(releases_s(d, "owner")) == 3)
-        assert crowd.tend() == 1
-        (said,) = [each["message"] for each in running.log() if "each limit and back-off" in each["message"]]
-        assert "owner until" in said
+        assert replicas.tend() == 1
+        (reported,) = [each["message"] for each in running.log() if "each limit and back-off" in each["message"]]
+        assert "owner until" in reported
         until_s = releases_s(running, "owner")
         assert until_s == [pytest.approx(before_s + 5, abs=LATE_S)] * 3
         assert "was found damaged or missing" in explained(any_world, running, f"ns/{any_world.pods[0].name}")
         running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:  # the next daemon knows it too
-        running.wait(lambda _: crowd.tend() >= 2, 30)
+        running.wait(lambda _: replicas.tend() >= 2, 30)
         assert actions(any_world.journal)[0].began_s >= until_s[0] - ABOUT_S
-    told = Counter(row["event"] for row in history_of(any_world) if "damaged or missing" in row["sentence"])
-    assert told["brakes_presumed"] >= 1
-    assert told["withheld"] >= 3
+    printed = Counter(row["event"] for row in history_of(any_world) if "damaged or missing" in row["sentence"])
+    assert printed["brakes_presumed"] >= 1
+    assert printed["withheld"] >= 3
 
 
 @pytest.mark.parametrize("loss", ["lock and journal", "lock, journal and all", "journal", "emptied", "replaced"])
 def test_a_journal_lost_under_the_running_daemon_takes_nothing_from_the_brakes(any_world: Node, loss: str) -> None:
     """Point 31: what the daemon remembers is written again, which is reported, and the next daemon counts on."""
-    crowd = Replicas(any_world, "web", 3)
+    replicas = Replicas(any_world, "web", 3)
     any_world.write()
     policy = braked(any_world, 'owner = "1 per 10m"')
     with run(any_world, policy) as running:
-        running.wait(lambda _: crowd.tend() >= 1)
+        running.wait(lambda _: replicas.tend() >= 1)
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         _lose_under_a_daemon(any_world, loss)
         running.wait(lambda d: any("were written to it again" in each["message"] for each in d.log()))
         running.wait_passes(3)
-        assert crowd.tend() == 1
+        assert replicas.tend() == 1
         assert running.metric("enforcing") == 1
         running.stop(signal.SIGKILL)
     with run(any_world, policy) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="owner") == 3)
         running.wait_passes(2)
-        assert crowd.tend() == 1
+        assert replicas.tend() == 1
     assert "journal_restored" in {row["event"] for row in history_of(any_world)}
 
 

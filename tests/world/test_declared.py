@@ -52,12 +52,12 @@ def _tenant(world: Node, asks: dict[str, str], used: int) -> Tenant:
 def test_who_owns_the_card_is_not_killed(
     any_world: Node, head: str, asks: dict[str, str], capacity: dict[str, str]
 ) -> None:
-    """Points 4 and 6: neither a 0 that is not set nor a default ends a pod that has the whole card; the hog dies."""
+    """Points 4 and 6: neither a 0 that is not set nor a default ends a pod with a whole card; the offender dies."""
     any_world.mark(labels={"nvidia.com/gpu.count": "1"}, capacity={**capacity, "veriff.com/gpu-memory": "80Gi"})
     owner = _tenant(any_world, asks, 5 * GIB)
-    hog = any_world.pods[1].containers[0].tenants[0]
+    offender = any_world.pods[1].containers[0].tenants[0]
     with run(any_world, _policy(any_world.root, head, BY_DEFAULT)) as running:
-        running.wait(lambda _: not hog.is_alive, 20)
+        running.wait(lambda _: not offender.is_alive, 20)
         running.wait_passes(2)
         verdicts = {each["pod"]: each["verdict"] for each in running.status()["accounts"]}
     assert (owner.is_alive, owner.terms, verdicts["owner"]) == (True, [], "within")
@@ -66,14 +66,14 @@ def test_who_owns_the_card_is_not_killed(
 def test_a_card_by_a_claim_is_not_judged_by_the_default(any_world: Node) -> None:
     """Point 4: what a claim gave is not read, so the limit is unknown, with its cause, and nothing is done."""
     owner = _tenant(any_world, {}, 5 * GIB)
-    hog = any_world.pods[1].containers[0].tenants[0]
+    offender = any_world.pods[1].containers[0].tenants[0]
     any_world.write()
     pods = json.loads(any_world.pods_file.read_text(encoding="utf-8"))
     pods["items"][0]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
     pods["items"][0]["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
     any_world.pods_file.write_text(json.dumps(pods), encoding="utf-8")
     with run(any_world, _policy(any_world.root, 'schemes = ["*"]', BY_DEFAULT)) as running:
-        running.wait(lambda _: not hog.is_alive, 20)
+        running.wait(lambda _: not offender.is_alive, 20)
         (account,) = (each for each in running.status()["accounts"] if each["pod"] == "owner")
     assert (owner.is_alive, account["verdict"], account["declared_by"]) == (True, "unknown", "claim gpu")
     assert "container main may have a GPU by a ResourceClaim (gpu)" in account["limit_unknown"]
@@ -86,11 +86,11 @@ def test_a_wrong_unit_kills_nobody_and_check_fails(any_world: Node) -> None:
     """Point 6: MiB read as bytes would kill every pod; the table applies to no pod, and `check` says why."""
     asks = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "6144"}
     owner = _tenant(any_world, asks, 5 * GIB)
-    hog = any_world.pods[1].containers[0].tenants[0]
+    offender = any_world.pods[1].containers[0].tenants[0]
     policy = _policy(any_world.root, WRONG)
     checked = gpu_watchdog("check", policy, stub=any_world.stub_file)
     with run(any_world, policy) as running:
-        running.wait(lambda _: not hog.is_alive, 20)
+        running.wait(lambda _: not offender.is_alive, 20)
         running.wait_passes(2)
         (account,) = (each for each in running.status()["accounts"] if each["pod"] == "owner")
     assert (owner.is_alive, owner.terms, account["verdict"]) == (True, [], "misdeclared")

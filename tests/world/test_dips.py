@@ -62,9 +62,9 @@ def test_memory_that_moves_between_two_containers_is_found(any_world: Node) -> N
         assert sum(each.is_alive for each in both) == 1, "it moved thirty times and was never killed"
         running.wait(killed)
         assert all(each.is_alive for each in others)
-        told = gpu_watchdog("history", "--journal", any_world.journal, stub=any_world.stub_file).stdout
-        told = " ".join(told.split())
-        assert "the pod was above the threshold in one container or another for" in told, told
+        reported = gpu_watchdog("history", "--journal", any_world.journal, stub=any_world.stub_file).stdout
+        reported = " ".join(reported.split())
+        assert "the pod was above the threshold in one container or another for" in reported, reported
 
 
 def test_a_wait_that_anybody_can_read_has_whole_intervals(any_world: Node) -> None:

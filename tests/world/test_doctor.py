@@ -78,11 +78,11 @@ def ask(world: Node, case: Case) -> tuple[int, str, dict[str, Any]]:
     return done.returncode, done.stderr, json.loads(done.stdout)
 
 
-def states(said: Mapping[str, Any]) -> dict[str, str]:
+def states(reported: Mapping[str, Any]) -> dict[str, str]:
     """The worst state of each name."""
     order = ("ok", "warning", "missing")
     found: dict[str, str] = {}
-    for finding in said["findings"]:
+    for finding in reported["findings"]:
         before = found.get(finding["name"], "ok")
         found[finding["name"]] = max(before, finding["state"], key=order.index)
     return found
@@ -94,12 +94,12 @@ def _tree(root: Path) -> dict[str, tuple[int, int]]:
 
 def test_a_good_node(world: Node) -> None:
     """All is well: exit 0, nothing on stderr, every finding ok, both possible; and not a file has changed."""
-    code, stderr, said = examine(world, Case())
-    assert [each for each in said["findings"] if each["state"] != "ok"] == []
-    assert (code, stderr, said["observe"], said["enforce"]) == (0, "", True, True)
+    code, stderr, reported = examine(world, Case())
+    assert [each for each in reported["findings"] if each["state"] != "ok"] == []
+    assert (code, stderr, reported["observe"], reported["enforce"]) == (0, "", True, True)
     names = {"nvml_library", "gpu_up", "process_numbers", "cgroups", "pidfd", "pods_known", "listen"}
-    assert names <= states(said).keys()
-    assert set(said["findings"][0]) == {"name", "state", "for", "what", "remedy"}
+    assert names <= states(reported).keys()
+    assert set(reported["findings"][0]) == {"name", "state", "for", "what", "remedy"}
 
 
 def _return(call: str, code: int, gpu: str = "") -> Case:
@@ -181,13 +181,13 @@ def test_what_an_ordinary_user_may_not_read(any_world: Node, option: str, path: 
     """A folder of another user's is a finding with its remedy, whatever lies in it, and never a traceback."""
     library = {"LD_LIBRARY_PATH": "ROOT/closed"} if option == "--journal" else {}
     case = Case(spoil=_close_a_folder, options={option: path}, prefix=ORDINARY, environment=library)
-    code, stderr, said = examine(any_world, case)
+    code, stderr, reported = examine(any_world, case)
     assert "Traceback" not in stderr
-    found = [each for each in said["findings"] if each["name"] == name and each["state"] != "ok"]
+    found = [each for each in reported["findings"] if each["name"] == name and each["state"] != "ok"]
     assert [each["remedy"] != "" for each in found] == [True]
     assert "ermission denied" in found[0]["what"] + found[0]["remedy"]
     if option == "--journal":
-        assert (code, states(said)["stop_file"], states(said)["journal_lock"]) == (1, "missing", "missing")
+        assert (code, states(reported)["stop_file"], states(reported)["journal_lock"]) == (1, "missing", "missing")
 
 
 def test_a_library_in_a_folder_of_another_user(tmp_path: Path) -> None:
@@ -287,11 +287,11 @@ ROWS: Final = {**DRIVER, **PLACE, **FILES, **JOURNAL, **PODS}
 def test_what_is_wrong_is_named(any_world: Node, row: str) -> None:
     """What an enforcing policy lacks is named and fails, without a traceback, and nothing on the node changes."""
     name, state, case = ROWS[row]
-    code, stderr, said = examine(any_world, case)
-    assert states(said)[name] == state, said
+    code, stderr, reported = examine(any_world, case)
+    assert states(reported)[name] == state, reported
     assert (name in stderr) == (state == "missing")
-    assert said["enforce"] == (code == 0)
-    assert not (said["observe"] and row in DRIVER)
+    assert reported["enforce"] == (code == 0)
+    assert not (reported["observe"] and row in DRIVER)
     assert "Traceback" not in stderr
 
 
@@ -301,9 +301,9 @@ def test_beside_a_daemon_that_runs(any_world: Node) -> None:
     any_world.single("hog", used=GIB)
     with run(any_world, write_policy(any_world.root, KILL_UNWARNED, more=BRAKES)) as running:
         running.wait_passes(1)
-        code, stderr, said = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
-        whats = {each["name"]: each["what"] for each in said["findings"]}
-        assert [each for each in said["findings"] if each["state"] != "ok"] == []
+        code, stderr, reported = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
+        whats = {each["name"]: each["what"] for each in reported["findings"]}
+        assert [each for each in reported["findings"] if each["state"] != "ok"] == []
         assert (code, stderr) == (0, "")
         assert f"process {running.pid}" in whats["journal_lock"]
         assert "a gpu-watchdog answers" in whats["listen"]
@@ -312,8 +312,8 @@ def test_beside_a_daemon_that_runs(any_world: Node) -> None:
         running.wait_passes(1)
         assert running.metric("enforcing") == 1
         _broken_policy(any_world)
-        code, stderr, said = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
-        assert (code, states(said)["policy"], states(said)["policy_running"]) == (1, "missing", "warning")
+        code, stderr, reported = ask(any_world, Case(options={"--listen": f"127.0.0.1:{running.port}"}))
+        assert (code, states(reported)["policy"], states(reported)["policy_running"]) == (1, "missing", "warning")
         assert "last valid one" in stderr
     # After kill -9 its write-ahead log lies there with the shared memory, and can still be looked at.
     assert states(ask(any_world, Case())[2])["journal_file"] == "ok"

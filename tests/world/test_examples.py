@@ -135,18 +135,18 @@ def test_an_example_does_what_its_first_lines_promise(any_world: Node, name: str
 def test_inference_may_burst_while_the_card_has_room(any_world: Node) -> None:
     """Over its limit a replica is only warned until its card is short of memory; then it goes, and no other."""
     owned: dict[str, Any] = {"resources": {"veriff.com/gpu-memory": "8Gi"}, "metadata": deployed_by("web")}
-    hog, calm = Guest(used=(12,), **owned, **OVER), Guest(used=(8,), **owned)
-    (_, over), (_, within) = start(any_world, "hog", hog), start(any_world, "calm", calm)
+    offender, calm = Guest(used=(12,), **owned, **OVER), Guest(used=(8,), **owned)
+    (_, over), (_, within) = start(any_world, "hog", offender), start(any_world, "calm", calm)
     any_world.write()
     with run(any_world, quick("inference", any_world)) as running:
         running.wait(lambda d: acted_at(d, "hog", "warn"))
         running.wait_passes(5)
-        check_fate(running, "hog", replace(hog, ended_by=None), over)
+        check_fate(running, "hog", replace(offender, ended_by=None), over)
         (card,) = any_world.stub.gpus
         any_world.show(gpus=(replace(card, base=18 * GIB),))
         running.wait(lambda d: acted_at(d, "hog", "kill"))
         running.wait_passes(2)
-        check_fate(running, "hog", hog, over)
+        check_fate(running, "hog", offender, over)
         check_fate(running, "calm", calm, within)
 
 

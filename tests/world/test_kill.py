@@ -39,15 +39,15 @@ def ended(running: Daemon, result: str = "done") -> bool:
 
 def test_exactly_the_offenders_container_dies(world: Node) -> None:
     """Points 21 to 23: every process and fork of the container gets TERM, then KILL; no other process gets anything."""
-    hog = world.pod("hog", ("main", "1Gi"), ("side", None))
+    offender = world.pod("hog", ("main", "1Gi"), ("side", None))
     calm = world.pod("calm", ("main", "4Gi"))
-    over = world.start(hog, 0, behaviour="forker")
-    helper = world.start(hog, 0)  # a process of the same container that uses no GPU
-    side = world.start(hog, 1, used=128 * MIB)
+    over = world.start(offender, 0, behaviour="forker")
+    helper = world.start(offender, 0)  # a process of the same container that uses no GPU
+    side = world.start(offender, 1, used=128 * MIB)
     within = world.start(calm, 0, used=3 * GIB)
     host = world.start(None, used=GIB)
     world.write()
-    members = world.members(hog)
+    members = world.members(offender)
     assert len(members) == 4
     with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(1)
@@ -57,7 +57,7 @@ def test_exactly_the_offenders_container_dies(world: Node) -> None:
         running.wait(ended)
         assert over.ended_by == signal.SIGKILL
         assert helper.ended_by == signal.SIGTERM
-        assert world.members(hog) == set()
+        assert world.members(offender) == set()
         assert (side.is_alive, within.is_alive, host.is_alive) == (True, True, True)
         assert (side.terms, within.terms, host.terms) == ([], [], [])
         _check_the_record(world, running, members)
@@ -144,10 +144,10 @@ def test_a_spoofed_cgroup_charges_nobody_else(world: Node) -> None:
 
 def test_scope_pod_ends_all_known_containers(any_world: Node) -> None:
     """Point 21: all containers of the pod; the sandbox and what the list does not know stay."""
-    hog = any_world.pod("hog", ("main", "1Gi"), ("side", None))
-    over, side = any_world.start(hog, 0, used=4 * GIB), any_world.start(hog, 1)
+    offender = any_world.pod("hog", ("main", "1Gi"), ("side", None))
+    over, side = any_world.start(offender, 0, used=4 * GIB), any_world.start(offender, 1)
     pause = any_world.start(None)
-    any_world.enter(f"kubepods/burstable/pod{hog.uid}/{os.urandom(32).hex()}", pause.pid)
+    any_world.enter(f"kubepods/burstable/pod{offender.uid}/{os.urandom(32).hex()}", pause.pid)
     any_world.write()
     with run(any_world, write_policy(any_world.root, kill(scope="pod"))) as running:
         running.wait(ended)
@@ -164,9 +164,9 @@ def test_a_fork_storm_is_ended(any_world: Node) -> None:
 
 def test_one_eperm_and_no_process_is_signalled(any_world: Node) -> None:
     """Point 23: signal 0 goes to all first; without the right to signal one of them none of them is."""
-    hog = any_world.pod("hog", ("main", "1Gi"))
-    mine = any_world.start(hog, used=4 * GIB)
-    theirs = any_world.start(hog, used=GIB, user=65534)
+    offender = any_world.pod("hog", ("main", "1Gi"))
+    mine = any_world.start(offender, used=4 * GIB)
+    theirs = any_world.start(offender, used=GIB, user=65534)
     any_world.write()
     without_kill = ("setpriv", "--bounding-set=-kill", "--inh-caps=-kill")
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE), prefix=without_kill) as running:
@@ -206,13 +206,13 @@ def test_a_process_that_nvml_alone_still_knows_is_unattributed(any_world: Node) 
 @pytest.mark.parametrize("zombies", [300, 5000])
 def test_zombies_hide_no_living_thread(world: Node, zombies: int) -> None:
     """A tenant whose leader has ended, and whose threads a tracer keeps as zombies, dies for the one that lives."""
-    hog = world.pod("hog", ("main", "1Gi"))
-    with traced(world.root, zombies, lambda pid: world.enter(hog.cgroup(hog.containers[0]), pid)) as pid:
+    offender = world.pod("hog", ("main", "1Gi"))
+    with traced(world.root, zombies, lambda pid: world.enter(offender.cgroup(offender.containers[0]), pid)) as pid:
         (card,) = world.stub.gpus
         world.show(gpus=(replace(card, processes=(StubProcess(pid=pid, used=9 * GIB),)),))
         with run(world, write_policy(world.root, KILL_AT_ONCE)) as running:
             running.wait(ended)
-            assert world.members(hog) == set()
+            assert world.members(offender) == set()
 
 
 def test_a_rise_between_readings_is_acted_on_at_once(world: Node) -> None:
@@ -248,28 +248,28 @@ def test_what_is_allocated_after_a_job_has_ended_is_acted_on_at_once(world: Node
         assert over.ended_by == signal.SIGKILL
 
 
-def test_a_crowd_takes_no_descriptors_from_another_kill(any_world: Node) -> None:
+def test_many_processes_take_no_descriptors_from_another_kill(any_world: Node) -> None:
     """Points 22 and 23: with 512 descriptors, 1,501 processes are killed to the last, and so is what is due beside.
 
     Descriptors that are short are a gap, and no innocent is killed.
     """
-    crowded = any_world.pod("crowded", ("main", "1Gi"))
-    crowd = any_world.start(crowded, used=9 * GIB, behaviour="crowd")
+    many = any_world.pod("many", ("main", "1Gi"))
+    family = any_world.start(many, used=9 * GIB, behaviour="forks")
     other = any_world.pod("other", ("main", "1Gi"))
-    hog = any_world.start(other, used=2 * GIB)
+    offender = any_world.start(other, used=2 * GIB)
     calm = any_world.start(any_world.pod("calm", ("main", "4Gi")), used=3 * GIB)
     any_world.write()
-    wait_until(lambda: len(any_world.members(crowded)) == 1501, 60)
+    wait_until(lambda: len(any_world.members(many)) == 1501, 60)
     few = ("prlimit", "--nofile=512:512")
     with run(any_world, write_policy(any_world.root, kill(grace="3s")), prefix=few) as running:
         running.wait(lambda d: d.metric("actions_total", action="kill", result="done") == 2)
         withdrawn = {line["reason"] for line in running.events("kill_ended") if line["result"] == "withdrawn"}
         assert withdrawn <= {"the last look was already too old"}  # on a machine that is very busy
         assert {row.uid: (len(row.pids), row.result) for row in actions(any_world.journal)} == {
-            crowded.uid: (1501, "done"),
+            many.uid: (1501, "done"),
             other.uid: (1, "done"),
         }
-        assert (crowd.is_alive, hog.is_alive, any_world.members(crowded)) == (False, False, set())
+        assert (family.is_alive, offender.is_alive, any_world.members(many)) == (False, False, set())
         assert (calm.is_alive, calm.terms) == (True, [])
         (gap,) = {line["message"] for line in running.events("gap_began") if line["reason"] == "descriptors"}
         assert "raise the limit of open files" in gap

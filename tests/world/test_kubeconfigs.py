@@ -135,8 +135,8 @@ def test_doctor_with_a_plugin_that_hangs(any_world: Node) -> None:
     done = gpu_watchdog(
         "doctor", "--json", "--policy", policy, "--node", "n1", "--kubeconfig", path, stub=any_world.stub_file
     )
-    said = {each["name"]: each["what"] for each in json.loads(done.stdout)["findings"]}
-    assert "the exec plugin 'sleep' of users[name=u].user did not finish within 15 s" in said["api_config"]
+    reported = {each["name"]: each["what"] for each in json.loads(done.stdout)["findings"]}
+    assert "the exec plugin 'sleep' of users[name=u].user did not finish within 15 s" in reported["api_config"]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def disk(tmp_path: Path) -> StallingDisk:
     return StallingDisk(tmp_path)
 
 
-def _hog(world: Node) -> Tenant:
+def _offender(world: Node) -> Tenant:
     world.mark()
     return world.single("hog", used=512 * MIB)
 
@@ -70,7 +70,7 @@ def test_what_changes_while_the_disk_stalls_is_seen(
     any_world: Node, disk: StallingDisk, change: Callable[[Node, Tenant], None], stalled_s: float
 ) -> None:
     """Point 22: what happens between a decision and the commit of its intention counts, however long that takes."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with begun(any_world, disk, tenant) as running:
         change(any_world, tenant)
         time.sleep(stalled_s)
@@ -83,7 +83,7 @@ def test_what_changes_while_the_disk_stalls_is_seen(
 
 def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node, disk: StallingDisk) -> None:
     """Points 22 and 31: the loop, `/healthz` and the switches go on; what was late is withdrawn and not counted."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with begun(any_world, disk, tenant) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="journal") == 1.0, 10)
         running.wait_passes(3)
@@ -101,7 +101,7 @@ def test_a_stalled_disk_holds_back_enforcement_and_nothing_else(any_world: Node,
 
 def test_a_daemon_whose_disk_stalls_can_be_stopped(any_world: Node, disk: StallingDisk) -> None:
     """SIGTERM ends the daemon within a second or so, whatever the disk does."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with begun(any_world, disk, tenant) as running:
         code, took_s = running.stop()
         assert (code, tenant.terms) == (0, [])
@@ -112,7 +112,7 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(
     any_world: Node, disk: StallingDisk
 ) -> None:
     """Points 22 and 26: nothing was signalled, so no brake counts it, and the next daemon finds nothing interrupted."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with begun(any_world, disk, tenant) as running:
         threading.Timer(0.05, disk.thaw).start()  # the daemon waits for the journal for 0.3 s
         assert running.stop()[0] == 0
@@ -124,7 +124,7 @@ def test_a_daemon_that_is_stopped_while_it_writes_an_intention_withdraws_it(
 
 def test_a_last_look_that_is_too_old_is_taken_again(any_world: Node) -> None:
     """Point 22: a slow driver does not stretch the two seconds: the action is withdrawn, and no signal is sent."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
         running.wait_passes(2)
         any_world.stub = replace(any_world.stub, delays=(StubDelay(call=LISTS[2], ms=2600),))
@@ -138,7 +138,7 @@ def test_a_last_look_that_is_too_old_is_taken_again(any_world: Node) -> None:
 
 def test_a_gap_before_the_last_look_ends_what_was_counted(any_world: Node, disk: StallingDisk) -> None:
     """Points 16 and 22: a driver that hangs in the last look hides that the pod was within its limit meanwhile."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     with begun(any_world, disk, tenant, "3s") as running:
         any_world.show(delays=(StubDelay(call=LISTS[2], ms=12_000),))
         disk.thaw()
@@ -156,7 +156,7 @@ def test_a_gap_before_the_last_look_ends_what_was_counted(any_world: Node, disk:
 
 def test_what_was_planned_before_enforcement_was_reset_is_not_done(any_world: Node, disk: StallingDisk) -> None:
     """Point 20: a stop file that comes and goes while the disk stalls starts every stretch over."""
-    tenant = _hog(any_world)
+    tenant = _offender(any_world)
     stop = any_world.journal.parent / "stop"
     with begun(any_world, disk, tenant, "3s") as running:
         stop.touch()
@@ -193,15 +193,15 @@ def _resizing(world: Node) -> Iterator[None]:
 def test_a_change_that_concerns_no_victim_withdraws_no_kill(any_world: Node) -> None:
     """Point 22: a pod that is written a hundred times a second is killed at the first try, and a calm one is not."""
     made = [any_world.pod(f"hog-{number}", ("main", "1Gi"), ("side", None)) for number in range(4)]
-    hogs = [any_world.start(each, used=512 * MIB) for each in made]
+    offenders = [any_world.start(each, used=512 * MIB) for each in made]
     calm = any_world.start(any_world.pod("calm", ("main", "4Gi"), ("side", None)), used=3 * GIB)
     any_world.write()
     with run(any_world, write_policy(any_world.root, kill())) as running, _resizing(any_world):
         running.wait_passes(1)
-        for number, hog in enumerate(hogs, 1):
-            any_world.use(hog, 9 * GIB)
+        for number, offender in enumerate(offenders, 1):
+            any_world.use(offender, 9 * GIB)
             running.wait(lambda d, wanted=number: d.metric("actions_total", action="kill", result="done") == wanted)  # type: ignore[misc]
             withdrawn = [line["reason"] for line in running.events("kill_ended") if line["result"] == "withdrawn"]
             assert withdrawn == []
-        assert [hog.is_alive for hog in hogs] == [False] * 4
+        assert [offender.is_alive for offender in offenders] == [False] * 4
         assert (calm.is_alive, calm.terms) == (True, [])

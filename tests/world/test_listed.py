@@ -95,23 +95,23 @@ def test_what_the_node_does_not_list_saves_no_offender(
     any_world: Node, given: tuple[Given, Given], is_control: bool
 ) -> None:
     """Point 6: who names its node itself can request anything, and dies like a pod that does not."""
-    hog = _tenant(any_world, given[is_control], 15 * GIB)
+    offender = _tenant(any_world, given[is_control], 15 * GIB)
     with _run(any_world, given[is_control]) as running:
-        running.wait(lambda _: not hog.is_alive, 20)
+        running.wait(lambda _: not offender.is_alive, 20)
 
 
 @pytest.mark.parametrize("given", INNOCENT.values(), ids=INNOCENT)
 def test_what_was_checked_otherwise_still_counts(any_world: Node, given: Given) -> None:
-    """Point 6: a pod that uses what its own system gave it lives, beside a hog of the same kind, which dies."""
+    """Point 6: a pod that uses what its own system gave it lives, beside an offender of the same kind, which dies."""
     owner = _tenant(any_world, given, 15 * GIB)
-    hog = any_world.single("hog", used=3 * GIB, declared="1Gi")
+    offender = any_world.single("hog", used=3 * GIB, declared="1Gi")
     any_world.mark(
         labels=given.labels,
         annotations=given.registered,
         capacity={**given.capacity, "veriff.com/gpu-memory": "39Gi"} if given.capacity else {},
     )
     with _run(any_world, given) as running:
-        running.wait(lambda _: not hog.is_alive, 20)
+        running.wait(lambda _: not offender.is_alive, 20)
         running.wait_passes(2)
         account = _account(running)
     assert (owner.is_alive, owner.terms, account["verdict"]) == (True, [], "within")
@@ -144,8 +144,8 @@ def _survives(world: Node, owner: Tenant, running: Daemon) -> None:
     """The node drops the resource, and only another pod without any declaration dies."""
     _drop(world)
     running.wait_passes(2)
-    hog = world.single("hog", used=5 * GIB, declared=None)
-    running.wait(lambda _: not hog.is_alive, 20)
+    offender = world.single("hog", used=5 * GIB, declared=None)
+    running.wait(lambda _: not offender.is_alive, 20)
     running.wait_passes(2)
     assert (owner.is_alive, owner.terms, _account(running)["verdict"]) == (True, [], "within")
 
@@ -158,13 +158,13 @@ def test_it_is_reported_what_counted_instead(any_world: Node) -> None:
     with _run(any_world, given) as running:
         running.wait(lambda daemon: _account(daemon).get("verdict") == "within")
         account = _account(running)
-        told = gpu_watchdog("explain", "ns/owner", "--url", running.url, stub=any_world.stub_file).stdout
+        reported = gpu_watchdog("explain", "ns/owner", "--url", running.url, stub=any_world.stub_file).stdout
     assert (account["declared_by"], account["misdeclarations"][0]["counts"]) == (GPU, False)
     assert account["misdeclarations"][0]["source"] == f"{MEMORY} of container c0"
     policy, pods = any_world.root / "policy.toml", any_world.pods_file
     listed = gpu_watchdog(
         "scan", "--node", "n1", "--policy", policy, "--pods", pods, *node, stub=any_world.stub_file
     ).stdout
-    for text in (told, listed):
+    for text in (reported, listed):
         flat = " ".join(text.split())
         assert f"{MEMORY} of container c0 is ignored: the node does not list this resource" in flat

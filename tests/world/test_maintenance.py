@@ -67,7 +67,7 @@ def started(running: Daemon) -> int:
 def test_the_driver_is_released_and_opened_again(
     any_world: Node, device: Path, labels: Mapping[str, str], annotations: Mapping[str, str], why: str
 ) -> None:
-    """Point 34: within 5 s nothing of the driver is open, the loop goes on turning, and it is said why."""
+    """Point 34: within 5 s nothing of the driver is open, the loop goes on, and the reason is reported."""
     tenant = any_world.single("calm", declared="4Gi", used=3 * GIB)
     with here(any_world, KILL_AT_ONCE) as running:
         running.wait(lambda d: d.get("/readyz")[0] == 200)
@@ -85,8 +85,8 @@ def test_the_driver_is_released_and_opened_again(
         assert held(running.pid, device)
         status = running.status()
         assert (status["maintenance"], status["accounts"][0]["used"], started(running)) == (None, 2 * GIB, 1)
-    told = [line["message"] for line in running.events("gap_began")]
-    assert len([each for each in told if why in each]) == 1
+    reported = [line["message"] for line in running.events("gap_began")]
+    assert len([each for each in reported if why in each]) == 1
 
 
 def _nothing_is_guessed(running: Daemon, why: str) -> None:
@@ -158,8 +158,8 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(any_world: Node, device: P
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
         assert (tenant.is_alive, tenant.terms, running.metric("withheld_total", brake="maintenance")) == (True, [], 1)
-        (told,) = running.events("withheld")
-        assert "under maintenance" in told["message"]
+        (reported,) = running.events("withheld")
+        assert "under maintenance" in reported["message"]
         over_s = boottime_s()
         any_world.mark()
         running.wait(lambda _: not tenant.is_alive)

@@ -59,9 +59,9 @@ def test_a_client_of_a_shared_server_lives(any_world: Node, where: str) -> None:
 
 def test_an_eviction_of_a_client_is_withheld_too(any_world: Node) -> None:
     """Point 36: an eviction ends every process of the pod, so one client in any of its containers holds it back."""
-    hog = any_world.pod("hog", ("main", "1Gi"), ("side", None))
-    any_world.start(hog, used=9 * GIB)
-    client = any_world.start(hog, 1, used=128 * MIB, lists=CLIENT)
+    offender = any_world.pod("hog", ("main", "1Gi"), ("side", None))
+    any_world.start(offender, used=9 * GIB)
+    client = any_world.start(offender, 1, used=128 * MIB, lists=CLIENT)
     any_world.write()
     with run(any_world, write_policy(any_world.root, EVICT)) as running:
         running.wait(lambda d: d.metric("withheld_total", brake="mps") == 1)
@@ -91,10 +91,10 @@ def test_who_joined_between_the_decision_and_the_signal_lives(any_world: Node) -
 @pytest.mark.parametrize("how", ["own server", "accepted"])
 def test_a_client_that_is_killed(any_world: Node, how: str) -> None:
     """Point 36: a server in the client's own pod serves that pod alone; and an operator may accept the risk."""
-    hog = any_world.pod("hog", ("main", "1Gi"), ("mps", None))
-    own = any_world.start(hog, 1, used=30 * MIB, behaviour="server") if how == "own server" else None
+    offender = any_world.pod("hog", ("main", "1Gi"), ("mps", None))
+    own = any_world.start(offender, 1, used=30 * MIB, behaviour="server") if how == "own server" else None
     shared = server(any_world, "host") if how == "accepted" else None
-    over = any_world.start(hog, used=9 * GIB, lists=CLIENT)
+    over = any_world.start(offender, used=9 * GIB, lists=CLIENT)
     any_world.write()
     policy = write_policy(any_world.root, KILL_AT_ONCE, more=ACCEPTED if how == "accepted" else "")
     with run(any_world, policy) as running:
@@ -104,7 +104,7 @@ def test_a_client_that_is_killed(any_world: Node, how: str) -> None:
 
 
 @pytest.mark.parametrize("shared", ["host", "none"])
-def test_a_hog_that_calls_itself_mps_server_is_killed(any_world: Node, shared: str) -> None:
+def test_an_offender_that_calls_itself_mps_server_is_killed(any_world: Node, shared: str) -> None:
     """Point 35: a process's name proves nothing: in a tenant's own pod it protects nobody, MPS on the node or not."""
     over = any_world.single("hog", used=9 * GIB, behaviour="server")
     if shared == "host":

@@ -80,12 +80,12 @@ class Bench:
 
 @pytest.fixture
 def bench(any_world: Node, program: Path) -> Iterator[Bench]:
-    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("neighbour", ("main", "4Gi"))
+    offender, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("neighbour", ("main", "4Gi"))
     shared = server(any_world, "host")
     assert shared is not None
-    first = any_world.start(hog, used=256 * MIB, lists=CLIENT)
-    second = any_world.start(hog, used=128 * MIB, lists=CLIENT)
-    helper, neighbour = any_world.start(hog), any_world.start(calm, used=GIB, lists=CLIENT)
+    first = any_world.start(offender, used=256 * MIB, lists=CLIENT)
+    second = any_world.start(offender, used=128 * MIB, lists=CLIENT)
+    helper, neighbour = any_world.start(offender), any_world.start(calm, used=GIB, lists=CLIENT)
     any_world.write()
     listed = [first.pid, second.pid, neighbour.pid]
     control = Draining(servers={shared.pid: listed}, tenants=[first, second, helper, neighbour])
@@ -270,8 +270,8 @@ def test_explain_and_history_report_the_drain(bench: Bench) -> None:
         bench.grow()
         running.wait(ended)
         assert "The MPS server was asked to end its clients" in explained(bench.world, running)
-    told = "the MPS server was asked to end 1 client of container main"
-    assert any(told in row["sentence"] for row in history_of(bench.world))
+    reported = "the MPS server was asked to end 1 client of container main"
+    assert any(reported in row["sentence"] for row in history_of(bench.world))
 
 
 def test_limits_of_clients_are_shown(bench: Bench) -> None:
@@ -279,9 +279,9 @@ def test_limits_of_clients_are_shown(bench: Bench) -> None:
     bench.control.limits = {"0": "768M"}
     with drainable(bench, bench.policy(mode="observe")) as running:
         running.wait(lambda d: all("pinned" in each for each in d.status()["accounts"]))
-        hog = next(each for each in running.status()["accounts"] if each["pod"] == "hog")
+        offender = next(each for each in running.status()["accounts"] if each["pod"] == "hog")
         text = explained(bench.world, running)
-    assert hog["pinned"] == {"clients": 2, "most": 768 * MIB, "together": 1536 * MIB, "exceeds_declared": True}
+    assert offender["pinned"] == {"clients": 2, "most": 768 * MIB, "together": 1536 * MIB, "exceeds_declared": True}
     assert "Each of its 2 MPS clients may pin at most 768Mi, together 1.5Gi, more than the 1Gi declared" in text
 
 

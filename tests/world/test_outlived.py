@@ -29,19 +29,19 @@ def used(running: Daemon) -> dict[str, int | None]:
 @pytest.mark.parametrize("scope", ["process", "container"])
 def test_a_parent_that_allocates_forks_and_exits_does_not_hide_its_memory(any_world: Node, scope: str) -> None:
     """Point 10: the dead PID still counts for its container, whose living processes are the victims, all of them."""
-    hog = any_world.single("hog", used=9 * GIB, behaviour="forker")
+    offender = any_world.single("hog", used=9 * GIB, behaviour="forker")
     (pod,) = any_world.pods
     small = any_world.start(pod, used=300 * MIB)
     calm = any_world.single("calm", used=500 * MIB)
-    hog.outlives = True
+    offender.outlives = True
     any_world.write()
     with run(any_world, write_policy(any_world.root, kill("3s", scope=scope))) as running:
         running.wait_passes(1)
-        leave(any_world, hog)
+        leave(any_world, offender)
         running.wait_passes(1)
         assert used(running) == {"hog": 9 * GIB + 300 * MIB, "calm": 500 * MIB}
         running.wait(lambda _: not any_world.members(pod))
-        hog.used = 0
+        offender.used = 0
         any_world.write()
         running.wait(ended)
         assert (small.ended_by, calm.is_alive, calm.terms) == (signal.SIGTERM, True, [])
@@ -50,13 +50,13 @@ def test_a_parent_that_allocates_forks_and_exits_does_not_hide_its_memory(any_wo
 def test_memory_of_a_container_without_processes_counts_for_nobody(any_world: Node) -> None:
     """Points 10 and 21: neither the pod's other container nor the same one started again answers for a dead PID."""
     pod = any_world.pod("hog", ("main", "1Gi"), ("side", None))
-    hog = any_world.start(pod, 0, used=9 * GIB)
+    offender = any_world.start(pod, 0, used=9 * GIB)
     side = any_world.start(pod, 1, used=128 * MIB)
-    hog.outlives = True
+    offender.outlives = True
     any_world.write()
     with run(any_world, write_policy(any_world.root, kill("3s"))) as running:
         running.wait_passes(1)
-        leave(any_world, hog)
+        leave(any_world, offender)
         pod.containers[0].id = os.urandom(32).hex()
         again = any_world.start(pod, 0, used=256 * MIB)
         any_world.write()

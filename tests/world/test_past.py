@@ -34,9 +34,9 @@ def test_a_real_kill_is_replayed_and_recommended_by(any_world: Node) -> None:
     assert document["then"]["begun"] == 1
     mild = write_policy(any_world.root, KILL_AT_ONCE.replace("100%", "20Gi"), name="mild.toml")
     assert _json(any_world, "replay", "--policy", str(mild))["actions"] == []
-    told = {each["workload"]["name"]: each for each in _json(any_world, "recommend", "--policy", str(policy))}
-    assert (told["hog"]["stand"], told["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
-    assert (told["calm"]["stand"], told["calm"]["p99_bytes"]) == ("too_much", GIB)
+    reported = {each["workload"]["name"]: each for each in _json(any_world, "recommend", "--policy", str(policy))}
+    assert (reported["hog"]["stand"], reported["hog"]["peak_bytes"]) == ("too_little", 9 * GIB)
+    assert (reported["calm"]["stand"], reported["calm"]["p99_bytes"]) == ("too_much", GIB)
 
 
 def _json(world: Node, *arguments: str) -> Any:

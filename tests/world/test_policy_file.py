@@ -55,7 +55,7 @@ def waits(running: Daemon) -> bool:
 @pytest.mark.parametrize("pause", ["held open", "closed between"])
 def test_half_a_policy_kills_nobody(any_world: Node, pause: str) -> None:
     """Point 20: written in place, with a pause before [protect] and [brakes]: who they protect lives."""
-    spared, hog = over(any_world, "spared"), over(any_world, "ns")
+    spared, offender = over(any_world, "spared"), over(any_world, "ns")
     policy, first, second = texts(any_world)
     time.sleep(SETTLED_S)
     with run(any_world, policy, settled=False) as running:
@@ -64,13 +64,13 @@ def test_half_a_policy_kills_nobody(any_world: Node, pause: str) -> None:
             with written(policy, first) as writer:
                 time.sleep(SETTLED_S + 2)
                 writer.write(second)
-                assert (spared.is_alive, hog.is_alive) == (True, True)
+                assert (spared.is_alive, offender.is_alive) == (True, True)
         else:
             policy.write_text(first, encoding="utf-8")
             time.sleep(2)
             policy.write_text(first + second, encoding="utf-8")
-            assert (spared.is_alive, hog.is_alive) == (True, True)
-        running.wait(lambda _: not hog.is_alive)
+            assert (spared.is_alive, offender.is_alive) == (True, True)
+        running.wait(lambda _: not offender.is_alive)
         running.wait_passes(2)
     assert spared.is_alive
     assert [each.namespace for each in actions(any_world.journal)] == ["ns"]
@@ -78,7 +78,7 @@ def test_half_a_policy_kills_nobody(any_world: Node, pause: str) -> None:
 
 def test_half_a_policy_at_startup_kills_nobody(any_world: Node) -> None:
     """Point 20: a daemon that starts while its policy is being written observes until that is complete, and says so."""
-    spared, hog = over(any_world, "spared"), over(any_world, "ns")
+    spared, offender = over(any_world, "spared"), over(any_world, "ns")
     policy, first, second = texts(any_world)
     with contextlib.ExitStack() as stack:
         with written(policy, first) as writer:
@@ -87,9 +87,9 @@ def test_half_a_policy_at_startup_kills_nobody(any_world: Node) -> None:
             assert waits(running)
             assert "not enforcing: policy_file" in running.get("/readyz")[1]
             assert running.metric("enforcement_suspended", reason="policy_file") == 1
-            assert (spared.is_alive, hog.is_alive) == (True, True)
+            assert (spared.is_alive, offender.is_alive) == (True, True)
             writer.write(second)
-        running.wait(lambda _: not hog.is_alive)
+        running.wait(lambda _: not offender.is_alive)
         running.wait_passes(2)
         assert running.status()["suspended"] == []
     assert spared.is_alive
@@ -105,12 +105,12 @@ def test_no_new_action_by_the_old_policy_while_a_changed_one_waits(any_world: No
         running.wait(lambda d: d.metric("enforcing") == 1)
         with written(policy, "# more\n", "a"):
             running.wait(waits)
-            hog = over(any_world, "ns")
+            offender = over(any_world, "ns")
             running.wait(lambda d: _due(d, "ns"))
             running.wait_passes(2)
-            assert hog.is_alive
+            assert offender.is_alive
             running.process.send_signal(signal.SIGHUP)
-            running.wait(lambda _: not hog.is_alive)
+            running.wait(lambda _: not offender.is_alive)
 
 
 def _due(running: Daemon, namespace: str) -> bool:
@@ -149,18 +149,18 @@ def impatient(world: Node, policy: Path, held_s: float) -> Iterator[Daemon]:
 
 def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reported(any_world: Node) -> None:
     """Point 20: a grace period goes on while the file is waited for; then the policy in force applies again."""
-    hog = over(any_world, "ns", behaviour="stubborn")
+    offender = over(any_world, "ns", behaviour="stubborn")
     policy, first, second = texts(any_world, grace="2s")
     policy.write_text(first + second, encoding="utf-8")
     held_s = 5.0
     with impatient(any_world, policy, held_s) as running:
-        running.wait(lambda _: hog.terms)
+        running.wait(lambda _: offender.terms)
         with written(policy, "# more\n", "a"):
             changed_s = boottime_s()
             running.wait(waits)
-            running.wait(lambda _: not hog.is_alive)
+            running.wait(lambda _: not offender.is_alive)
             assert boottime_s() - changed_s >= held_s
-            assert len(hog.terms) == 1
+            assert len(offender.terms) == 1
             running.wait(ended)
             assert (running.metric("enforcing"), running.status()["suspended"]) == (1, [])
             assert running.metric("policy_last_reload_successful") == 0
@@ -173,15 +173,15 @@ def test_a_file_that_never_settles_holds_a_sigkill_for_a_while_and_stays_reporte
 
 def test_a_grace_period_ends_without_sigkill_where_the_new_policy_protects(any_world: Node) -> None:
     """Point 20: the pod that is protected by what is being written lives, although its grace is over before that."""
-    hog = over(any_world, "ns", behaviour="stubborn")
+    offender = over(any_world, "ns", behaviour="stubborn")
     policy, first, second = texts(any_world, grace="1s")
     policy.write_text(first + second, encoding="utf-8")
     with impatient(any_world, policy, 60.0) as running:
-        running.wait(lambda _: hog.terms)
+        running.wait(lambda _: offender.terms)
         with written(policy, first) as writer:
             running.wait_passes(3)
-            assert hog.is_alive
+            assert offender.is_alive
             writer.write(second.replace("spared", "ns"))
         running.wait(lambda d: ended(d, "interrupted"))
         running.wait_passes(2)
-    assert hog.is_alive
+    assert offender.is_alive

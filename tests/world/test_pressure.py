@@ -59,8 +59,8 @@ def test_a_short_card_takes_one_after_the_other_and_no_more_than_it_needs(any_wo
         running.wait_passes(2)
         assert _living(guests) == ["important", "within"]
     assert [uids[each.uid] for each in actions(any_world.journal)] == ["much", "little"]
-    told = [(name, action) for name, _, action in events(any_world.journal, "intended", "released")]
-    assert told == [("intended", 1), ("released", 1), ("intended", 2), ("released", 2)]
+    reported = [(name, action) for name, _, action in events(any_world.journal, "intended", "released")]
+    assert reported == [("intended", 1), ("released", 1), ("intended", 2), ("released", 2)]
 
 
 def _living(guests: dict[str, Tenant]) -> list[str]:

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 @pytest.mark.parametrize("residual", [0, 10 * GIB], ids=["control", "a quarter of the card"])
 def test_a_residual_that_lasts_is_a_gap(any_world: Node, residual: int) -> None:
-    """Point 10: nobody is charged with it and nobody killed for it, but it is no secret either."""
+    """Point 10: no pod is charged with it or killed for it, but it is reported."""
     calm = any_world.single("calm", used=512 * 2**20)
     any_world.show(gpus=(replace(any_world.stub.gpus[0], base=residual),))
     machine = Suspension(any_world.root)

@@ -45,13 +45,13 @@ def _here(world: Node, namespaces: Mapping[str, Mapping[str, str]]) -> AbstractC
     return run(world, _policy(world), more=("--node-object", world.node_file, "--namespaces", file))
 
 
-def _hog(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
+def _offender(world: Node, namespace: str, behaviour: str = "plain") -> Tenant:
     return world.single(f"hog-{namespace}", namespace=namespace, used=4 * GIB, behaviour=behaviour)
 
 
 def test_a_label_of_the_node_begins_a_stage(any_world: Node) -> None:
     """Enforcing, with the switches real, and no kill before the label; afterwards every pod that has not opted out."""
-    hit, spared = _hog(any_world, "a"), _hog(any_world, "b")
+    hit, spared = _offender(any_world, "a"), _offender(any_world, "b")
     with _here(any_world, {"a": {}, "b": _OUT}) as running:
         running.wait(lambda d: d.metric("would_act_total", action="kill", rule="rest") == 1)
         running.wait(lambda d: d.metric("would_act_total", action="kill", rule="not-yet") == 1)
@@ -66,7 +66,7 @@ def test_a_label_of_the_node_begins_a_stage(any_world: Node) -> None:
 
 def test_its_removal_ends_a_stage_also_in_a_grace(any_world: Node) -> None:
     """Back by one stage: no SIGKILL any more for who has got SIGTERM already."""
-    tenant = _hog(any_world, "a", "stubborn")
+    tenant = _offender(any_world, "a", "stubborn")
     with _here(any_world, {"a": {}}) as running:
         any_world.mark(labels=_STAGE)
         running.wait(lambda _: tenant.terms)

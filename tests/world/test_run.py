@@ -84,9 +84,9 @@ def test_an_address_in_use_is_exit_1_with_the_remedy(any_world: Node) -> None:
         _refuses_to_start(any_world, policy, f"127.0.0.1:{running.port}", str(running.port))
 
 
-def _refuses_to_start(world: Node, policy: Path, listen: str, said: str) -> None:
+def _refuses_to_start(world: Node, policy: Path, listen: str, reported: str) -> None:
     done = gpu_watchdog("run", "--policy", policy, "--listen", listen, stub=world.stub_file)
-    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+    assert (done.returncode, reported in done.stderr, "Traceback" in done.stderr) == (1, True, False)
 
 
 def test_a_second_daemon_only_observes_and_is_not_ready(any_world: Node) -> None:
@@ -108,7 +108,7 @@ def test_a_second_daemon_only_observes_and_is_not_ready(any_world: Node) -> None
 
 
 def test_without_a_journal_it_only_observes(any_world: Node) -> None:
-    """Points 31 and 38: where the journal can't be opened enforcement is suspended, and the reason is said."""
+    """Points 31 and 38: where the journal can't be opened enforcement is suspended, and the reason is reported."""
     tenant = any_world.single("hog", used=9 * GIB)
     any_world.journal.mkdir(parents=True)
     with run(any_world, write_policy(any_world.root, KILL_AT_ONCE)) as running:
@@ -167,13 +167,18 @@ def test_a_recycled_pid_is_another_process(any_world: Node) -> None:
 
     In a small PID namespace the next PID can be chosen, so the very same one is given out again.
     """
-    hog, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("calm", ("main", "1Gi"))
+    offender, calm = any_world.pod("hog", ("main", "1Gi")), any_world.pod("calm", ("main", "1Gi"))
     any_world.write()
     policy = write_policy(any_world.root, kill("3s"), more="\n[safety]\nforeign_pid_namespace = true\n")
-    arguments = [str(any_world.root), str(policy), hog.cgroup(hog.containers[0]), calm.cgroup(calm.containers[0])]
+    arguments = [
+        str(any_world.root),
+        str(policy),
+        offender.cgroup(offender.containers[0]),
+        calm.cgroup(calm.containers[0]),
+    ]
     code = f"from tests.world.recycled_pid import play; play(*{arguments})"
-    told = run_python(code, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-    assert told == "the neighbour lives under the offender's PID\n"
+    printed = run_python(code, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    assert printed == "the neighbour lives under the offender's PID\n"
 
 
 def test_who_renames_itself_is_shown_by_the_current_name(any_world: Node) -> None:
@@ -206,13 +211,13 @@ def _names(running: Daemon) -> dict[str, str]:
 
 def test_nothing_is_left_open_over_many_passes(any_world: Node) -> None:
     """Promise 4: processes that come and go leave no descriptors behind in the daemon."""
-    hog = any_world.pod("hog", ("main", "8Gi"))
+    offender = any_world.pod("hog", ("main", "8Gi"))
     any_world.write()
     with run(any_world, write_policy(any_world.root, WARN_AT_ONCE)) as running:
         running.wait_passes(2)
         before = _pidfds(running)
         for _ in range(5):
-            tenants = [any_world.start(hog, used=10 * MIB) for _ in range(4)]
+            tenants = [any_world.start(offender, used=10 * MIB) for _ in range(4)]
             any_world.write()
             running.wait_passes(1)
             for tenant in tenants:

@@ -25,8 +25,8 @@ def scan(stub: Path, *more: str | Path) -> dict[str, Any]:
 
 def test_scan_has_the_numbers_of_the_node(world: Node) -> None:
     """Each card, account, process and step that would follow, with the numbers that this node has."""
-    hog = world.pod("hog", ("main", "1Gi"), ("side", None))
-    over, side = world.start(hog, 0, used=2 * GIB), world.start(hog, 1, used=256 * MIB)
+    offender = world.pod("hog", ("main", "1Gi"), ("side", None))
+    over, side = world.start(offender, 0, used=2 * GIB), world.start(offender, 1, used=256 * MIB)
     within, host = world.single("calm", declared="4Gi", used=3 * GIB), world.start(None, used=GIB)
     world.write()
     policy = write_policy(world.root, WARN_AT_ONCE, KILL_AFTER_2S)

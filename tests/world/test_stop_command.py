@@ -37,8 +37,8 @@ def test_stop_ends_a_grace_period_and_after_resume_the_ladder_runs_again(any_wor
         assert '"a test"' in html.unescape(running.get("/")[1])
         for shown in (("top", "--once", "--url", url), ("explain", "ns/hog", "--url", url)):
             assert '"a test"' in " ".join(gpu_watchdog(*shown, stub=any_world.stub_file).stdout.split()), shown
-        (told,) = running.events("suspended")
-        assert '"a test"' in told["message"]
+        (reported,) = running.events("suspended")
+        assert '"a test"' in reported["message"]
         running.wait_passes(5)
         assert (tenant.is_alive, len(tenant.terms)) == (True, 1)
         assert "already existed" in call(any_world, running, "stop").stdout

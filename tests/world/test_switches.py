@@ -59,8 +59,8 @@ def hours(world: Node, name: str, span: str, noon_s: float) -> str:
 
 def over(world: Node, *namespaces: str, behaviour: str = "plain") -> list[Tenant]:
     """A tenant in each of these namespaces that uses far more than is allowed."""
-    hogs = enumerate(namespaces)
-    return [world.single(f"hog-{n}", namespace=each, used=4 * GIB, behaviour=behaviour) for n, each in hogs]
+    offenders = enumerate(namespaces)
+    return [world.single(f"hog-{n}", namespace=each, used=4 * GIB, behaviour=behaviour) for n, each in offenders]
 
 
 @pytest.fixture(autouse=True)
@@ -168,8 +168,10 @@ def test_a_switch_ends_a_grace_period_within_two_seconds(any_world: Node, how: s
     assert first < removed_s
     assert second - removed_s >= FOR_S
     assert [each.result for each in actions(any_world.journal)] == ["interrupted", "done"]
-    told = [name for name, _, action in events(any_world.journal, "intended", "signalled", "kill_ended") if action == 1]
-    assert told == ["intended", "signalled", "kill_ended"]
+    reported = [
+        name for name, _, action in events(any_world.journal, "intended", "signalled", "kill_ended") if action == 1
+    ]
+    assert reported == ["intended", "signalled", "kill_ended"]
 
 
 def test_the_annotation_never_turns_enforcement_on(any_world: Node) -> None:

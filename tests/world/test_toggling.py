@@ -153,15 +153,15 @@ def test_what_only_a_later_policy_names_is_read_with_it(any_world: Node) -> None
         running.wait(lambda _: not over.is_alive)
 
 
-def test_an_annotation_that_protects_is_read_from_a_crowd(any_world: Node) -> None:
+def test_an_annotation_that_protects_is_read_among_many(any_world: Node) -> None:
     """Point 6: an innocent with 201 annotations of other tools keeps the protection that its operator gave it."""
-    crowd = any_world.single("crowd", used=9 * GIB, metadata={"annotations": {"example.com/spare": "", **DECOYS}})
+    spared = any_world.single("many", used=9 * GIB, metadata={"annotations": {"example.com/spare": "", **DECOYS}})
     over = any_world.single("hog", used=9 * GIB, metadata={"annotations": DECOYS})
     protect = '\n[protect]\nannotation = "example.com/spare"\n'
     with run(any_world, write_policy(any_world.root, kill(), more=protect)) as running:
         running.wait(lambda _: not over.is_alive)
         running.wait_passes(2)
-        assert (crowd.is_alive, crowd.terms) == (True, [])
+        assert (spared.is_alive, spared.terms) == (True, [])
 
 
 def _named(*rules: str) -> str:

@@ -82,10 +82,10 @@ class Play:
 def play(request: pytest.FixtureRequest, any_world: Node) -> Play:
     """One of the machines."""
     machine = MACHINES[request.param]
-    hog = any_world.start(any_world.pod("hog", ("main", "1Gi")))
+    offender = any_world.start(any_world.pod("hog", ("main", "1Gi")))
     any_world.pod("calm", ("main", "20Gi"))
     any_world.show(gpus=(replace(any_world.stub.gpus[0], used=14 * GIB),))
-    machine.shows(any_world, hog.pid)
+    machine.shows(any_world, offender.pid)
     any_world.stub.write(any_world.stub_file)  # as it is: `Node.write` lists a tenant by what it uses
     (any_world.root / "osrelease").write_text(f"{RELEASE}\n", encoding="ascii")
     any_world.journal.parent.mkdir()
@@ -97,9 +97,9 @@ def test_scan_and_doctor_report_what_is_unknown(play: Play) -> None:
     document = json.loads(play.ask("scan", "--json", *play.options).stdout)
     (gpu,) = document["gpus"]
     assert (gpu["memory"]["used"], gpu["memory"]["residual"]) == (14 * GIB, None)
-    (hog,) = [each for each in document["accounts"] if each["pod"] == "hog"]
-    assert (hog["verdict"], hog["used"], hog["used_at_least"]) == ("unknown", None, 0)
-    assert hog["used_at_most"] == 14 * GIB - gpu["memory"]["reserved"]
+    (offender,) = [each for each in document["accounts"] if each["pod"] == "hog"]
+    assert (offender["verdict"], offender["used"], offender["used_at_least"]) == ("unknown", None, 0)
+    assert offender["used_at_most"] == 14 * GIB - gpu["memory"]["reserved"]
     assert (len(document["gaps"]), document["plan"]) == (1, [])
     where = ("--journal", play.world.journal, "--listen", f"127.0.0.1:{free_port()}")
     done = play.ask("doctor", "--json", *play.options, *where)

@@ -76,7 +76,7 @@ def _read_all() -> Iterator[Declaration]:
             kept = {key: value for key, value in table.items() if key in _COMPARED}
             read = replace(read_declaration(kept), scheme=scheme.name)
             yield read
-            if "unless" in table:  # a number of cores, of which so many make a card
+            if "unless" in table:  # a number of cores, `at_least` of which make a card
                 yield replace(read, resource=table["unless"]["resource"], unit="cards")
 
 

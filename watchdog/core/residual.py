@@ -10,7 +10,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Now, Snapshot, elapsed_s
 from watchdog.core.units import format_bytes
 
-# Of a card's memory: one in so many bytes.
+# The divisor of a card's memory above which a residual is large: a tenth.
 _MUCH: Final = 10
 # While a process ends it is no longer listed, and its memory is still in use.
 _LASTING_S: Final = 60.0

@@ -28,7 +28,7 @@ class Looks:
         self._short_s: dict[str, float] = {}
 
     def free_s(self, risen: Iterable[str], window: Window, cards: int) -> tuple[float, str]:
-        """When the first of these cards, out of so many, may have its next look, and which that is."""
+        """When the first of these cards may have its next look, and which that is; `cards` is how many the node has."""
         return min((self._free_s(card, window, cards), len(self._own.get(card, ())), card) for card in risen)[::2]
 
     def plan(self, at_s: float, card: str, window: Window, cards: int) -> None:

@@ -107,7 +107,7 @@ def page(seen: PageInput) -> tuple[str, int]:
         refresh_s=refresh_s,
         node=status.node if status is not None else "",
         cards=cards(status, names_all=seen.query.shows_all) if status is not None else None,
-        urgent=list(_said_once(urgent)),
+        urgent=list(_without_repeats(urgent)),
         more_urgent=len(seen.urgent) - len(urgent),
         stop=_stop(status) if status is not None else None,
         recent=recent[:_RECENT_AT_FIRST],
@@ -150,13 +150,13 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
     }
 
 
-def _said_once(rows: Iterable[Row]) -> Iterator[Row]:
+def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows without sentences of their details that an earlier one has, such as why nothing is enforced."""
-    said: set[str] = set()
+    shown: set[str] = set()
     for row in rows:
         sentences = [_SENTENCE_END.split(str(detail)) for detail in cast("list[str]", row["details"])]
-        yield {**row, "details": [" ".join(s for s in detail if s not in said) for detail in sentences]}
-        said.update(sentence for detail in sentences for sentence in detail)
+        yield {**row, "details": [" ".join(s for s in detail if s not in shown) for detail in sentences]}
+        shown.update(sentence for detail in sentences for sentence in detail)
 
 
 def _stop(status: Status) -> Row:

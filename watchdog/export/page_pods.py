@@ -46,7 +46,7 @@ class PodTable:
 
     @property
     def has_filter(self) -> bool:
-        """Whether there are so many that a filter helps."""
+        """Whether there are enough pods for a filter to help."""
         return self.total > _MOST_WITHOUT_FILTER
 
 

@@ -74,8 +74,8 @@ def run_plugin(plugin: ExecPlugin, longest_s: float = LONGEST_RUN_S) -> PluginCr
     with _started(plugin) as process:
         output, errors = _read_all(process, time.monotonic() + longest_s, longest_s)
     if process.returncode:
-        said = _first_line(errors)
-        raise PluginError(f"{_how_it_ended(process.returncode)}{f': {said}' if said else ''}", _BY_HAND)
+        message = _first_line(errors)
+        raise PluginError(f"{_how_it_ended(process.returncode)}{f': {message}' if message else ''}", _BY_HAND)
     return _credentials(output, plugin.api_version)
 
 
@@ -87,14 +87,14 @@ def _started(plugin: ExecPlugin) -> Iterator["subprocess.Popen[bytes]"]:
         spec["cluster"] = plugin.cluster
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     try:
-        told = json.dumps(info, default=str)
+        encoded = json.dumps(info, default=str)
         process = subprocess.Popen(
             [plugin.command, *plugin.arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=plugin.folder,
-            env={**os.environ, **plugin.variables, "KUBERNETES_EXEC_INFO": told},
+            env={**os.environ, **plugin.variables, "KUBERNETES_EXEC_INFO": encoded},
             start_new_session=True,
         )
     except (OSError, ValueError, TypeError) as error:  # TypeError: a key of the cluster's extension is no string

@@ -351,7 +351,7 @@ def check_certificates(
 ) -> None:
     """Check that the transport can use these files; ConfigurationError, in which `places` says what each one is.
 
-    OpenSSL's errors name no file, and for an encrypted key it would ask whoever sits at the terminal.
+    OpenSSL's errors name no file, and for an encrypted key it would ask at the terminal.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:

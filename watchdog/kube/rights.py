@@ -54,10 +54,10 @@ def rights_of(policy: Policy) -> tuple[Right, ...]:
 
 
 # An expression can't name the account: Kustomize changes names in fields, not in texts, and would leave the old one. So
-# a policy applies to whoever has its marker, a permission that allows nothing, and lacks `unrestricted`, which no role
-# names: those who may do everything have both. More than two queries of the authorizer would exceed the cost limit of
-# an expression (k8s.io/apiserver/pkg/cel/library/cost.go); one that fails counts as "not allowed". Kubelets come first,
-# so that no error in what follows could reject the status of a node.
+# a policy applies to accounts that have its marker, a permission that allows nothing, and lack `unrestricted`, which no
+# role names: those who may do everything have both. More than two queries of the authorizer would exceed the cost limit
+# of an expression (k8s.io/apiserver/pkg/cel/library/cost.go); one that fails counts as "not allowed". Kubelets come
+# first, so that no error in what follows could reject the status of a node.
 _MARKERS: Final = "gpu-memory-watchdog"  # the API group of the markers; no API server has it
 _ADMISSION: Final = Template("""\
 # $comment

@@ -40,8 +40,8 @@ class Recurrence:
     def __init__(self) -> None:
         self._budgets: dict[tuple[str, AccountKey], _Budget] = {}
         self._most = _LEAST_KEPT
-        self._spent: dict[str, None] = {}  # pods of which something was left out since that was last said
-        self._said = Repeats(_EVERY_S)
+        self._spent: dict[str, None] = {}  # pods of which something was left out since that was last reported
+        self._reports = Repeats(_EVERY_S)
 
     def admit(self, kind: str, entry: PlanEntry, now: Now) -> bool:
         """Whether one more report of this kind is made of this account, which then counts."""
@@ -58,8 +58,8 @@ class Recurrence:
         return may
 
     def take_spent(self, now: Now) -> str:
-        """A sentence about pods of which something was left out; empty if there are none, or it was said lately."""
-        if not self._spent or self._said.admit(_SPENT, now.boottime_s) is None:
+        """A sentence about pods of which something was left out; empty if there are none, or it was reported lately."""
+        if not self._spent or self._reports.admit(_SPENT, now.boottime_s) is None:
             return ""
         pods, self._spent = [inert(pod) for pod in self._spent], {}
         more = f" and {len(pods) - _MOST_NAMED} more" if len(pods) > _MOST_NAMED else ""

@@ -170,12 +170,12 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     **{
         name: (
-            (said, probed(True, piece)),
+            (reported, probed(True, piece)),
             ("no admission policy limits this account: it may do that", probed(False, piece)),
             ("and the policy does not need that right", probed(False, piece, is_needed=False)),
             ("is unknown: a dry run: the API server answered 500", probed(None, piece)),
         )
-        for name, piece, said in (
+        for name, piece, reported in (
             ("guard_nodes", Piece.CAPACITY, "the API server rejects changes of other nodes"),
             ("guard_evictions", Piece.EVICT, "the API server rejects evictions from kube-system"),
         )

@@ -87,9 +87,9 @@ def test_the_command_names_the_account() -> None:
         "": "rights --policy policy.toml | kubectl apply -f -`",
     }
     facts = lacking("pods/eviction", "create").api
-    for name, said in by_account.items():
+    for name, reported in by_account.items():
         account = replace(facts.account, name=name)
-        assert _one(replace(GOOD_API, api=replace(facts, account=account))).remedy.endswith(said)
+        assert _one(replace(GOOD_API, api=replace(facts, account=account))).remedy.endswith(reported)
 
 
 def test_in_a_pod_the_command_is_run_in_it() -> None:
@@ -100,12 +100,12 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
     nameless = replace(usual, account=replace(usual.account, pod=""))
     where = Path("/etc/gpu-watchdog/policy.toml")
     other = "rights --policy policy.toml --namespace gpu --service-account watchdog"
-    for said, path, command in (
+    for reported, path, command in (
         (usual, where, "-n gpu-memory-watchdog exec watchdog-x -- gpu-watchdog rights"),
         (nameless, where, "-n gpu-memory-watchdog exec POD -- gpu-watchdog rights"),
         (facts, Path("policy.toml"), f"-n gpu exec watchdog-x -- gpu-watchdog {other}"),
     ):
-        spoilt = given(replace(GOOD_API, api=said), kubeconfig=None, policy=path)
+        spoilt = given(replace(GOOD_API, api=reported), kubeconfig=None, policy=path)
         (finding,) = [each for each in _wrong(spoilt) if each.name == "right_evict"]
         assert finding.remedy == f"as an administrator: `kubectl {command} | kubectl apply -f -`"
 

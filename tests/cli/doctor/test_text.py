@@ -77,8 +77,8 @@ def test_shortcoming() -> None:
 
 def test_a_deliberate_switch_is_no_fault() -> None:
     """A stop file is reported as a deliberate switch, and a daemon that keeps its last valid policy is mentioned."""
-    said = "enforcement was switched off on this node; nothing else blocks it: stop_file"
-    assert shortcoming(diagnose(STOPPED)) == said
+    reported = "enforcement was switched off on this node; nothing else blocks it: stop_file"
+    assert shortcoming(diagnose(STOPPED)) == reported
     broken = replace(
         spoilt("policy", policy=None, problems=(PolicyProblem(source="policy.toml", what="is odd"),)),
         listen=replace(GOOD.listen, state="ours", status=running("f00")),
@@ -100,8 +100,8 @@ def test_findings_that_are_ok_can_be_counted() -> None:
 
 def test_the_json() -> None:
     """Exactly the documented keys."""
-    said = document(_bad(STOPPED))
-    assert said == {
+    reported = document(_bad(STOPPED))
+    assert reported == {
         "observe": True,
         "enforce": False,
         "findings": [

@@ -145,9 +145,9 @@ def eviction_fails(world: World, daemon: Daemon) -> None:
     for minute in range(0, 20, 5):
         failed = outcome(due, Result.FAILED, at=at(minute * 60 + 10))
         _look(daemon, minute + 5, 12.4, failed)
-    said = FAILING.but("kill", "evict").but("notebooks", "evicting").but("00:05:10", "00:15:10")
+    reported = FAILING.but("kill", "evict").but("notebooks", "evicting").but("00:05:10", "00:15:10")
     labels = {**TRAINER, "action": "evict", "rule": "evicting", "severity": "critical"}
-    world.expect("fires", replace(said, labels=labels))
+    world.expect("fires", replace(reported, labels=labels))
     _look(daemon, 30.5, 4.0).expect("resolves")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from tests.core.many_pods import resident
+from tests.core.many_pods import over_pod
 from tests.monitoring.rules.scenario import EXEC, firing, scenario, under_maintenance
 from tests.monitoring.rules.world import Daemon, Firing, World
 from tests.report.build import Story, entry, killed, outcome, policy, trainer_node
@@ -19,7 +19,7 @@ LATE_GAP = (Gap(reason=GapReason.CYCLE_LATE, what="cycle", problem=Problem("it t
 BRAKED = policy(rule(step("100%", 0, "kill"), name="all"), brakes=Brakes(breaker=Breaker(of_at_least=4)))
 TRIAL = replace(BRAKED, rules=(rule(step("100%", 0, "kill"), name="rest", mode="observe"),))
 EVICTING = policy(rule(step("100%", 0, "evict"), name="evicting"))
-PODS = tuple(resident(f"u{number}", f"w{number}") for number in range(4))
+PODS = tuple(over_pod(f"u{number}", f"w{number}") for number in range(4))
 OPEN = firing(
     {**NODE, "severity": "critical"},
     "Node n1: most workloads are over their GPU memory limits at once; kills and evictions are paused",
@@ -70,8 +70,8 @@ def breaker_open_while_observing(world: World, daemon: Daemon) -> None:
 def breaker_open_on_trial(world: World, daemon: Daemon) -> None:
     """A rollout in stages: the daemon enforces, and the rule of these pods observes. No action, no alert."""
     _over(daemon, 8, 4)
-    is_told = 'sum by (cluster, node) (gpu_watchdog_withheld_total{brake="breaker"}) == 4'
-    world.gives(f"{is_told} and on (cluster, node) gpu_watchdog_enforcing == 1", (NODE, 4))
+    is_reported = 'sum by (cluster, node) (gpu_watchdog_withheld_total{brake="breaker"}) == 4'
+    world.gives(f"{is_reported} and on (cluster, node) gpu_watchdog_enforcing == 1", (NODE, 4))
     world.expect("below")
 
 
@@ -198,8 +198,8 @@ def switched_off(world: World, daemon: Daemon) -> None:
     _suspended(daemon, 1, enforcing=True)
     _suspended(daemon, 61, "stop_file").expect("waits")
     _suspended(daemon, 61.5, "stop_file")
-    said = _switched_off("stop_file", "the stop file exists", f"{EXEC}gpu-watchdog resume")
-    world.expect("fires", said)
+    reported = _switched_off("stop_file", "the stop file exists", f"{EXEC}gpu-watchdog resume")
+    world.expect("fires", reported)
     _suspended(daemon, 65, enforcing=True).expect("resolves")
 
 
@@ -208,8 +208,8 @@ def switched_off_by_annotation(world: World, daemon: Daemon) -> None:
     """The other way to switch it off, in the alert's words."""
     _suspended(daemon, 61, "node_annotation")
     how = "the node has the annotation gpu-memory-watchdog/mode: observe"
-    said = _switched_off("node_annotation", how, "kubectl annotate node n1 gpu-memory-watchdog/mode-")
-    world.expect("fires", said)
+    reported = _switched_off("node_annotation", how, "kubectl annotate node n1 gpu-memory-watchdog/mode-")
+    world.expect("fires", reported)
 
 
 SLOW = firing(

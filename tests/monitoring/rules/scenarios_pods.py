@@ -64,7 +64,7 @@ def over_limit_of_a_container(world: World, daemon: Daemon) -> None:
     """The alert names the container, also of a rule whose name would end a string; without a cluster no watchdog."""
     del daemon.target["watchdog_pod"], daemon.target["watchdog_namespace"]
     daemon.sees(6, lambda second: runs(second, daemon.story.pods[0], 2 * Gi))
-    said = firing(
+    reported = firing(
         {**TRAINER, "container": "main", "rule": 'each "own" \\', "severity": "warning"},
         OVER.summary,
         "Container main of pod a/trainer on node n1 has been above its GPU memory limit for more than 5 minutes. It "
@@ -72,7 +72,7 @@ def over_limit_of_a_container(world: World, daemon: Daemon) -> None:
         "Other pods on the GPU may run out of memory because of it. What happens next, and what withholds it: "
         "gpu-watchdog explain a/trainer",
     )
-    world.expect("fires", said)
+    world.expect("fires", reported)
 
 
 @scenario("GPUMemoryOverLimit")

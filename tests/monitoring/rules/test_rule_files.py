@@ -60,19 +60,19 @@ def test_every_alert_says_what_it_needs(rule: Rule) -> None:
     assert rule.keys() <= {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[smh]", rule["for"])
     assert rule["labels"]["severity"] in SEVERITIES
-    said = rule["annotations"]
-    assert said.keys() == {"summary", "description", "runbook_url"}
-    assert said["runbook_url"] == f"{BASE}#{rule['alert'].lower()}"
-    assert "\n" not in said["summary"].strip() + said["description"].strip()
-    assert "$labels.node" in said["description"]
+    reported = rule["annotations"]
+    assert reported.keys() == {"summary", "description", "runbook_url"}
+    assert reported["runbook_url"] == f"{BASE}#{rule['alert'].lower()}"
+    assert "\n" not in reported["summary"].strip() + reported["description"].strip()
+    assert "$labels.node" in reported["description"]
 
 
 @pytest.mark.parametrize("rule", _rules())
 def test_commands_of_alerts_exist(rule: Rule) -> None:
     """What an alert asks people to run is a command; a dash after it would be pasted with it, as an argument."""
-    said = re.sub(r"\{\{.*?\}\}", "X", rule["annotations"]["description"])
-    assert not re.search(r"\s-(\s|$)", said)
-    for word, rest in re.findall(r"gpu-watchdog ([a-z]+)((?: (?:--[a-z]+|[A-Z/]\S*|\d+h))*)", said):
+    reported = re.sub(r"\{\{.*?\}\}", "X", rule["annotations"]["description"])
+    assert not re.search(r"\s-(\s|$)", reported)
+    for word, rest in re.findall(r"gpu-watchdog ([a-z]+)((?: (?:--[a-z]+|[A-Z/]\S*|\d+h))*)", reported):
         command = main.commands[word]
         command.make_parser(click.Context(command)).parse_args(rest.split())
 

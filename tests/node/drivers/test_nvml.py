@@ -137,11 +137,11 @@ def test_a_list_that_never_fits_is_a_gap_after_a_bounded_number_of_calls(world: 
 
 
 def test_a_thousand_processes_are_read(world: NvmlWorld) -> None:
-    """The buffer grows to what a crowded card needs, and is kept: the next reading is one call again."""
-    crowded = card("a", *(ghost(number, number) for number in range(1, 1001)))
+    """The buffer grows to what a full card needs, and is kept: the next reading is one call again."""
+    full = card("a", *(ghost(number, number) for number in range(1, 1001)))
     for calls in (2, 1):
         world.forget_calls()
-        assert uses(world.read(crowded), "GPU-a") == {number: number for number in range(1, 1001)}
+        assert uses(world.read(full), "GPU-a") == {number: number for number in range(1, 1001)}
         assert world.calls(COMPUTE) == calls
 
 

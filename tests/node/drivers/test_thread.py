@@ -179,7 +179,7 @@ def test_a_counter_that_rises_is_noticed_once_for_each_reading(world: NvmlWorld,
     thread.silence()
     world.show(card("a", ghost(1, 3 * GIB)), card("b", ghost(2, 4 * GIB)))
     assert is_readable(thread, 5.0)
-    assert thread.take_risen() == {"GPU-a", "GPU-b"}, "whoever is slow to ask gets both"
+    assert thread.take_risen() == {"GPU-a", "GPU-b"}, "a slow caller gets both"
 
 
 def test_a_rise_before_a_reading_is_forgotten_with_it(world: NvmlWorld, thread: DriverThread) -> None:

@@ -103,7 +103,7 @@ def test_a_vgpu_in_use_without_a_process_is_no_idle_one(world: NvmlWorld, reserv
     assert (driver.read().unseen, driver.read().gaps) == (frozenset(), ())
 
 
-def test_whose_processes_are_listed_without_amounts_is_told_once(world: NvmlWorld) -> None:
+def test_whose_processes_are_listed_without_amounts_is_reported_once(world: NvmlWorld) -> None:
     """A vGPU guest whose driver lists processes and no amounts: these are unknown, and nobody else is."""
     reading = world.read(card("a", ghost(1, None), virtualization=VGPU, used=14 * GIB))
     assert uses(reading, "GPU-a") == {1: None}

@@ -229,7 +229,7 @@ LIMITS: dict[str, tuple[Callable[[], CycleReport], str]] = {
         "No rule of the policy matches this pod, so it is only measured and no action is taken on it."),
     "rule unknown": (
         lambda: assessed_as(rule=None, rule_gap=NO_LABELS), "Which rule applies to it is unknown: no labels."),
-    "rule unknown, said once": (
+    "rule unknown, named once": (
         _ruleless, "so no action is taken. Which rule applies to it is unknown: no labels."),
     "rule only warns": (lambda: climbing(30, under=SOFT), 'Its rule is "soft", which only warns. Due now: warn. Rule'),
     "rule observes": (lambda: _observing(mode="observe"), (

@@ -146,7 +146,7 @@ def test_the_release_has_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("sent", "reported"),
     [
         ([], "no signal"),
         ([("SIGTERM", "abc", 0.0)], "SIGTERM"),
@@ -157,13 +157,13 @@ def test_the_release_has_its_time() -> None:
         ([("SIGTERM", "abc", 0.0), ("SIGKILL", "cde", 4.0)], "SIGTERM, then SIGKILL to 3 processes after 4s"),
     ],
 )
-def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, str, float]], said: str) -> None:
+def test_only_signals_that_were_sent_are_named(sent: list[tuple[str, str, float]], reported: str) -> None:
     """What a kill's step would have sent is not what it sent; "then" only where those that got the first did."""
     signals = tuple(
         Sent(signal=name, keys=frozenset(ProcessKey(pid=ord(each), start_ticks=1) for each in whom), after_s=after_s)
         for name, whom, after_s in sent
     )
-    assert f"The processes got {said}. " in explanation(killed(sent=signals), policy())
+    assert f"The processes got {reported}. " in explanation(killed(sent=signals), policy())
 
 
 def test_the_owner_reads_what_to_change() -> None:

@@ -70,7 +70,7 @@ class Told(World):
         self.items += [(item.event.value, item.sentence) for item in items]
         return status_document(report)
 
-    def said(self, event: str) -> str:
+    def reported(self, event: str) -> str:
         """The one sentence about this event."""
         (text,) = [text for each, text in self.items if each == event]
         return text
@@ -103,7 +103,7 @@ def test_a_blocked_eviction_is_reported_once_with_its_reason() -> None:
     assert (entry["pending"]["next_in_s"], entry["pending"]["refused"]) == (None, None)
     world.answer(EvictionAnswer.BLOCKED, BUDGET, 14.0)
     status = world.tell(1)
-    assert world.said("evict_blocked") == (
+    assert world.reported("evict_blocked") == (
         f"Pod ns/pod-a: {EVICTING} is blocked and is retried up to 25 times within 10m: {BUDGET} "
         '(rule "r", above 100%, immediately).'
     )
@@ -134,7 +134,7 @@ def test_an_api_that_does_not_answer_is_reported_once() -> None:
     for second in (1, 5, 9):
         world.answer(EvictionAnswer.LATER, REFUSED, 4.0)
         world.tell(second)
-    assert world.said("evict_delayed") == (
+    assert world.reported("evict_delayed") == (
         f"Pod ns/pod-a: {EVICTING} has not succeeded yet and is retried up to 25 times within 10m: {REFUSED} "
         '(rule "r", above 100%, immediately).'
     )
@@ -167,10 +167,10 @@ def test_the_journal_has_the_whole_story(tmp_path: Path) -> None:
     assert [row.event for row in rows] == [
         *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained")
     ]
-    said = {row.event: row.sentence for row in rows}
-    assert said["evict_ended"] == 'Pod ns/pod-a: the pod was evicted by rule "r" (above 100%, immediately).'
-    assert said["released"] == "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
-    assert said["explained"] == (
+    reported = {row.event: row.sentence for row in rows}
+    assert reported["evict_ended"] == 'Pod ns/pod-a: the pod was evicted by rule "r" (above 100%, immediately).'
+    assert reported["released"] == "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
+    assert reported["explained"] == (
         "The watchdog evicted pod ns/pod-a, because the pod exceeded its GPU memory limit. It used 4Gi; its limit "
         'was 1Gi, declared by veriff.com/gpu-memory. Rule "r" evicts above 100%, immediately (threshold 1Gi); the '
         "pod had been above it for 5s. The Eviction API accepted that, and its containers had 30s to end; the "
@@ -210,7 +210,7 @@ def test_an_eviction_that_did_not_happen(tmp_path: Path, answer: EvictionAnswer,
     what, reason = action_sentences(rows, at(60).wall_s)
     assert what.endswith(f"Result: {end}.")
     assert reason == "The reason: the reason is this."
-    assert world.said("evict_ended")
+    assert world.reported("evict_ended")
 
 
 def test_an_eviction_that_was_accepted_is_in_progress() -> None:
@@ -238,7 +238,7 @@ def test_an_eviction_that_was_given_up_has_its_last_reason() -> None:
     world.tell(0)
     world.answer(EvictionAnswer.BLOCKED, BUDGET, 9999.0)
     world.tell(1)
-    assert world.said("evict_ended") == (
+    assert world.reported("evict_ended") == (
         f'Pod ns/pod-a: {EVICTING} failed: given up, tried once in 0s: {BUDGET} (rule "r", above 100%, immediately).'
     )
 
@@ -275,7 +275,7 @@ def test_a_missing_right_is_reported_in_full_to_the_operator_and_in_short_to_the
     world.tell(0)
     world.answer(EvictionAnswer.REFUSED, NO_RIGHT, for_owner=FORBIDDEN)
     world.tell(1)
-    assert f'failed: {NO_RIGHT} (rule "r"' in world.said("evict_ended")
+    assert f'failed: {NO_RIGHT} (rule "r"' in world.reported("evict_ended")
     assert f"; this failed: {FORBIDDEN}. " in explanation(world.ended[-1], world.policy)
     assert f" It failed: {FORBIDDEN}. " in blocked_note(world.ended[-1], quiet(1))
 

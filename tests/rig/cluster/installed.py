@@ -214,9 +214,9 @@ class Installed(Endpoints):
 
     def lacking(self) -> set[str]:
         """The findings of doctor in the daemon's pod that are not ok, by name."""
-        code, said, stderr = self.ask("doctor", "--json")
+        code, reported, stderr = self.ask("doctor", "--json")
         assert (code, stderr) == (0, "")
-        found = {each["name"] for each in json.loads(said)["findings"] if each["state"] != "ok"}
+        found = {each["name"] for each in json.loads(reported)["findings"] if each["state"] != "ok"}
         # The policies of these tests have no brakes and no [protect].
         return found - {"policy_warnings"}
 

@@ -91,8 +91,8 @@ class Namespaces:
         )
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"ready\n":
-            _, said = self._holder.communicate(timeout=10)
-            raise RuntimeError(f"no namespaces for a node: {said.decode().strip()}")
+            _, reported = self._holder.communicate(timeout=10)
+            raise RuntimeError(f"no namespaces for a node: {reported.decode().strip()}")
         others = _identities(os.getpid()) | (set() if beside is None else _identities(beside.pid))
         self._inside = _identities(self.pid) - others
 

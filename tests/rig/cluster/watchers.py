@@ -65,7 +65,7 @@ class Result:
             print(f"  API server {name}: {usage.cpu_s:.1f} s of CPU so far, {usage.rss_mib:.0f} MiB")
 
 
-class Crowd:
+class Followers:
     """Processes of watchers; each prints, on request, how many of its informers have no problem since a moment."""
 
     def __init__(self, config: Path, watchers: int) -> None:
@@ -108,7 +108,7 @@ def _output(process: subprocess.Popen[str]) -> IO[str]:
 
 
 def follow(config: Path, nodes: Sequence[str]) -> None:
-    """A process of the crowd: follows until its input ends."""
+    """One of the following processes: runs until its input ends."""
     bell = Bell()
     informers = [PodInformer(Api(config), node, bell) for node in nodes]
     for informer in informers:
@@ -125,10 +125,10 @@ def _heard(informer: PodInformer, since_s: float) -> bool:
 
 
 @contextmanager
-def crowd(plane: ControlPlane, watchers: int) -> Iterator[Crowd]:
+def following(plane: ControlPlane, watchers: int) -> Iterator[Followers]:
     """Watchers, all following."""
     with with_rights(plane, OBSERVES) as account:
-        made = Crowd(account.kubeconfig, watchers)
+        made = Followers(account.kubeconfig, watchers)
         try:
             made.wait_until_well(watchers)
             wait_for_watches(plane, watchers)
@@ -158,7 +158,7 @@ def asked(plane: ControlPlane, since_s: float) -> tuple[Request, ...]:
 def through_an_outage(plane: ControlPlane, watchers: int, outage_s: float, settle_s: float) -> Result:
     """Kill the API server under its watchers, start it again after a while, and see what comes."""
     usage = {}
-    with crowd(plane, watchers) as followers:
+    with following(plane, watchers) as followers:
         usage["before, with all watchers"] = usage_of(plane)
         down_s, down_boottime_s = time.time(), clock.now().boottime_s
         plane.kill_apiserver()

@@ -1,4 +1,4 @@
-/* What the containers of the tests run, and the sandbox too: PID 1 of its container, told by arguments what to do.
+/* What the containers of the tests run, and the sandbox too: PID 1 of its container, with arguments that say what to do.
  *
  *   term=exit|ignore|CODE   at SIGTERM: end with 0 (the default), go on, or end with CODE
  *   after=SECONDS           end by itself after so long, with the code of exit=CODE (0)
