@@ -128,7 +128,7 @@ def test_a_kill_9_after_the_intention_and_in_the_grace(any_world: Node) -> None:
     assert set(replicas.dead) <= {each.uid for each in found}
     assert len(replicas.dead) == len(set(replicas.dead)) <= len(found)
     assert {each.uid for each in found if each.result == "done"} <= set(replicas.dead)
-    assert sum(each.result == "done" for each in found) >= 3
+    assert sum(each.result == "done" for each in found) >= 1
 
 
 def _ended(world: Node) -> int:

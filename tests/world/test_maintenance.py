@@ -151,10 +151,16 @@ def test_a_kill_is_withheld_and_comes_when_it_is_over(any_world: Node, device: P
     """Point 34: a pod over its limit lives while it lasts, which is recorded, and is killed once the driver is back."""
     tenant = any_world.single("hog", used=128 * MIB)
     with here(any_world, KILL_AT_ONCE) as running:
-        running.wait_passes(1)
-        any_world.mark(labels=MIG)
-        any_world.use(tenant, 4 * GIB)
-        running.wait(lambda d: d.metric("withheld_total", brake="maintenance") == 1)
+        for _ in range(20):  # on a busy machine the driver may be released before the allocation has been read
+            running.wait_passes(1)
+            any_world.mark(labels=MIG)
+            any_world.use(tenant, 4 * GIB)
+            running.wait_passes(2)
+            if running.metric("withheld_total", brake="maintenance"):
+                break
+            any_world.use(tenant, 128 * MIB)
+            any_world.mark()
+            running.wait(lambda d: not d.status()["suspended"])
         assert seconds_until(running.pid, device, is_held=False) < WITHIN_S
         running.wait_passes(3)
         assert (tenant.is_alive, tenant.terms, running.metric("withheld_total", brake="maintenance")) == (True, [], 1)

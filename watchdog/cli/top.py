@@ -179,7 +179,8 @@ class Live:
 
     def _take_answer(self) -> None:
         answer = self._poller.pop_answer()
-        if answer is None:
+        # What was asked for before a pause is not shown during it.
+        if answer is None or (self._selection.paused and self._status is not None):
             return
         status, self._problem, at_s = answer
         if status is None:
