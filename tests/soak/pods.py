@@ -158,7 +158,7 @@ def lose_from_list(world: World, tenant: Tenant) -> None:
     if tenant.uid in world.cluster.missing:
         world.cluster.missing.clear()
         world.say("the list is whole")
-    else:
+    elif not any(task.lied for task in world.kernel.living(tenant.uid)):  # what it is of gives its lies away
         world.cluster.missing.add(tenant.uid)
         world.say(f"the list lacks a pod: {tenant.uid}")
 

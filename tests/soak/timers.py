@@ -259,9 +259,10 @@ class Timers:
             for ladder, read in reads:
                 dips = ladder.dips.setdefault((rule.name, step), Dips())
                 dips.top = threshold_bytes(step, read.allowed or 0) if read.counts(rule, step) else dips.top
-                says = dips.says(read, rule, step) if rule.name in ladder.rules else None
-                dips.add(read.at_s, says, step, policy)
-                found.add(says)
+                says = dips.says(read, rule, step)
+                is_own = rule.name in ladder.rules
+                dips.add(read.at_s, says if is_own else None, step, policy)
+                found.add(says if is_own or says else None)  # a pod has run under the rules of all its accounts
             is_above = True if True in found else None if None in found else False
             together.add(reads[0][1].at_s, is_above, step, policy)
 
