@@ -79,10 +79,16 @@ def offenders(node: GeneratedNode) -> set[tuple[str, str | None]]:
 def excused(node: GeneratedNode, losses: set[str]) -> set[tuple[str, str | None]]:
     """The pods and containers that are left alone for how they declare: less may be known of that, too.
 
-    Without the labels a share of a card that no table reads is taken for the whole card, which is a bound.
+    Without the labels a share of a card that no table reads is taken for the whole card, which is a bound. Then a claim
+    does not make the limit unknown either: it only does where nothing else is declared.
     """
-    alone = {Verdict.MISDECLARED} | ({Verdict.UNDECLARED} if "labels" in losses else set())
-    return {(key.uid, key.container) for key, verdict in verdicts(node).items() if verdict in alone}
+    without_labels = "labels" in losses
+    alone = {Verdict.MISDECLARED} | ({Verdict.UNDECLARED} if without_labels else set())
+    return {
+        (each.account.uid, each.account.container)
+        for each in assessed(node.seen, node.pods, node.under, node.node)
+        if each.verdict in alone or (without_labels and "ResourceClaim" in each.limit_unknown)
+    }
 
 
 @given(nodes(), st.sets(st.sampled_from(LOSSES), min_size=1), st.integers(0, 2**32))
