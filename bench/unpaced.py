@@ -18,6 +18,7 @@ from watchdog import clock
 from watchdog.config.watch import PolicyFile
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.main import Daemon
+from watchdog.export.log import configure
 from watchdog.node.drivers.nvml import NvmlDriver
 from watchdog.options import Options
 
@@ -71,6 +72,7 @@ def main(port: str, root: str, state: str, policy: str) -> int:
     )
     policy_file = PolicyFile(options.policy)
     without_pause = replace(policy_file.begin(clock.now()), interval_s=0.0)
+    configure()
     environment, scanner = open_processes(options)
     return Daemon(options, (policy_file, without_pause), NvmlDriver(), environment, scanner).run()
 

@@ -120,7 +120,7 @@ def test_the_window_of_an_owner_is_five_minutes_an_hour() -> None:
 
 
 def test_what_was_given_back_stays_so_when_a_journal_is_read_again() -> None:
-    """Point 10: a journal has a window as it began; read again after it was lost, it makes nothing unknown anew."""
+    """Point 10: a journal has a window as it began; read again after it was lost, nothing becomes unknown again."""
     begun = follow(seen(BEFORE, 0), seen({("a/main", 1): 41 * Gi}, 1))
     known = follow(seen({("a/main", 1): 15 * Gi}, 2), seen({("a/main", 1): 41 * Gi}, 3), known=begun)
     again = known.inheriting(begun.windows, at(4))

@@ -115,15 +115,18 @@ def test_an_unlisted_resource_never_raises_what_a_pod_is_allowed(node: Generated
     found, bounds = assess_node(node), assess_node(without_unlisted(node))
     for bound in bounds:
         key = bound.account
-        # One account may have become one for each GPU; together they are allowed no more. Those for each GPU may have
-        # become one for all, which has another unit.
+        # One account may have become one for each GPU, or those of each GPU one; together they are allowed no more.
         own = [each for each in found if key in (each.account, replace(each.account, gpu=None))]
-        if not own and any(each.account == replace(key, gpu=None) for each in found):
-            continue
-        if bound.allowed is not None and bound.uses:
+        alike = [bound]
+        if not own:
+            own = [each for each in found if each.account == replace(key, gpu=None)]
+            alike = [each for each in bounds if replace(each.account, gpu=None) == replace(key, gpu=None)]
+        if bound.uses and all(each.allowed is not None for each in alike):
             assert own
-            assert sum(math.inf if each.allowed is None else each.allowed for each in own) <= bound.allowed
-            assert sum(each.allowed_under_pressure or 0 for each in own) <= (bound.allowed_under_pressure or 0)
+            allowed = sum(each.allowed or 0 for each in alike)
+            assert sum(math.inf if each.allowed is None else each.allowed for each in own) <= allowed
+            pressed = sum(each.allowed_under_pressure or 0 for each in alike)
+            assert sum(each.allowed_under_pressure or 0 for each in own) <= pressed
 
 
 @given(nodes(), st.booleans())

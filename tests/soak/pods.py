@@ -251,7 +251,7 @@ def drop_resources(world: World) -> None:
 
 
 def fatten(world: World) -> None:
-    """A tenant creates pods that never run, so large and so many that no cycle can read them all, or deletes them."""
+    """A tenant creates pods that never run, too large and too many for one cycle to read, or deletes them."""
     if world.cluster.fat:
         world.cluster.fat = ()
         world.say("fat pods went")

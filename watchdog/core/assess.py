@@ -144,7 +144,7 @@ class PodTerms:
     # That of the node, as are the `short` cards.
     mps: Mps
     short: frozenset[str]
-    # Of the pod's accounts that only declare, so many are assessed, the first ones.
+    # How many of the pod's accounts that only declare are assessed: the first ones.
     most_idle: int = _MOST_IDLE
 
     @classmethod

@@ -334,7 +334,7 @@ class Pod:
     static: bool = False
     # Whether its phase says that all containers have ended, for good, or it has left; a process may still run.
     is_finished: bool = False
-    # It has so many annotations, labels or resources that of the rest only these were read; None: all were.
+    # The keys that were read of a pod with too many annotations, labels or resources to keep; None: all were kept.
     keys: PodKeys | None = None
     # Whether some that may count were not read, of these or of its containers.
     is_cut: bool = False

@@ -173,7 +173,7 @@ class Rest:
     # When the next one is due; more are every `interval_s`.
     next_s: float
     interval_s: float
-    # One that comes more than so many seconds after the one before it counts as changed.
+    # A reading that comes later than this many seconds after the one before it counts as changed.
     late_s: float
     # The first one from then on counts as changed, as does the 101st.
     until_s: float
