@@ -288,19 +288,16 @@ class Ledger:
     def note_ended(self, key: AccountKey, step: StepSignature | None = None) -> "Ledger":
         """The ledger after the action in progress has ended: kill and evict steps of every rule start over.
 
-        With a `step`, only if the action is of that step: another one may have begun meanwhile. The tallies of the
-        whole pod start over too, also if the account is gone, as that of another rule may be.
+        With a `step`, only if the action is of that step: another one may have begun meanwhile.
         """
-        state, ledger = self.accounts.get(key), self
-        if state is not None:
-            if step is not None and state.under_way is not None and state.under_way.step != step:
-                return self
-            ended = replace(
-                state, stretches=_of_warnings(state.stretches), tallies=_of_warnings(state.tallies), under_way=None
-            )
-            ledger = self._with(key, ended)
+        state = self.accounts.get(key)
+        if state is None or (step is not None and state.under_way is not None and state.under_way.step != step):
+            return self
+        ended = replace(
+            state, stretches=_of_warnings(state.stretches), tallies=_of_warnings(state.tallies), under_way=None
+        )
         tallies = {uid: _of_warnings(of_pod) if uid == key.uid else of_pod for uid, of_pod in self.tallies.items()}
-        return replace(ledger, tallies={uid: of_pod for uid, of_pod in tallies.items() if of_pod})
+        return replace(self._with(key, ended), tallies={uid: of_pod for uid, of_pod in tallies.items() if of_pod})
 
     def note_failed(self, key: AccountKey, do: Do, now: Now) -> "Ledger":
         """The ledger after an action has failed: it is not tried again for some time; other actions continue."""
