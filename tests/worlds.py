@@ -10,7 +10,7 @@ from watchdog.core.assess import assess, hidden_pods
 from watchdog.core.assessment import Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
-from watchdog.core.eviction import objection_by_state
+from watchdog.core.eviction import why_spared_by_state
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
     Container,
@@ -53,7 +53,7 @@ def at(second: float) -> Now:
 
 def inherent_objection(pod: Pod) -> str | None:
     """Why a pod is not evicted, whatever the policy."""
-    return protection(pod, Protect(), None, at(0)) or objection_by_state(pod)
+    return protection(pod, Protect(), None, at(0)) or why_spared_by_state(pod)
 
 
 def container_id(text: str) -> str:

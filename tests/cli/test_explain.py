@@ -15,7 +15,7 @@ from tests.worlds import Gi, at, container, process, rule, snapshot, step, use
 from watchdog.cli.main import main
 from watchdog.core.model import PinnedLimit, PodList
 from watchdog.core.plan import Result
-from watchdog.daemon.kill import ENOUGH
+from watchdog.daemon.actions.kill import ENOUGH
 from watchdog.report.status import Moment, SignalStatus
 
 

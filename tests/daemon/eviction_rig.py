@@ -1,22 +1,23 @@
 """A node whose cycles a test runs one by one, and a stand-in for the API server that answers when the test says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.daemon.rig import Group, MemoryRecord
+from tests.daemon.rig import Group, MemoryRecord, no_objection, objecting
 from tests.worlds import NODE, Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assessment import Inputs
 from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult
 from watchdog.core.ledger import AccountState, PendingEviction
 from watchdog.core.model import Node, Now, Pod, PodList, Process, Snapshot
-from watchdog.core.plan import ClosedCycle, OpenCycle, Outcome, PlanEntry
-from watchdog.core.policy import Policy
+from watchdog.core.plan import ClosedCycle, Objection, OpenCycle, Outcome, PlanEntry
+from watchdog.core.policy import Do, Policy
+from watchdog.daemon.actions.action import Action, ActionRecord
+from watchdog.daemon.actions.actions import Actions
+from watchdog.daemon.actions.evictions import Evictions, Evictor
+from watchdog.daemon.actions.kills import Kills
+from watchdog.daemon.actions.last_look import LastLook
+from watchdog.daemon.actions.mps import Drains
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.drain import Drains
-from watchdog.daemon.evictions import Evictions, Evictor
-from watchdog.daemon.kill import ActionRecord
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import LastLook
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
 
@@ -83,8 +84,10 @@ class World:
         def clock() -> Now:
             return at(self.second)
 
-        self.evictions = Evictions(self.api, record, clock, self.drains)
-        self.cycle = Cycle(self.seen, Kills(self.group, record, clock, self.drains), self.evictions, record, clock)
+        drains = self.drains or Drains()
+        self.evictions = Evictions(self.api, record, clock, drains)
+        by_do: dict[Do, Action] = {Do.KILL: Kills(self.group, record, clock, drains), Do.EVICT: self.evictions}
+        self.cycle = Cycle(self.seen, Actions(by_do, record, clock, drains), record)
 
     @property
     def tries(self) -> list[EvictionRequest]:
@@ -111,11 +114,9 @@ class World:
         opened = self.cycle.open(
             DriverReading(driver=None, interface="NVML"), self.inputs(**given), at(second), at(second)
         )
-        return self.cycle.intend(opened)
+        return self.cycle.actions.intend(opened)
 
-    def close(
-        self, opened: OpenCycle, *, answers: bool = True, objection: Callable[[PlanEntry], str | None] = lambda _: None
-    ) -> ClosedCycle:
+    def close(self, opened: OpenCycle, *, answers: bool = True, objection: Objection = no_objection) -> ClosedCycle:
         """The rest of a cycle; `answers` says that the driver gives a last look, `objection` what is against a signal.
 
         What the test puts in `pods`, `node` or `namespaces` after `open` is in the store right before the signal.
@@ -154,8 +155,8 @@ class World:
     def wake(self, second: float | None = None) -> None:
         """What the daemon does between cycles."""
         self.second = self.second if second is None else second
-        self.cycle.advance(at(self.second), lambda _entry: self.objection)
-        self.ended += self.cycle.take_ended()
+        self.cycle.actions.advance(at(self.second), objecting(self.objection))
+        self.ended += self.cycle.actions.take_ended()
 
     def inputs(self, *, enforcing: bool = True, **given: bool) -> Inputs:
         """What a cycle takes as given."""

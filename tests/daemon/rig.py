@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tests.worlds import Gi, at, container, planned, pod, policy, process, rule, snapshot, use
+from tests.worlds import Gi, at, container, inputs, planned, pod, policy, process, rule, snapshot, use
+from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.core.transfers import Windows
+from watchdog.daemon.actions.action import ActionReading
+from watchdog.daemon.actions.kills import Kills
 from watchdog.journal.journal import Journal
 from watchdog.node.process import Handle, ReadFailures
 from watchdog.node.process_table import hold
@@ -164,3 +167,36 @@ def due(step: Step, *targets: ProcessKey) -> PlanEntry:
 
 
 __all__ = ["SLOW", "STUBBORN", "Group", "MemoryRecord", "at", "due"]
+
+
+def no_objection(_entry: PlanEntry, _moment: Moment) -> str | None:
+    """Nothing speaks against an action."""
+    return None
+
+
+def objecting(why: str | None) -> Objection:
+    """The same objection at every moment."""
+    return lambda _entry, _moment: why
+
+
+def advance(
+    kills: Kills, now: Now, objection: Objection = no_objection, *, policy_unsettled: bool = False
+) -> tuple[Outcome, ...]:
+    """Let kills go on, and give those that have ended."""
+    kills.advance(now, objection, policy_unsettled=policy_unsettled)
+    return kills.pop_progress().ended
+
+
+def shown(
+    now: Now, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment] = ()
+) -> ActionReading:
+    """A reading that shows this of actions in progress."""
+    return ActionReading(
+        snapshot=snapshot([]),
+        attribution=Attribution(),
+        assessments=tuple(assessments),
+        inputs=inputs(policy(rule()), []),
+        still_listed=still_listed,
+        asked=now,
+        now=now,
+    )

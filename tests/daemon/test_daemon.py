@@ -226,7 +226,7 @@ def test_an_outcome_between_two_cycles_ends_the_quiet(daemon: Daemon) -> None:
     assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
     tenants, under = [pod("a", container(declared="1Gi"))], policy(rule(step()))
     entry = planned(snapshot([use(5, 2 * Gi)]), tenants, under).entries[0]
-    daemon._cycle._ended.append(Outcome(entry=entry, result=Result.WITHDRAWN, at=clock.now(), number=1))
+    daemon._actions._ended.append(Outcome(entry=entry, result=Result.WITHDRAWN, at=clock.now(), number=1))
     now = clock.now()
     daemon._step(now)
     assert daemon._sampler.wake_s(now) - now.boottime_s < 2.0, "it is not left to the tick in ten minutes"

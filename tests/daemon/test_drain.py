@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.eviction_rig import World, planned
-from tests.daemon.rig import Direct
+from tests.daemon.rig import Direct, due
 from tests.worlds import Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assessment import AccountKey, Inputs
+from watchdog.core.assessment import AccountKey, Inputs, MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
-from watchdog.core.plan import OpenCycle
+from watchdog.core.plan import OpenCycle, PlanEntry
 from watchdog.core.policy import Brakes, JournalLimits, Protect, Window
-from watchdog.daemon.drain import Drains
-from watchdog.daemon.kill import ActionRecord
+from watchdog.daemon.actions.action import ActionRecord
+from watchdog.daemon.actions.mps import Drains
 from watchdog.journal.journal import Journal
 from watchdog.journal.keeper import restore
 from watchdog.journal.lock import NodeLock
@@ -81,7 +81,7 @@ class Shared(World):
         opened = self.cycle.open(
             DriverReading(driver=None, interface="NVML"), self.inputs(**given), at(second), at(second)
         )
-        return self.cycle.intend(opened)
+        return self.cycle.actions.intend(opened)
 
     def inputs(self, *, enforcing: bool = True, **given: bool) -> Inputs:
         assert self.drains is not None
@@ -324,7 +324,7 @@ def test_the_attempt_after_a_drain_is_judged_by_that_moment() -> None:
     assert world.tries[-1].is_fresh()
     world.policy = replace(world.policy, protect=Protect(namespaces=("ns",)))
     world.look(2)
-    assert "the policy protects namespace ns" in str(world.tries[-1].objection(world.pods[0]))
+    assert "the policy protects namespace ns" in str(world.tries[-1].why_spared(world.pods[0]))
     world.second = 4
     assert not world.tries[-1].is_fresh()
 
@@ -377,7 +377,7 @@ def test_killed_between_the_drain_and_the_eviction(drained: int, path: Path, ope
     assert restore(journal, lock, at(2), None).drained == found.drained
     world = Shared(Direct(journal))
     world.policy = replace(world.policy, brakes=Brakes(owner=Window(count=1, per_s=3600.0)))
-    world.cycle.take_over(found.unfinished, at(31).boottime_s, found.brakes)
+    world.cycle.actions.take_over(found.unfinished, at(31).boottime_s, found.brakes)
     withheld = [planned(world.look(second)).withheld_by for second in (2, 32)]
     assert (withheld, world.tries, world.drained) == ([Brake.PENDING, Brake.OWNER], [], [])
     reported = [(row.event, row.result, row.reason) for row in history(path, None, 0.0)]
@@ -406,9 +406,17 @@ def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() 
     """Law 10: nobody waits for that answer any more, and the next action does not wait either."""
     control = Shared().control
     drains, (client, other) = Drains(control), control.drainable
-    first, second = AccountKey(uid="a"), AccountKey(uid="b")
+    first, second = AccountKey(uid="a"), draining(other.key)
     drains.request_drain(first, client)
-    assert not drains.may_begin(second, [other.key], at(0))
+    assert not drains.may_begin(second, at(0))
     control.results.append(DrainResult(request_id=1, key=client.key, drained=Drained.DONE, reason=""))
-    assert drains.may_begin(second, [other.key], at(1))
+    assert drains.may_begin(second, at(1))
     assert drains.known.drained == {client.key}
+
+
+def draining(*keys: ProcessKey) -> PlanEntry:
+    """A kill in pod b that drains these clients first."""
+    entry = due(step(), *keys)
+    clients = tuple(MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key) for key in keys)
+    account = replace(entry.account, uid="b")
+    return replace(entry, assessment=replace(entry.assessment, account=account, to_drain=clients))

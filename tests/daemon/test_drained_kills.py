@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.daemon.rig import POLITE, Group, MemoryRecord, due
+from tests.daemon.rig import POLITE, Group, MemoryRecord, advance, due, no_objection, objecting, shown
 from tests.daemon.test_drain import Control
 from tests.worlds import Gi, at, container, container_id, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
-from watchdog.core.assessment import KnownDrains, MpsHazard, MpsRole
+from watchdog.core.assessment import Attribution, KnownDrains, MpsHazard, MpsRole
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
@@ -18,8 +18,8 @@ from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
-from watchdog.daemon.drain import BUSY, ClientsOf, Drains, SeenClients, clients_seen
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.actions.kills import Kills
+from watchdog.daemon.actions.mps import BUSY, ClientsOf, Drains, SeenClients, clients_seen
 
 
 class Node:
@@ -27,6 +27,7 @@ class Node:
 
     def __init__(self, group: Group, *, grace_s: float = 5.0, number: int = 2) -> None:
         self.group, self.second = group, 0.0
+        self.begun: list[Outcome] = []
         self.processes = [group.start(POLITE) for _ in range(number)]
         self.keys = [group.key(process) for process in self.processes]
         self.control, self.record = Control(), MemoryRecord()
@@ -58,7 +59,8 @@ class Node:
             accepts_clients=accepts,
             has_others_beside=beside,
         )
-        self.kills.note_clients(lambda _: seen)
+        self.drains.are_needed, self.drains.seen_of = True, lambda _: seen
+        self.kills.on_reading(shown(self.now, lambda _: True))
 
     def begin(
         self, entry: PlanEntry | None = None, fresh_until_s: float = math.inf, objection: str | None = None
@@ -66,9 +68,9 @@ class Node:
         """Begin the kill; from then on there is this objection to its first signal."""
         asked = iter([None])
         entry = entry or self.entry
-        intended = self.kills.intend(entry)
+        intended = self.kills.intend(entry, Attribution())
         assert isinstance(intended, Future)
-        return self.kills.begin(entry, intended.result(), 30.0, lambda _: next(asked, objection), fresh_until_s)
+        return self.kills.start(entry, intended.result(), 30.0, lambda *_: next(asked, objection), fresh_until_s)
 
     def answer(self, drained: Drained = Drained.DONE) -> None:
         """Let the control daemon answer its last request; it no longer lists a client that it has drained."""
@@ -80,7 +82,19 @@ class Node:
     def advance(self, seconds: float = 0.3, objection: str | None = None) -> tuple[Outcome, ...]:
         """Let time pass, and the kill go on."""
         self.second += seconds
-        return self.kills.advance(self.now, lambda _: objection)
+        self.kills.advance(self.now, objecting(objection))
+        return self.take_ended()
+
+    def take_ended(self) -> tuple[Outcome, ...]:
+        """The kills that have ended; those that have begun are kept."""
+        progress = self.kills.pop_progress()
+        self.begun += [begun for begun, _ in progress.begun]
+        return progress.ended
+
+    def take_begun(self) -> tuple[Outcome, ...]:
+        """The kills that have begun since the last call."""
+        begun, self.begun = tuple(self.begun), []
+        return begun
 
     @property
     def now(self) -> Now:
@@ -121,11 +135,11 @@ def test_how_often_a_drain_is_looked_at(group: Group) -> None:
 def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     """Point 22: what is withdrawn right before its first signal says why, and frees its place in line."""
     node = Node(group)
-    intended = node.kills.intend(node.entry)
+    intended = node.kills.intend(node.entry, Attribution())
     assert isinstance(intended, Future)
     other, client = replace(node.entry.account, uid="other"), node.control.drainable[0]
     request = node.drains.request_drain(other, client)
-    outcome = node.kills.begin(node.entry, intended.result(), 30.0, lambda _: None)
+    outcome = node.kills.start(node.entry, intended.result(), 30.0, no_objection)
     assert outcome is not None
     assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
     node.answer(Drained.REFUSED)
@@ -150,20 +164,23 @@ def test_a_drain_that_is_late_is_not_sent(group: Group) -> None:
     """Points 22 and 33: a drain is the first signal, so the last look must be recent; later ones need no look."""
     node = Node(group)
     node.control.queried = {"/pipe"}
-    assert (node.kills.intend(node.entry), node.record.lines) == (None, [])  # it stays due, and nothing is on disk
+    assert (node.kills.intend(node.entry, Attribution()), node.record.lines) == (
+        None,
+        [],
+    )  # it stays due, and nothing is on disk
     node.control.queried, node.control.sends_at_once = set(), False
     assert node.begin(fresh_until_s=at(1).boottime_s) is None
     node.second = 1.1
     assert not node.control.send()
     node.answer(Drained.REFUSED)
     (outcome,) = node.advance()
-    assert (outcome.result, outcome.sent, node.kills.take_begun()) == (Result.WITHDRAWN, (), ())
+    assert (outcome.result, outcome.sent, node.take_begun()) == (Result.WITHDRAWN, (), ())
     assert [line[0] for line in node.record.lines] == ["intend", "withdraw"]
     assert node.begin(fresh_until_s=at(2.5).boottime_s) is None
     assert node.control.send()
     node.answer()
     node.advance(2.0)
-    (begun,) = node.kills.take_begun()
+    (begun,) = node.take_begun()
     assert (begun.result, [sent.signal for sent in begun.sent]) == (Result.DONE, ["DRAIN"])
     assert node.control.send()
 
@@ -179,7 +196,7 @@ def test_a_drain_that_is_called_off(group: Group, is_sent: bool) -> None:
     (outcome,) = node.advance(objection="enforcement was turned off meanwhile")
     assert outcome.result is (Result.INTERRUPTED if is_sent else Result.WITHDRAWN)
     assert node.signals == ["DRAIN"] * is_sent
-    assert len(node.kills.take_begun()) == is_sent
+    assert len(node.take_begun()) == is_sent
     assert not node.control.send()
 
 
@@ -189,7 +206,7 @@ def test_a_policy_file_that_changes_right_before_a_drain(group: Group) -> None:
     node.see(*node.keys, accepts=True)
     node.control.sends_at_once = False
     node.begin()
-    assert node.kills.advance(node.now, lambda _: None, policy_unsettled=True) == ()
+    assert advance(node.kills, node.now, policy_unsettled=True) == ()
     assert not node.control.send()
     node.answer(Drained.REFUSED)
     (outcome,) = node.advance()
@@ -253,7 +270,8 @@ def test_memory_that_stays_listed_after_the_drain_ended_all(group: Group) -> Non
     node.processes[0].wait(5)
     assert node.advance(objection="enforcement was turned off") == ()
     node.second += 36.0
-    (outcome,) = node.kills.on_reading(lambda _: True, (), node.now)
+    node.kills.on_reading(shown(node.now, lambda _: True))
+    (outcome,) = node.take_ended()
     assert (outcome.release_s, len(node.kills)) == (None, 0)
 
 

@@ -18,8 +18,10 @@ from watchdog.core.assessment import AccountKey
 from watchdog.core.brakes import BrakeMemory
 from watchdog.core.errors import Problem
 from watchdog.core.model import ProcessKey
+from watchdog.core.plan import Moment
 from watchdog.core.policy import Policy, Pulse, Safety
 from watchdog.core.rules import Switches
+from watchdog.daemon.actions.intentions import UnfinishedActions
 from watchdog.daemon.enforcement import (
     LONGEST_REASON,
     POLICY_FILE,
@@ -33,7 +35,6 @@ from watchdog.daemon.enforcement import (
     remedy_on,
     stop_file,
 )
-from watchdog.daemon.intentions import UnfinishedActions
 from watchdog.daemon.sinks import Sinks
 from watchdog.daemon.sources import Sources
 from watchdog.journal.actions import UnfinishedAction
@@ -196,7 +197,7 @@ def test_an_account_with_two_unfinished_actions_is_not_free_after_the_first() ->
     """Point 31: a second kill while the memory of an earlier one is waited for would be one too many."""
     world = World()
     listed = replace(_unfinished(5), targets=(ProcessKey(pid=5, start_ticks=50),))
-    world.cycle.take_over((_unfinished(7), listed), UNTIL_S, BrakeMemory())
+    world.cycle.actions.take_over((_unfinished(7), listed), UNTIL_S, BrakeMemory())
     for second, tries in ((0, 0), (29, 0), (31, 1)):
         world.look(second)
         assert len(world.tries) == tries
@@ -287,11 +288,16 @@ def test_the_remedy_has_the_reason_that_was_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("do", "is_first", "objects"),
-    [("kill", True, True), ("kill", False, False), ("evict", True, True), ("evict", False, True)],
+    ("do", "moment", "objects"),
+    [
+        ("kill", Moment.FIRST_SIGNAL, True),
+        ("kill", Moment.GRACE, False),
+        ("evict", Moment.FIRST_SIGNAL, True),
+        ("evict", Moment.REQUEST, True),
+    ],
 )
 def test_while_the_policy_file_settles_no_action_begins(
-    tmp_path: Path, do: str, *, is_first: bool, objects: bool
+    tmp_path: Path, do: str, moment: Moment, *, objects: bool
 ) -> None:
     """Point 20: no first signal is sent and no eviction goes on; a grace period that has begun does."""
     permission = _permission(tmp_path)
@@ -300,5 +306,5 @@ def test_while_the_policy_file_settles_no_action_begins(
     permission.update(under, at(0), has_lock=True, has_journal=True)
     assert (permission.policy_unsettled, permission.enforcement.suspended) == (True, ("policy_file",))
     (action,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
-    reported = permission.objection(action, under, at(0), is_first=is_first)
+    reported = permission.objection(action, under, at(0), moment)
     assert reported == ("the policy file has changed and may still be being written" if objects else None)

@@ -67,8 +67,8 @@ def test_the_eviction_of_a_pod_whose_deletion_takes_long_goes_on() -> None:
     world = blocked(World(pods=(DYING,)), wait_s=5.0)
     (attempt,) = world.tries
     assert attempt.deadline_s == DYING.deletion_deadline_s
-    assert attempt.objection(replace(DYING, terminating_since=None)) is None  # as the API gives it
-    assert attempt.objection(replace(DYING, deletion_deadline_s=at(1).wall_s)) is not None
+    assert attempt.why_spared(replace(DYING, terminating_since=None)) is None  # as the API gives it
+    assert attempt.why_spared(replace(DYING, deletion_deadline_s=at(1).wall_s)) is not None
     world.look(6)
     assert (world.results(), len(world.tries)) == (["blocked"], 2)
     world.answer(EvictionAnswer.LATER)
@@ -123,7 +123,7 @@ def test_a_try_that_can_not_be_made_in_time_is_given_up() -> None:
     """Where no cycle lets it be tried, as on a blind node, it ends all the same."""
     world = blocked(World())
     world.used = {5: None}
-    assert world.cycle.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
+    assert world.cycle.actions.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
     world.wake(GIVE_UP_AFTER_S)
     assert (world.results(), world.reason()) == (["blocked", "failed"], "given up: it could not be tried again in time")
 
@@ -131,9 +131,9 @@ def test_a_try_that_can_not_be_made_in_time_is_given_up() -> None:
 def test_an_answer_that_never_comes_does_not_keep_the_loop_awake() -> None:
     """A moment to wake at that has passed, and that nothing changes, would be a loop without a pause."""
     world = begun(World())
-    assert world.cycle.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
+    assert world.cycle.actions.next_wake_s == at(GIVE_UP_AFTER_S).boottime_s
     world.wake(GIVE_UP_AFTER_S + 1)
-    assert world.cycle.next_wake_s == float("inf")
+    assert world.cycle.actions.next_wake_s == float("inf")
     world.answer(EvictionAnswer.LATER, "too busy")
     assert world.results() == ["failed"]
 
@@ -161,8 +161,8 @@ def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
     world = begun(World())
     if answer is not None:
         world.answer(answer)
-    world.cycle.interrupt("the watchdog was stopped", at(1))
-    world.ended += world.cycle.take_ended()
+    world.cycle.actions.interrupt("the watchdog was stopped", at(1))
+    world.ended += world.cycle.actions.take_ended()
     assert (world.record.lines[-2:], world.results()) == (lines, printed)
     assert not world.tries[0].is_wanted()
 
@@ -196,7 +196,7 @@ def test_the_pod_as_the_api_has_it_is_checked_again(fresh: object, why: str | No
     spared = Protect(annotation="spare")
     here = rule(EVICT_AT_ONCE, match=replace(rule().match, namespaces=("ns", "kube-system")))
     world = begun(World(policy=policy(here, protect=spared)))
-    reported = world.tries[0].objection(fresh)  # type: ignore[arg-type]
+    reported = world.tries[0].why_spared(fresh)  # type: ignore[arg-type]
     assert reported is None if why is None else why in (reported or "")
 
 

@@ -9,7 +9,7 @@ from tests.daemon.eviction_rig import EVICT_AT_ONCE, World
 from tests.daemon.rig import Direct, Group
 from tests.worlds import Gi, container, container_id, pod, policy, process, rule, step
 from watchdog.core.model import Container, Pod
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import Moment, PlanEntry
 from watchdog.core.policy import JournalLimits, Match, Rule, Scope, Step
 from watchdog.journal.journal import Journal
 
@@ -114,7 +114,7 @@ def test_what_was_withdrawn_is_tried_again_once_a_second(group: Group) -> None:
     for tenths in range(0, 100, 2):
         opened = world.open(tenths / 10)
         tried += len(opened.intentions)
-        world.close(opened, objection=lambda _: "it had changed")
+        world.close(opened, objection=lambda *_: "it had changed")
     assert tried == 10
     world.look(10)
     assert done(world) == ["done"] + ["withdrawn"] * 10
@@ -147,17 +147,18 @@ def test_a_cycle_that_fails_half_way_withdraws_what_it_has_not_begun(tmp_path: P
     opened = world.open(0)
     asked: list[str] = []
 
-    def objection(entry: PlanEntry) -> None:
+    def objection(entry: PlanEntry, moment: Moment) -> None:
         asked.append(entry.account.uid)
         if len(asked) > 1:
             raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError):
         world.close(opened, objection=objection)
-    world.cycle.drop(opened, "the cycle failed")
+    world.cycle.actions.drop(opened, "the cycle failed")
     begun, other = asked
     assert [attempt.uid for attempt in world.tries] == [begun]
-    assert [(each.entry.account.uid, each.result) for each in world.cycle.take_ended()] == [(other, "withdrawn")]
+    ended = world.cycle.actions.take_ended()
+    assert [(each.entry.account.uid, each.result) for each in ended] == [(other, "withdrawn")]
     assert len(journal.brakes(opened.snapshot.at).begun[()]) == 1
     journal.close()
 

@@ -12,8 +12,8 @@ from tests.daemon.rig import Group, MemoryRecord
 from tests.worlds import Gi, at, policy, process, rule, step
 from watchdog.core.brakes import NODE, Begun, Brake, BrakeMemory, owner_of
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import PlanEntry, Result
-from watchdog.daemon.intentions import LOOP_LATE
+from watchdog.core.plan import Moment, PlanEntry, Result
+from watchdog.daemon.actions.intentions import LOOP_LATE
 
 
 def world(group: Group, record: MemoryRecord | None = None) -> World:
@@ -41,11 +41,11 @@ def test_an_intention_counts_once_where_the_journal_is_taken_over_meanwhile(grou
     (entry,) = opened.plan.taken
     earlier, intended = Begun(at_s=at(0.5).boottime_s), Begun(at_s=at(1.0).boottime_s)
     whom = owner_of(entry.assessment.pod)
-    made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
-    finish = made.close(opened, objection=lambda _: None if begins else "it was protected by then")
+    made.cycle.actions.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    finish = made.close(opened, objection=lambda *_: None if begins else "it was protected by then")
     assert [each.result for each in (*finish.began, *finish.outcomes)] == [Result.DONE if begins else Result.WITHDRAWN]
     assert len(made.cycle.ledger.brakes.begun[NODE]) == (2 if begins else 1)
-    made.cycle.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
+    made.cycle.actions.take_over((), 0.0, BrakeMemory.of([(whom, earlier), (whom, intended)]))
     assert len(made.cycle.ledger.brakes.begun[NODE]) == 2
 
 
@@ -102,7 +102,7 @@ def test_a_cycle_that_failed_by_a_defect_of_the_journal_can_be_dropped(group: Gr
     intended.set_exception(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         made.close(opened)
-    made.cycle.drop(opened, "the cycle failed")
+    made.cycle.actions.drop(opened, "the cycle failed")
     assert [line[0] for line in made.record.lines] == ["intend"]
 
 
@@ -119,7 +119,7 @@ class _Failing(MemoryRecord):
 def test_only_what_has_sent_no_signal_is_withdrawn_after_a_defect(group: Group, *, is_sent: bool, last: str) -> None:
     """Point 22: where a bug ends a kill before its first signal, its intention counts for nothing; later, it counts."""
 
-    def objection(_: PlanEntry) -> None:
+    def objection(_: PlanEntry, moment: Moment) -> None:
         if not is_sent:
             raise ZeroDivisionError
 
@@ -127,7 +127,7 @@ def test_only_what_has_sent_no_signal_is_withdrawn_after_a_defect(group: Group, 
     opened = made.open(1.0)
     with pytest.raises(ZeroDivisionError):
         made.close(opened, objection=objection)
-    made.cycle.drop(opened, "the cycle failed")
+    made.cycle.actions.drop(opened, "the cycle failed")
     assert made.record.lines[-1][0] == last
 
 
@@ -143,7 +143,7 @@ def test_what_the_disk_has_not_taken_is_not_waited_for_when_a_journal_is_taken_o
     made = world(group, MemoryRecord(stalled=True))
     whom = owner_of(made.open(1.0).plan.taken[0].assessment.pod)
     journal = BrakeMemory.of([(whom, Begun(at_s=at(0.5).boottime_s))])
-    taking = threading.Thread(target=made.cycle.take_over, args=((), 0.0, journal), daemon=True)
+    taking = threading.Thread(target=made.cycle.actions.take_over, args=((), 0.0, journal), daemon=True)
     taking.start()
     taking.join(10)
     assert not taking.is_alive()

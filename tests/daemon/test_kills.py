@@ -3,20 +3,31 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from tests.daemon.eviction_rig import World
-from tests.daemon.rig import POLITE, SLOW, STUBBORN, Group, MemoryRecord, due
+from tests.daemon.rig import (
+    POLITE,
+    SLOW,
+    STUBBORN,
+    Group,
+    MemoryRecord,
+    advance,
+    due,
+    no_objection,
+    objecting,
+    shown,
+)
 from tests.worlds import Gi, at, container, container_id, planned, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assessment import Assessment
+from watchdog.core.assessment import Assessment, Attribution
 from watchdog.core.model import Pod, ProcessKey
-from watchdog.core.plan import Outcome, PlanEntry, Result
+from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
-from watchdog.daemon.kill import MAX_ROUNDS, reaction_s
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.actions.action import reaction_s
+from watchdog.daemon.actions.kill import MAX_ROUNDS
+from watchdog.daemon.actions.kills import Kills
 from watchdog.node.process import Handle
 
 
@@ -35,15 +46,15 @@ class Scene:
         self,
         step_: Step,
         *processes: subprocess.Popen[bytes],
-        objection: Callable[[PlanEntry], str | None] = lambda _: None,
+        objection: Objection = no_objection,
     ) -> PlanEntry:
         """Begin a kill of these processes; `outcome` is what came of it so far."""
         entry = due(step_, *map(self.group.key, processes))
-        intended = self.kills.intend(entry)
+        intended = self.kills.intend(entry, Attribution())
         assert intended is not None
         begun = intended if isinstance(intended, Outcome) else None
         if not isinstance(intended, Outcome):
-            begun = self.kills.begin(entry, intended.result(), 30.0, objection)
+            begun = self.kills.start(entry, intended.result(), 30.0, objection)
         assert begun is not None
         self.outcome: Outcome = begun
         return entry
@@ -52,13 +63,14 @@ class Scene:
         """Go on at these seconds; signals need a moment of real time to arrive."""
         outcomes: tuple[Outcome, ...] = ()
         for self.second in seconds:
-            outcomes = self.kills.advance(at(self.second), lambda _: None)
+            outcomes = advance(self.kills, at(self.second))
             time.sleep(0.05)
         return outcomes
 
     def see(self, second: float, *found: Assessment, free: bool = True) -> tuple[Outcome, ...]:
         """A cycle in which the memory of the victims is free, or is listed still."""
-        return self.kills.on_reading(lambda _: not free, found, at(second))
+        self.kills.on_reading(shown(at(second), lambda _: not free, found))
+        return self.kills.pop_progress().ended
 
     def sent(self) -> list[str]:
         """What was recorded, by name."""
@@ -137,12 +149,12 @@ def test_the_memory_has_to_come_back(scene: Scene) -> None:
 def test_what_is_on_disk_waits_for_the_last_word(scene: Scene) -> None:
     """Point 22: nothing is signalled if the last look, or that moment, has an objection: it is withdrawn."""
     process = scene.group.start(POLITE)
-    entry = scene.begin(step(), process, objection=lambda _: "the pod had become protected")
+    entry = scene.begin(step(), process, objection=objecting("the pod had become protected"))
     assert (scene.outcome.result, scene.outcome.number) == (Result.WITHDRAWN, 7)
     assert scene.record.lines[1:] == [("withdraw", "the pod had become protected")]
     process.kill()
     process.wait()
-    again = scene.kills.begin(entry, 7, 30.0, lambda _: None)
+    again = scene.kills.start(entry, 7, 30.0, no_objection)
     assert again is not None
     assert again.result is Result.WITHDRAWN
     assert (process.returncode, len(scene.kills)) == (-signal.SIGKILL, 0)
@@ -153,7 +165,7 @@ def test_a_kill_that_found_nothing_to_signal_is_withdrawn(scene: Scene, grace_s:
     """Points 22 and 23: what ends between signal 0 and the first signal was not killed; what starts then is spared."""
     process = scene.group.start(POLITE)
 
-    def end(_: PlanEntry) -> None:
+    def end(_: PlanEntry, moment: Moment) -> None:
         process.kill()
         process.wait(5)
         scene.group.start(POLITE)
@@ -174,7 +186,7 @@ def test_a_process_id_alone_is_no_target(scene: Scene) -> None:
         if scope == "container":
             process.kill()
             process.wait()
-        intended = scene.kills.intend(due(step(scope=scope), target))  # type: ignore[arg-type]
+        intended = scene.kills.intend(due(step(scope=scope), target), Attribution())  # type: ignore[arg-type]
         assert isinstance(intended, Outcome)
         assert (intended.result, scene.record.lines) == (Result.GONE, [])
         assert process.poll() == (None if scope == "process" else -signal.SIGKILL)
@@ -208,7 +220,7 @@ def test_the_scope_says_whose_processes_are_searched_for(scope: str, names: list
     both = pod("a", container("main", "1Gi"), container("side", "1Gi"))
     under = policy(rule(step(scope=scope)))  # type: ignore[arg-type]
     (entry,) = planned(snapshot([use(5, 4 * Gi)], [process(5, "a/main")]), [both], under).taken
-    Scene(Empty()).kills.intend(entry)
+    Scene(Empty()).kills.intend(entry, Attribution())
     assert asked == [frozenset(container_id(f"a/{name}") for name in names)]
 
 
@@ -250,11 +262,11 @@ def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:
     main, ended = slow_group.start(), slow_group.start()
     kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
     entry = due(step(), slow_group.key(main), slow_group.key(ended))
-    kills.intend(entry)
+    kills.intend(entry, Attribution())
     looked_s = slow_group.second
     ended.kill()
     ended.wait(5)
-    begun = kills.begin(entry, 7, 30.0, lambda _: "too old" if slow_group.second > looked_s + 2.0 else None)
+    begun = kills.start(entry, 7, 30.0, lambda *_: "too old" if slow_group.second > looked_s + 2.0 else None)
     assert begun is not None
     assert (begun.result, begun.signalled) == (Result.DONE, (entry.targets[0],))
     assert main.wait(5) == -signal.SIGTERM
@@ -266,8 +278,8 @@ def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: Slo
     largest, other = slow_group.start(), slow_group.start()
     kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
     entry = due(step(scope="process"), slow_group.key(largest))
-    kills.intend(entry)
-    begun = kills.begin(replace(entry, targets=(slow_group.key(other),)), 7, 30.0, lambda _: None)
+    kills.intend(entry, Attribution())
+    begun = kills.start(replace(entry, targets=(slow_group.key(other),)), 7, 30.0, no_objection)
     assert begun is not None
     assert (begun.result, begun.signalled, slow_group.searches) == (Result.DONE, (slow_group.key(other),), 1)
     assert other.wait(5) == -signal.SIGTERM
@@ -279,9 +291,9 @@ def test_a_process_that_started_since_is_found_again(slow_group: SlowGroup) -> N
     held = slow_group.start()
     kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
     entry = due(step(scope="process"), slow_group.key(held))
-    kills.intend(entry)
+    kills.intend(entry, Attribution())
     later = slow_group.start()
-    begun = kills.begin(replace(entry, targets=(slow_group.key(later),)), 7, 30.0, lambda _: None)
+    begun = kills.start(replace(entry, targets=(slow_group.key(later),)), 7, 30.0, no_objection)
     assert begun is not None
     assert (begun.result, begun.signalled) == (Result.DONE, (slow_group.key(later),))
     kills.interrupt("end of the test", at(slow_group.second))
@@ -295,9 +307,9 @@ def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
     process_.wait(5)
     for sees_all, result in ((True, Result.GONE), (False, Result.FAILED)):
         scene.group.sees_all = sees_all
-        intended = scene.kills.intend(entry)
+        intended = scene.kills.intend(entry, Attribution())
         assert isinstance(intended, Outcome)
-        begun = scene.kills.begin(entry, 7, 30.0, lambda _: None)
+        begun = scene.kills.start(entry, 7, 30.0, no_objection)
         assert begun is not None
         assert (intended.result, begun.reason == intended.reason) == (result, True)
 
@@ -317,11 +329,11 @@ def test_what_is_held_for_a_kill_that_does_not_begin_is_released(slow_group: Slo
     key = slow_group.key(slow_group.start())
     kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
     entry = due(step(), key)
-    kills.intend(entry)
-    kills.begin(replace(entry, victim="side"), 7, 30.0, lambda _: None)
+    kills.intend(entry, Attribution())
+    kills.start(replace(entry, victim="side"), 7, 30.0, no_objection)
     assert (slow_group.searches, closed) == (2, [key])
     kills.interrupt("end of the test", at(slow_group.second))
-    kills.intend(entry)
+    kills.intend(entry, Attribution())
     closed.clear()
     kills.release()
     assert closed == [key]
@@ -368,7 +380,7 @@ def test_who_joins_is_searched_for_at_most_once_a_second(scene: Scene) -> None:
         if tenth % 7 == 0:
             scene.group.start(STUBBORN)
         scene.second = tenth / 10
-        scene.kills.advance(at(scene.second), lambda _: None)
+        advance(scene.kills, at(scene.second))
     assert scene.group.searches - before == 4
     assert scene.sent().count("SIGTERM") <= 1 + 4
 
@@ -433,7 +445,7 @@ def test_memory_is_waited_for_from_the_end_of_a_grace_that_was_put_off(scene: Sc
     """Points 20 and 24: while a policy file settled nothing was freed, and that time is none of release_timeout."""
     process = scene.group.start(STUBBORN)
     scene.begin(step(grace_s=5.0), process)
-    scene.kills.advance(at(39.0), lambda _: None, policy_unsettled=True)
+    advance(scene.kills, at(39.0), policy_unsettled=True)
     scene.advance(40.0)
     assert process.wait(5) == -signal.SIGKILL
     scene.advance(41.0)
@@ -474,8 +486,11 @@ def test_the_first_sigkill_after_the_grace_asks_too(scene: Scene, policy_unsettl
     scene.advance(1.5, 4.9, 5.0, 5.1)
     late = scene.group.start(STUBBORN)  # that one can be read by now
     for second in (6.0, 6.5, 7.0):
-        outcomes = scene.kills.advance(
-            at(second), lambda _: None if policy_unsettled else "it was turned off", policy_unsettled=policy_unsettled
+        outcomes = advance(
+            scene.kills,
+            at(second),
+            objecting(None if policy_unsettled else "it was turned off"),
+            policy_unsettled=policy_unsettled,
         )
         assert [each.result.value for each in outcomes] == ([got] if got and second == 6.0 else [])
     time.sleep(0.1)
@@ -499,7 +514,7 @@ def test_without_a_grace_period_nothing_comes_between_the_last_check_and_sigkill
 
     process = scene.group.start(STUBBORN)
     searched = Scene(Searched(scene.group.started), scene.record)
-    searched.begin(step(grace_s=0.0), process, objection=lambda _: lines.append(("last check",)))
+    searched.begin(step(grace_s=0.0), process, objection=lambda *_: lines.append(("last check",)))
     assert process.wait(5) == -signal.SIGKILL
     after = searched.sent()[lines.index(("last check",)) :]
     assert after[:3] == ["last check", "SIGKILL", "search"]
@@ -509,7 +524,7 @@ def test_a_victim_that_does_not_die_fails_in_time(scene: Scene) -> None:
     """Law 10 and point 23: what SIGKILL does not end is `failed` after release_timeout, whatever was called off."""
     scene.group.held_as = Unreachable
     scene.begin(step(grace_s=0.0), scene.group.start(POLITE))
-    assert scene.kills.advance(at(1.0), lambda _: "it was called off") == ()  # it is past that
+    assert advance(scene.kills, at(1.0), objecting("it was called off")) == ()  # it is past that
     assert scene.advance(29.0) == ()
     (outcome,) = scene.advance(31.0)
     assert outcome.result is Result.FAILED
@@ -606,9 +621,9 @@ def test_so_many_rounds_of_forks_are_followed(forks: int, end: str) -> None:
 
     scene = Scene(Bomb())
     entry = due(step(grace_s=0.0), Fork(4_000_000).key)
-    assert not isinstance(scene.kills.intend(entry), Outcome)
-    scene.kills.begin(entry, 7, 30.0, lambda _: None)
+    assert not isinstance(scene.kills.intend(entry, Attribution()), Outcome)
+    scene.kills.start(entry, 7, 30.0, no_objection)
     for second in range(1, MAX_ROUNDS + 2):
-        scene.kills.advance(at(second), lambda _: None)
+        advance(scene.kills, at(second))
     assert scene.record.lines[-1] == ("end", end)
     assert scene.sent().count("SIGKILL") == 1 + MAX_ROUNDS

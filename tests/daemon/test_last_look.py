@@ -12,7 +12,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import ProcessKey, Snapshot
 from watchdog.core.plan import Outcome, PlanEntry
 from watchdog.core.policy import Allowance, Match, Scope
-from watchdog.daemon.last_look import retarget, still_listed, update
+from watchdog.daemon.actions.last_look import retarget, still_listed, update
 
 POD: Final = pod("a", container("main", "4Gi"))
 CONTEXTS: Final = Allowance(per_context=512 * Mi, max_contexts=4, percent=Fraction(0))

@@ -5,7 +5,7 @@ import pytest
 from tests.daemon.eviction_rig import World
 from tests.daemon.rig import MemoryRecord
 from tests.worlds import Gi, at
-from watchdog.daemon.last_look import FRESH_S, Next, PendingCycle
+from watchdog.daemon.actions.last_look import FRESH_S, Next, PendingCycle
 from watchdog.daemon.sampler import TimedReading
 from watchdog.journal.writer import COMMIT_WITHIN_S
 from watchdog.node.drivers.protocol import DriverReading

@@ -15,6 +15,7 @@ from watchdog.core.assess import assess
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Now, PodList
+from watchdog.core.plan import Moment
 from watchdog.core.policy import Capacity, Match, Policy, Protect
 from watchdog.daemon.sources import NoSource, Sources, missing_sources, uses_api, with_gaps
 from watchdog.options import Options
@@ -142,7 +143,7 @@ def test_a_rule_that_does_not_enforce_any_more_sends_no_signal(later: Policy, *,
     """Point 20: a grace period in progress sends no SIGKILL once the rule of the pod only warns, or only observes."""
     seen, tenants = snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))]
     (entry,) = planned(seen, tenants, policy(rule(step()))).taken
-    reported = Sources(Options(node="n1"), None).objection(entry, later, at(1))
+    reported = Sources(Options(node="n1"), None).objection(entry, later, at(1), Moment.REQUEST)
     assert reported == ("its rule no longer allowed enforcement" if objects else None)
 
 
@@ -152,8 +153,8 @@ def test_a_pod_that_has_gone_from_the_list_gets_no_first_signal(tmp_path: Path) 
     path.write_text('{"kind": "PodList", "items": []}', encoding="utf-8")
     (entry,) = planned(snapshot([use(5, 2 * Gi)]), [pod("a", container(declared="1Gi"))], under).taken
     sources = Sources(Options(node="n1", pods=path), None)
-    assert "gone" in (sources.objection(entry, under, at(1)) or "")
-    assert sources.objection(entry, under, at(1), has_begun=True) is None
+    assert "gone" in (sources.objection(entry, under, at(1), Moment.REQUEST) or "")
+    assert sources.objection(entry, under, at(1), Moment.GRACE) is None
 
 
 class _Api(NoSource[PodList]):
@@ -190,6 +191,6 @@ def test_a_deletion_counts_before_the_first_signal_alone(case: str) -> None:
     sources.pods = _Api(PodList(pods=(OFFENDER,)))
     sources.inputs(under, at(0))
     sources.pods = _Api(later)
-    reported = sources.objection(entry, under, at(1))
+    reported = sources.objection(entry, under, at(1), Moment.REQUEST)
     assert why in reported if reported else not why, reported
-    assert (sources.objection(entry, under, at(1), has_begun=True) is None) is goes_on
+    assert (sources.objection(entry, under, at(1), Moment.GRACE) is None) is goes_on

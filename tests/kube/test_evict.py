@@ -94,7 +94,7 @@ EXPIRED = refusal(401, "Unauthorized", "Unauthorized")
 def attempt(**more: Any) -> EvictionRequest:
     """An attempt to evict pod a/p with UID u."""
     given = {"request_id": 3, "number": 1, "namespace": "a", "name": "p", "uid": "u", "grace_s": 30, "is_unsure": False}
-    calls = {"objection": inherent_objection, "is_wanted": lambda: True}
+    calls = {"why_spared": inherent_objection, "is_wanted": lambda: True}
     return EvictionRequest(**{**given, **calls, **more})
 
 
@@ -199,7 +199,7 @@ def test_a_known_deletion_can_be_shortened() -> None:
     known_s = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
     body = found(metadata=TERMINATING)
     for deadline_s, answer in ((known_s, None), (known_s + 1, EvictionAnswer.GONE), (None, EvictionAnswer.GONE)):
-        made = attempt(deadline_s=deadline_s, objection=lambda _pod: None)
+        made = attempt(deadline_s=deadline_s, why_spared=lambda _pod: None)
         reply = read_pod(made, ApiResponse(200, body, {}))
         assert (reply.answer if reply is not None else None) is answer
 
@@ -377,13 +377,13 @@ def test_without_a_thread_it_is_tried_later(tmp_path: Path) -> None:
 def test_a_defect_is_a_result(tmp_path: Path) -> None:
     """Without one the eviction would be awaited forever, and the pod never be acted on again."""
 
-    def objection(_: object) -> None:
+    def why_spared(_: object) -> None:
         raise ZeroDivisionError
 
     bell = Bell()
     evictor = ApiEvictor(Answering(tmp_path / "config"), bell)
     for made, answer in (
-        (attempt(objection=objection), EvictionAnswer.UNKNOWN),
+        (attempt(why_spared=why_spared), EvictionAnswer.UNKNOWN),
         (attempt(), EvictionAnswer.ACCEPTED),
     ):
         evictor.begin(made)

@@ -16,9 +16,9 @@ from watchdog.core.model import GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.core.transfers import Transfers
+from watchdog.daemon.actions.actions import Actions, actions_by_do
+from watchdog.daemon.actions.clearance import AlwaysClear
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kills import Kills
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.scan import Scanner
@@ -127,8 +127,9 @@ def _under(
     policy = replace(opened.inputs.policy, mode=mode)
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
-    kills, evictions = Kills(frozen, record, lambda: asked), Evictions(None, record, lambda: asked)
-    cycle = Cycle(frozen, kills, evictions, record, lambda: asked)
+    clearances = AlwaysClear()
+    by_do = actions_by_do(frozen, None, record, lambda: asked, clearances)
+    cycle = Cycle(frozen, Actions(by_do, record, lambda: asked, clearances), record)
     cycle.ledger, cycle.unlisted, cycle.transfers = before, unlisted, transfers
     given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None, interface="NVML"), given, asked, asked)

@@ -23,16 +23,18 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.left import LeftPods
 from watchdog.core.listed import ListedResources
 from watchdog.core.model import Now
-from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.core.policy import Policy
+from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.policy import Do, Policy
 from watchdog.core.transfers import Transfers
+from watchdog.daemon.actions.action import Action
+from watchdog.daemon.actions.actions import Actions
+from watchdog.daemon.actions.evictions import Evictions
+from watchdog.daemon.actions.kills import Kills
+from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
+from watchdog.daemon.actions.mps import Drains
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import report_of
-from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.sampler import TimedReading, reject_late
 from watchdog.journal.actions import RestoredActions
 from watchdog.journal.errors import JournalError
@@ -52,25 +54,25 @@ class WatchedKills(Kills):
 
     begins: Callable[[PlanEntry], None]
 
-    def begin(
+    def start(
         self,
         entry: PlanEntry,
         number: int,
         release_timeout_s: float,
-        objection: Callable[[PlanEntry], str | None],
+        objection: Objection,
         fresh_until_s: float = math.inf,
     ) -> Outcome | None:
         has_begun = False
 
-        def noted(asked: PlanEntry) -> str | None:
+        def noted(asked: PlanEntry, moment: Moment) -> str | None:
             nonlocal has_begun
-            why = objection(asked)
+            why = objection(asked, moment)
             if why is None and not has_begun:
                 has_begun = True
                 self.begins(asked)
             return why
 
-        return super().begin(entry, number, release_timeout_s, noted, fresh_until_s)
+        return super().start(entry, number, release_timeout_s, noted, fresh_until_s)
 
 
 class Life:
@@ -94,14 +96,16 @@ class Life:
             world.control.daemon_starts()
             world.control.tell = self._tell_drain
         self._drains = Drains(world.control)
-        self._actions = WatchedKills(self._scanner, self._record, world.clock.now, self._drains)
-        self._actions.begins = lambda entry: self._book.begins(entry, world.clock.now())
+        kills = WatchedKills(self._scanner, self._record, world.clock.now, self._drains)
+        kills.begins = lambda entry: self._book.begins(entry, world.clock.now())
         self._sources = SimSources(world, LeftPods(self._record.left))
         self._listed = ListedResources()
         self._permission = Permission(world.journal, _ENVIRONMENT, self._policy_file, self._sources, lambda _: None)
         # It has no API: an eviction fails at once.
-        evictions = Evictions(None, self._record, world.clock.now)
-        self.cycle = Cycle(self._scanner, self._actions, evictions, self._record, world.clock.now, most_read=MOST_READ)
+        evictions = Evictions(None, self._record, world.clock.now, self._drains)
+        by_do: dict[Do, Action] = {Do.KILL: kills, Do.EVICT: evictions}
+        self._actions = Actions(by_do, self._record, world.clock.now, self._drains)
+        self.cycle = Cycle(self._scanner, self._actions, self._record, most_read=MOST_READ)
         self._book.policy(self._asked_for, world.half, starts=True)
         self._book.standing.answers = self._table.answers
         self._book.standing.recycled = world.kernel.recycled
@@ -166,7 +170,7 @@ class Life:
         self._record.journal = journal
         self._listed.restore(found.listed, now)
         journal.listed(self._listed.by_pod)
-        self.cycle.take_over(found.unfinished, until_s, found.brakes)
+        self._actions.take_over(found.unfinished, until_s, found.brakes)
         self._sources.left.restore(found.left, now)
         self.cycle.transfers = self.cycle.transfers.inheriting(found.transfers, now)
         if self._kept is None:
@@ -193,12 +197,7 @@ class Life:
         now = self._world.clock.now()
         with full_disk(self._world.disk_full):
             self._record.settle()
-            self.cycle.advance(
-                now,
-                self._objection,
-                to_begun=partial(self._objection, has_begun=True),
-                policy_unsettled=self._permission.policy_unsettled,
-            )
+            self._actions.advance(now, self._objection, policy_unsettled=self._permission.policy_unsettled)
         self._book.actions.advanced(now)
 
     def look(self) -> None:
@@ -239,7 +238,7 @@ class Life:
         book.read(truth, asked, opened.inputs.overdue, written=self._is_writable)
         self._check(opened, before, unlisted, asked, transfers)
         with full_disk(world.disk_full):
-            waiting = PendingCycle(opened=self.cycle.intend(opened), since=now)
+            waiting = PendingCycle(opened=self._actions.intend(opened), since=now)
         second = self._last_look(waiting)
         with full_disk(world.disk_full):
             self._close(waiting, second)
@@ -356,18 +355,17 @@ class Life:
             self._record.journal.listed(changes)
         return replace(inputs, drains=self._drains.known, listed=self._listed.by_pod)
 
-    def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry) -> str | None:
+    def _objection_to_first_signal(self, fresh_until_s: float, entry: PlanEntry, moment: Moment) -> str | None:
         if self._world.clock.boottime_s > fresh_until_s:
             return "the last look was already too old"
-        return self._objection(entry, is_first=True)
+        return self._objection(entry, moment)
 
-    def _objection(self, entry: PlanEntry, *, is_first: bool = False, has_begun: bool = False) -> str | None:
-        now = self._world.clock.now()
-        return self._permission.objection(entry, self._policy, now, is_first=is_first, has_begun=has_begun)
+    def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
+        return self._permission.objection(entry, self._policy, self._world.clock.now(), moment)
 
     def end(self) -> None:
         with full_disk(self._world.disk_full):
-            self.cycle.interrupt("the watchdog was stopped in the grace period", self._world.clock.now())
+            self._actions.interrupt("the watchdog was stopped in the grace period", self._world.clock.now())
             if self._record.journal is not None:
                 self._record.journal.close()
             self._lock.release()

@@ -1,4 +1,4 @@
-"""Evictions as values: an attempt, its possible results, the bounds on attempts, and the reasons not to evict."""
+"""Evictions as values: an attempt, its possible results, whether another one follows, and the reasons not to evict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class EvictionRequest:
     # Whether an earlier attempt may have been carried out.
     is_unsure: bool
     # Gives a short reason why a pod, in its state at that moment, must not be evicted; None: it may be.
-    objection: Callable[[Pod], str | None]
+    why_spared: Callable[[Pod], str | None]
     # Whether the eviction has not been given up meanwhile.
     is_wanted: Callable[[], bool]
     # Whether the reading behind it is still recent enough.
@@ -75,7 +75,67 @@ class EvictionResult:
     for_owner: str = ""
 
 
-def objection_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
+class FollowUp(Enum):
+    """What follows an attempt at an eviction."""
+
+    AWAIT = auto()  # its answer
+    ACCEPTED = auto()  # its memory is waited for
+    CLEAR = auto()  # what has to come before the eviction, which a dry run has shown to be possible
+    AGAIN = auto()  # another attempt, after a wait
+    OVER = auto()  # nothing, as the answer says
+    CALLED_OFF = auto()  # nothing, since it was given up before the answer came
+    HALF_DONE = auto()  # nothing: it was requested once its clients were drained, which is done only once
+    OUT_OF_TRIES = auto()  # nothing: it has been tried for so long, or so often
+    OUT_OF_TIME = auto()  # nothing: it could not be tried again in time
+
+
+_ANSWERED: Final = {
+    EvictionAnswer.ACCEPTED: FollowUp.ACCEPTED,
+    EvictionAnswer.GONE: FollowUp.OVER,
+    EvictionAnswer.SPARED: FollowUp.OVER,
+    EvictionAnswer.REFUSED: FollowUp.OVER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """How far an eviction has come. Times are CLOCK_BOOTTIME."""
+
+    # How often it has been tried.
+    made: int
+    # When it is given up.
+    until_s: float
+    # When the next attempt would be; None: an answer is awaited, or it has been accepted.
+    next_s: float | None
+    # Whether it was given up before the answer came.
+    is_called_off: bool
+    # Whether clients were drained before the last attempt, which depends on nothing but its answer from then on.
+    has_drained: bool
+
+
+def follow_up(answer: EvictionAnswer, attempts: Attempts) -> FollowUp:
+    """What follows an answer that has come now; `next_s` is reckoned with the wait that it asks for."""
+    is_over = attempts.next_s is None or attempts.next_s > attempts.until_s
+    if answer in _ANSWERED:
+        return _ANSWERED[answer]
+    if attempts.is_called_off:
+        return FollowUp.CALLED_OFF
+    if answer is EvictionAnswer.DRY_RUN_PASSED:
+        return FollowUp.CLEAR
+    if attempts.has_drained and answer is not EvictionAnswer.UNKNOWN:  # then the pod list shows what became of it
+        return FollowUp.HALF_DONE
+    return FollowUp.OUT_OF_TRIES if is_over or attempts.made >= MOST_TRIES else FollowUp.AGAIN
+
+
+def follow_up_later(attempts: Attempts, now_s: float) -> FollowUp:
+    """What follows as time passes without an answer."""
+    if now_s >= attempts.until_s:
+        return FollowUp.OUT_OF_TIME
+    is_due = attempts.next_s is not None and now_s >= attempts.next_s
+    return FollowUp.HALF_DONE if attempts.has_drained and is_due else FollowUp.AWAIT
+
+
+def why_spared_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
     """Why a pod is not evicted, apart from its protection from all enforcement; None if nothing prevents it.
 
     A pod of a DaemonSet comes back on the same node at once. A pod whose deletion hangs beyond its deadline would be
@@ -89,7 +149,7 @@ def objection_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
     return DAEMON if pod.owner is not None and pod.owner.kind == "DaemonSet" else None
 
 
-def objection_to_evicting(pod: Pod, grace_s: float, inputs: Inputs, now: Now) -> str | None:
+def why_spared(pod: Pod, grace_s: float, inputs: Inputs, now: Now) -> str | None:
     """Why a pod must not be evicted, by its state and the policy at this moment; None if nothing prevents it."""
     rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
     if not isinstance(rule, Rule) or not any(step.do is Do.EVICT for step in rule.steps):
@@ -97,5 +157,5 @@ def objection_to_evicting(pod: Pod, grace_s: float, inputs: Inputs, now: Now) ->
     if observes(rule, now):
         return f"rule {rule.name} only observes now"
     protected = protection(pod, inputs.policy.protect, inputs.own, now)
-    spared = protected or objection_by_state(pod, now.wall_s + grace_s)
+    spared = protected or why_spared_by_state(pod, now.wall_s + grace_s)
     return None if spared is None else f"the pod is protected now: {spared}"

@@ -11,7 +11,7 @@ from typing import Final
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import COUNT_ACTIONS, Begun, Brake, BrakeMemory, breaker_wait_s, owner_of
-from watchdog.core.eviction import DELETED, objection_by_state
+from watchdog.core.eviction import DELETED, why_spared_by_state
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
@@ -307,7 +307,7 @@ def permanent_brake(entry: PlanEntry, now: Now) -> Brake | None:
 def _why_protected(entry: PlanEntry, now: Now) -> str | None:
     if entry.assessment.protected is not None or entry.do is not Do.EVICT:
         return entry.assessment.protected
-    return objection_by_state(entry.assessment.pod, now.wall_s + entry.definition.grace_s)
+    return why_spared_by_state(entry.assessment.pod, now.wall_s + entry.definition.grace_s)
 
 
 def _acts_in_s(entry: PlanEntry) -> float:

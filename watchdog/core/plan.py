@@ -1,9 +1,9 @@
 """The plan of a cycle, the outcomes of its actions, and how those change the ledger."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from watchdog.core.assessment import (
     NO_DRAINS,
@@ -164,6 +164,18 @@ class Plan:
     def taken(self) -> tuple[PlanEntry, ...]:
         """The entries that this cycle acts on, warnings included."""
         return tuple(entry for entry in self.entries if entry.taken)
+
+
+class Moment(Enum):
+    """When it is asked what speaks against an action."""
+
+    FIRST_SIGNAL = auto()  # right before its first signal, or before the request that stands for it
+    GRACE = auto()  # while a kill that has begun can still be called off
+    REQUEST = auto()  # while the answer to a request is awaited: an eviction, or what comes before a first signal
+
+
+# Gives a reason why an action must not go on at a moment; None: there is none.
+Objection = Callable[[PlanEntry, Moment], str | None]
 
 
 class Result(StrEnum):

@@ -100,6 +100,28 @@ class Do(StrEnum):
                 assert_never(self)
 
     @property
+    def ends_processes(self) -> bool:
+        """Whether the watchdog ends processes itself, with a grace period that it keeps."""
+        match self:
+            case Do.KILL:
+                return True
+            case Do.WARN | Do.EVICT:
+                return False
+            case _:
+                assert_never(self)
+
+    @property
+    def deletes_pod(self) -> bool:
+        """Whether it asks the API server to delete the whole pod, which does so when it may."""
+        match self:
+            case Do.EVICT:
+                return True
+            case Do.WARN | Do.KILL:
+                return False
+            case _:
+                assert_never(self)
+
+    @property
     def keys(self) -> frozenset[str]:
         """The keys of a step that are valid with it; keys that no action names here are valid with all."""
         match self:

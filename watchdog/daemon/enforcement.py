@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from watchdog.config.watch import SETTLING_S, PolicyFile
 from watchdog.core.errors import Problem
 from watchdog.core.model import MAINTENANCE, Now, Place, PlaceKind, elapsed_s
-from watchdog.core.plan import PlanEntry, StopNote
-from watchdog.core.policy import Do, Policy
+from watchdog.core.plan import Moment, PlanEntry, StopNote
+from watchdog.core.policy import Policy
 from watchdog.core.rules import MODE, REASON, Switches
 from watchdog.kube.text_file import as_utf8
 from watchdog.node.cgroup import parse_cgroup
@@ -266,19 +266,17 @@ class Permission:
         if NODE_ANNOTATION in suspended:
             yield annotation_note(self.switches)
 
-    def objection(
-        self, entry: PlanEntry, policy: Policy, now: Now, *, is_first: bool = False, has_begun: bool = False
-    ) -> str | None:
-        """Why an action must not begin, or its grace period must not continue; None if there is no reason.
+    def objection(self, entry: PlanEntry, policy: Policy, now: Now, moment: Moment) -> str | None:
+        """Why an action must not go on at this moment; None if there is no reason.
 
         While the policy file has not settled, no action begins, but a grace period continues. So does that of a kill
-        that `has_begun` although its pod is deleted meanwhile.
+        that has begun although its pod is deleted meanwhile.
         """
         if not self.decides:
             return "enforcement was turned off meanwhile"
-        if self.policy_unsettled and (is_first or entry.do is not Do.KILL):
+        if self.policy_unsettled and (moment is Moment.FIRST_SIGNAL or not entry.do.ends_processes):
             return "the policy file has changed and may still be being written"
-        return self._sources.objection(entry, policy, now, has_begun=has_begun)
+        return self._sources.objection(entry, policy, now, moment)
 
 
 def problems(journal: Path, node: str) -> dict[str, Problem]:

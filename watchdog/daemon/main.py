@@ -13,18 +13,17 @@ from watchdog.core.assessment import Inputs
 from watchdog.core.left import LeftPods
 from watchdog.core.listed import ListedResources
 from watchdog.core.model import Now
-from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.plan import ClosedCycle, CycleReport, Moment, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.quiet import LONGEST_REST_S, Ticks
+from watchdog.daemon.actions.actions import Actions, actions_by_do
+from watchdog.daemon.actions.intentions import LOOP_LATE
+from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
+from watchdog.daemon.actions.mps import Drains
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import is_late, report_of
-from watchdog.daemon.drain import Drains
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
-from watchdog.daemon.evictions import Evictions
 from watchdog.daemon.file_events import FileEvents
-from watchdog.daemon.intentions import LOOP_LATE
-from watchdog.daemon.kills import Kills
-from watchdog.daemon.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.maintenance import MaintenanceWatch
 from watchdog.daemon.quiet_ticks import QuietTicks
 from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, was_reexecuted
@@ -86,9 +85,9 @@ class Daemon:
         self._listed = ListedResources()
         self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
         self._drains = Drains(self._mps)
-        kills = Kills(scanner, record, clock.now, self._drains)
-        evictions = Evictions(evictor, record, clock.now, self._drains)
-        self._cycle = Cycle(scanner, kills, evictions, record, clock.now)
+        by_do = actions_by_do(scanner, evictor, record, clock.now, self._drains)
+        self._actions = Actions(by_do, record, clock.now, self._drains)
+        self._cycle = Cycle(scanner, self._actions, record)
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._log.warn)
         self._pending: PendingCycle | None = None
         self._quiet_ticks = QuietTicks(
@@ -153,13 +152,12 @@ class Daemon:
         if now.boottime_s >= self._last_beat_s + _HEARTBEAT_S:
             self._beat(now)
         self._sinks.bell.silence()  # something is on disk now, which is checked below
-        self._cycle.advance(
+        self._actions.advance(
             now,
             self._objection,
-            to_begun=lambda entry: self._objection(entry, has_begun=True),
             policy_unsettled=self._permission.policy_unsettled,
         )
-        if self._cycle.has_outcomes:
+        if self._actions.have_outcomes:
             self._sampler.bring_forward(now)
         self._quiet_ticks.end_rest(now)
         timed = self._sampler.pop_reading(now)
@@ -181,7 +179,7 @@ class Daemon:
         self._last_beat_s = now.boottime_s
         self._check_policy_file(now)
         # While an action is in progress the driver is queried every second, however long the interval is.
-        if self._sources.have_changed or self._cycle.is_acting:
+        if self._sources.have_changed or self._actions.need_readings:
             self._sampler.bring_forward(now)
         if self._pending is None:  # a drain would wait for the answer, and the last look age
             self._drains.refresh(now)
@@ -191,7 +189,7 @@ class Daemon:
             self._sampler.bring_forward(now)
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
-            self._cycle.take_over(restored.unfinished, until_s, restored.brakes)
+            self._actions.take_over(restored.unfinished, until_s, restored.brakes)
             self._mps.asked.assume_asked(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
             self._sources.left.restore(restored.left, now)
@@ -263,7 +261,7 @@ class Daemon:
         if not opened.only:
             self._finish(opened, reading=reading)
             return
-        opened = self._cycle.intend(opened)
+        opened = self._actions.intend(opened)
         queued = clock.now()  # the disk is given its time from here: a plan that took long is no fault of the disk
         self._pending = PendingCycle(opened=opened, since=queued)
         self._advance_pending(self._pending, queued)
@@ -292,11 +290,9 @@ class Daemon:
     def _last_look(self, timed: TimedReading) -> LastLook:
         fresh_until_s = timed.asked.boottime_s + FRESH_S
 
-        def objection(entry: PlanEntry) -> str | None:
-            now = clock.now()
-            if now.boottime_s > fresh_until_s:
-                return "the last look was already too old"
-            return self._permission.objection(entry, self._policy, now, is_first=True)
+        def objection(entry: PlanEntry, moment: Moment) -> str | None:
+            is_old = clock.now().boottime_s > fresh_until_s
+            return "the last look was already too old" if is_old else self._objection(entry, moment)
 
         return LastLook(
             reading=timed.reading,
@@ -368,8 +364,8 @@ class Daemon:
             self._cluster.keep_capacity(report.node, report.snapshot, self._policy, has_lock=self._sinks.has_lock)
         self._failures = 0
 
-    def _objection(self, entry: PlanEntry, *, has_begun: bool = False) -> str | None:
-        return self._permission.objection(entry, self._policy, clock.now(), has_begun=has_begun)
+    def _objection(self, entry: PlanEntry, moment: Moment) -> str | None:
+        return self._permission.objection(entry, self._policy, clock.now(), moment)
 
     def _idle_s(self, now: Now) -> float:
         if self._pending is not None and self._pending.waits_for_disk:
@@ -377,7 +373,7 @@ class Daemon:
         else:
             next_s = self._sampler.wake_s(now)
         beat_s = self._last_beat_s + (LONGEST_REST_S if self._is_calm else _HEARTBEAT_S)
-        return min(beat_s, self._cycle.next_wake_s, next_s) - now.boottime_s
+        return min(beat_s, self._actions.next_wake_s, next_s) - now.boottime_s
 
     @property
     def _is_calm(self) -> bool:
@@ -397,7 +393,7 @@ class Daemon:
     def _drop(self, reason: str) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
-            self._cycle.drop(pending.opened, reason)
+            self._actions.drop(pending.opened, reason)
 
     def _exit(self, why: str, *, reexecutes: bool = False) -> None:
         if self._exit_code is None:  # otherwise it ends already, perhaps by a signal during this step
@@ -407,8 +403,8 @@ class Daemon:
     def _end(self, now: Now) -> None:
         self._quiet_ticks.end_rest(now, at_once=True)
         self._drop("the watchdog was stopped")
-        self._cycle.interrupt("the watchdog was stopped in the grace period", now)
-        self._sinks.stop(self._cycle.take_ended(), now)
+        self._actions.interrupt("the watchdog was stopped in the grace period", now)
+        self._sinks.stop(self._actions.take_ended(), now)
         self._mps.close()
         if self._cluster is not None:
             self._cluster.close(_CLOSE_WITHIN_S)

@@ -115,8 +115,8 @@ class QuietTicks:
         return (
             enforcement == Enforcement(enforcing=report.enforcing, suspended=report.suspended, stops=report.stops)
             and self._cycle.ledger is report.plan.ledger
-            and not self._cycle.is_acting
-            and not self._cycle.has_outcomes
+            and not self._cycle.actions.need_readings
+            and not self._cycle.actions.have_outcomes
             and not self._sinks.awaits_cycles
             and self._scanner.is_unchanged
         )

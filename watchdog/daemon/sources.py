@@ -14,7 +14,7 @@ from watchdog.core.errors import Problem
 from watchdog.core.keys import keys_of
 from watchdog.core.left import LeftPods, left_gaps
 from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod, PodKeys, PodList, Snapshot
-from watchdog.core.plan import PlanEntry
+from watchdog.core.plan import Moment, PlanEntry
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import (
     Namespaces,
@@ -256,12 +256,13 @@ class Sources:
             policy_unsettled=policy_unsettled,
         )
 
-    def objection(self, entry: PlanEntry, policy: Policy, now: Now, *, has_begun: bool = False) -> str | None:
+    def objection(self, entry: PlanEntry, policy: Policy, now: Now, moment: Moment) -> str | None:
         """Why no signal may be sent for an action, by the pod, its rule and the policy at this moment; None if it may.
 
         The pod may have been deleted or protected since the plan was made. An old list shows neither. That it was
-        deleted after the action `has_begun` changes nothing.
+        deleted after a kill has begun changes nothing.
         """
+        has_begun = moment is Moment.GRACE
         inputs = self.inputs(policy, now)
         if inputs.maintenance:
             return "the GPUs came under maintenance meanwhile"

@@ -114,8 +114,8 @@ def _judge(request: EvictionRequest, pod: Pod, body: bytes) -> EvictionResult | 
         return _result(request, EvictionAnswer.REFUSED, f"{_GETTING}: it can't be read: {error}")
     if phase in ("Succeeded", "Failed"):
         return _result(request, EvictionAnswer.GONE, f"the pod has ended: its phase is {phase}")
-    objection = request.objection(pod)
-    return None if objection is None else _result(request, EvictionAnswer.SPARED, objection)
+    why = request.why_spared(pod)
+    return None if why is None else _result(request, EvictionAnswer.SPARED, why)
 
 
 def read_response(request: EvictionRequest, response: ApiResponse) -> EvictionResult:

@@ -15,7 +15,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Scope
-from watchdog.daemon.kill import ENOUGH
+from watchdog.daemon.actions.kill import ENOUGH
 from watchdog.report.sentences.action import explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, forecast, misdeclared_note, note
 from watchdog.report.text import clip, fit, inert, quoted, rfc3339, shorten, span

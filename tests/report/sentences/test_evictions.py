@@ -49,7 +49,7 @@ class Told(World):
     def tell(self, second: float) -> dict[str, Any]:
         """One cycle, reported to all; its status."""
         opened = self.open(second)
-        ended = self.cycle.take_ended()
+        ended = self.cycle.actions.take_ended()
         finish = self.close(opened)
         report = replace(
             quiet(second),

@@ -4,7 +4,7 @@ from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment, MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
-from watchdog.core.eviction import DAEMON, GIVE_UP_AFTER_S, MOST_TRIES, objection_by_state
+from watchdog.core.eviction import DAEMON, GIVE_UP_AFTER_S, MOST_TRIES, why_spared_by_state
 from watchdog.core.ledger import PendingEviction
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
@@ -59,7 +59,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.PROTECTED:
             protected = entry.assessment.protected
             why = f"the pod is protected: {inert(protected)}" if protected else ""
-            why = why or objection_by_state(entry.assessment.pod) or DAEMON
+            why = why or why_spared_by_state(entry.assessment.pod) or DAEMON
         case Brake.PENDING if entry.pending_eviction is not None:
             why = pending_because(entry.pending_eviction)
         case Brake.PENDING:

@@ -1,6 +1,7 @@
-"""Draining the MPS clients of an action, so that its signals do not break the other clients of their server.
+"""The clearance of an action that ends MPS clients: they are drained first, so that their neighbours are not broken.
 
-docs/adr/0016 has the states. The requests are made on other threads; no method here waits.
+A signal to a client with work outstanding leaves the other clients of its server in an undefined state. docs/adr/0016
+has the states. The requests are made on other threads; no method here waits.
 """
 
 import math
@@ -11,9 +12,11 @@ from typing import Final, Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
 from watchdog.core.model import Now, PlaceKind, ProcessKey, Snapshot
-from watchdog.core.mps import DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
+from watchdog.core.mps import DRAIN, DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Policy
+from watchdog.daemon.actions.action import ActionReading
+from watchdog.daemon.actions.clearance import CLEAR, Clearance
 
 # A request that has no answer by then, or a reading that does not come, ends the action: within this time, or within
 # this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
@@ -100,6 +103,8 @@ class Drains:
         self._drained: frozenset[ProcessKey] = frozenset()
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
+        self.are_needed = False
+        self.seen_of: ClientsOf = no_clients  # by the last reading
 
     @property
     def known(self) -> KnownDrains:
@@ -129,18 +134,44 @@ class Drains:
         clients = self._drainer.drainable if self._drainer is not None else ()
         return next((client for client in clients if client.key == key), None)
 
-    def why_not(self, keys: Iterable[ProcessKey], *, accepts_clients: bool) -> str | None:
-        """Why the first of these clients that can't be drained can't be; None if there is none."""
-        lost = next((key for key in keys if self.find(key) is None), None)
-        return None if lost is None or accepts_clients else f"MPS client {lost.pid} could no longer be drained"
+    def on_reading(self, reading: ActionReading) -> None:
+        """Use the MPS clients of a reading, of which the clearances ask."""
+        self.are_needed = reading.snapshot.blind or bool(mps_gpus(reading.attribution))
+        self.seen_of = clients_seen(
+            reading.assessments, reading.attribution, reading.snapshot, reading.inputs.policy, reading.asked
+        )
 
-    def may_begin(self, account: AccountKey, keys: Iterable[ProcessKey], now: Now) -> bool:
-        """Whether an action that drains these clients first would have its turn now; otherwise it is queued."""
+    def why_not(self, entry: PlanEntry, ends_container: Callable[[], bool] = lambda: False) -> str | None:
+        """Why the clients among what an action ends can't be drained; None if they can, or if there is none.
+
+        `ends_container`: whether the end of the processes that it ends may end their container.
+        """
+        seen = self.seen_of(entry)
+        if seen.has_others_beside and ends_container():
+            return "its end would end its container, in which another process is or may be an MPS client or server"
+        lost = next((key for key in entry.to_drain if self.find(key) is None), None)
+        return None if lost is None or seen.accepts_clients else f"MPS client {lost.pid} could no longer be drained"
+
+    def begin(
+        self,
+        entry: PlanEntry,
+        *,
+        note: Callable[[str, list[ProcessKey], Now], None],
+        may_live: Callable[[ProcessKey], bool] = lambda _: True,
+        is_fresh: Callable[[], bool] = lambda: True,
+    ) -> Clearance:
+        """The drain of an action's clients; on a node without MPS there is nothing to drain."""
+        if not self.are_needed and not entry.to_drain:
+            return CLEAR
+        return Drain(self, entry, note=note, may_live=may_live, is_fresh=is_fresh)
+
+    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
+        """Whether an action whose clients are drained first would have its turn now; otherwise it is queued."""
         self.collect_results()  # an action that was called off has left its answer
-        client = next(filter(None, map(self.find, keys)), None)
+        client = next(filter(None, map(self.find, entry.to_drain)), None)
         if client is None or self._drainer is None:
             return True
-        is_first = self.is_turn(account, client, now)
+        is_first = self.is_turn(entry.account, client, now)
         return not self._drainer.is_querying(client.pipe) and is_first
 
     def is_turn(self, account: AccountKey, client: DrainableClient, now: Now) -> bool:
@@ -153,7 +184,7 @@ class Drains:
         is_free = all(request.client.pipe != client.pipe for request in self._requests.values())
         return is_free and next(iter(queue)) == account
 
-    def leave_queues(self, account: AccountKey) -> None:
+    def leave(self, account: AccountKey) -> None:
         """Take an action out of every queue."""
         for queue in self._queues.values():
             queue.pop(account, None)
@@ -163,7 +194,7 @@ class Drains:
     ) -> DrainRequest:
         """Ask for a client to be drained; it is the action's turn."""
         assert self._drainer is not None
-        self.leave_queues(account)
+        self.leave(account)
         self._last_request_id += 1
         self._requests[self._last_request_id] = request = DrainRequest(client, is_fresh)
         self._drainer.drain(self._last_request_id, (client,), request.may_send)
@@ -235,7 +266,7 @@ def clients_seen(
 
         def is_covered(client: MpsHazard) -> bool:
             process = snapshot.processes.get(client.key.pid) if client.key is not None else None
-            return step.do is Do.EVICT or (process is not None and process.place.container in ids)
+            return step.do.deletes_pod or (process is not None and process.place.container in ids)
 
         clients = tuple(filter(is_covered, clients))
         others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT and is_covered(hazard))
@@ -264,23 +295,25 @@ class Drain:
     """The clients of one action: each is drained in turn, then a reading must show that there are no others.
 
     A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals
-    may be sent, as far as MPS is concerned. `seen` is what the last full reading showed; `note` is called once each
-    request was sent; `may_live` says whether a process may not have ended, `is_fresh` whether the last look still
-    counts. `seen_s` is the CLOCK_BOOTTIME at which the last conclusive reading was requested.
+    may be sent, as far as MPS is concerned.
     """
+
+    why_not_begun = BUSY
+    in_words = "its MPS clients were drained"
+    why_late = "an MPS client among its processes was not drained in time"
 
     def __init__(
         self,
         drains: Drains,
         entry: PlanEntry,
-        seen: SeenClients,
         *,
-        note: Callable[[ProcessKey, Now], None],
-        may_live: Callable[[ProcessKey], bool] = lambda _: True,
-        is_fresh: Callable[[], bool] = lambda: True,
+        note: Callable[[str, list[ProcessKey], Now], None],
+        may_live: Callable[[ProcessKey], bool],
+        is_fresh: Callable[[], bool],
     ) -> None:
+        seen = drains.seen_of(entry)
         self._drains = drains
-        self._account = entry.account
+        self._entry = entry
         self._waiting = list(entry.to_drain)
         self._accepts_clients = seen.accepts_clients
         self._give_up_after_s = seen.give_up_after_s
@@ -321,9 +354,12 @@ class Drain:
         """Whether every client is drained, and a reading since then shows no other."""
         return self._is_confirmed and self._request is None and not self._waiting and not self._others
 
-    def has_read(self, since_s: float) -> bool:
-        """Whether a reading has shown since then which processes are clients, or there is no MPS on the node."""
-        return self._read_s is None or self._read_s >= since_s
+    def permits(self, found_s: float) -> bool:
+        """Whether a process may be signalled: a reading has shown since it was found whether it is a client.
+
+        None is needed if there is no MPS on the node.
+        """
+        return self.is_clear and (self._read_s is None or self._read_s >= found_s)
 
     def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
         """Take the answer to a request, and make the next one if it may; the reason if this action must end.
@@ -333,16 +369,16 @@ class Drain:
         has_begun = has_begun or self.has_sent
         self._drains.collect_results()
         self._progress_s = min(self._progress_s, now.boottime_s)
-        self.note_sent(now)
+        self._note_sent(now)
         if self._request is not None:
             why = self._take_result(self._request, now)
             if why is not None or self._request is not None:
                 return why
         if may_ask:
             self._ask_next(now, has_begun=has_begun)
-            self.note_sent(now)
+            self._note_sent(now)
         if not self._waiting:
-            self._drains.leave_queues(self._account)
+            self._drains.leave(self._entry.account)
         if not has_begun and self._request is None:
             if not self._waiting and self._settled:
                 self._is_confirmed = True  # all had ended before any was drained, so the last look still counts
@@ -362,35 +398,37 @@ class Drain:
                 self._settled.add(key)
                 self._accepted.add(self._waiting.pop(0))
                 continue
-            if client is not None and self._drains.is_turn(self._account, client, now):
+            if client is not None and self._drains.is_turn(self._entry.account, client, now):
                 self._waiting.pop(0)
                 self._requests += 1
                 self._progress_s = now.boottime_s
                 is_fresh = (lambda: True) if has_begun else self._is_fresh
-                self._request, self._is_noted = self._drains.request_drain(self._account, client, is_fresh), False
+                self._request, self._is_noted = self._drains.request_drain(self._entry.account, client, is_fresh), False
             return
 
-    def note_sent(self, now: Now) -> None:
+    def _note_sent(self, now: Now) -> None:
         """Note that the request in progress was sent, once it was."""
         if self._request is not None and self._request.is_sent and not self._is_noted:
             self._is_noted = self._has_sent = True
             self._progress_s = now.boottime_s
-            self._note(self._request.client.key, now)
+            self._note(DRAIN, [self._request.client.key], now)
 
-    def cancel(self) -> bool:
-        """Send no request that has not been sent yet; whether any has been."""
-        self._drains.leave_queues(self._account)
-        return (self._request is not None and self._request.cancel()) or self._has_sent
+    def cancel(self, now: Now) -> bool:
+        """Send no request that has not been sent yet; whether any has been. One that was sent is noted."""
+        self._drains.leave(self._entry.account)
+        has_sent = (self._request is not None and self._request.cancel()) or self._has_sent
+        self._note_sent(now)
+        return has_sent
 
     def postpone(self, now: Now) -> None:
         """Note that it may not continue for the moment; what has not begun by now does not begin."""
         self._progress_s = now.boottime_s
         if not self.has_sent:
-            self.cancel()
+            self.cancel(now)
 
-    def on_clients(self, seen: SeenClients) -> None:
-        """Process a reading: clients that it shows are drained too, and a signal waits for a reading after that."""
-        was_clear = self.is_clear
+    def on_reading(self) -> None:
+        """Take what the last reading shows: its clients are drained too, and a signal waits for one after that."""
+        seen, was_clear = self._drains.seen_of(self._entry), self.is_clear
         self._accepts_clients, self._give_up_after_s = seen.accepts_clients, seen.give_up_after_s
         if not seen.accepts_clients:
             self._accepted.clear()

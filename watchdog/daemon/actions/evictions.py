@@ -3,20 +3,22 @@
 No cycle or other action waits for an answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
-from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, objection_to_evicting
+from watchdog.core.brakes import Brake
+from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, why_spared
 from watchdog.core.ladder import Comparison, step_readings
-from watchdog.core.ledger import PendingEviction, UnderWay
+from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
-from watchdog.daemon.drain import ClientsOf, Drains, no_clients
-from watchdog.daemon.eviction import Eviction
-from watchdog.daemon.kill import ActionRecord
+from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result
+from watchdog.daemon.actions.action import ActionReading, ActionRecord, Begun, Judged, Progress, withdraw
+from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
+from watchdog.daemon.actions.eviction import Eviction
+from watchdog.daemon.actions.last_look import LastLook
 
 
 class Evictor(Protocol):
@@ -37,11 +39,10 @@ class Evictions:
         evictor: Evictor | None,
         record: ActionRecord,
         clock: Callable[[], Now],
-        drains: Drains | None = None,
+        clearances: Clearances | None = None,
     ) -> None:
         self._evictor = evictor
-        self._drains = drains or Drains()
-        self._clients_of: ClientsOf = no_clients
+        self._clearances = clearances or AlwaysClear()
         self._inputs: Inputs | None = None  # of the last cycle
         self._record = record
         self._clock = clock
@@ -55,14 +56,14 @@ class Evictions:
         return sum(eviction.accepted is not None for eviction in self._all.values())
 
     @property
-    def are_draining(self) -> bool:
-        """Whether clients are being drained, which takes readings."""
-        return any(eviction.is_draining for eviction in self._all.values())
+    def lacks(self) -> str | None:
+        """That there is no API to evict through."""
+        return "no API" if self._evictor is None else None
 
     @property
-    def are_possible(self) -> bool:
-        """Whether there is an API to evict through."""
-        return self._evictor is not None
+    def needs_readings(self) -> bool:
+        """Whether the memory of any is waited for, or what has to come before the eviction."""
+        return any(eviction.accepted is not None or eviction.awaits_clearance for eviction in self._all.values())
 
     @property
     def pending(self) -> dict[AccountKey, PendingEviction]:
@@ -79,33 +80,62 @@ class Evictions:
         """Write down the intention of an eviction: its number once that is on disk."""
         return self._record.intend(entry, sorted(_keys_of(entry.account.uid, attribution)), self._clock())
 
-    def begin(self, entry: PlanEntry, number: int, opened: OpenCycle, fresh_until_s: float) -> None:
-        """Begin an eviction whose intention is on disk and that a last look has justified since then.
+    def takes_long(self, entry: PlanEntry) -> bool:
+        """Never: an attempt is handed in."""
+        return False
 
-        After `fresh_until_s` (CLOCK_BOOTTIME) that look is too old, and the API server is not asked to evict.
-        """
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def begin(
+        self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
+    ) -> Begun:
+        """Begin an eviction with its first attempt; one of the same account that has not been accepted is given up."""
+        why = objection(entry, Moment.FIRST_SIGNAL)
+        if why is not None:
+            entry = replace(entry, taken=False)
+            outcome = withdraw(self._record, entry, number, why, self._clock(), by_change=True)
+            return Begun(progress=None, at=outcome.at, entry=entry, outcome=outcome)
+        reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
+        self._give_up(entry.account, Result.INTERRUPTED, reason, last_look.at)
         self._last_request_id += 1
         timeout_s = opened.inputs.policy.release_timeout_s
         eviction = Eviction(entry, number, self._last_request_id, self._clock(), timeout_s, self._record)
         self._all[self._last_request_id] = eviction
-        self._submit(eviction, entry, opened, fresh_until_s)
+        self._submit(eviction, entry, opened, last_look.fresh_until_s)
+        pending = self.pending[entry.account]
+        return Begun(progress=pending, at=last_look.at, entry=_pending(entry, pending))
 
-    def try_again(self, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
-        """Try the eviction of this account again, after a last look at the pod and its use."""
+    def carry_on(
+        self, entry: PlanEntry, judged: Judged, opened: OpenCycle, last_look: LastLook | None, now: Now
+    ) -> PlanEntry | None:
+        """Try a pending eviction again, if the last look still justifies it."""
+        if isinstance(judged, Outcome):
+            self._give_up(entry.account, judged.result, judged.reason, now)
+        if last_look is None or not isinstance(judged, PlanEntry):
+            return None
         for eviction in self._pending_of(entry.account):
-            if not eviction.is_awaited and not eviction.has_drained:
-                self._submit(eviction, entry, opened, fresh_until_s)
+            if not eviction.is_awaited and not eviction.has_sent:
+                self._submit(eviction, judged, opened, last_look.fresh_until_s)
+        pending = self.pending.get(entry.account)
+        return None if pending is None else _pending(judged, pending)  # it may have been given up during the last look
 
-    def give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
+    def give_way(self, begun: Outcome) -> None:
+        """Give up an eviction that has not been accepted, since another action of the account has begun."""
+        if self.pending:
+            reason = f"rule {begun.entry.rule.name} has begun to {begun.entry.do.verb.base} meanwhile"
+            self._give_up(begun.entry.account, Result.INTERRUPTED, reason, begun.at)
+
+    def _give_up(self, account: AccountKey, result: Result, reason: str, now: Now) -> None:
         """Stop trying to evict for this account; an accepted eviction continues."""
         for eviction in self._pending_of(account):
             self._report(eviction, eviction.give_up(result, reason, now))
 
-    def advance(self, now: Now, objection: Callable[[PlanEntry], str | None]) -> None:
+    def advance(self, now: Now, objection: Objection, *, policy_unsettled: bool = False) -> None:
         """Process new results; an attempt to which there is an objection is called off, if that is still possible.
 
         Objections to an eviction that waits for its next attempt are found by the cycle before that attempt; one that
-        drains makes its attempt here.
+        waits for its clearance makes its attempt here.
         """
         for result in self._evictor.pop_results() if self._evictor is not None else ():
             eviction = self._all.get(result.request_id)
@@ -114,79 +144,67 @@ class Evictions:
             outcome = eviction.on_result(result, now)
             self._report(eviction, outcome)
             if result.answer is EvictionAnswer.DRY_RUN_PASSED and not eviction.is_over:
-                seen = self._clients_of(eviction.entry)
-                why = objection(eviction.entry)
-                self._report(eviction, eviction.begin_draining(self._drains, seen, why, now))
+                why = objection(eviction.entry, Moment.REQUEST)
+                self._report(eviction, eviction.get_clearance(self._clearances, why, now))
         for eviction in list(self._all.values()):
-            if eviction.is_awaited and objection(eviction.entry) is not None:
+            if eviction.is_awaited and objection(eviction.entry, Moment.REQUEST) is not None:
                 reason = "enforcement was no longer permitted while the request was in progress"
                 self._report(eviction, eviction.give_up(Result.INTERRUPTED, reason, now))
-            elif now.boottime_s >= eviction.until_s:
-                reason = "given up: it could not be tried again in time"
-                self._report(eviction, eviction.give_up(Result.FAILED, reason, now))
-            self._report(eviction, eviction.continue_drain(now) or eviction.end_unanswered(now))
+            self._report(eviction, eviction.pass_time(now))
+            self._report(eviction, eviction.advance_clearance(now))
             request = None if eviction.is_over else eviction.take_request(self._clock)
             if request is not None and self._evictor is not None:
                 self._evictor.begin(request)
 
-    def note_clients(self, clients_of: ClientsOf) -> None:
-        """Use the MPS clients of a reading: those of an eviction that drains are drained too."""
-        self._clients_of = clients_of
-        for eviction in self._all.values():
-            if eviction.is_draining:
-                eviction.on_clients(clients_of(eviction.entry))
-
-    def on_reading(
-        self,
-        still_listed: Callable[[ProcessKey], bool],
-        attribution: Attribution,
-        assessments: Iterable[Assessment],
-        inputs: Inputs,
-        now: Now,
-    ) -> None:
+    def on_reading(self, reading: ActionReading) -> None:
         """Process a cycle: end the evictions whose memory is free, and those that must not be tried again."""
-        self._inputs = inputs
+        self._inputs = inputs = reading.inputs
         if not self._all:
             return
-        by_account = {assessment.account: assessment for assessment in assessments}
+        by_account = {assessment.account: assessment for assessment in reading.assessments}
         for eviction in list(self._all.values()):
+            eviction.see_clearance()
             if eviction.accepted is not None:
-                keys = _keys_of(eviction.entry.account.uid, attribution)
-                self._report(eviction, eviction.on_reading(still_listed, keys, now))
+                keys = _keys_of(eviction.entry.account.uid, reading.attribution)
+                self._report(eviction, eviction.on_reading(reading.still_listed, keys, reading.now))
             elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
-                self._report(eviction, eviction.on_deletion(deleted, now))
+                self._report(eviction, eviction.on_deletion(deleted, reading.now))
             else:
-                ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, now)
-                self._report(eviction, None if ended is None else eviction.give_up(*ended, now))
+                ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, reading.now)
+                self._report(eviction, None if ended is None else eviction.give_up(*ended, reading.now))
 
-    def interrupt(self, now: Now) -> None:
+    def interrupt(self, reason: str, now: Now) -> None:
         """Stop all evictions because the daemon ends."""
         for eviction in list(self._all.values()):
             self._report(eviction, eviction.stop(now))
 
-    def pop_outcomes(self) -> tuple[list[tuple[Outcome, UnderWay]], list[Outcome]]:
-        """What has happened since the last call: evictions that were accepted, and other outcomes to report."""
-        progress = self._accepted, self._outcomes
+    def pop_progress(self) -> Progress:
+        """The evictions that were accepted since the last call, and other outcomes to report."""
+        progress = Progress(begun=tuple(self._accepted), ended=tuple(self._outcomes))
         self._accepted, self._outcomes = [], []
         return progress
+
+    def noted_in(self, ledger: Ledger) -> Ledger:
+        """The ledger with exactly the evictions that are pending."""
+        return ledger.note_pending_evictions(self.pending)
 
     def _submit(self, eviction: Eviction, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
         if self._evictor is None:
             return
 
-        def objection(pod: Pod) -> str | None:
+        def why(pod: Pod) -> str | None:
             # The API does not report when the pod was first seen terminating.
             known = replace(pod, terminating_since=entry.assessment.pod.terminating_since)
-            # A drain takes long enough for the policy to change.
+            # What has to come first takes long enough for the policy to change.
             inputs = self._inputs or opened.inputs
-            return objection_to_evicting(known, entry.definition.grace_s, inputs, self._clock())
+            return why_spared(known, entry.definition.grace_s, inputs, self._clock())
 
         def is_fresh() -> bool:
             return self._clock().boottime_s <= fresh_until_s
 
         keys = _keys_of(entry.account.uid, opened.attribution)
         is_dry_run = bool(entry.to_drain)
-        self._evictor.begin(eviction.next_request(entry, keys, objection, is_fresh, is_dry_run=is_dry_run))
+        self._evictor.begin(eviction.next_request(entry, keys, why, is_fresh, is_dry_run=is_dry_run))
 
     def _pending_of(self, account: AccountKey) -> list[Eviction]:
         pending = (eviction for eviction in self._all.values() if eviction.pending is not None)
@@ -201,6 +219,11 @@ class Evictions:
             self._accepted.append((outcome, eviction.under_way))
         if eviction.is_over:
             del self._all[eviction.request_id]
+
+
+def _pending(entry: PlanEntry, pending: PendingEviction) -> PlanEntry:
+    """The entry as a cycle reports it whose eviction is pending."""
+    return replace(entry, taken=False, withheld_by=Brake.PENDING, pending_eviction=pending)
 
 
 def _keys_of(uid: str, attribution: Attribution) -> frozenset[ProcessKey]:
@@ -225,9 +248,9 @@ def _end(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: N
         return Result.INTERRUPTED, "the GPUs came under maintenance before the eviction was accepted"
     if assessment is None or inputs.pods_stale:
         return None
-    objection = objection_to_evicting(assessment.pod, entry.definition.grace_s, inputs, now)
-    if objection is not None:
-        return Result.INTERRUPTED, objection
+    spared = why_spared(assessment.pod, entry.definition.grace_s, inputs, now)
+    if spared is not None:
+        return Result.INTERRUPTED, spared
     signature = entry.definition.signature
     readings = (step.reading for step in step_readings(assessment, stale=False) if step.step.signature == signature)
     if next(readings, None) is not Comparison.BELOW:

@@ -1,9 +1,9 @@
 """The intentions of a cycle, on disk before the last look, and actions that an earlier daemon left unfinished."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from typing import Final
 
 from watchdog.core.assessment import AccountKey, Attribution
 from watchdog.core.brakes import Brake, BrakeMemory, owner_of
@@ -11,9 +11,7 @@ from watchdog.core.errors import RecordError
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import OpenCycle, Outcome, PlanEntry
 from watchdog.core.policy import Do
-from watchdog.daemon.evictions import Evictions
-from watchdog.daemon.kill import ActionRecord, withdraw
-from watchdog.daemon.kills import Kills
+from watchdog.daemon.actions.action import Action, ActionRecord, withdraw
 from watchdog.journal.actions import UnfinishedAction
 
 
@@ -65,9 +63,8 @@ class ClaimedIntention:
 class Intentions:
     """Writes intentions down, and withdraws those that reach the disk only after the cycle has gone on."""
 
-    def __init__(self, kills: Kills, evictions: Evictions, record: ActionRecord, clock: Callable[[], Now]) -> None:
-        self._kills = kills
-        self._evictions = evictions
+    def __init__(self, by_do: Mapping[Do, Action], record: ActionRecord, clock: Callable[[], Now]) -> None:
+        self._by_do = by_do
         self._record = record
         self._clock = clock
         self._waiting: dict[AccountKey, tuple[PlanEntry, Future[int]]] = {}
@@ -83,24 +80,13 @@ class Intentions:
         by_account: dict[AccountKey, Future[int] | Outcome] = {}
         self._waiting = {}
         for entry in entries:
-            intended = self._intend(entry, attribution)
+            intended = self._by_do[entry.do].intend(entry, attribution)
             if intended is None:
                 continue
             by_account[entry.account] = intended
             if not isinstance(intended, Outcome):
                 self._waiting[entry.account] = entry, intended
         return by_account
-
-    def _intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome | None":
-        match entry.do:
-            case Do.KILL:
-                return self._kills.intend(entry)
-            case Do.EVICT:
-                return self._evictions.intend(entry, attribution)
-            case Do.WARN:
-                raise AssertionError("a warning has no intention")
-            case _:
-                assert_never(entry.do)
 
     def claim(self, entry: PlanEntry, opened: OpenCycle, *, is_dropped: bool = False) -> ClaimedIntention:
         """An entry's intention; one that is not on disk yet is cancelled, or withdrawn once it is.

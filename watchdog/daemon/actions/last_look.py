@@ -12,7 +12,7 @@ from watchdog.core.decide import due_step, targets_of, victim_of
 from watchdog.core.errors import Problem
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
-from watchdog.core.plan import OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result
 from watchdog.core.policy import Policy, Scope
 from watchdog.core.remembered import DeclarationMemory
 from watchdog.core.transfers import Transfers
@@ -116,8 +116,8 @@ class LastLook:
     at: Now
     # Until when (CLOCK_BOOTTIME) it may be used.
     fresh_until_s: float
-    # Gives a reason against a first signal whatever the reading shows, or None; called right before the signal.
-    objection: Callable[[PlanEntry], str | None]
+    # The objection to an action, whatever the reading shows; called right before its first signal.
+    objection: Objection
     # Gives the pods, the node and the namespaces at that moment.
     inputs: Callable[[], Inputs]
 
@@ -153,7 +153,7 @@ def reassessor(
 
 
 def objection_to_first_signal(
-    entry: PlanEntry, reassess: Reassess, before: Inputs, last_look: LastLook, ledger: Ledger
+    entry: PlanEntry, moment: Moment, *, reassess: Reassess, before: Inputs, last_look: LastLook, ledger: Ledger
 ) -> str | None:
     """Why a first signal must not be sent, right before it is; None if there is no reason.
 
@@ -161,7 +161,7 @@ def objection_to_first_signal(
     new one, so a tenant can't delay the signal by changing its objects often. For the same reason a change counts only
     if the step is not due any more, or something else would be ended.
     """
-    why = last_look.objection(entry)
+    why = last_look.objection(entry, moment)
     if why is not None:
         return why
     inputs, pod = last_look.inputs(), entry.assessment.pod

@@ -1,43 +1,55 @@
 """One eviction, from its first attempt until its memory is seen free.
 
-What decides about a further attempt, in order: the meaning of an answer (`kube/evict.read_response`, `read_pod`) and
-the wait after it (`kube/evict._again`); whether that was the last attempt (`Eviction._wait`, by the bounds in
-`core/eviction`); what ends it meanwhile (`Evictions.on_reading`, `Evictions.advance`); that it is `pending` until then
-(`Gate._busy_until_s`); the attempt itself, after a last look (`Cycle._retry`, `Evictions.try_again`). Once it has been
-given up, `Ledger.note_failed` determines when the step may begin a new one.
+Whether it is tried again is decided in `core/eviction` (`follow_up`, `follow_up_later`), and what ends it between two
+attempts by the cycles (`Evictions.on_reading`). Once it has been given up, `Ledger.note_failed` determines when the
+step may begin a new one.
 
-If the pod has clients of a shared MPS server, the first request is a dry run. After it the clients are drained, and
-then the eviction no longer depends on the pod's use: it is requested as soon as they are, and only once, since a
-program whose clients were drained often starts again (ADR 16).
+If something has to come before the eviction, its first request is a dry run: MPS clients, for instance, are drained.
+After that the eviction no longer depends on the pod's use: it is requested as soon as nothing stands in its way, and
+only once, since a program whose clients were drained often starts again (ADR 16).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
 from watchdog.core.eviction import (
     GIVE_UP_AFTER_S,
-    MOST_TRIES,
+    Attempts,
     EvictionAnswer,
     EvictionRequest,
     EvictionResult,
+    FollowUp,
+    follow_up,
+    follow_up_later,
 )
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.mps import DRAIN
 from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
 from watchdog.core.units import format_duration
-from watchdog.daemon.drain import Drain, Drains, SeenClients
-from watchdog.daemon.kill import ActionRecord, reaction_s
+from watchdog.daemon.actions.action import ActionRecord, reaction_s
+from watchdog.daemon.actions.clearance import Clearance, Clearances
 
-# How long a reading without MPS clients permits an eviction after a drain; as old as a last look may be.
+# How long a reading by which nothing stands in its way permits an eviction; as old as a last look may be.
 _PERMITS_S: Final = 2.0
 _ENDS = {
     EvictionAnswer.GONE: Result.GONE,
     EvictionAnswer.SPARED: Result.INTERRUPTED,
     EvictionAnswer.REFUSED: Result.FAILED,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SentFirst:
+    """What was sent before an eviction, so that nothing stood in its way."""
+
+    # When the first of it was sent.
+    since: Now
+    signal: str
+    # What was done, as a clause.
+    in_words: str
+    keys: frozenset[ProcessKey] = frozenset()
 
 
 class Eviction:
@@ -61,19 +73,18 @@ class Eviction:
         self._was_blocked = False
         self._given_up: tuple[Result, str] | None = None
         self._request: EvictionRequest | None = None  # the last one
-        self._drain: Drain | None = None
-        self._drained: list[ProcessKey] = []
-        self._drained_since: Now | None = None
+        self._clearance: Clearance | None = None  # while it is waited for
+        self._sent_first: _SentFirst | None = None
 
     @property
-    def has_drained(self) -> bool:
-        """Whether a client was or is being drained, which is its first signal."""
-        return self._drained_since is not None or (self._drain is not None and self._drain.has_sent)
+    def has_sent(self) -> bool:
+        """Whether a request of its clearance was or is being sent, which is its first signal."""
+        return self._sent_first is not None or (self._clearance is not None and self._clearance.has_sent)
 
     @property
-    def is_draining(self) -> bool:
-        """Whether it waits for its clients to be drained, or for a reading that shows so."""
-        return self._drain is not None
+    def awaits_clearance(self) -> bool:
+        """Whether something still has to come before the eviction, or a reading that shows that it has."""
+        return self._clearance is not None
 
     @property
     def is_awaited(self) -> bool:
@@ -90,7 +101,7 @@ class Eviction:
         """CLOCK_BOOTTIME of its own next step; infinity if only an answer or a cycle continues it."""
         if self.pending is None or self._given_up is not None:
             return float("inf")
-        next_s = self.pending.next_s if self.has_drained and self.pending.next_s is not None else self.until_s
+        next_s = self.pending.next_s if self.has_sent and self.pending.next_s is not None else self.until_s
         return min(next_s, self.until_s)
 
     @property
@@ -104,7 +115,7 @@ class Eviction:
         self,
         entry: PlanEntry,
         keys: Iterable[ProcessKey],
-        objection: Callable[[Pod], str | None],
+        why_spared: Callable[[Pod], str | None],
         is_fresh: Callable[[], bool],
         *,
         is_dry_run: bool,
@@ -123,7 +134,7 @@ class Eviction:
             uid=pod.uid,
             grace_s=max(ceil(entry.definition.grace_s), 1),
             is_unsure=self._is_unsure,
-            objection=objection,
+            why_spared=why_spared,
             is_wanted=lambda: self._given_up is None and not self.is_over,
             is_fresh=is_fresh,
             deadline_s=pod.deletion_deadline_s,
@@ -133,93 +144,119 @@ class Eviction:
 
     def on_result(self, result: EvictionResult, now: Now) -> Outcome | None:
         """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
-        if result.answer is EvictionAnswer.ACCEPTED:
-            return self._accept(result.reason, now)
-        if result.answer is EvictionAnswer.DRY_RUN_PASSED:
-            return None if self._given_up is None else self._end(*self._given_up, now)
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
-        if result.answer in _ENDS:
-            ended = self._end(_ENDS[result.answer], result.reason, now)
-            return replace(ended, for_owner=result.for_owner)
-        return self._wait(result, now) if self._given_up is None else self._end(*self._given_up, now)
+        next_s = now.boottime_s + result.wait_s
+        outcome: Outcome | None = None
+        match follow_up(result.answer, self._attempts(next_s)):
+            case FollowUp.ACCEPTED:
+                outcome = self._accept(result.reason, now)
+            case FollowUp.OVER:
+                outcome = replace(self._end(_ENDS[result.answer], result.reason, now), for_owner=result.for_owner)
+            case FollowUp.CALLED_OFF:
+                outcome = self._end(*(self._given_up or (Result.INTERRUPTED, "")), now)
+            case FollowUp.HALF_DONE:
+                outcome = self._fail_half_done(result.reason, now)
+            case FollowUp.OUT_OF_TRIES:
+                outcome = self._end_untried(result.reason, now)
+            case FollowUp.AGAIN:
+                outcome = self._wait(result, next_s, now)
+            case FollowUp.CLEAR | FollowUp.AWAIT | FollowUp.OUT_OF_TIME:
+                pass
+        return outcome
 
-    def begin_draining(self, drains: Drains, seen: SeenClients, objection: str | None, now: Now) -> Outcome | None:
-        """Drain the clients, now that a dry run was accepted; the outcome to report, if any."""
+    def _attempts(self, next_s: float | None) -> Attempts:
+        return Attempts(
+            made=self._tries,
+            until_s=self.until_s,
+            next_s=next_s,
+            is_called_off=self._given_up is not None,
+            has_drained=self.has_sent,
+        )
+
+    def get_clearance(self, clearances: Clearances, objection: str | None, now: Now) -> Outcome | None:
+        """Do what has to come first, now that a dry run was accepted; the outcome to report, if any."""
         if objection is not None:
             return self._end(Result.INTERRUPTED, objection, now)
-        clients, request = self.entry.to_drain, self._request
-        why = drains.why_not(clients, accepts_clients=seen.accepts_clients)
+        request = self._request
+        why = clearances.why_not(self.entry)
         if request is not None and not request.is_fresh():
             why = "the API server took so long for the dry run that the pod's last measured use was too old"
         if why is not None:
             return self._repeat_dry_run(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
-        self._drain = Drain(drains, self.entry, seen, note=self._note_drained, is_fresh=is_fresh)
-        return self.continue_drain(now)
+        self._clearance = clearances.begin(self.entry, note=self._note_sent, is_fresh=is_fresh)
+        return self.advance_clearance(now)
 
-    def continue_drain(self, now: Now) -> Outcome | None:
-        """Continue to drain; the outcome if that has failed, or if the eviction was given up meanwhile."""
-        if self._drain is None:
+    def advance_clearance(self, now: Now) -> Outcome | None:
+        """Go on with what has to come first; the outcome if that has failed, or if the eviction was called off."""
+        clearance = self._clearance
+        if clearance is None:
             return None
-        why = self._drain.advance(now, may_ask=self._given_up is None)
-        if self._given_up is not None and not self._drain.is_asking:
+        why = clearance.advance(now, may_ask=self._given_up is None)
+        if self._given_up is not None and not clearance.is_asking:
             return self._end(*self._given_up, now)
-        if why is not None and not self.has_drained:
-            self._cancel_drain(now)
-        if why is not None and not self.has_drained:
-            self._drain = None
+        if why is not None and not self.has_sent:
+            clearance.cancel(now)
+        if why is not None and not self.has_sent:
+            self._clearance = None
             return self._repeat_dry_run(why, now)
         return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
 
     def _repeat_dry_run(self, why: str, now: Now) -> Outcome | None:
-        """Wait for another dry run, since nothing was drained after this one."""
+        """Wait for another dry run, since nothing was sent after this one."""
         answer = EvictionAnswer.LATER
-        return self._wait(EvictionResult(request_id=self.request_id, answer=answer, reason=why, wait_s=5.0), now)
+        return self.on_result(EvictionResult(request_id=self.request_id, answer=answer, reason=why, wait_s=5.0), now)
 
-    def on_clients(self, seen: SeenClients) -> None:
-        """Process a reading: clients that it shows are drained too."""
-        if self._drain is not None:
-            self._drain.on_clients(seen)
+    def see_clearance(self) -> None:
+        """Take what the last reading shows of what has to come first."""
+        if self._clearance is not None:
+            self._clearance.on_reading()
 
     def take_request(self, clock: Callable[[], Now]) -> EvictionRequest | None:
-        """The attempt once all clients are drained; None if it is not its time.
+        """The attempt once nothing stands in its way; None if it is not its time.
 
-        It does not depend on the pod's use, which falls as its clients are drained, but on a recent reading without
-        clients.
+        It does not depend on the pod's use, which falls as its clients are drained, but on a recent reading.
         """
-        drain, request = self._drain, self._request
-        if drain is None or request is None or not drain.is_clear or self._given_up is not None:
+        clearance, request = self._clearance, self._request
+        if clearance is None or request is None or not clearance.is_clear or self._given_up is not None:
             return None
-        self._drain = None
-        fresh_until_s = drain.seen_s + _PERMITS_S
-        is_fresh = (lambda: clock().boottime_s <= fresh_until_s) if self.has_drained else request.is_fresh
-        return self.next_request(self.entry, (), request.objection, is_fresh, is_dry_run=False)
+        self._clearance = None
+        fresh_until_s = clearance.seen_s + _PERMITS_S
+        is_fresh = (lambda: clock().boottime_s <= fresh_until_s) if self.has_sent else request.is_fresh
+        return self.next_request(self.entry, (), request.why_spared, is_fresh, is_dry_run=False)
 
-    def end_unanswered(self, now: Now) -> Outcome | None:
-        """End it once the pod list has had time to show whether an attempt after a drain was carried out."""
+    def pass_time(self, now: Now) -> Outcome | None:
+        """End it once its time is over, or once the pod list has had time to show what became of its last attempt."""
         pending = self.pending
-        is_due = pending is not None and pending.next_s is not None and now.boottime_s >= pending.next_s
-        return self._fail_drained(pending.refused, now) if self.has_drained and pending and is_due else None
+        match follow_up_later(self._attempts(None if pending is None else pending.next_s), now.boottime_s):
+            case FollowUp.OUT_OF_TIME:
+                return self.give_up(Result.FAILED, "given up: it could not be tried again in time", now)
+            case FollowUp.HALF_DONE if pending is not None:
+                return self._fail_half_done(pending.refused, now)
+            case _:
+                return None
 
-    def _fail_drained(self, reason: str, now: Now) -> Outcome:
+    def _fail_half_done(self, reason: str, now: Now) -> Outcome:
         known = "it is not known whether the pod was evicted" if self._is_unsure else "the pod was not evicted"
-        return self._end(Result.FAILED, f"{known} after its MPS clients were drained: {reason}", now)
+        done = self._sent_first.in_words if self._sent_first is not None else ""
+        return self._end(Result.FAILED, f"{known} after {done}: {reason}", now)
 
-    def _note_drained(self, key: ProcessKey, now: Now) -> None:
-        self._drained.append(key)
-        self._drained_since = self._drained_since or now
-        self._record.signalled(self._number, now, DRAIN, [key])
+    def _note_sent(self, name: str, keys: list[ProcessKey], now: Now) -> None:
+        in_words = self._clearance.in_words if self._clearance is not None else ""
+        before = self._sent_first or _SentFirst(since=now, signal=name, in_words=in_words)
+        self._sent_first = replace(before, keys=before.keys.union(keys))
+        self._record.signalled(self._number, now, name, keys)
 
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction continues.
 
-        Once a client was drained, it continues although the pod uses less.
+        Once something was sent, it continues although the pod uses less.
         """
-        if self.pending is None or (result is Result.GONE and self.has_drained):
+        if self.pending is None or (result is Result.GONE and self.has_sent):
             return None
         if self.is_awaited:
-            has_drained = self._drain is not None and self._drain.cancel()
-            if result is not Result.GONE or not has_drained:
+            has_sent = self._clearance is not None and self._clearance.cancel(now)
+            if result is not Result.GONE or not has_sent:
                 self._given_up = self._given_up or (result, reason)
             return None
         return self._end(result, reason, now)
@@ -283,19 +320,11 @@ class Eviction:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
         self.accepted, self.pending = now, None
         self._record.end(self._number, Result.DONE, reason, now)
-        first = self._drained_since or now
+        first = self._sent_first.since if self._sent_first is not None else now
         return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, first))
 
-    def _wait(self, result: EvictionResult, now: Now) -> Outcome | None:
-        """Schedule another attempt after a failed one, or give up; after a drain, only wait for what became of it."""
-        if self.has_drained and result.answer is not EvictionAnswer.UNKNOWN:
-            return self._fail_drained(result.reason, now)
-        next_s = now.boottime_s + result.wait_s
-        if self._tries >= MOST_TRIES or next_s > self.until_s:
-            took = format_duration(round(now.boottime_s - self._began.boottime_s))
-            times = "once" if self._tries == 1 else f"{self._tries} times"
-            unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
-            return self._end(Result.FAILED, f"given up, tried {times} in {took}: {result.reason}{unsure}", now)
+    def _wait(self, result: EvictionResult, next_s: float, now: Now) -> Outcome | None:
+        """Wait for the next attempt, or for what the pod list shows of the last one."""
         is_blocked = result.answer is EvictionAnswer.BLOCKED
         self.pending = replace(self._awaiting_answer, next_s=next_s, refused=result.reason, is_blocked=is_blocked)
         if not is_blocked or self._was_blocked:
@@ -303,29 +332,32 @@ class Eviction:
         self._was_blocked = True
         return self._outcome(Result.BLOCKED, result.reason, now)
 
+    def _end_untried(self, reason: str, now: Now) -> Outcome:
+        took = format_duration(round(now.boottime_s - self._began.boottime_s))
+        times = "once" if self._tries == 1 else f"{self._tries} times"
+        unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
+        return self._end(Result.FAILED, f"given up, tried {times} in {took}: {reason}{unsure}", now)
+
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
         """End it without success: its memory is not waited for."""
-        self._cancel_drain(now)
+        if self._clearance is not None:
+            self._clearance.cancel(now)
         self._record.end(self._number, result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
             self._record.released(self._number, now, None, known)
         return self._finish(result, reason, now)
 
-    def _cancel_drain(self, now: Now) -> None:
-        """Send no further request; one that was sent since the last step is recorded."""
-        if self._drain is not None:
-            self._drain.cancel()
-            self._drain.note_sent(now)
-
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
-        self._cancel_drain(now)
-        self.is_over, self.pending, self._drain = True, None, None
+        if self._clearance is not None:
+            self._clearance.cancel(now)
+        self.is_over, self.pending, self._clearance = True, None, None
         return self._outcome(result, reason, now)
 
     def _outcome(self, result: Result, reason: str, now: Now) -> Outcome:
+        first = self._sent_first
         sent: tuple[Sent, ...] = ()
-        if self._drained_since is not None:
-            after_s = self._drained_since.boottime_s - self._began.boottime_s
-            sent = (Sent(signal=DRAIN, keys=frozenset(self._drained), after_s=after_s),)
+        if first is not None:
+            after_s = first.since.boottime_s - self._began.boottime_s
+            sent = (Sent(signal=first.signal, keys=first.keys, after_s=after_s),)
         return Outcome(entry=self.entry, result=result, at=now, reason=reason, number=self._number, sent=sent)

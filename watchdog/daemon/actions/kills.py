@@ -1,19 +1,20 @@
-"""All kills in progress: each advances independently, and none blocks another action.
-
-Evictions are in `daemon/evictions`; which of the two begins is decided in `daemon/cycle`, where observe mode ends.
-"""
+"""All kills in progress: each advances independently, and none blocks another action."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Final, Protocol
 
-from watchdog.core.assessment import AccountKey, Assessment
-from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import Outcome, PlanEntry, Result
-from watchdog.daemon.drain import ClientsOf, Drains, no_clients
-from watchdog.daemon.kill import HAD_ENDED, ActionRecord, Kill, close_all, withdraw
+from watchdog.core.assessment import AccountKey, Attribution
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import Now, Pod
+from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result, note_sent
+from watchdog.daemon.actions.action import ActionReading, ActionRecord, Begun, Judged, Progress, withdraw
+from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
+from watchdog.daemon.actions.kill import HAD_ENDED, Kill
+from watchdog.daemon.actions.last_look import LastLook
+from watchdog.daemon.actions.victims import Victims, close_all
 from watchdog.node.process import Handle
 
 _MOST_DESCRIBED: Final = 20
@@ -41,37 +42,46 @@ class Processes(Protocol):
 class Kills:
     """The kills in progress, at most one per account, each advancing independently."""
 
+    lacks = None  # a kill is always possible
+
     def __init__(
-        self, processes: Processes, record: ActionRecord, clock: Callable[[], Now], drains: Drains | None = None
+        self,
+        processes: Processes,
+        record: ActionRecord,
+        clock: Callable[[], Now],
+        clearances: Clearances | None = None,
     ) -> None:
         self._record = record
         self._processes = processes
         self._clock = clock
-        self._drains = drains or Drains()
-        self._clients_of: ClientsOf = no_clients
+        self._clearances = clearances or AlwaysClear()
         self._under_way: dict[AccountKey, Kill] = {}
         self._held: dict[AccountKey, tuple[PlanEntry, list[Handle]]] = {}  # since the intention
         self._begun: list[Outcome] = []
+        self._ended: list[Outcome] = []
 
     def __len__(self) -> int:
         return len(self._under_way)
+
+    @property
+    def needs_readings(self) -> bool:
+        """Whether any is in progress: a reading shows whether its memory is free."""
+        return bool(self._under_way)
 
     @property
     def next_wake_s(self) -> float:
         """CLOCK_BOOTTIME of the next step of any kill; infinity if there is none."""
         return min((kill.next_wake_s for kill in self._under_way.values()), default=float("inf"))
 
-    def sent(self) -> Iterator[tuple[AccountKey, tuple[str, ...], bool]]:
-        """For each kill, the signals sent so far, and whether its processes have ended."""
-        for key, kill in self._under_way.items():
-            yield key, tuple(sent.signal for sent in kill.sent), kill.has_ended
+    def noted_in(self, ledger: Ledger) -> Ledger:
+        """The ledger with the signals that each kill has sent, and whether its processes have ended."""
+        kills = self._under_way.items()
+        sent = ((key, tuple(sent.signal for sent in kill.sent), kill.has_ended) for key, kill in kills)
+        return note_sent(ledger, sent) if kills else ledger
 
-    def intend(self, entry: PlanEntry) -> "Future[int] | Outcome | None":
-        """Write down the intention of a kill: its number once that is on disk, or its outcome if it ended before.
-
-        None: it waits for its turn at an MPS control daemon, so it is for a later cycle.
-        """
-        if not self._drains.may_begin(entry.account, entry.to_drain, self._clock()):
+    def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome | None":
+        """Write down the intention of a kill, if its processes can be signalled now."""
+        if not self._clearances.may_begin(entry, self._clock()):
             return None
         began_s = self._clock().boottime_s
         handles, are_all = self._members(entry)
@@ -93,56 +103,52 @@ class Kills:
         return self._record.intend(entry, sorted(handle.key for handle in ready), now)
 
     def begin(
+        self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
+    ) -> Begun:
+        """Begin a kill: its outcome is that right after the signal, or the result if it could not begin.
+
+        None: what comes before the signal has been requested, and it begins once that is done, or is withdrawn.
+        """
+        timeout_s = opened.inputs.policy.release_timeout_s
+        outcome = self.start(entry, number, timeout_s, objection, last_look.fresh_until_s)
+        if outcome is not None and outcome.result is Result.WITHDRAWN:
+            return Begun(progress=None, at=outcome.at, entry=entry, outcome=outcome)
+        at = last_look.at if outcome is None else outcome.at
+        return Begun(progress=entry.under_way(at, timeout_s), at=at, entry=entry, outcome=outcome)
+
+    def start(
         self,
         entry: PlanEntry,
         number: int,
         release_timeout_s: float,
-        objection: Callable[[PlanEntry], str | None],
+        objection: Objection,
         fresh_until_s: float = math.inf,
     ) -> Outcome | None:
-        """Begin a kill whose intention is on disk and that a last look has justified since then.
-
-        `objection`, called right before the first signal, gives a reason against it; a drain is not sent after
-        `fresh_until_s` (CLOCK_BOOTTIME), when the last look is too old. The outcome is that right after
-        the signal (`done` means: begun), or the result if it could not begin. None: an MPS control daemon is about to
-        be asked, and the kill begins when that is done, which `take_begun` gives, or is withdrawn.
-        """
-        handles, are_all = self._take_held(entry), True
+        """Begin a kill by a last look that counts until `fresh_until_s` (CLOCK_BOOTTIME)."""
         try:
-            ready = self._reachable(entry, handles)
-            if not ready:  # none was held, or others have taken their place
-                close_all(handles)
-                handles, are_all = self._members(entry)
-                ready = self._reachable(entry, handles)
+            ready, are_all = self._take_ready(entry)
         except PermissionError as error:
-            close_all(handles)
             now, reason = self._clock(), f"{error}; no process was signalled"
             self._record.end(number, Result.FAILED, reason, now)
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
-        kept = {handle.key for handle in ready}
-        close_all(handle for handle in handles if handle.key not in kept)
-        victims = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
-        seen = self._clients_of(entry)
-        why = self._drains.why_not(entry.to_drain, accepts_clients=seen.accepts_clients)
-        if seen.has_others_beside and any(self._processes.leads_container(handle.key.pid) for handle in ready):
-            why = "its end would end its container, in which another process is or may be an MPS client or server"
+        described = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
+        leads = self._processes.leads_container
+        why = self._clearances.why_not(entry, lambda: any(leads(handle.key.pid) for handle in ready))
         if not ready:
             why = HAD_ENDED if are_all else _NOT_ALL
         by_change = why in (None, HAD_ENDED)
-        why = why or objection(entry)
+        why = why or objection(entry, Moment.FIRST_SIGNAL)
         if why is not None:
             close_all(ready)
-            self._drains.leave_queues(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
+            return self._withdraw(entry, number, why, by_change=by_change)
         now = self._clock()
-        kill = Kill(entry, number, now, release_timeout_s, lambda: self._members(entry), self._record)
-        kill.victims = victims
-        is_fresh = partial(self._is_at_most, fresh_until_s)
-        why = kill.send_first(ready, self._drains, seen, objection, is_fresh)
+        is_fixed = entry.effective_step.scope == "process"
+        victims = Victims(ready, None if is_fixed else lambda: self._members(entry), described)
+        kill = Kill(entry, number, now, release_timeout_s, victims, self._record)
+        why = kill.send_first(self._clearances, objection, partial(self._is_at_most, fresh_until_s))
         if why is not None:
-            close_all(ready)
-            self._drains.leave_queues(entry.account)
-            return withdraw(self._record, entry, number, why, self._clock(), by_change=why == HAD_ENDED)
+            victims.close()
+            return self._withdraw(entry, number, why, by_change=why == HAD_ENDED)
         self._under_way[entry.account] = kill
         ended = kill.advance(now)
         if ended is not None:
@@ -150,9 +156,29 @@ class Kills:
             return ended
         return kill.begun(now) if kill.has_begun else None
 
-    def takes_long(self, account: AccountKey) -> bool:
-        """Whether the kill of an account is about to begin and has so many processes that others must go first."""
-        return account in self._held
+    def _withdraw(self, entry: PlanEntry, number: int, why: str, *, by_change: bool) -> Outcome:
+        self._clearances.leave(entry.account)
+        return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
+
+    def takes_long(self, entry: PlanEntry) -> bool:
+        """Whether it has so many processes that others must go first, whose last look ages meanwhile."""
+        return entry.account in self._held
+
+    def _take_ready(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
+        """The processes to act on, and whether these are certainly all; PermissionError if any can't be signalled."""
+        handles, are_all = self._take_held(entry), True
+        try:
+            ready = self._reachable(entry, handles)
+            if not ready:  # none was held, or others have taken their place
+                close_all(handles)
+                handles, are_all = self._members(entry)
+                ready = self._reachable(entry, handles)
+        except PermissionError:
+            close_all(handles)
+            raise
+        kept = {handle.key for handle in ready}
+        close_all(handle for handle in handles if handle.key not in kept)
+        return ready, are_all
 
     def release(self) -> None:
         """Release the processes that are held for kills that have not begun."""
@@ -162,11 +188,6 @@ class Kills:
 
     def _is_at_most(self, limit_s: float) -> bool:
         return self._clock().boottime_s <= limit_s
-
-    def take_begun(self) -> tuple[Outcome, ...]:
-        """The kills that have begun since the last call, after waiting for the first request to drain to be sent."""
-        begun, self._begun = tuple(self._begun), []
-        return begun
 
     def _members(self, entry: PlanEntry) -> tuple[list[Handle], bool]:
         """The living processes to act on: of the victim or, with scope `pod`, of all containers, never the sandbox."""
@@ -210,71 +231,68 @@ class Kills:
             ready.append(handle)
         return ready
 
+    def carry_on(
+        self, entry: PlanEntry, judged: Judged, opened: OpenCycle, last_look: LastLook | None, now: Now
+    ) -> PlanEntry | None:
+        """End the grace period of this account's kill, if the entry escalates; nothing else of it is left to do."""
+        if entry.escalates:
+            self.escalate(entry, now)
+        return None
+
     def escalate(self, entry: PlanEntry, now: Now) -> None:
         """End the grace period of this account's kill: a stronger step has come due on the same victim."""
         kill = self._under_way.get(entry.account)
         if kill is not None:
             kill.escalate(now)
 
-    def advance(
-        self,
-        now: Now,
-        objection: Callable[[PlanEntry], str | None],
-        *,
-        to_begun: Callable[[PlanEntry], str | None] | None = None,
-        policy_unsettled: bool = False,
-    ) -> tuple[Outcome, ...]:
+    def give_way(self, begun: Outcome) -> None:
+        """A kill gives way to no other action."""
+
+    def advance(self, now: Now, objection: Objection, *, policy_unsettled: bool = False) -> None:
         """Advance each kill; one in its grace period to which there is an objection gets no further signal.
 
-        `to_begun` gives the objections to a kill that has begun; None: they are the same. While `policy_unsettled`, the
-        first SIGKILL is postponed.
+        While `policy_unsettled`, the first SIGKILL is postponed.
         """
-        outcomes: list[Outcome] = []
         for key, kill in list(self._under_way.items()):
             had_begun = kill.has_begun
-            object_to = to_begun if to_begun is not None and had_begun else objection
-            if kill.is_in_grace and (reason := object_to(kill.entry)) is not None:
+            moment = Moment.GRACE if had_begun else Moment.REQUEST
+            if kill.is_in_grace and (reason := objection(kill.entry, moment)) is not None:
                 outcome = kill.call_off(Result.INTERRUPTED, reason, now)
             else:
                 if policy_unsettled:
                     kill.postpone(now)
-                is_due = kill.next_wake_s <= now.boottime_s or kill.drain.is_asking
+                is_due = kill.next_wake_s <= now.boottime_s or kill.clearance.is_asking
                 outcome = kill.advance(now) if is_due else None
             if kill.has_begun and not had_begun:
                 self._begun.append(kill.begun(now))
-            if outcome is not None:
-                outcomes.append(outcome)
-                del self._under_way[key]
-        return tuple(outcomes)
+            self._end(key, outcome)
 
-    def note_clients(self, clients_of: ClientsOf) -> None:
-        """Use the MPS clients of a reading: those of a kill in progress are drained too."""
-        self._clients_of = clients_of
-        for kill in self._under_way.values():
-            kill.drain.on_clients(clients_of(kill.entry))
-
-    def on_reading(
-        self, still_listed: Callable[[ProcessKey], bool], assessments: Iterable[Assessment], now: Now
-    ) -> tuple[Outcome, ...]:
+    def on_reading(self, reading: ActionReading) -> None:
         """Process a reading: end the kills whose memory is free, and spare single processes if SIGTERM was enough."""
-        used = {assessment.account: assessment.used for assessment in assessments}
-        outcomes: list[Outcome] = []
+        used = {assessment.account: assessment.used for assessment in reading.assessments} if self._under_way else {}
         for key, kill in list(self._under_way.items()):
-            outcome = kill.on_reading(still_listed, now)
-            if outcome is not None:
-                outcomes.append(outcome)
-                del self._under_way[key]
-            elif kill.is_in_grace and kill.entry.effective_step.scope == "process":
+            kill.see(self._clearances)
+            outcome = kill.on_reading(reading.still_listed, reading.now)
+            self._end(key, outcome)
+            if outcome is None and kill.is_in_grace and kill.entry.effective_step.scope == "process":
                 used_now = used.get(key)
                 # Only fully known use shows that it is enough; other scopes are completed regardless of use.
                 if used_now is not None and used_now <= kill.entry.threshold_bytes:
-                    kill.spare(now)
-        return tuple(outcomes)
+                    kill.spare(reading.now)
 
-    def interrupt(self, reason: str, now: Now) -> tuple[Outcome, ...]:
+    def interrupt(self, reason: str, now: Now) -> None:
         """Stop all kills without a further signal."""
-        under_way = self._under_way.values()
-        outcomes = tuple(kill.stop(Result.INTERRUPTED, reason, now, is_final=False) for kill in under_way)
-        self._under_way.clear()
+        for key, kill in list(self._under_way.items()):
+            self._end(key, kill.stop(Result.INTERRUPTED, reason, now, is_final=False))
         self.release()
-        return outcomes
+
+    def _end(self, key: AccountKey, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self._ended.append(outcome)
+            del self._under_way[key]
+
+    def pop_progress(self) -> Progress:
+        """The kills that have begun since the last call, after waiting for their clearance, and those that ended."""
+        progress = Progress(begun=tuple((begun, None) for begun in self._begun), ended=tuple(self._ended))
+        self._begun, self._ended = [], []
+        return progress

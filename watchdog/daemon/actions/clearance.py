@@ -1,0 +1,161 @@
+"""Whether the processes of an action may be signalled now: what an action knows of it, and the answer where all may.
+
+What stands in the way is the business of others: the MPS clients that are drained first are in `daemon/actions/mps`.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from watchdog.core.assessment import AccountKey
+from watchdog.core.model import Now, ProcessKey
+from watchdog.core.plan import PlanEntry
+from watchdog.daemon.actions.action import ActionReading
+
+
+class Clearance(Protocol):
+    """What must be done before the processes of one action are signalled, and whether it is."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing stands in the way of a signal."""
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether something was requested, sent or not."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether a request may have been sent, which can't be taken back."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a request has no answer yet."""
+
+    @property
+    def seen_s(self) -> float:
+        """CLOCK_BOOTTIME at which the last conclusive reading was requested."""
+
+    @property
+    def why_not_begun(self) -> str:
+        """Why nothing could be requested yet."""
+
+    @property
+    def why_late(self) -> str:
+        """Why processes were not signalled in time."""
+
+    @property
+    def in_words(self) -> str:
+        """What its requests have done, as a clause."""
+
+    def permits(self, found_s: float) -> bool:
+        """Whether a process that was first found at this moment (CLOCK_BOOTTIME) may be signalled."""
+
+    def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
+        """Take an answer, and request what is next if it may; the reason if this action must end.
+
+        `has_begun`: a process was signalled, so the last look, which counts for the first signal, is no longer needed.
+        """
+
+    def postpone(self, now: Now) -> None:
+        """Note that it may not continue for the moment; what has not begun by now does not begin."""
+
+    def cancel(self, now: Now) -> bool:
+        """Send no request that has not been sent yet; whether any has been."""
+
+    def on_reading(self) -> None:
+        """Take what the last reading shows."""
+
+
+class Clearances(Protocol):
+    """Gives each action its clearance, by the last reading."""
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether anything may stand in the way of a signal on this node."""
+
+    def on_reading(self, reading: ActionReading) -> None:
+        """Use what a reading shows."""
+
+    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
+        """Whether an action would have its turn now; otherwise it is queued."""
+
+    def leave(self, account: AccountKey) -> None:
+        """Take an action out of the queue."""
+
+    def why_not(self, entry: PlanEntry, ends_container: Callable[[], bool] = lambda: False) -> str | None:
+        """Why a kill or an eviction can't get its clearance; None if nothing speaks against it.
+
+        `ends_container`: whether the end of the processes that it ends may end their container.
+        """
+
+    def begin(
+        self,
+        entry: PlanEntry,
+        *,
+        note: Callable[[str, list[ProcessKey], Now], None],
+        may_live: Callable[[ProcessKey], bool] = lambda _: True,
+        is_fresh: Callable[[], bool] = lambda: True,
+    ) -> Clearance:
+        """The clearance of an action that is about to begin, or is in progress.
+
+        `note` is called for each request that was sent, with its name and its process; `may_live` says whether a
+        process may not have ended, `is_fresh` whether the last look still counts.
+        """
+
+
+class _Clear:
+    """The clearance where nothing stands in the way."""
+
+    is_clear = True
+    has_asked = has_sent = is_asking = False
+    seen_s = float("inf")
+    why_not_begun = why_late = in_words = ""
+
+    def permits(self, found_s: float) -> bool:
+        return True
+
+    def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
+        return None
+
+    def postpone(self, now: Now) -> None:
+        return
+
+    def cancel(self, now: Now) -> bool:
+        return False
+
+    def on_reading(self) -> None:
+        return
+
+
+CLEAR: Final[Clearance] = _Clear()
+
+
+class AlwaysClear:
+    """The clearances of a node where nothing ever stands in the way."""
+
+    are_needed = False
+
+    def on_reading(self, reading: ActionReading) -> None:
+        """No reading shows anything that stands in the way."""
+
+    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
+        """Every action has its turn."""
+        return True
+
+    def leave(self, account: AccountKey) -> None:
+        """There is no queue."""
+
+    def why_not(self, entry: PlanEntry, ends_container: Callable[[], bool] = lambda: False) -> str | None:
+        """Nothing speaks against it."""
+        return None
+
+    def begin(
+        self,
+        entry: PlanEntry,
+        *,
+        note: Callable[[str, list[ProcessKey], Now], None],
+        may_live: Callable[[ProcessKey], bool] = lambda _: True,
+        is_fresh: Callable[[], bool] = lambda: True,
+    ) -> Clearance:
+        """Nothing has to come first."""
+        return CLEAR
