@@ -29,7 +29,7 @@ from tools import ROOT
 from tools.mutation_tests import PRODUCT, Calls, killer, traced
 
 KEPT: Final = Path(__file__).with_name("mutants.json")
-SCOPE: Final = ("core/*.py", "daemon/*.py")
+SCOPE: Final = ("core/*.py", "daemon/*.py", "daemon/actions/*.py")
 _BUILD: Final = ROOT / "build/mutation"
 _SEED: Final = 1
 _SURVIVED: Final = "survived"

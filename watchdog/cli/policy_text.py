@@ -161,7 +161,7 @@ def _jobs(rules: tuple[Rule, ...]) -> Iterator[str]:
     for rule in rules:
         if rule.match.owner_kinds and not matches("Job", rule.match.owner_kinds):
             continue
-        if any(step.do is Do.KILL and step.grace_s for step in rule.steps):
+        if any(step.do.ends_processes and step.grace_s for step in rule.steps):
             names.append(f'"{rule.name}"')
         if replace(rule.match, owner_kinds=()) == Match():
             break  # no Job reaches a later rule

@@ -175,7 +175,7 @@ def _row(finding: ReplayedAction) -> tuple[str, ...]:
     return (
         date_time(finding.due.wall_s),
         assessment.pod.title,
-        f"kill {victims(entry)}" if entry.do is Do.KILL else f"{entry.do.verb.base} the pod",
+        f"kill {victims(entry)}" if entry.do.ends_processes else f"{entry.do.verb.base} the pod",
         f'"{entry.rule.name}": {threshold_text(entry)}',
         f"{'>=' if assessment.used is None else ''}{byte_cell(assessment.used_at_least)}",
         "-" if assessment.allowed is None else byte_cell(assessment.allowed),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TextIO
 
-from watchdog.core.policy import Do
 from watchdog.core.residual import Sum
 from watchdog.daemon.enforcement import remedy_on
 from watchdog.report.progress import brake_short, due_short, planned_short, steps_by_account, under_way_short
@@ -204,7 +203,7 @@ class TopRow:
         return "" if is_enforced(self.account, self.status) else "would "
 
     def _step(self, step: PlanStatus, elapsed_s: float) -> str:
-        whom = planned_victims(step.scope, step.container) if step.do is Do.KILL else ""
+        whom = planned_victims(step.scope, step.container) if step.do.ends_processes else ""
         what = " ".join(filter(None, (step.do, whom, f"above {step.above}" if step.above else "")))
         if self._is_hung:
             return f"{what}, withheld until the daemon completes a cycle"

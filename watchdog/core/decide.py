@@ -274,7 +274,7 @@ def _entry(
 
 def _due_in_s(step: Step, left_s: float, state: AccountState, now: Now, *, observes: bool) -> float:
     waits = [0.0, left_s]
-    if step.do is Do.WARN and observes in state.warned_s:
+    if not step.do.enforces and observes in state.warned_s:
         waits.append(state.warned_s[observes] + step.repeat_s - now.boottime_s)
     failed = state.failures.get(step.do)
     if failed is not None and (state.pending_eviction is None or state.pending_eviction.step != step.signature):

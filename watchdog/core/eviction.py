@@ -7,7 +7,7 @@ from typing import Final
 
 from watchdog.core.assessment import Inputs
 from watchdog.core.model import Now, Pod
-from watchdog.core.policy import Do, Rule
+from watchdog.core.policy import Rule
 from watchdog.core.rules import observes, protection, rule_of
 
 # An operator who evicts by hand waits about as long for a disruption budget (kubectl drain asks every 5 s); after that
@@ -152,7 +152,7 @@ def why_spared_by_state(pod: Pod, ends_s: float | None = None) -> str | None:
 def why_spared(pod: Pod, grace_s: float, inputs: Inputs, now: Now) -> str | None:
     """Why a pod must not be evicted, by its state and the policy at this moment; None if nothing prevents it."""
     rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
-    if not isinstance(rule, Rule) or not any(step.do is Do.EVICT for step in rule.steps):
+    if not isinstance(rule, Rule) or not any(step.do.deletes_pod for step in rule.steps):
         return "the rule for the pod now has no step that evicts"
     if observes(rule, now):
         return f"rule {rule.name} only observes now"

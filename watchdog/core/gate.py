@@ -15,7 +15,6 @@ from watchdog.core.eviction import DELETED, why_spared_by_state
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
-from watchdog.core.policy import Do
 from watchdog.core.rules import TERMINATING
 
 _Withheld = tuple[Brake, float | None]  # the brake, and the seconds until it releases (None: time alone does not)
@@ -124,7 +123,7 @@ class Gate:
             is_waiting = is_waiting or waits
             is_separate = judged.definition.under_pressure or judged.pending_eviction is not None
             is_withheld = is_withheld or not (is_separate or self._is_for_itself(judged))
-        warnings = [entry for entry in due if entry.do is Do.WARN]
+        warnings = [entry for entry in due if not entry.do.enforces]
         yield from warnings[-1:]
 
     def _with_pending_eviction(self, entry: PlanEntry) -> PlanEntry:
@@ -148,7 +147,7 @@ class Gate:
         # A stronger step on the victim of a kill in progress ends its grace period. That of an eviction belongs to the
         # kubelet: the pod is left alone until it is over.
         is_stronger = index is not None and entry.step_index > index
-        is_kill = index is not None and entry.do is entry.rule.steps[index].do is Do.KILL
+        is_kill = index is not None and entry.do is entry.rule.steps[index].do and entry.do.ends_processes
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         withheld = (
             self._withheld(entry, escalates=escalates)
@@ -305,7 +304,7 @@ def permanent_brake(entry: PlanEntry, now: Now) -> Brake | None:
 
 
 def _why_protected(entry: PlanEntry, now: Now) -> str | None:
-    if entry.assessment.protected is not None or entry.do is not Do.EVICT:
+    if entry.assessment.protected is not None or not entry.do.deletes_pod:
         return entry.assessment.protected
     return why_spared_by_state(entry.assessment.pod, now.wall_s + entry.definition.grace_s)
 
@@ -325,5 +324,5 @@ def _keeps_waiting(key: AccountKey, pending: PendingEviction, entry: PlanEntry) 
     """
     if key == entry.account:
         return False
-    is_same_pod = entry.do is Do.EVICT and key.uid == entry.account.uid
+    is_same_pod = entry.do.deletes_pod and key.uid == entry.account.uid
     return is_same_pod or (pending.next_s is None and entry.gpu in pending.cards)

@@ -15,7 +15,7 @@ from typing import Final
 
 from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, MpsHazard, MpsRole, Reason
 from watchdog.core.model import PlaceKind, Pod, Process, ProcessKey, Snapshot
-from watchdog.core.policy import Do, Step
+from watchdog.core.policy import Step
 from watchdog.core.rules import is_system
 
 # The name of a request to drain a client among the signals of an action.
@@ -156,7 +156,7 @@ def clients_ended(
     """The clients that a step ends: a kill never ends processes of containers that are not in the pod list."""
     hit = hit_by(clients, step, victim, targets)
     return frozenset(
-        client.key for client in hit if client.key is not None and (client.container or step.do is Do.EVICT)
+        client.key for client in hit if client.key is not None and (client.container or step.do.deletes_pod)
     )
 
 

@@ -318,7 +318,7 @@ def settle(ledger: Ledger, outcome: Outcome) -> Ledger:
         return ledger.note_unused(outcome.entry.assessment)
     if outcome.number is None:
         ledger = ledger.note_unused(outcome.entry.assessment)
-    is_kill = outcome.entry.do is Do.KILL
+    is_kill = outcome.entry.do.ends_processes
     has_succeeded = is_kill or outcome.result is Result.DONE
     if outcome.number is not None and has_succeeded:
         ledger = ledger.note_ended(account, None if is_kill else step)

@@ -632,7 +632,7 @@ class Policy:
     @property
     def evicts(self) -> bool:
         """Whether a pod can be evicted."""
-        return any(step.do is Do.EVICT for step in self._enforced_steps)
+        return any(step.do.deletes_pod for step in self._enforced_steps)
 
     @property
     def reset_after_s(self) -> float:

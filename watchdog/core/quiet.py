@@ -10,7 +10,7 @@ from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle, Plan, PlanEntry
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Policy
 from watchdog.core.rules import MOST_TERMINATING_S
 from watchdog.core.tally import TIMES, StepKey, Tally
 
@@ -66,7 +66,7 @@ def next_change_s(plan: Plan, pods: Iterable[Pod], policy: Policy, at: Now, *, t
     `turn_s` is when the second of two accounts with the same victim gets its turn.
     """
     waits = [_wait_of(entry, turn_s) for entry in plan.entries]
-    repeats_s = {step.repeat_s for rule in policy.rules for step in rule.steps if step.do is Do.WARN}
+    repeats_s = {step.repeat_s for rule in policy.rules for step in rule.steps if not step.do.enforces}
     for state in plan.ledger.accounts.values():  # a plan leaves out a warning that would come after an action
         waits += [step.for_s - stretch.counted_s for (_, step), stretch in state.stretches.items()]
         waits += _lefts_s(state.tallies)

@@ -132,7 +132,7 @@ def released_sentence(context: Row, release_s: float | None, reason: str) -> str
     if release_s is not None:
         since = do.verb.first_effect
         return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {since}."
-    if do is Do.EVICT:
+    if do.deletes_pod:
         return f"{_title(context)}: its memory is no longer waited for{_because(reason)}."
     return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{_because(reason)}."
 

@@ -177,7 +177,7 @@ def outcome_changes(
     if outcome.result is Result.OBSERVED:
         would = note(entry, outcome.at, observing=True, policy=policy, suspended=suspended)
         yield _outcome_change(ChangeKind.WOULD_ACT, outcome, would)
-    elif entry.do is Do.WARN:
+    elif not entry.do.enforces:
         yield _outcome_change(ChangeKind.WARNED, outcome, note(entry, outcome.at))
     else:
         names = action_events(entry.do)
@@ -191,7 +191,7 @@ def _is_for_victim(outcome: Outcome) -> bool:
     """Whether its owner gets an explanation: of a kill that may have sent a signal, or an eviction that succeeded."""
     if outcome.number is None or outcome.result in (Result.OBSERVED, Result.WITHDRAWN):
         return False
-    return outcome.entry.do is Do.KILL or outcome.result is Result.DONE
+    return outcome.entry.do.ends_processes or outcome.result is Result.DONE
 
 
 def _entry_change(event: ChangeKind, entry: PlanEntry, at: Now, sentence: str) -> Change:
@@ -257,7 +257,7 @@ class Changes:
     def _is_reported(self, change: Change) -> bool:
         """Whether a change is reported: warnings and withheld actions come with each incident of an account."""
         entry = change.entry
-        if entry is None or not (change.event is ChangeKind.WITHHELD or entry.do is Do.WARN):
+        if entry is None or not (change.event is ChangeKind.WITHHELD or not entry.do.enforces):
             return True
         return self._recurrence.admit(f"{change.event} {change.detail}", entry, change.at)
 
@@ -270,7 +270,7 @@ class Changes:
     def ended(self, outcomes: Iterable[Outcome], report: CycleReport | None = None) -> Iterator[Change]:
         """What is new with the ends of these actions; without a report, the daemon's own end has interrupted them."""
         for outcome in outcomes:
-            has_begun = outcome.entry.do is Do.KILL and outcome.sent
+            has_begun = outcome.entry.do.ends_processes and outcome.sent
             if outcome.number is not None and has_begun and outcome.number not in self._begun:
                 yield self._begin(outcome)  # it failed as soon as it began
             was_begun = outcome.number in self._begun

@@ -92,7 +92,7 @@ def _of_outcome(event: ChangeKind, outcome: Outcome, report: CycleReport, *, was
         return
     elif was_begun:
         yield _result_event(outcome, RELEASED, ended_note(outcome, report.policy))
-    elif entry.do is Do.EVICT and outcome.result in (Result.BLOCKED, Result.FAILED):
+    elif entry.do.deletes_pod and outcome.result in (Result.BLOCKED, Result.FAILED):
         yield _result_event(outcome, EVICTION_BLOCKED, blocked_note(outcome, report))
 
 
@@ -141,7 +141,7 @@ def _step_event(
         _event(assessment, reason, text, at, annotations),
         key=(account.uid, reason, own or "", account.gpu or "", entry.rule.name, threshold, detail),
         is_normal=reason == RELEASED,
-        again_within_s=again_s + (entry.definition.repeat_s if entry.do is Do.WARN else 0.0),
+        again_within_s=again_s + (entry.definition.repeat_s if not entry.do.enforces else 0.0),
     )
 
 
@@ -213,7 +213,7 @@ def due_note(
     `observing`: no action is taken.
     """
     policy, suspended = report.policy, report.switched_off_by
-    if entry.do is Do.KILL and processes is not None and not entry.definition.grace_s:
+    if entry.do.ends_processes and processes is not None and not entry.definition.grace_s:
         # SIGKILL at once: the reader learns of processes that have ended.
         text = begun_note(entry, at, processes, policy)
     else:
@@ -223,7 +223,7 @@ def due_note(
     elif entry.withheld_by is not None:
         rest = []
     else:
-        rest = [_chosen(entry), _afterwards(entry), shown_as(entry) if entry.do is Do.KILL else ""]
+        rest = [_chosen(entry), _afterwards(entry), shown_as(entry) if entry.do.ends_processes else ""]
     return _compose(text, [*rest, _remedy(entry, report), _contact(policy)])
 
 
@@ -271,7 +271,7 @@ def _chosen(entry: PlanEntry) -> str:
     """Why this one of several containers is killed."""
     shares = [share for share in entry.assessment.shares if share.container]
     own = entry.effective_step.scope != "pod" and entry.assessment.account.container is None
-    if entry.do is not Do.KILL or not own or len(shares) < 2:
+    if not entry.do.ends_processes or not own or len(shares) < 2:
         return ""
     return f"Of its containers, {inert(entry.victim)} exceeds its own declaration by the most."
 

@@ -9,7 +9,6 @@ from typing import Final
 from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now, elapsed_s
 from watchdog.core.plan import PlanEntry
-from watchdog.core.policy import Do
 from watchdog.core.repeats import Repeats
 from watchdog.core.units import format_duration
 from watchdog.report.text import inert
@@ -45,7 +44,7 @@ class Recurrence:
 
     def admit(self, kind: str, entry: PlanEntry, now: Now) -> bool:
         """Whether one more report of this kind is made of this account, which then counts."""
-        every_s = min(_EVERY_S, entry.definition.repeat_s) if entry.do is Do.WARN else _EVERY_S
+        every_s = min(_EVERY_S, entry.definition.repeat_s) if not entry.do.enforces else _EVERY_S
         before = self._budgets.get((kind, entry.account)) or _Budget(_BURST, now, every_s)
         left = before.by(now)
         may = left >= 1.0

@@ -180,7 +180,8 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
     @property
     def is_draining(self) -> bool:
         """Whether MPS clients are drained first; until they are, it is not known when SIGKILL would come."""
-        is_first = not self.signals and self.step is not None and self.do is Do.KILL and self.sigkill_at is None
+        is_kill = self.do is not None and self.do.ends_processes
+        is_first = is_kill and not self.signals and self.step is not None and self.sigkill_at is None
         return not self.ended and (is_first or self.signals == (DRAIN,))
 
 
@@ -391,7 +392,7 @@ class RecentStatus(Struct, frozen=True, kw_only=True):
         """When the first signal was sent or the eviction accepted; if neither is known, when the action began."""
         if self.signals:
             return self.signals[0].at
-        return self.ended_at if self.do is Do.EVICT and self.result == "done" else self.at
+        return self.ended_at if self.do.deletes_pod and self.result == "done" else self.at
 
 
 class ChangeStatus(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from watchdog.core.ladder import Comparison, StepReading, step_readings
 from watchdog.core.ledger import AccountState, Stretch, UnderWay
 from watchdog.core.model import Gap, Gpu, Now, Snapshot
 from watchdog.core.plan import CycleReport, PlanEntry
-from watchdog.core.policy import Do, Policy, Step
+from watchdog.core.policy import Policy, Step
 from watchdog.core.residual import is_listed
 from watchdog.core.tally import StepKey, Tally, is_tallied
 from watchdog.core.units import LARGEST, format_percent
@@ -184,7 +184,7 @@ def _under_way(assessment: Assessment, state: AccountState | None, report: Cycle
 
 def _sigkill_s(under_way: UnderWay, step: Step | None, report: CycleReport) -> float | None:
     """When the processes still running get or got SIGKILL (Unix time): a `release_timeout` before the wait ends."""
-    if step is None or step.do is not Do.KILL or under_way.until_s is None:
+    if step is None or not step.do.ends_processes or under_way.until_s is None:
         return None
     return report.at.wall_s + under_way.until_s - report.policy.release_timeout_s - report.at.boottime_s
 

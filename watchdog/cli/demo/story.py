@@ -12,7 +12,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.ledger import UnderWay
 from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import CycleReport, Outcome, PlanEntry, Result
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Policy
 from watchdog.core.quiet import Ticks
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.kube.event_objects import PodEvent
@@ -167,7 +167,7 @@ class Story:
                 self._add(now, "exited", "; ".join(filter(None, (exited, remaining))))
 
     def _add_outcome(self, outcome: Outcome) -> None:
-        if outcome.entry.do is Do.WARN:
+        if not outcome.entry.do.enforces:
             self._add(outcome.at, "warned", _step_text(outcome.entry), _WARN)
         elif outcome.result is Result.WITHDRAWN:  # it is tried again
             self._add(outcome.at, "withdrawn", f"{outcome.entry.assessment.pod.title}: {outcome.reason}")

@@ -14,7 +14,7 @@ from watchdog.daemon.actions.clearance import CLEAR, Clearance, Clearances
 from watchdog.daemon.actions.victims import Victims
 
 MAX_ROUNDS = 10  # of forks found after SIGKILL; more than that is a fork bomb
-_SEARCH_EVERY_S = 1.0  # a search for new processes reads the cgroup of every process on the node
+_FIRST_SEARCH_S = 1.0  # into the grace period
 _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
 _SETTLES_S = 2.0  # the most between a process releasing its GPU memory and its end
@@ -54,7 +54,6 @@ class Kill:
         self._release_timeout_s = release_timeout_s
         self._record = record
         self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
-        self._searched_s: float | None = None
         self._rounds = 0
         self._is_spared = False
         self._is_to_begin = False
@@ -259,24 +258,15 @@ class Kill:
         was_alive = self._victims.release_ended()
         if self._victims.are_fixed:
             return not was_alive
-        if now.boottime_s < self._next_search_s(was_alive=was_alive) or self._victims.are_too_many:
-            return False
-        self._searched_s = now.boottime_s
-        has_joined, are_all = self._victims.join(now.boottime_s)
+        # So that there is a search in a short grace period as well.
+        first_s = self._first_signal.boottime_s + min(_FIRST_SEARCH_S, self.entry.definition.grace_s / 2)
+        has_joined, are_all = self._victims.join_in_turn(now.boottime_s, first_s, was_alive=was_alive)
         self._send(signal.SIGTERM, filter(self._may_signal, self._victims.joined), now)
         return not was_alive and not has_joined and are_all
 
     def _may_signal(self, key: ProcessKey) -> bool:
         """Whether nothing stands in the way, as far as is known of a process that joined."""
         return self.clearance.permits(self._victims.found_s(key))
-
-    def _next_search_s(self, *, was_alive: bool) -> float:
-        """When to search next: at once if all have ended, but never twice within a second."""
-        if self._searched_s is not None:
-            return self._searched_s + _SEARCH_EVERY_S
-        first_s = self._first_signal.boottime_s
-        # So that there is a search in a short grace period as well.
-        return first_s + min(_SEARCH_EVERY_S, self.entry.definition.grace_s / 2) if was_alive else first_s
 
     def _wait_for_memory(self, now: Now) -> None:
         self._phase = _Phase.RELEASING

@@ -8,6 +8,7 @@ from typing import Final
 from watchdog.core.model import ProcessKey
 from watchdog.node.process import Handle
 
+_SEARCH_EVERY_S: Final = 1.0  # a search for new processes reads the cgroup of every process on the node
 _MOST_JOINED: Final = 10_000  # tracked in one grace period; processes of a fork bomb beyond that get only SIGKILL
 
 # Finds the living processes of a victim, each held, and says whether these are certainly all.
@@ -22,6 +23,7 @@ class Victims:
     ) -> None:
         self._handles = {handle.key: handle for handle in handles}
         self._find_members = find_members
+        self._searched_s: float | None = None
         self._found_s: dict[ProcessKey, float] = {}  # those that joined and got no signal yet
         self._killed: set[ProcessKey] = set()
         self._denied: set[ProcessKey] = set()
@@ -37,11 +39,6 @@ class Victims:
     def are_fixed(self) -> bool:
         """Whether no others can join."""
         return self._find_members is None
-
-    @property
-    def are_too_many(self) -> bool:
-        """Whether so many have joined that no more are tracked before SIGKILL."""
-        return len(self._handles) > _MOST_JOINED
 
     @property
     def joined(self) -> list[ProcessKey]:
@@ -94,6 +91,18 @@ class Victims:
         self._handles |= {handle.key: handle for handle in others}
         self._found_s |= {handle.key: found_s for handle in others}
         return bool(others), are_all
+
+    def join_in_turn(self, now_s: float, first_s: float, *, was_alive: bool) -> tuple[bool, bool]:
+        """Add those that have joined, but at most once a second, and only so many; otherwise none is found for certain.
+
+        The first search is due at `first_s` or, if all others have ended, at once.
+        """
+        due_s = first_s if self._searched_s is None else self._searched_s + _SEARCH_EVERY_S
+        is_due = now_s >= due_s or (self._searched_s is None and not was_alive)
+        if not is_due or len(self._handles) > _MOST_JOINED:
+            return False, False
+        self._searched_s = now_s
+        return self.join(now_s)
 
     def _find_others(self) -> tuple[list[Handle], bool]:
         if self._find_members is None:

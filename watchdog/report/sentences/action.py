@@ -286,7 +286,7 @@ def _when_and_why(action: RecentStatus, now_s: float, *, is_live: bool, is_earli
 
 def _obstacle(action: RecentStatus, now_s: float) -> str:
     """Why an eviction was delayed or failed, or a kill was no longer needed."""
-    explained = {Result.GONE} if action.do is Do.KILL else {Result.GONE, Result.WITHDRAWN, *HALF_DONE}
+    explained = {Result.GONE} if action.do.ends_processes else {Result.GONE, Result.WITHDRAWN, *HALF_DONE}
     if action.result in explained and action.reason:
         return f"The reason: {quoted(action.reason, _LONGEST_REASON)}."
     if action.blocked_at is None or not action.blocked_by:
@@ -337,7 +337,7 @@ def explanation(outcome: Outcome, policy: Policy) -> str:
 def _what_and_why(outcome: Outcome) -> str:
     entry, verb = outcome.entry, outcome.entry.do.verb
     whole = title(entry.assessment)
-    whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do is Do.KILL else whole
+    whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do.ends_processes else whole
     too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
     used = "exceeded its GPU memory limit" if too_much else "came close to its GPU memory limit"
     over = f"because {_short(entry.assessment)} {used}"
@@ -379,12 +379,12 @@ def _by_rule(entry: PlanEntry, outcome: Outcome, policy: Policy) -> str:
 
 def _how(outcome: Outcome) -> str:
     entry = outcome.entry
-    if entry.do is Do.EVICT and outcome.result is Result.DONE:
+    if entry.do.deletes_pod and outcome.result is Result.DONE:
         grace = format_duration(entry.definition.grace_s)
         freed = f"; the memory was free {span(outcome.release_s)} after that" if outcome.release_s is not None else ""
         after = replaced_by(entry.assessment.pod.owner)
         return f"The Eviction API accepted that, and its containers had {grace} to end{freed}; {after}."
-    if entry.do is not Do.KILL or not outcome.signalled or outcome.result is Result.GONE:
+    if not entry.do.ends_processes or not outcome.signalled or outcome.result is Result.GONE:
         return ""
     if outcome.result is Result.INTERRUPTED and [sent.signal for sent in outcome.sent] == ["SIGTERM"]:
         return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."

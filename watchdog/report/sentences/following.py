@@ -37,9 +37,9 @@ def note(
         held = f"withheld{then}{held_for(entry, now.wall_s)}, because {withheld_because(entry, policy)}"
         return fit(f"{why} No action taken: {doing} {when} but {held}.")
     idle = observing_because(entry.assessment, policy, suspended) if observing else ""
-    if entry.do is Do.WARN:
+    if not entry.do.enforces:
         return fit(f"{why} {'Would warn' if idle else 'This is a warning'}: {_after_warning(entry, idle)}.")
-    how = f": {signals(entry.definition.grace_s)}" if entry.do is Do.KILL else ""
+    how = f": {signals(entry.definition.grace_s)}" if entry.do.ends_processes else ""
     if idle:
         would = acted(entry.do.verb.base, entry, processes)
         return fit(f"{why} Would {would}{how}.{draining(entry, observing=True)} No action is taken: {idle}.")
@@ -52,7 +52,7 @@ def begun_note(entry: PlanEntry, now: Now, processes: int | None, policy: Policy
     A kill is in the past, since its processes may have ended by the time it is read; it names no signal that may never
     be sent.
     """
-    if entry.do is not Do.KILL:
+    if not entry.do.ends_processes:
         return note(entry, now, processes=processes, policy=policy)
     grace_s = entry.definition.grace_s
     how = f"SIGTERM, with a grace period of {format_duration(grace_s)}" if grace_s else signals(grace_s)
@@ -78,8 +78,8 @@ def forecast(
     """
     # Without the policy its mode is unknown.
     idle = entry.assessment.observes or bool(suspended) or (policy is not None and policy.mode == "observe")
-    how = f" ({signals(entry.definition.grace_s)})" if entry.do is Do.KILL else ""
-    if entry.do is Do.WARN and entry.due_in_s > 0 and entry.stretch is not None:
+    how = f" ({signals(entry.definition.grace_s)})" if entry.do.ends_processes else ""
+    if not entry.do.enforces and entry.due_in_s > 0 and entry.stretch is not None:
         how = " again" if entry.stretch.counted_s >= entry.definition.for_s or entry.is_tally_due else ""
     parts = [
         f"{'would ' if idle else ''}{acted(entry.do.verb.base, entry)}{how}.{draining(entry, observing=True)}",

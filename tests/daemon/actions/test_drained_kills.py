@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tests.daemon.actions.test_mps import Control
 from tests.daemon.rig import POLITE, Group, MemoryRecord, advance, due, no_objection, objecting, shown
-from tests.daemon.test_drain import Control
 from tests.worlds import Gi, at, container, container_id, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Attribution, KnownDrains, MpsHazard, MpsRole
