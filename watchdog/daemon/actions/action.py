@@ -1,14 +1,15 @@
 """What every kind of action has in common: its protocol, what it reports to the ledger, and where it is recorded."""
 
+import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from watchdog.core.assessment import Assessment, Attribution, Inputs
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result
+from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result, Sent
 from watchdog.core.transfers import Windows
 from watchdog.daemon.actions.last_look import LastLook
 
@@ -42,6 +43,56 @@ class ActionRecord(Protocol):
 
     def transfers(self, windows: Windows) -> None:
         """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
+
+
+_SIGNALS: Final = frozenset(signal.Signals.__members__)
+
+
+class RecordedAction:
+    """One action in the record: its number there, since when it is in progress, and the signals that it has sent."""
+
+    def __init__(self, record: ActionRecord, number: int, began: Now) -> None:
+        self._record = record
+        self.number = number
+        self.began = began
+        self.first_sent: Now | None = None
+        self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        """The signals in order, and what stands for one."""
+        sent = self._sent.items()
+        return tuple(Sent(signal=name, keys=frozenset(keys), after_s=after_s) for name, (after_s, keys) in sent)
+
+    def note_sent(self, name: str, keys: list[ProcessKey], now: Now) -> None:
+        """Record which processes got which signal."""
+        self.first_sent = self.first_sent or now
+        self._sent.setdefault(name, (now.boottime_s - self.began.boottime_s, set()))[1].update(keys)
+        self._record.signalled(self.number, now, name, keys)
+
+    def withdraw(self, reason: str, now: Now) -> None:
+        """Record that it was withdrawn before the first signal."""
+        self._record.withdraw(self.number, reason, now)
+
+    def end(self, result: Result, reason: str, now: Now) -> None:
+        """Record its result."""
+        self._record.end(self.number, result, reason, now)
+
+    def release(self, release_s: float | None, reason: str, now: Now) -> None:
+        """Record how long after the first signal its memory was seen free; None: it was not, in time."""
+        self._record.released(self.number, now, release_s, reason)
+
+    def outcome(self, entry: PlanEntry, result: Result, reason: str, now: Now) -> Outcome:
+        """Its outcome at this moment, with every process that got a signal."""
+        return Outcome(
+            entry=entry,
+            result=result,
+            at=now,
+            reason=reason,
+            signalled=tuple(sorted({key for each in self.sent if each.signal in _SIGNALS for key in each.keys})),
+            sent=self.sent,
+            number=self.number,
+        )
 
 
 def withdraw(record: ActionRecord, entry: PlanEntry, number: int, reason: str, now: Now, *, by_change: bool) -> Outcome:

@@ -10,7 +10,7 @@ only once, since a program whose clients were drained often starts again (ADR 16
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Final
 
@@ -26,13 +26,14 @@ from watchdog.core.eviction import (
 )
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
-from watchdog.core.plan import Outcome, PlanEntry, Result, Sent
+from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
-from watchdog.daemon.actions.action import ActionRecord, reaction_s
+from watchdog.daemon.actions.action import RecordedAction, reaction_s
 from watchdog.daemon.actions.clearance import Clearance, Clearances
 
 # How long a reading by which nothing stands in its way permits an eviction; as old as a last look may be.
 _PERMITS_S: Final = 2.0
+_UNSURE: Final = "; whether one of these was carried out is not known"
 _ENDS = {
     EvictionAnswer.GONE: Result.GONE,
     EvictionAnswer.SPARED: Result.INTERRUPTED,
@@ -40,33 +41,17 @@ _ENDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SentFirst:
-    """What was sent before an eviction, so that nothing stood in its way."""
-
-    # When the first of it was sent.
-    since: Now
-    signal: str
-    # What was done, as a clause.
-    in_words: str
-    keys: frozenset[ProcessKey] = frozenset()
-
-
 class Eviction:
     """An eviction that has begun. `pending` is its state as long as the API server has not accepted it."""
 
-    def __init__(
-        self, entry: PlanEntry, number: int, request_id: int, began: Now, release_timeout_s: float, record: ActionRecord
-    ) -> None:
+    def __init__(self, entry: PlanEntry, recorded: RecordedAction, request_id: int, release_timeout_s: float) -> None:
         self.entry = entry  # of the last attempt
         self.request_id = request_id  # of all its attempts
         self.is_over = False
         self.accepted: Now | None = None
         self.pending: PendingEviction | None = None
-        self._number = number  # in the journal
-        self._began = began
+        self._recorded = recorded
         self._release_timeout_s = release_timeout_s
-        self._record = record
         self._keys: set[ProcessKey] = set()
         self._tries = 0
         self._is_unsure = False
@@ -74,12 +59,12 @@ class Eviction:
         self._given_up: tuple[Result, str] | None = None
         self._request: EvictionRequest | None = None  # the last one
         self._clearance: Clearance | None = None  # while it is waited for
-        self._sent_first: _SentFirst | None = None
+        self._done_first = ""  # what its clearance has done, as a clause
 
     @property
     def has_sent(self) -> bool:
         """Whether a request of its clearance was or is being sent, which is its first signal."""
-        return self._sent_first is not None or (self._clearance is not None and self._clearance.has_sent)
+        return bool(self._recorded.sent) or (self._clearance is not None and self._clearance.has_sent)
 
     @property
     def awaits_clearance(self) -> bool:
@@ -94,7 +79,7 @@ class Eviction:
     @property
     def until_s(self) -> float:
         """CLOCK_BOOTTIME at which it is given up unless it has been accepted by then."""
-        return self._began.boottime_s + GIVE_UP_AFTER_S
+        return self._recorded.began.boottime_s + GIVE_UP_AFTER_S
 
     @property
     def next_wake_s(self) -> float:
@@ -107,7 +92,7 @@ class Eviction:
     @property
     def under_way(self) -> UnderWay:
         """The action in progress, once the API server has accepted it."""
-        accepted = self.accepted or self._began
+        accepted = self.accepted or self._recorded.began
         under_way = self.entry.under_way(accepted, self._release_timeout_s)
         return replace(under_way, until_s=accepted.boottime_s + self._ends_within_s)
 
@@ -124,7 +109,7 @@ class Eviction:
         self.entry = entry
         self._keys.update(keys)
         self._tries += 1
-        self.pending = self._awaiting_answer
+        self.pending = _awaiting(self.pending, entry, self._tries, self.until_s)
         pod = entry.assessment.pod
         self._request = EvictionRequest(
             request_id=self.request_id,
@@ -157,7 +142,8 @@ class Eviction:
             case FollowUp.HALF_DONE:
                 outcome = self._fail_half_done(result.reason, now)
             case FollowUp.OUT_OF_TRIES:
-                outcome = self._end_untried(result.reason, now)
+                took_s, unsure = now.boottime_s - self._recorded.began.boottime_s, _UNSURE if self._is_unsure else ""
+                outcome = self._end(Result.FAILED, f"{_tried(self._tries, took_s)}: {result.reason}{unsure}", now)
             case FollowUp.AGAIN:
                 outcome = self._wait(result, next_s, now)
             case FollowUp.CLEAR | FollowUp.AWAIT | FollowUp.OUT_OF_TIME:
@@ -184,7 +170,7 @@ class Eviction:
         if why is not None:
             return self._repeat_dry_run(why, now)
         is_fresh = request.is_fresh if request is not None else lambda: True
-        self._clearance = clearances.begin(self.entry, note=self._note_sent, is_fresh=is_fresh)
+        self._clearance = clearances.begin(self.entry, note=self._recorded.note_sent, is_fresh=is_fresh)
         return self.advance_clearance(now)
 
     def advance_clearance(self, now: Now) -> Outcome | None:
@@ -220,7 +206,7 @@ class Eviction:
         clearance, request = self._clearance, self._request
         if clearance is None or request is None or not clearance.is_clear or self._given_up is not None:
             return None
-        self._clearance = None
+        self._clearance, self._done_first = None, clearance.in_words
         fresh_until_s = clearance.seen_s + _PERMITS_S
         is_fresh = (lambda: clock().boottime_s <= fresh_until_s) if self.has_sent else request.is_fresh
         return self.next_request(self.entry, (), request.why_spared, is_fresh, is_dry_run=False)
@@ -238,14 +224,7 @@ class Eviction:
 
     def _fail_half_done(self, reason: str, now: Now) -> Outcome:
         known = "it is not known whether the pod was evicted" if self._is_unsure else "the pod was not evicted"
-        done = self._sent_first.in_words if self._sent_first is not None else ""
-        return self._end(Result.FAILED, f"{known} after {done}: {reason}", now)
-
-    def _note_sent(self, name: str, keys: list[ProcessKey], now: Now) -> None:
-        in_words = self._clearance.in_words if self._clearance is not None else ""
-        before = self._sent_first or _SentFirst(since=now, signal=name, in_words=in_words)
-        self._sent_first = replace(before, keys=before.keys.union(keys))
-        self._record.signalled(self._number, now, name, keys)
+        return self._end(Result.FAILED, f"{known} after {self._done_first}: {reason}", now)
 
     def give_up(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Stop trying; the outcome comes at once, or with the awaited answer. An accepted eviction continues.
@@ -281,9 +260,9 @@ class Eviction:
             reason, release_s = "the driver still lists its memory after the grace period and release_timeout", None
         else:
             return None
-        self._record.released(self._number, now, release_s, reason)
+        self._recorded.release(release_s, reason, now)
         self.is_over = True
-        return replace(self._outcome(Result.DONE, reason, now), release_s=release_s)
+        return replace(self._recorded.outcome(self.entry, Result.DONE, reason, now), release_s=release_s)
 
     def stop(self, now: Now) -> Outcome | None:
         """End it because the daemon stops; the next daemon reads the journal and waits for its memory."""
@@ -291,25 +270,15 @@ class Eviction:
             return None
         if self.accepted is not None:
             self.is_over = True
-            return self._outcome(Result.DONE, "the watchdog was stopped before its memory was seen free", now)
+            return self._recorded.outcome(
+                self.entry, Result.DONE, "the watchdog was stopped before its memory was seen free", now
+            )
         reason = "the watchdog was stopped before the eviction was accepted"
         self._given_up = self._given_up or (Result.INTERRUPTED, reason)
         if not self.is_awaited and not self._is_unsure:
             return self._end(Result.INTERRUPTED, reason, now)
-        self._record.end(self._number, Result.INTERRUPTED, reason, now)
+        self._recorded.end(Result.INTERRUPTED, reason, now)
         return self._finish(Result.INTERRUPTED, reason, now)
-
-    @property
-    def _awaiting_answer(self) -> PendingEviction:
-        was = self.pending
-        return PendingEviction(
-            step=self.entry.definition.signature,
-            tries=self._tries,
-            until_s=self.until_s,
-            refused=was.refused if was is not None else "",
-            is_blocked=was is not None and was.is_blocked,
-            cards=self.entry.cards,
-        )
 
     @property
     def _ends_within_s(self) -> float:
@@ -319,45 +288,51 @@ class Eviction:
         if self._given_up is not None:
             reason = f"the API server had accepted it before it was given up: {self._given_up[1]}"
         self.accepted, self.pending = now, None
-        self._record.end(self._number, Result.DONE, reason, now)
-        first = self._sent_first.since if self._sent_first is not None else now
-        return replace(self._outcome(Result.DONE, reason, now), reaction_s=reaction_s(self.entry, first))
+        self._recorded.end(Result.DONE, reason, now)
+        first = self._recorded.first_sent or now
+        return replace(
+            self._recorded.outcome(self.entry, Result.DONE, reason, now), reaction_s=reaction_s(self.entry, first)
+        )
 
     def _wait(self, result: EvictionResult, next_s: float, now: Now) -> Outcome | None:
         """Wait for the next attempt, or for what the pod list shows of the last one."""
         is_blocked = result.answer is EvictionAnswer.BLOCKED
-        self.pending = replace(self._awaiting_answer, next_s=next_s, refused=result.reason, is_blocked=is_blocked)
+        awaited = _awaiting(self.pending, self.entry, self._tries, self.until_s)
+        self.pending = replace(awaited, next_s=next_s, refused=result.reason, is_blocked=is_blocked)
         if not is_blocked or self._was_blocked:
             return None
         self._was_blocked = True
-        return self._outcome(Result.BLOCKED, result.reason, now)
-
-    def _end_untried(self, reason: str, now: Now) -> Outcome:
-        took = format_duration(round(now.boottime_s - self._began.boottime_s))
-        times = "once" if self._tries == 1 else f"{self._tries} times"
-        unsure = "; whether one of these was carried out is not known" if self._is_unsure else ""
-        return self._end(Result.FAILED, f"given up, tried {times} in {took}: {reason}{unsure}", now)
+        return self._recorded.outcome(self.entry, Result.BLOCKED, result.reason, now)
 
     def _end(self, result: Result, reason: str, now: Now) -> Outcome:
         """End it without success: its memory is not waited for."""
         if self._clearance is not None:
             self._clearance.cancel(now)
-        self._record.end(self._number, result, reason, now)
+        self._recorded.end(result, reason, now)
         if result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
-            self._record.released(self._number, now, None, known)
+            self._recorded.release(None, known, now)
         return self._finish(result, reason, now)
 
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         if self._clearance is not None:
             self._clearance.cancel(now)
         self.is_over, self.pending, self._clearance = True, None, None
-        return self._outcome(result, reason, now)
+        return self._recorded.outcome(self.entry, result, reason, now)
 
-    def _outcome(self, result: Result, reason: str, now: Now) -> Outcome:
-        first = self._sent_first
-        sent: tuple[Sent, ...] = ()
-        if first is not None:
-            after_s = first.since.boottime_s - self._began.boottime_s
-            sent = (Sent(signal=first.signal, keys=first.keys, after_s=after_s),)
-        return Outcome(entry=self.entry, result=result, at=now, reason=reason, number=self._number, sent=sent)
+
+def _awaiting(was: PendingEviction | None, entry: PlanEntry, tries: int, until_s: float) -> PendingEviction:
+    """The state while the answer to an attempt is awaited."""
+    return PendingEviction(
+        step=entry.definition.signature,
+        tries=tries,
+        until_s=until_s,
+        refused=was.refused if was is not None else "",
+        is_blocked=was is not None and was.is_blocked,
+        cards=entry.cards,
+    )
+
+
+def _tried(tries: int, took_s: float) -> str:
+    times = "once" if tries == 1 else f"{tries} times"
+    return f"given up, tried {times} in {format_duration(round(took_s))}"

@@ -15,7 +15,15 @@ from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
 from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result
-from watchdog.daemon.actions.action import ActionReading, ActionRecord, Begun, Judged, Progress, withdraw
+from watchdog.daemon.actions.action import (
+    ActionReading,
+    ActionRecord,
+    Begun,
+    Judged,
+    Progress,
+    RecordedAction,
+    withdraw,
+)
 from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
 from watchdog.daemon.actions.eviction import Eviction
 from watchdog.daemon.actions.last_look import LastLook
@@ -100,7 +108,8 @@ class Evictions:
         self._give_up(entry.account, Result.INTERRUPTED, reason, last_look.at)
         self._last_request_id += 1
         timeout_s = opened.inputs.policy.release_timeout_s
-        eviction = Eviction(entry, number, self._last_request_id, self._clock(), timeout_s, self._record)
+        recorded = RecordedAction(self._record, number, self._clock())
+        eviction = Eviction(entry, recorded, self._last_request_id, timeout_s)
         self._all[self._last_request_id] = eviction
         self._submit(eviction, entry, opened, last_look.fresh_until_s)
         pending = self.pending[entry.account]

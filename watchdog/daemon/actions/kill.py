@@ -9,7 +9,7 @@ from typing import Final
 
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result, Sent
-from watchdog.daemon.actions.action import ActionRecord, reaction_s
+from watchdog.daemon.actions.action import RecordedAction, reaction_s
 from watchdog.daemon.actions.clearance import CLEAR, Clearance, Clearances
 from watchdog.daemon.actions.victims import Victims
 
@@ -19,7 +19,6 @@ _POLL_FIRST_S = 0.02
 _POLL_MAX_S = 0.5
 _SETTLES_S = 2.0  # the most between a process releasing its GPU memory and its end
 HAD_ENDED: Final = "its processes had ended"
-_SIGNALS: Final = frozenset(signal.Signals.__members__)
 ENOUGH: Final = "usage was back within the threshold after SIGTERM, so nothing more was sent"
 
 
@@ -37,27 +36,16 @@ class Kill:
     The grace period begins with SIGTERM, for which its clearance may have to be waited for.
     """
 
-    def __init__(
-        self,
-        entry: PlanEntry,
-        number: int,
-        first_signal: Now,
-        release_timeout_s: float,
-        victims: Victims,
-        record: ActionRecord,
-    ) -> None:
+    def __init__(self, entry: PlanEntry, recorded: RecordedAction, release_timeout_s: float, victims: Victims) -> None:
         self.entry = entry
-        self._number = number  # in the journal
+        self._recorded = recorded
         self._victims = victims
         self.clearance: Clearance = CLEAR
-        self._first_signal = first_signal
         self._release_timeout_s = release_timeout_s
-        self._record = record
-        self._sent: dict[str, tuple[float, set[ProcessKey]]] = {}
         self._rounds = 0
         self._is_spared = False
         self._is_to_begin = False
-        start_s = first_signal.boottime_s
+        start_s = recorded.began.boottime_s
         self._phase = _Phase.GRACE
         self._grace_ends_s = start_s + self.entry.definition.grace_s
         self._poll_s = _POLL_FIRST_S
@@ -75,18 +63,20 @@ class Kill:
         """
         self._objection = objection
         self._get_clearance(clearances, is_fresh)
-        why = self.clearance.advance(self._first_signal)
+        why = self.clearance.advance(self._recorded.began)
         if self.clearance.is_clear:
-            self._send(self._first_kind, self._victims.keys, self._first_signal)
+            self._send(self._first_kind, self._victims.keys, self._recorded.began)
         elif self.clearance.has_asked:
             self._phase, self._grace_ends_s, self._is_to_begin = _Phase.CLEARING, math.inf, True
-        if self._sent or self._victims.refusal or self._phase is _Phase.CLEARING:
+        if self.sent or self._victims.refusal or self._phase is _Phase.CLEARING:
             return None
         return HAD_ENDED if self.clearance.is_clear else why or self.clearance.why_not_begun
 
     def _get_clearance(self, clearances: Clearances, is_fresh: Callable[[], bool] = lambda: True) -> None:
         may_live = self._victims.may_live
-        self.clearance = clearances.begin(self.entry, note=self._note_sent, may_live=may_live, is_fresh=is_fresh)
+        self.clearance = clearances.begin(
+            self.entry, note=self._recorded.note_sent, may_live=may_live, is_fresh=is_fresh
+        )
 
     def see(self, clearances: Clearances) -> None:
         """Take what the last reading shows of what stands in the way of a signal."""
@@ -97,7 +87,7 @@ class Kill:
     @property
     def has_begun(self) -> bool:
         """Whether anything was sent: a signal, or a request that has to come before it."""
-        return not self._is_to_begin or bool(self._sent)
+        return not self._is_to_begin or bool(self.sent)
 
     @property
     def _first_kind(self) -> signal.Signals:
@@ -106,25 +96,11 @@ class Kill:
     @property
     def sent(self) -> tuple[Sent, ...]:
         """The signals that were sent, in order."""
-        return tuple(
-            Sent(signal=name, keys=frozenset(keys), after_s=after_s) for name, (after_s, keys) in self._sent.items()
-        )
-
-    def outcome(self, result: Result, reason: str, now: Now) -> Outcome:
-        """The outcome at this moment, with every process that got a signal."""
-        return Outcome(
-            entry=self.entry,
-            result=result,
-            at=now,
-            reason=reason,
-            signalled=tuple(sorted({key for name in self._sent.keys() & _SIGNALS for key in self._sent[name][1]})),
-            sent=self.sent,
-            number=self._number,
-        )
+        return self._recorded.sent
 
     def begun(self, now: Now) -> Outcome:
         """The outcome right after the first signal."""
-        begun = self.outcome(Result.DONE, "", now)
+        begun = self._recorded.outcome(self.entry, Result.DONE, "", now)
         return replace(begun, victims=self._victims.described, reaction_s=reaction_s(self.entry, now))
 
     @property
@@ -161,9 +137,9 @@ class Kill:
 
     def advance(self, now: Now) -> Outcome | None:
         """Do what is due by now; the outcome if it has failed."""
-        if self._victims.refusal and not self._sent:
+        if self._victims.refusal and not self.sent:
             return self.stop(Result.FAILED, self._victims.refusal, now)
-        may_ask, has_begun = now.boottime_s >= self._not_before_s, bool(self._sent)
+        may_ask, has_begun = now.boottime_s >= self._not_before_s, bool(self.sent)
         why = None if self.has_ended else self.clearance.advance(now, may_ask=may_ask, has_begun=has_begun)
         if why is not None:
             no_more = "no process was signalled" if self._phase is _Phase.CLEARING else "no further signal was sent"
@@ -203,7 +179,7 @@ class Kill:
         """Process a reading; the outcome once the memory is free, or was not freed in time."""
         if self._phase is not _Phase.RELEASING:
             return None
-        first_s = self._first_signal.boottime_s
+        first_s = self._recorded.began.boottime_s
         waited_s = now.boottime_s - first_s
         grace_s = max(self.entry.definition.grace_s, self._grace_ends_s - first_s)
         if not any(still_listed(key) for key in {*self._victims.keys, *self.entry.outlived}):
@@ -212,7 +188,7 @@ class Kill:
             reason, release_s = "the driver still lists its memory after release_timeout", None
         else:
             return None
-        self._record.released(self._number, now, release_s, reason)
+        self._recorded.release(release_s, reason, now)
         return replace(self._finish(self._result, reason, now), release_s=release_s)
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
@@ -234,9 +210,9 @@ class Kill:
         self.clearance.cancel(now)
         was_over = self._phase is _Phase.RELEASING
         if not was_over:
-            self._record.end(self._number, result, reason, now)
+            self._recorded.end(result, reason, now)
         if is_final and result is Result.INTERRUPTED:
-            self._record.released(self._number, now, None, reason)
+            self._recorded.release(None, reason, now)
         return self._finish(self._result if was_over else result, reason, now)
 
     def _can_withdraw(self, now: Now) -> bool:
@@ -246,7 +222,7 @@ class Kill:
         return not self.has_begun
 
     def _withdraw(self, reason: str, now: Now) -> Outcome:
-        self._record.withdraw(self._number, reason, now)
+        self._recorded.withdraw(reason, now)
         return self._finish(Result.WITHDRAWN, reason, now)
 
     def _have_all_ended(self, now: Now) -> bool:
@@ -259,7 +235,7 @@ class Kill:
         if self._victims.are_fixed:
             return not was_alive
         # So that there is a search in a short grace period as well.
-        first_s = self._first_signal.boottime_s + min(_FIRST_SEARCH_S, self.entry.definition.grace_s / 2)
+        first_s = self._recorded.began.boottime_s + min(_FIRST_SEARCH_S, self.entry.definition.grace_s / 2)
         has_joined, are_all = self._victims.join_in_turn(now.boottime_s, first_s, was_alive=was_alive)
         self._send(signal.SIGTERM, filter(self._may_signal, self._victims.joined), now)
         return not was_alive and not has_joined and are_all
@@ -272,7 +248,7 @@ class Kill:
         self._phase = _Phase.RELEASING
         self.clearance.cancel(now)
         self._grace_ends_s = min(self._grace_ends_s, now.boottime_s)
-        self._record.end(self._number, self._result, self._victims.refusal, now)
+        self._recorded.end(self._result, self._victims.refusal, now)
         self.next_wake_s = float("inf")
 
     def _kill(self, now: Now) -> Outcome | None:
@@ -304,7 +280,7 @@ class Kill:
     def _send(self, number: signal.Signals, keys: Iterable[ProcessKey], now: Now) -> None:
         reached = self._victims.send(number, keys)
         if reached:
-            self._note_sent(number.name, reached, now)
+            self._recorded.note_sent(number.name, reached, now)
             self._phase = _Phase.KILLING if number is signal.SIGKILL else self._phase
 
     @property
@@ -312,13 +288,8 @@ class Kill:
         """Its result once it has sent all its signals."""
         return Result.FAILED if self._victims.refusal else Result.DONE
 
-    def _note_sent(self, name: str, keys: list[ProcessKey], now: Now) -> None:
-        after_s = now.boottime_s - self._first_signal.boottime_s
-        self._sent.setdefault(name, (after_s, set()))[1].update(keys)
-        self._record.signalled(self._number, now, name, keys)
-
     def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
         self._phase = _Phase.ENDED
         self.clearance.cancel(now)
         self._victims.close()
-        return self.outcome(result, reason, now)
+        return self._recorded.outcome(self.entry, result, reason, now)

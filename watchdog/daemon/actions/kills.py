@@ -10,7 +10,15 @@ from watchdog.core.assessment import AccountKey, Attribution
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, Pod
 from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result, note_sent
-from watchdog.daemon.actions.action import ActionReading, ActionRecord, Begun, Judged, Progress, withdraw
+from watchdog.daemon.actions.action import (
+    ActionReading,
+    ActionRecord,
+    Begun,
+    Judged,
+    Progress,
+    RecordedAction,
+    withdraw,
+)
 from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
 from watchdog.daemon.actions.kill import HAD_ENDED, Kill
 from watchdog.daemon.actions.last_look import LastLook
@@ -144,7 +152,7 @@ class Kills:
         now = self._clock()
         is_fixed = entry.effective_step.scope == "process"
         victims = Victims(ready, None if is_fixed else lambda: self._members(entry), described)
-        kill = Kill(entry, number, now, release_timeout_s, victims, self._record)
+        kill = Kill(entry, RecordedAction(self._record, number, now), release_timeout_s, victims)
         why = kill.send_first(self._clearances, objection, partial(self._is_at_most, fresh_until_s))
         if why is not None:
             victims.close()
