@@ -9,7 +9,6 @@ from watchdog.core.attribute import PodIndexMemory, Unlisted, attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Now, Snapshot
-from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import ClosedCycle, OpenCycle
 from watchdog.core.remembered import MOST_READ, DeclarationMemory
 from watchdog.core.residual import LargeResiduals
@@ -91,7 +90,7 @@ class Cycle:
             scan_s=now.boottime_s - asked.boottime_s,
             transfers=self.transfers.begun,
             residual_gaps=self.residuals.gaps(asked),
-            only=frozenset(only | mps_gpus(attribution) if only else only),
+            only=frozenset(only | self.actions.further_gpus if only else only),
         )
 
     def _note_transfers(

@@ -124,6 +124,11 @@ class Actions:
         is_possible = action is not None and action.lacks is None
         return is_possible and not entry.escalates and not inputs.policy_unsettled and inputs.acts_on(entry.assessment)
 
+    @property
+    def further_gpus(self) -> frozenset[str]:
+        """The GPUs that a last look reads as well, whatever it is for."""
+        return self._clearances.gpus
+
     def intend(self, opened: OpenCycle) -> OpenCycle:
         """Write down what the cycle is about to begin; its `intentions` show when that is on disk."""
         self._resolved.clear()

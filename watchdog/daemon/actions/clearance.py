@@ -1,6 +1,6 @@
 """Whether the processes of an action may be signalled now: what an action knows of it, and the answer where all may.
 
-What stands in the way is the business of others: the MPS clients that are drained first are in `daemon/actions/mps`.
+What stands in the way of a signal is known to those alone who give the clearance (ADR 16).
 """
 
 from collections.abc import Callable
@@ -73,6 +73,10 @@ class Clearances(Protocol):
     def are_needed(self) -> bool:
         """Whether anything may stand in the way of a signal on this node."""
 
+    @property
+    def gpus(self) -> frozenset[str]:
+        """The GPUs on which it does, which a last look reads as well."""
+
     def on_reading(self, reading: ActionReading) -> None:
         """Use what a reading shows."""
 
@@ -134,6 +138,7 @@ class AlwaysClear:
     """The clearances of a node where nothing ever stands in the way."""
 
     are_needed = False
+    gpus: frozenset[str] = frozenset()
 
     def on_reading(self, reading: ActionReading) -> None:
         """No reading shows anything that stands in the way."""

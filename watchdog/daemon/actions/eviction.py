@@ -4,9 +4,9 @@ Whether it is tried again is decided in `core/eviction` (`follow_up`, `follow_up
 attempts by the cycles (`Evictions.on_reading`). Once it has been given up, `Ledger.note_failed` determines when the
 step may begin a new one.
 
-If something has to come before the eviction, its first request is a dry run: MPS clients, for instance, are drained.
-After that the eviction no longer depends on the pod's use: it is requested as soon as nothing stands in its way, and
-only once, since a program whose clients were drained often starts again (ADR 16).
+If something has to come before the eviction (ADR 16), its first request is a dry run. After that the eviction no longer
+depends on the pod's use: it is requested as soon as nothing stands in its way, and only once, since a program whose
+work on the GPU was ended often starts again.
 """
 
 from collections.abc import Callable, Iterable

@@ -37,7 +37,7 @@ class Processes(Protocol):
     def members(self, pod: Pod, containers: frozenset[str]) -> tuple[list[Handle], bool]:
         """Every living process of these containers (IDs) of a pod, each held, and whether these are certainly all.
 
-        Never PID 1, this daemon or the MPS server.
+        Never PID 1, this daemon or a server that other pods need.
         """
 
     def leads_container(self, pid: int) -> bool:

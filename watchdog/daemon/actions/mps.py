@@ -64,6 +64,7 @@ class DrainRequest:
         self.client = client
         self.result: DrainResult | None = None
         self.was_stopped = False  # when it was about to be sent
+        self.was_noted = False  # that it was sent
         self._is_fresh = is_fresh
         self._is_wanted = True
         self._is_sent = False
@@ -104,6 +105,7 @@ class Drains:
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
         self.are_needed = False
+        self.gpus: frozenset[str] = frozenset()
         self.seen_of: ClientsOf = no_clients  # by the last reading
 
     @property
@@ -136,7 +138,8 @@ class Drains:
 
     def on_reading(self, reading: ActionReading) -> None:
         """Use the MPS clients of a reading, of which the clearances ask."""
-        self.are_needed = reading.snapshot.blind or bool(mps_gpus(reading.attribution))
+        self.gpus = frozenset(mps_gpus(reading.attribution))
+        self.are_needed = reading.snapshot.blind or bool(self.gpus)
         self.seen_of = clients_seen(
             reading.assessments, reading.attribution, reading.snapshot, reading.inputs.policy, reading.asked
         )
@@ -315,13 +318,11 @@ class Drain:
         self._drains = drains
         self._entry = entry
         self._waiting = list(entry.to_drain)
-        self._accepts_clients = seen.accepts_clients
-        self._give_up_after_s = seen.give_up_after_s
+        self._seen = seen  # by the last reading
         self._note = note
         self._may_live = may_live
         self._is_fresh = is_fresh
         self._request: DrainRequest | None = None
-        self._is_noted = False  # that the request was sent
         self._has_sent = False
         self._settled: set[ProcessKey] = set()
         self._accepted: set[ProcessKey] = set()  # that can't be drained, and that the policy accepts are ended
@@ -394,7 +395,7 @@ class Drain:
                 self._settled.add(self._waiting.pop(0))
                 continue
             client = self._drains.find(key)
-            if client is None and self._accepts_clients:
+            if client is None and self._seen.accepts_clients:
                 self._settled.add(key)
                 self._accepted.add(self._waiting.pop(0))
                 continue
@@ -403,13 +404,13 @@ class Drain:
                 self._requests += 1
                 self._progress_s = now.boottime_s
                 is_fresh = (lambda: True) if has_begun else self._is_fresh
-                self._request, self._is_noted = self._drains.request_drain(self._entry.account, client, is_fresh), False
+                self._request = self._drains.request_drain(self._entry.account, client, is_fresh)
             return
 
     def _note_sent(self, now: Now) -> None:
         """Note that the request in progress was sent, once it was."""
-        if self._request is not None and self._request.is_sent and not self._is_noted:
-            self._is_noted = self._has_sent = True
+        if self._request is not None and self._request.is_sent and not self._request.was_noted:
+            self._request.was_noted = self._has_sent = True
             self._progress_s = now.boottime_s
             self._note(DRAIN, [self._request.client.key], now)
 
@@ -429,7 +430,7 @@ class Drain:
     def on_reading(self) -> None:
         """Take what the last reading shows: its clients are drained too, and a signal waits for one after that."""
         seen, was_clear = self._drains.seen_of(self._entry), self.is_clear
-        self._accepts_clients, self._give_up_after_s = seen.accepts_clients, seen.give_up_after_s
+        self._seen = seen
         if not seen.accepts_clients:
             self._accepted.clear()
         if not seen.is_hidden:  # a client that it does not show has ended, or is none any more
@@ -452,7 +453,7 @@ class Drain:
     def _take_result(self, request: DrainRequest, now: Now) -> str | None:
         result, key = request.result, request.client.key
         if result is None:
-            if now.boottime_s < self._progress_s + self._give_up_after_s:
+            if now.boottime_s < self._progress_s + self._seen.give_up_after_s:
                 return None
             if not request.cancel():
                 return f"MPS client {key.pid} was not drained: the request could not be sent"
@@ -463,7 +464,7 @@ class Drain:
         if request.was_stopped:
             return f"MPS client {key.pid} was not drained: {result.reason}"
         is_done = result.drained is Drained.DONE or not self._may_live(key)
-        if not is_done and not self._accepts_clients:
+        if not is_done and not self._seen.accepts_clients:
             what = f"MPS client {key.pid} was not drained"
             if result.drained is Drained.UNKNOWN:
                 what = f"it is not known whether MPS client {key.pid} was drained"
@@ -476,7 +477,7 @@ class Drain:
         """Why this action must end, since it has waited too long."""
         if self._waiting and self._requests >= _MOST:
             return f"its pod kept starting MPS clients, and had another after {_MOST} requests to drain one"
-        if self.is_clear or now.boottime_s < self._progress_s + self._give_up_after_s:
+        if self.is_clear or now.boottime_s < self._progress_s + self._seen.give_up_after_s:
             return None
         left = (*self._waiting, *sorted(self._others))
         if left:
