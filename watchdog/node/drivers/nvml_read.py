@@ -53,15 +53,15 @@ class Sample:
     # Whether it may have processes that the driver does not list.
     hidden: bool = False
 
-    def add_error(self, what: str, reason: GapReason, error: NvmlCallError) -> None:
-        """Record a failed call about `what`, which begins with a UUID; the error's own reason overrides `reason`."""
+    def add_error(self, gpu: str, what: str, reason: GapReason, error: NvmlCallError) -> None:
+        """Record a failed call about something of a GPU (UUID); the error's own reason overrides `reason`."""
         self.errors.append(error)
         self.lost = self.lost or error.code in LOST
-        self.add_gap(what, _REASONS.get(error.code or 0, reason), error.problem)
+        self.add_gap(gpu, what, _REASONS.get(error.code or 0, reason), error.problem)
 
-    def add_gap(self, what: str, reason: GapReason, problem: Problem) -> None:
-        """Record a gap about `what`, which begins with a UUID."""
-        self.gaps.append(Gap(reason=reason, what=what, problem=problem, gpu=what.partition(" ")[0]))
+    def add_gap(self, gpu: str, what: str, reason: GapReason, problem: Problem) -> None:
+        """Record a gap about something of a GPU (UUID); `what` is empty for the GPU itself."""
+        self.gaps.append(Gap(reason=reason, what=f"{gpu} {what}".rstrip(), problem=problem, gpu=gpu))
 
 
 class ListedUse(NamedTuple):
@@ -153,7 +153,7 @@ class CardReader:
             handle_of(card)
         except NvmlCallError as error:
             is_absent = error.code in ABSENT
-            sample.add_error(card.uuid, GapReason.GPU_LOST if is_absent else GapReason.GPU_ERROR, error)
+            sample.add_error(card.uuid, "", GapReason.GPU_LOST if is_absent else GapReason.GPU_ERROR, error)
             sample.lost = sample.lost or is_absent
             return sample
         self._measure(rows, sample)
@@ -164,7 +164,7 @@ class CardReader:
             sample.lists = {kind: raw for kind in KINDS if (raw := self._list(card, kind)) is not None}
         except NvmlCallError as error:
             is_denied = card.mig and error.code == pynvml.NVML_ERROR_NO_PERMISSION
-            sample.add_error(f"{card.uuid} processes", GapReason.MIG if is_denied else GapReason.PROCESSES, error)
+            sample.add_error(card.uuid, "processes", GapReason.MIG if is_denied else GapReason.PROCESSES, error)
         return sample
 
     def _measure(self, rows: Sequence[DeviceRow], sample: Sample) -> None:
@@ -173,14 +173,14 @@ class CardReader:
             try:
                 memory = self._memory.read(handle_of(row))
             except NvmlCallError as error:
-                sample.add_error(f"{row.uuid} memory", GapReason.MEMORY, error)
+                sample.add_error(row.uuid, "memory", GapReason.MEMORY, error)
                 continue
             sample.memories[row.uuid] = memory
             if memory is not None:
                 row.total, row.reserved = memory.total, memory.reserved
             elif row.total is not None:
                 problem = Problem("the driver reported it before and no longer does", RETRIED)
-                sample.add_gap(f"{row.uuid} memory", GapReason.MEMORY, problem)
+                sample.add_gap(row.uuid, "memory", GapReason.MEMORY, problem)
 
     def _list(self, card: NvmlCard, kind: Kind) -> bytes | None:
         """Read one list; None for one that the card does not have.
@@ -201,7 +201,6 @@ class CardReader:
 
     def _used_by_row(self, card: NvmlCard, sample: Sample, only: Collection[str] | None) -> UsedByRow | None:
         """What each process uses on each row of the card; None if that is not known."""
-        what = f"{card.uuid} processes"
         if sample.lists is None:
             return None
         try:
@@ -214,16 +213,18 @@ class CardReader:
             used = _place(card, merged, None if mps is None else merge(self._lists.parse(mps)).keys())
         except ContradictionError as error:
             problem = Problem(f"the list contradicts itself and is rejected as a whole: {error}", RETRIED)
-            sample.add_gap(what, GapReason.CONTRADICTION, problem)
+            sample.add_gap(card.uuid, "processes", GapReason.CONTRADICTION, problem)
             return None
         card.unlisted = card.unlisted_in(merged)
         for gi, ci in sorted(card.unlisted):
             cause = f"processes are listed in GPU instance {gi}, compute instance {ci}, which NVML does not enumerate"
-            sample.add_gap(what, GapReason.MIG, Problem(cause, "run with NVIDIA_MIG_MONITOR_DEVICES=all"))
+            sample.add_gap(
+                card.uuid, "processes", GapReason.MIG, Problem(cause, "run with NVIDIA_MIG_MONITOR_DEVICES=all")
+            )
         amounts = [listed.used for pids in used.values() for listed in pids.values()]
         card.reports_use = card.reports_use or any(amount is not None for amount in amounts)
         if not self._is_hidden(card, sample, is_empty=not amounts) and None in amounts:
-            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, _NO_AMOUNTS)
+            sample.add_gap(card.uuid, "memory of processes", GapReason.PROCESS_MEMORY, _NO_AMOUNTS)
         return used
 
     def _is_hidden(self, card: NvmlCard, sample: Sample, *, is_empty: bool) -> bool:
@@ -235,10 +236,10 @@ class CardReader:
             return False
         if self._windows:
             problem = Problem(_WINDOWS.cause.format(sign=self._windows), _WINDOWS.remedy)
-            sample.add_gap(f"{card.uuid} memory of processes", GapReason.PROCESS_MEMORY, problem)
+            sample.add_gap(card.uuid, "memory of processes", GapReason.PROCESS_MEMORY, problem)
             sample.hidden = True
         elif card.vgpu and is_empty and any(_is_in_use(memory) for memory in sample.memories.values()):
-            sample.add_gap(f"{card.uuid} processes", GapReason.PROCESSES, _EMPTY_VGPU)
+            sample.add_gap(card.uuid, "processes", GapReason.PROCESSES, _EMPTY_VGPU)
             sample.hidden = True
         return sample.hidden
 
