@@ -220,7 +220,6 @@ class Life:
             opened = self.cycle.open(reading, view, asked, now)
             self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
             if not opened.snapshot.blind:
-                self._drains.on_attribution(opened.attribution, len(opened.snapshot.gpus))
                 self._drains.refresh(now)
         for gpu in reading.gpus:
             if gpu.listed:

@@ -141,14 +141,16 @@ class PodTerms:
     declaration: PodDeclaration
     # Gives what it declares in other phases.
     memory: DeclarationMemory
-    # That of the node, as are the `short` cards.
-    mps: Mps
+    # That of the node, as are the `short` cards; None: there is none.
+    mps: Mps | None
     short: frozenset[str]
     # How many of the pod's accounts that only declare are assessed: the first ones.
     most_idle: int = _MOST_IDLE
 
     @classmethod
-    def of(cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, mps: Mps, short: frozenset[str]) -> "PodTerms":
+    def of(
+        cls, pod: Pod, inputs: Inputs, memory: DeclarationMemory, mps: Mps | None, short: frozenset[str]
+    ) -> "PodTerms":
         """The terms of a pod; the memory has begun the cycle."""
         rule = rule_of(pod, inputs.policy, inputs.node, inputs.namespaces)
         is_split = isinstance(rule, Rule) and _splits(rule)
@@ -179,8 +181,9 @@ def assess_pod(
     if not (uses or acting) and (pod.is_finished or not declaration.is_about_gpus):
         return ()
     protected = protection(pod, inputs.policy.protect, inputs.own, snapshot.at)
-    hazards = terms.mps.hazards(pod, uses, accepts_clients=inputs.policy.safety.signal_mps_clients)
-    to_drain = terms.mps.to_drain(pod, uses)
+    mps, accepts_clients = terms.mps, inputs.policy.safety.signal_mps_clients
+    hazards = mps.hazards(pod, uses, accepts_clients=accepts_clients) if mps is not None else ()
+    to_drain = mps.to_drain(pod, uses) if mps is not None else ()
     budget_of = _budgets(pod, uses, terms, inputs)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, terms, acting):
@@ -325,7 +328,8 @@ def assess(
     With a `memory` of earlier cycles, a pod that still says the same is not read again; nothing else depends on it.
     """
     memory = DeclarationMemory() if memory is None else memory
-    coverage, mps = Coverage.of(snapshot, inputs.node), Mps.of(snapshot, attribution, inputs.drains)
+    coverage, has_mps = Coverage.of(snapshot, inputs.node), snapshot.has_servers or bool(inputs.drains.servers)
+    mps = Mps.of(snapshot, attribution, inputs.drains) if has_mps else None
     short = short_for(inputs.policy, snapshot.gpus)
     acting = {key.uid for key in inputs.acting}
     by_pod: defaultdict[str, list[AttributedUse]] = defaultdict(list)

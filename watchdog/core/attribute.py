@@ -208,7 +208,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | 
             unattributed.append(_unattributed(use, reason, process))
             continue
         pod, container = place
-        if is_trusted_server(process, pod):
+        if process.mps_server and is_trusted_server(process, pod):
             server = _unattributed(use, Reason.MPS_SERVER, process)
             unattributed.append(replace(server, uid=pod.uid, container=container))
             continue

@@ -267,6 +267,12 @@ class Snapshot:
     # them.
     missing: frozenset[str] = frozenset()
 
+    @property
+    def has_servers(self) -> bool:
+        """Whether it shows processes that others share, or depend on one that others share: MPS servers and clients."""
+        processes = self.processes
+        return any(use.mps or (use.pid in processes and processes[use.pid].mps_server) for use in self.uses)
+
 
 class ContainerKind(StrEnum):
     """The kinds of containers in a pod's spec."""

@@ -119,12 +119,14 @@ class PlanEntry:
     @property
     def mps_hazard(self) -> MpsHazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
+        if not self.assessment.mps:
+            return None
         return hazard_of(self.assessment.mps, self.effective_step, self.victim, self.targets)
 
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The MPS clients among its processes that are drained first, so that the work of other pods continues."""
-        if not self.do.enforces:
+        if not self.assessment.to_drain or not self.do.enforces:
             return ()
         return tuple(sorted(clients_ended(self.assessment.to_drain, self.effective_step, self.victim, self.targets)))
 

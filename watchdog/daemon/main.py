@@ -254,10 +254,8 @@ class Daemon:
             return
         opened = self._cycle.open(reading, inputs, timed.asked, now)
         self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
-        if not opened.snapshot.blind:
-            self._drains.on_attribution(opened.attribution, len(opened.snapshot.gpus))
-            if not opened.only:
-                self._drains.refresh(now)
+        if not opened.snapshot.blind and not opened.only:
+            self._drains.refresh(now)
         if not opened.only:
             self._finish(opened, reading=reading)
             return

@@ -126,6 +126,11 @@ class ActionReading:
     asked: Now
     now: Now
 
+    @property
+    def may_hinder(self) -> bool:
+        """Whether it may show something that stands in the way of a signal."""
+        return self.snapshot.blind or self.snapshot.has_servers or bool(self.inputs.drains.servers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:

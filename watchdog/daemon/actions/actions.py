@@ -91,7 +91,8 @@ class Actions:
 
     def on_reading(self, reading: ActionReading) -> None:
         """Process a reading, before the plan is made from it: actions whose memory is free end."""
-        self._clearances.on_reading(reading)
+        if reading.may_hinder or self._clearances.are_needed:
+            self._clearances.on_reading(reading)
         for action in self._by_do.values():
             action.on_reading(reading)
             self._collect(action)

@@ -164,3 +164,11 @@ class AlwaysClear:
     ) -> Clearance:
         """Nothing has to come first."""
         return CLEAR
+
+
+_ALWAYS_CLEAR: Final[Clearances] = AlwaysClear()
+
+
+def clearances_for(entry: PlanEntry, clearances: Clearances) -> Clearances:
+    """Who gives an action its clearance: where nothing stands in the way, nobody has to be asked."""
+    return clearances if clearances.are_needed or entry.to_drain else _ALWAYS_CLEAR

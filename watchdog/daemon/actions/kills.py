@@ -19,7 +19,7 @@ from watchdog.daemon.actions.action import (
     RecordedAction,
     withdraw,
 )
-from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
+from watchdog.daemon.actions.clearance import AlwaysClear, Clearances, clearances_for
 from watchdog.daemon.actions.kill import HAD_ENDED, Kill
 from watchdog.daemon.actions.last_look import LastLook
 from watchdog.daemon.actions.victims import Victims, close_all
@@ -89,7 +89,7 @@ class Kills:
 
     def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome | None":
         """Write down the intention of a kill, if its processes can be signalled now."""
-        if not self._clearances.may_begin(entry, self._clock()):
+        if not clearances_for(entry, self._clearances).may_begin(entry, self._clock()):
             return None
         began_s = self._clock().boottime_s
         handles, are_all = self._members(entry)
@@ -141,7 +141,8 @@ class Kills:
             return Outcome(entry=entry, result=Result.FAILED, at=now, reason=reason, number=number)
         described = tuple(self._processes.describe(handle.key.pid) for handle in ready[:_MOST_DESCRIBED])
         leads = self._processes.leads_container
-        why = self._clearances.why_not(entry, lambda: any(leads(handle.key.pid) for handle in ready))
+        clearances = clearances_for(entry, self._clearances)
+        why = clearances.why_not(entry, lambda: any(leads(handle.key.pid) for handle in ready))
         if not ready:
             why = HAD_ENDED if are_all else _NOT_ALL
         by_change = why in (None, HAD_ENDED)
@@ -153,7 +154,7 @@ class Kills:
         is_fixed = entry.effective_step.scope == "process"
         victims = Victims(ready, None if is_fixed else lambda: self._members(entry), described)
         kill = Kill(entry, RecordedAction(self._record, number, now), release_timeout_s, victims)
-        why = kill.send_first(self._clearances, objection, partial(self._is_at_most, fresh_until_s))
+        why = kill.send_first(clearances, objection, partial(self._is_at_most, fresh_until_s))
         if why is not None:
             victims.close()
             return self._withdraw(entry, number, why, by_change=why == HAD_ENDED)

@@ -16,7 +16,7 @@ from watchdog.core.mps import DRAIN, DrainableClient, Drained, DrainResult, clie
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.actions.action import ActionReading
-from watchdog.daemon.actions.clearance import CLEAR, Clearance
+from watchdog.daemon.actions.clearance import Clearance
 
 # A request that has no answer by then, or a reading that does not come, ends the action: within this time, or within
 # this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
@@ -123,7 +123,9 @@ class Drains:
             if use.mps:
                 self._listed[use.key] = self._listed.get(use.key, frozenset()) | {use.gpu}
         if self._drained:
-            self._drained &= {use.key for use in attribution.attributed if use.mps is not False}
+            clients = {use.key for use in attribution.attributed if use.mps is not False}
+            elsewhere = {use.pid for use in attribution.unattributed if use.mps is not False}
+            self._drained = frozenset(key for key in self._drained if key in clients or key.pid in elsewhere)
 
     def refresh(self, now: Now) -> None:
         """Have the control daemons asked for their clients again, if it is time; returns at once."""
@@ -138,6 +140,8 @@ class Drains:
 
     def on_reading(self, reading: ActionReading) -> None:
         """Use the MPS clients of a reading, of which the clearances ask."""
+        if not reading.snapshot.blind:
+            self.on_attribution(reading.attribution, len(reading.snapshot.gpus))
         self.gpus = frozenset(mps_gpus(reading.attribution))
         self.are_needed = reading.snapshot.blind or bool(self.gpus)
         self.seen_of = clients_seen(
@@ -163,9 +167,7 @@ class Drains:
         may_live: Callable[[ProcessKey], bool] = lambda _: True,
         is_fresh: Callable[[], bool] = lambda: True,
     ) -> Clearance:
-        """The drain of an action's clients; on a node without MPS there is nothing to drain."""
-        if not self.are_needed and not entry.to_drain:
-            return CLEAR
+        """The drain of an action's clients."""
         return Drain(self, entry, note=note, may_live=may_live, is_fresh=is_fresh)
 
     def may_begin(self, entry: PlanEntry, now: Now) -> bool:
