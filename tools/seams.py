@@ -32,7 +32,9 @@ class Feature:
 FEATURES: Final = (
     Feature("NVML", re.compile(r"nvml", re.IGNORECASE), ("node/**/*",)),
     Feature(
-        "MPS", re.compile(r"\bMPS\b|mps(?![a-z])"), ("node/mps*", "node/mps/*", "core/mps.py", "daemon/actions/mps.py")
+        "MPS",
+        re.compile(r"\bMPS\b|Mps|(?<![A-Za-z])mps(?![a-z])"),
+        ("node/mps*", "node/mps/*", "core/mps.py", "daemon/actions/mps.py"),
     ),
     Feature("quiet ticks", re.compile(r"quiet|core\.repeats", re.IGNORECASE), ("core/quiet.py", "core/repeats.py")),
 )
