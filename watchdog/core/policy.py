@@ -629,10 +629,9 @@ class Policy:
         """Whether Events are written on pods; a policy that observes does so only on request."""
         return self.mode == "enforce" or self.events.observe
 
-    @property
-    def evicts(self) -> bool:
-        """Whether a pod can be evicted."""
-        return any(step.do.deletes_pod for step in self._enforced_steps)
+    def takes(self, do: Do) -> bool:
+        """Whether some step takes this action and is enforced."""
+        return any(step.do is do for step in self._enforced_steps)
 
     @property
     def reset_after_s(self) -> float:

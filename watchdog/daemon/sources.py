@@ -15,7 +15,7 @@ from watchdog.core.keys import keys_of
 from watchdog.core.left import LeftPods, left_gaps
 from watchdog.core.model import Gap, GapReason, Node, Now, Place, Pod, PodKeys, PodList, Snapshot
 from watchdog.core.plan import Moment, PlanEntry
-from watchdog.core.policy import Policy, Rule
+from watchdog.core.policy import Do, Policy, Rule
 from watchdog.core.rules import (
     Namespaces,
     Switches,
@@ -131,7 +131,7 @@ def missing_sources(options: Options, policy: Policy) -> tuple[str, ...]:
         for kind in WATCHED_KINDS
         if (rules := kind.rules_by_label(policy)) and kind.path(options) is None
     )
-    evicts = policy.evicts
+    evicts = policy.takes(Do.EVICT)
     return (*unmatched, *([_NO_CAPACITY] if policy.capacity is not None else []), *([_NO_EVICTION] if evicts else []))
 
 

@@ -4,12 +4,43 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from string import Template
-from typing import Final
+from typing import Final, assert_never
 
-from watchdog.core.policy import Policy
+from watchdog.core.policy import Do, Policy
 from watchdog.kube.kinds import WATCHED_KINDS, Piece, Right
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
+
+
+def _rights_to(do: Do) -> tuple[Right, ...]:
+    """The rights that an action needs, beside those to watch."""
+    match do:
+        case Do.WARN | Do.KILL:
+            return ()
+        case Do.EVICT:
+            return (
+                Right(
+                    piece=Piece.EVICT,
+                    resource="pods",
+                    verbs=("get",),
+                    why="the pod as it is right before it is evicted",
+                ),
+                Right(
+                    piece=Piece.EVICT,
+                    resource="pods",
+                    subresource="eviction",
+                    verbs=("create",),
+                    why="the eviction itself, with the UID of the intended pod",
+                ),
+            )
+        case _:
+            assert_never(do)
+
+
+def _takes(do: Do, policy: Policy) -> bool:
+    return policy.takes(do)
+
 
 # The rights beside those to the watched kinds, and whether a policy needs them.
 _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
@@ -20,19 +51,7 @@ _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
         verbs=("create", "patch"),
         why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
     ): lambda policy: policy.writes_events,
-    Right(
-        piece=Piece.EVICT,
-        resource="pods",
-        verbs=("get",),
-        why="the pod as it is right before it is evicted",
-    ): lambda policy: policy.evicts,
-    Right(
-        piece=Piece.EVICT,
-        resource="pods",
-        subresource="eviction",
-        verbs=("create",),
-        why="the eviction itself, with the UID of the intended pod",
-    ): lambda policy: policy.evicts,
+    **{right: partial(_takes, do) for do in Do for right in _rights_to(do)},
     Right(
         piece=Piece.CAPACITY,
         resource="nodes",
