@@ -111,8 +111,11 @@ def test_every_part_runs_and_its_minutes_are_printed(checkout: Checkout) -> None
     ]
 
 
-def test_without_a_newer_interpreter_it_says_so(checkout: Checkout) -> None:
+@pytest.mark.parametrize("has_broken_one", [False, True])
+def test_without_a_newer_interpreter_it_says_so(checkout: Checkout, *, has_broken_one: bool) -> None:
     """What was not run is in the report: a green run on one version is no evidence for the others."""
+    if has_broken_one:  # as a command of pyenv is whose version is not installed
+        checkout.add("python3.99", "exit 127")
     code, lines = checkout.run()
     assert (code, [each for each in checkout.calls() if each.startswith("unit")]) == (0, [])
     version = ".".join(map(str, sys.version_info[:3]))
