@@ -460,7 +460,7 @@ class Book:
 def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey], standing: Standing) -> ProcessKey | None:
     """The one process that scope `process` is about: no other of the container may use more.
 
-    None: the largest has ended, so it is about the whole container.
+    None: the largest has ended, so it is about the whole container, with those that a card listed before it was silent.
     """
     used: dict[ProcessKey, int] = {}
     for use in fact.uses:
@@ -468,7 +468,7 @@ def _chosen(fact: Fact, victim: str, keys: Iterable[ProcessKey], standing: Stand
             used[use.task.key] = used.get(use.task.key, 0) + (use.used or 0)
     keys = tuple(keys)
     ended = [key for key in used if (said := standing.answers.get(key.pid)) is not None and said.ended]
-    if ended and max(used[key] for key in ended) == max(used.values()) and {*keys} == used.keys():
+    if ended and max(used[key] for key in ended) == max(used.values()) and used.keys() <= {*keys}:
         standing.seen["scope process of one that ended"] += 1
         return None
     (chosen,) = keys
