@@ -34,7 +34,14 @@ FEATURES: Final = (
     Feature(
         "MPS",
         re.compile(r"\bMPS\b|Mps|(?<![A-Za-z])mps(?![a-z])"),
-        ("node/mps*", "node/mps/*", "core/mps.py", "daemon/actions/mps.py"),
+        (
+            "node/mps*",
+            "node/mps/*",
+            "core/mps.py",
+            "daemon/actions/mps.py",
+            "report/sentences/draining.py",
+            "cli/doctor/mps.py",
+        ),
     ),
     Feature("quiet ticks", re.compile(r"quiet|core\.repeats", re.IGNORECASE), ("core/quiet.py", "core/repeats.py")),
 )

@@ -97,7 +97,7 @@ class UnderWay:
     whole_pod: bool = False
     # The GPUs that its memory is on; None if unknown.
     cards: frozenset[str] | None = None
-    # The CLOCK_BOOTTIME until which it is waited for; None: that is not known, since MPS clients are drained first.
+    # The CLOCK_BOOTTIME until which it is waited for; None: that is not known yet.
     until_s: float | None = None
     # The names of the signals of a kill sent so far.
     sent: tuple[str, ...] = ()

@@ -192,11 +192,16 @@ class Result(StrEnum):
     OBSERVED = "observed"
 
 
+def is_signal(name: str) -> bool:
+    """Whether what was sent is a signal to processes; something else may stand for the first one, such as DRAIN."""
+    return name.startswith("SIG")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A signal that was sent."""
 
-    # Its name: SIGTERM.
+    # Its name: SIGTERM; or what stands for one.
     signal: str
     # The processes that got it.
     keys: frozenset[ProcessKey]

@@ -291,7 +291,7 @@ class Journal:
         return self._file.with_connection(self._read_unfinished)
 
     def drained(self, now: Now) -> frozenset[ProcessKey]:
-        """The processes that an MPS server was asked to drain in this boot; JournalError."""
+        """The processes that were to be drained in this boot; JournalError."""
         return self._file.with_connection(lambda connection: read_drained(connection, now.boot_id))
 
     def last_actions(self, now: Now) -> tuple[LastAction, ...]:

@@ -36,7 +36,7 @@ class Restored:
 
     # The actions of earlier daemons that have not ended.
     unfinished: tuple[UnfinishedAction, ...]
-    # The processes that an MPS server was, or may have been, asked to drain by an earlier daemon.
+    # The processes that an earlier daemon has had drained, or may have.
     drained: frozenset[ProcessKey]
     # What the brakes remember.
     brakes: BrakeMemory

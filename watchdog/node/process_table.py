@@ -217,7 +217,7 @@ class ProcessTable:
     def has_renamed(self) -> bool:
         """Whether a process has renamed itself; the next update reads it again. Checks a number of them, by turns.
 
-        With its name a process may have changed what it counts as, such as an MPS server.
+        With its name a process may have changed what it counts as.
         """
         turn, self._turn = self._turn, self._turn + _MOST_NAMES
         if turn >= len(self._entries):

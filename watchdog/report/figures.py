@@ -94,7 +94,7 @@ class Bounds:
         return found if found or (assessment.behind and not silent) else None
 
 
-Limits = Mapping[tuple[ProcessKey, str], PinnedLimit]  # of MPS clients, by GPU
+Limits = Mapping[tuple[ProcessKey, str], PinnedLimit]  # of processes, by GPU
 
 
 def pinned_limit(limit: PinnedLimit | None) -> PinnedStatus | None:

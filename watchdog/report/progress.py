@@ -10,6 +10,7 @@ from typing import Final
 from watchdog.core.assessment import Verdict
 from watchdog.core.policy import Do
 from watchdog.report.sentences.action import under_way_sentence
+from watchdog.report.sentences.draining import DRAINED_FIRST_SHORT
 from watchdog.report.sentences.following import coming, is_enforced
 from watchdog.report.status import AccountStatus, PendingStatus, PlanStatus, Status, StatusKey, UnderWayStatus
 from watchdog.report.text import span
@@ -172,7 +173,7 @@ def _killing_short(under_way: UnderWayStatus, status: Status, elapsed_s: float) 
     if under_way.ended:
         return f"{'killed' if under_way.signals else 'ended'}, memory not freed yet"
     if under_way.is_draining:
-        return "being killed, MPS clients are drained first"
+        return f"being killed, {DRAINED_FIRST_SHORT}"
     left_s = under_way.sigkill_at - status.at if under_way.sigkill_at is not None else 0.0
     if status.hangs_since is not None and left_s > 0:
         return "being killed, SIGKILL may follow"

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from watchdog.core.errors import WatchdogError
 from watchdog.core.model import MAINTENANCE
-from watchdog.core.mps import DRAIN
+from watchdog.core.plan import is_signal
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST, parse_percent
 from watchdog.report.text import inert, rfc3339
@@ -182,7 +182,7 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
         """Whether MPS clients are drained first; until they are, it is not known when SIGKILL would come."""
         is_kill = self.do is not None and self.do.ends_processes
         is_first = is_kill and not self.signals and self.step is not None and self.sigkill_at is None
-        return not self.ended and (is_first or self.signals == (DRAIN,))
+        return not self.ended and (is_first or (bool(self.signals) and not any(map(is_signal, self.signals))))
 
 
 class StepStatus(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import CheckResult, ok, to_enforce, to_observe, warning
 from watchdog.node.mps_control import InvalidAnswerError, MpsInspection
 from watchdog.node.mps_pipes import SilentError, UntrustedPipeError
-from watchdog.report.sentences.usage import account_name, pinned_limits
+from watchdog.report.sentences.draining import pinned_limits
+from watchdog.report.sentences.usage import account_name
 from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
 

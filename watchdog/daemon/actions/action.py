@@ -1,15 +1,14 @@
 """What every kind of action has in common: its protocol, what it reports to the ledger, and where it is recorded."""
 
-import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from watchdog.core.assessment import Assessment, Attribution, Inputs
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now, ProcessKey, Snapshot
-from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result, Sent
+from watchdog.core.plan import Objection, OpenCycle, Outcome, PlanEntry, Result, Sent, is_signal
 from watchdog.core.transfers import Windows
 from watchdog.daemon.actions.last_look import LastLook
 
@@ -43,9 +42,6 @@ class ActionRecord(Protocol):
 
     def transfers(self, windows: Windows) -> None:
         """Record whose bytes count as unknown, or did in the last hour, since they may have changed hands."""
-
-
-_SIGNALS: Final = frozenset(signal.Signals.__members__)
 
 
 class RecordedAction:
@@ -89,7 +85,7 @@ class RecordedAction:
             result=result,
             at=now,
             reason=reason,
-            signalled=tuple(sorted({key for each in self.sent if each.signal in _SIGNALS for key in each.keys})),
+            signalled=tuple(sorted({key for each in self.sent if is_signal(each.signal) for key in each.keys})),
             sent=self.sent,
             number=self.number,
         )

@@ -6,8 +6,9 @@ from typing import Final
 from watchdog.core.rules import TERMINATING
 from watchdog.core.units import format_bytes
 from watchdog.report.sentences.brakes import rule_observes
+from watchdog.report.sentences.draining import pinned_limits
 from watchdog.report.sentences.following import following
-from watchdog.report.sentences.usage import account_name, limit_sum, origin, pinned_limits
+from watchdog.report.sentences.usage import account_name, limit_sum, origin
 from watchdog.report.status import AccountStatus, GapStatus, PinnedTotalStatus, Status
 from watchdog.report.text import capital, clock_time, inert
 

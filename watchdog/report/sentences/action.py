@@ -5,17 +5,18 @@ from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Owner, elapsed_s
-from watchdog.core.mps import DRAIN
-from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent
+from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent, is_signal
 from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import AND_IS_RETRIED, observing_because
+from watchdog.report.sentences.draining import DRAINED_FIRST, ENDED_BY_DRAIN, WAS_ASKED, drained
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
 from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
 from watchdog.report.text import capital, clock_time, count, fit, inert, quoted, span
 
 _LONGEST_REASON: Final = 600
+_UNKNOWN: Final = "a signal"  # in a damaged row
 # How an action ended that did not succeed.
 ENDINGS: Final[dict[str, str]] = {
     Result.FAILED: "failed",
@@ -90,7 +91,7 @@ def signals(grace_s: float) -> str:
 
 def sent_signals(sent: Sequence[Sent]) -> str:
     """The signals that were really sent: `SIGTERM`, `SIGTERM, then SIGKILL to 1 process after 10s`."""
-    first, *others = [each for each in sent if each.signal != DRAIN] or (None,)
+    first, *others = [each for each in sent if is_signal(each.signal)] or (None,)
     if first is None:
         return "no signal"
     if not others:
@@ -98,25 +99,6 @@ def sent_signals(sent: Sequence[Sent]) -> str:
     (last,) = others
     whom = "" if first.keys <= last.keys else f" to {count(len(last.keys), 'process', 'processes')}"
     return f"{first.signal}, then {last.signal}{whom} after {span(last.after_s)}"
-
-
-def draining(entry: PlanEntry, *, observing: bool = False) -> str:
-    """That MPS clients are drained before the action, as a sentence with a space before it; empty if there are none."""
-    number = len(entry.to_drain)
-    if not number:
-        return ""
-    asked, spared = ("would be", "would not be") if observing else ("is", "are not")
-    spared = f"so that other pods on the server {spared} affected"
-    grace = (
-        "" if observing else f" The grace period does not extend {'its' if number == 1 else 'their'} work on the GPU."
-    )
-    return f" The MPS server {asked} asked to end {count(number, 'client')} first, {spared}.{grace}"
-
-
-def drained(sent: Sequence[Sent]) -> str:
-    """That MPS clients were drained before the action: `, after 2 MPS clients were drained`; empty if none was."""
-    number = len({key for each in sent if each.signal == DRAIN for key in each.keys})
-    return f", after {count(number, 'MPS client')} {'was' if number == 1 else 'were'} drained" if number else ""
 
 
 def shown_as(entry: PlanEntry, *, past: bool = False) -> str:
@@ -147,7 +129,7 @@ def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
     timeout_s, grace_s = status.release_timeout_s, under_way.grace_s or 0
     if under_way.is_draining:
         whose = f"container {inert(under_way.container)}" if under_way.container is not None else "this pod"
-        return f"A kill of {whose} is in progress: the MPS server is asked to end its clients first."
+        return f"A kill of {whose} is in progress: {DRAINED_FIRST}."
     waits = f"the watchdog then waits{f' up to {format_duration(timeout_s)}' if timeout_s else ''}"
     match under_way.do:
         case Do.WARN:
@@ -167,10 +149,10 @@ def under_way_sentence(under_way: UnderWayStatus, status: Status) -> str:
 
 def _signals_so_far(under_way: UnderWayStatus, grace_s: float, status: Status) -> str:
     killed, now = under_way.sigkill_at, status.at
-    sent = tuple(name for name in under_way.signals if name != DRAIN)
+    sent = tuple(filter(is_signal, under_way.signals))
     is_past = killed is not None and killed <= now
-    if under_way.ended and under_way.signals == (DRAIN,):
-        return "ended once its MPS clients had been drained"
+    if under_way.ended and under_way.signals and not sent:
+        return ENDED_BY_DRAIN
     if under_way.ended and not sent:
         return "had ended before a signal was sent"
     if not grace_s:
@@ -297,17 +279,17 @@ def _obstacle(action: RecentStatus, now_s: float) -> str:
 def _signals_at(action: RecentStatus, now_s: float) -> str:
     first: dict[str, float] = {}
     for sent in action.signals:
-        first.setdefault(inert(sent.signal or "a signal", 20), sent.at or 0.0)
+        first.setdefault(inert(sent.signal or _UNKNOWN, 20), sent.at or 0.0)
     if not first:
         return ""
     because = f": {quoted(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
-    drained_s = first.pop(DRAIN, 0.0)
-    drained = f"The MPS server was asked to end its clients at {clock_time(drained_s, now_s)}" if drained_s else ""
+    before = [first.pop(name) for name in tuple(first) if not (is_signal(name) or name == _UNKNOWN)]
+    asked = f"{WAS_ASKED} at {clock_time(before[0], now_s)}" if before else ""
     if not first:
-        return f"{drained}{because}."
+        return f"{asked}{because}."
     got = " and ".join(f"{name} at {clock_time(first[name], now_s)}" for name in sorted(first, key=first.__getitem__))
     spared = ", and no SIGKILL was sent" if action.result == Result.INTERRUPTED and "SIGKILL" not in first else ""
-    return f"{drained}{'. ' * bool(drained)}Its processes got {got}{spared}{because}."
+    return f"{asked}{'. ' * bool(asked)}Its processes got {got}{spared}{because}."
 
 
 def _release(action: RecentStatus, now_s: float) -> str:

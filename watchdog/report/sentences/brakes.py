@@ -2,13 +2,14 @@
 
 from typing import Final, assert_never
 
-from watchdog.core.assessment import Assessment, MpsHazard, MpsRole
+from watchdog.core.assessment import Assessment
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import DAEMON, GIVE_UP_AFTER_S, MOST_TRIES, why_spared_by_state
 from watchdog.core.ledger import PendingEviction
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
 from watchdog.core.units import format_duration, format_percent
+from watchdog.report.sentences.draining import hazard_because
 from watchdog.report.text import clock_time, count, inert, quoted, span
 
 _LONGEST: Final = 400  # of what the API server answered
@@ -73,7 +74,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.MAINTENANCE:
             why = "the GPUs of this node are under maintenance"
         case Brake.MPS:
-            why = _mps(entry.mps_hazard)
+            why = hazard_because(entry.mps_hazard)
         case Brake.UNKNOWN_CONTAINER:
             why = "no container in the pod list exceeds its own declaration"
         case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:
@@ -135,19 +136,6 @@ def _counting_as_full(entry: PlanEntry, brake: Brake, bounds: Brakes) -> str:
         "the watchdog's journal was found damaged or missing and it is not known how many kills and evictions came "
         f"before, so {whose}{bound} is treated as reached for one full period"
     )
-
-
-def _mps(hazard: MpsHazard | None) -> str:
-    role = MpsRole.HIDDEN if hazard is None else hazard.role
-    if role is MpsRole.HIDDEN or hazard is None:
-        return "MPS clients may be missing in this reading (see the data gaps), and ending one can break the others"
-    who = f"container {inert(hazard.container or '')}"
-    if hazard.key is not None:
-        who = f"process {hazard.key.pid} ({inert(hazard.name)}) in {who}"
-    if role is MpsRole.SERVER:
-        return f"{who} may be an MPS server, and the work of all its clients would break with it"
-    broken = "ending it can break the work of the other clients"
-    return f"{who} is a client of an MPS server outside its pod that can't be drained, and {broken}"
 
 
 def _window(window: Window | None, whose: str, where: str, *, observing: bool) -> str:

@@ -8,8 +8,9 @@ from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import format_bytes, format_duration
-from watchdog.report.sentences.action import acted, acted_later, draining, signals, under_way_sentence
+from watchdog.report.sentences.action import acted, acted_later, signals, under_way_sentence
 from watchdog.report.sentences.brakes import held_for, observing_because, withheld_because
+from watchdog.report.sentences.draining import draining
 from watchdog.report.sentences.usage import because, source, step_threshold_text, threshold_in_bytes, title, usage
 from watchdog.report.status import AccountStatus, PlanStatus, Status, StepStatus
 from watchdog.report.text import LONGEST_NOTE, capital, clip, clock_time, fit, inert, span, whole_intervals

@@ -8,7 +8,7 @@ from watchdog.core.plan import Count, PlanEntry
 from watchdog.core.policy import Policy, Step
 from watchdog.core.transfers import UNKNOWN_S, Transfer
 from watchdog.core.units import format_bytes, format_duration, format_percent, format_quantity
-from watchdog.report.status import AccountStatus, PinnedTotalStatus, Status, StepStatus
+from watchdog.report.status import AccountStatus, Status, StepStatus
 from watchdog.report.text import capital, inert, span
 
 
@@ -76,17 +76,6 @@ def limit_sum(allowed: int, declared: int, source: str, how: str = "") -> str:
         return f"{format_bytes(allowed)}, {source}"
     allowance = f"{format_bytes(allowed - declared)} driver allowance{how}"
     return f"{format_bytes(allowed)}: {format_bytes(declared)} {source}, plus {allowance}"
-
-
-def pinned_limits(pinned: PinnedTotalStatus, declared: int | None) -> str:
-    """What MPS lets an account's clients use, and whether that exceeds what the account declares; a clause."""
-    most, together = format_bytes(pinned.most), format_bytes(pinned.together)
-    text = f"its MPS client may pin at most {most}"
-    if pinned.clients > 1:
-        text = f"each of its {pinned.clients} MPS clients may pin at most {most}, together {together}"
-    if pinned.exceeds_declared and declared is not None:
-        text += f", more than the {format_bytes(declared)} declared: MPS alone does not keep it within its declaration"
-    return text
 
 
 def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
