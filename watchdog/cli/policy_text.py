@@ -24,6 +24,7 @@ from watchdog.core.policy import (
 )
 from watchdog.core.rules import SYSTEM_CRITICAL_PRIORITY, matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
+from watchdog.report.sentences.draining import drained_by
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "warns, kills and evicts as the rules say"}
 _SCOPES = {
@@ -226,7 +227,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     if policy.pulse is not None:
         yield _pulse(policy.pulse)
     if policy.mps is not None:
-        yield f"MPS clients are drained before they are ended, by the control daemons of {', '.join(policy.mps.pipe)}"
+        yield drained_by(policy.mps)
 
 
 def _pulse(pulse: Pulse) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.mps import DRAIN
 from watchdog.core.plan import PlanEntry, Sent
+from watchdog.core.policy import Draining
 from watchdog.core.units import format_bytes
 from watchdog.report.status import PinnedTotalStatus
 from watchdog.report.text import count, inert
@@ -33,6 +34,11 @@ def drained(sent: Sequence[Sent]) -> str:
     """That MPS clients were drained before the action: `, after 2 MPS clients were drained`; empty if none was."""
     number = len({key for each in sent if each.signal == DRAIN for key in each.keys})
     return f", after {count(number, 'MPS client')} {'was' if number == 1 else 'were'} drained" if number else ""
+
+
+def drained_by(table: Draining) -> str:
+    """What the policy's table on draining says, as a line of its summary."""
+    return f"MPS clients are drained before they are ended, by the control daemons of {', '.join(table.pipe)}"
 
 
 def asked_to_end(clients: int, whose: str) -> str:
