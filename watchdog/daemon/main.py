@@ -19,7 +19,7 @@ from watchdog.core.quiet import LONGEST_REST_S, Ticks
 from watchdog.daemon.actions.actions import Actions, actions_by_do
 from watchdog.daemon.actions.intentions import LOOP_LATE
 from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
-from watchdog.daemon.actions.mps import Drains
+from watchdog.daemon.actions.mps import NodeDrains
 from watchdog.daemon.cycle import Cycle
 from watchdog.daemon.cycle_report import is_late, report_of
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
@@ -30,7 +30,6 @@ from watchdog.daemon.sampler import Sampler, TimedReading, reexec, reject_late, 
 from watchdog.daemon.sinks import Sink, Sinks
 from watchdog.daemon.sources import Sources, open_cluster
 from watchdog.node.drivers.protocol import Driver, DriverReading
-from watchdog.node.mps import MpsControl
 from watchdog.node.procfs import Procfs
 from watchdog.node.scan import Scanner
 from watchdog.options import Options
@@ -83,8 +82,7 @@ class Daemon:
         self._sources = Sources(options, environment.own, self._cluster, LeftPods(record.left))
         self._maintenance = MaintenanceWatch(record.maintenance)
         self._listed = ListedResources()
-        self._mps = MpsControl(self._bell, Procfs(options.procfs), self._policy.mps)
-        self._drains = Drains(self._mps)
+        self._drains = NodeDrains(self._bell, Procfs(options.procfs), self._policy)
         by_do = actions_by_do(scanner, evictor, record, clock.now, self._drains)
         self._actions = Actions(by_do, record, clock.now, self._drains)
         self._cycle = Cycle(scanner, self._actions, record)
@@ -190,7 +188,7 @@ class Daemon:
         if restored is not None:
             until_s = now.boottime_s + self._policy.release_timeout_s
             self._actions.take_over(restored.unfinished, until_s, restored.brakes)
-            self._mps.asked.assume_asked(restored.drained)
+            self._drains.restore(restored.drained)
             self._maintenance.restore(restored.maintenance, now)
             self._sources.left.restore(restored.left, now)
             self._listed.restore(restored.listed, now)
@@ -237,7 +235,7 @@ class Daemon:
         self._cycle.ledger = self._cycle.ledger.reloaded(self._policy, policy)
         self._policy, self._policy_loaded_s = policy, now.wall_s
         self._sampler.pace.interval_s = policy.interval_s
-        self._mps.configure(policy.mps)
+        self._drains.configure(policy)
         self._sampler.bring_forward(now)
         self._follow()
         self._sinks.policy_loaded(policy, now)
@@ -308,13 +306,10 @@ class Daemon:
             enforcing=self._permission.decides,
             policy_unsettled=self._permission.policy_unsettled,
         )
-        pods = replace(inputs.pods, gaps=(*inputs.pods.gaps, *self._mps.gaps)) if self._mps.gaps else inputs.pods
         listed = self._listed.update(inputs.pods.pods, inputs.node, self._policy, now)
         if listed:
             self._keeper.record.listed(listed)
-        return replace(
-            inputs, pods=pods, drains=self._drains.known, pinned=self._mps.limits, listed=self._listed.by_pod
-        )
+        return replace(self._drains.complete(inputs), listed=self._listed.by_pod)
 
     def _finish(
         self, opened: OpenCycle, last_look: LastLook | None = None, *, reading: DriverReading | None = None
@@ -403,7 +398,7 @@ class Daemon:
         self._drop("the watchdog was stopped")
         self._actions.interrupt("the watchdog was stopped in the grace period", now)
         self._sinks.stop(self._actions.take_ended(), now)
-        self._mps.close()
+        self._drains.close()
         if self._cluster is not None:
             self._cluster.close(_CLOSE_WITHIN_S)
         self._file_events.close()

@@ -7,16 +7,19 @@ has the states. The requests are made on other threads; no method here waits.
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from watchdog.core.assessment import AccountKey, Assessment, Attribution, KnownDrains, MpsHazard, MpsRole
+from watchdog.clock import Bell
+from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs, KnownDrains, MpsHazard, MpsRole
 from watchdog.core.model import Now, PlaceKind, ProcessKey, Snapshot
 from watchdog.core.mps import DRAIN, DrainableClient, Drained, DrainResult, clients_ended, mps_gpus
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.actions.action import ActionReading
 from watchdog.daemon.actions.clearance import Clearance
+from watchdog.node.mps import MpsControl
+from watchdog.node.procfs import Procfs
 
 # A request that has no answer by then, or a reading that does not come, ends the action: within this time, or within
 # this many timeouts of the control program if that is longer. One request takes up to five calls of it, after another.
@@ -212,6 +215,32 @@ class Drains:
             if request is not None:
                 request.result = result
                 self._drained |= {result.key} if result.drained is Drained.DONE else frozenset()
+
+
+class NodeDrains(Drains):
+    """The drains of the node on which the daemon runs: by its control daemons, as the policy says."""
+
+    def __init__(self, bell: Bell, procfs: Procfs, policy: Policy) -> None:
+        self._control = MpsControl(bell, procfs, policy.mps)
+        super().__init__(self._control)
+
+    def configure(self, policy: Policy) -> None:
+        """Go by this policy from now on."""
+        self._control.configure(policy.mps)
+
+    def restore(self, drained: frozenset[ProcessKey]) -> None:
+        """Take over what an earlier daemon has had drained, or may have."""
+        self._control.asked.assume_asked(drained)
+
+    def complete(self, inputs: Inputs) -> Inputs:
+        """The inputs of a cycle with what is known of MPS clients, and what could not be determined."""
+        gaps, pods = self._control.gaps, inputs.pods
+        pods = replace(pods, gaps=(*pods.gaps, *gaps)) if gaps else pods
+        return replace(inputs, pods=pods, drains=self.known, pinned=self._control.limits)
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._control.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
