@@ -3,7 +3,7 @@
 import pytest
 
 from tests.worlds import policy, rule, step
-from watchdog.core.policy import Capacity, Events, Match, Rule
+from watchdog.core.policy import Capacity, Do, Events, Match, Rule
 
 EVICTS = step(do="evict")
 
@@ -25,4 +25,6 @@ EVICTS = step(do="evict")
 def test_each_setting_brings_its_own_need(mode: str, made: Rule, more: dict[str, object], need: set[str]) -> None:
     """Each setting needs its own part of the API and no other."""
     under = policy(made, mode=mode, **more)
-    assert {name for name in ("reads_namespaces", "writes_events", "evicts") if getattr(under, name)} == need
+    needs = {"reads_namespaces": under.reads_namespaces, "writes_events": under.writes_events}
+    needs["evicts"] = under.takes(Do.EVICT)
+    assert {name for name, is_needed in needs.items() if is_needed} == need

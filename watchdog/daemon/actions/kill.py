@@ -64,13 +64,13 @@ class Kill:
         self._objection = objection
         self._get_clearance(clearances, is_fresh)
         why = self.clearance.advance(self._recorded.began)
-        if self.clearance.is_clear:
+        if why is None and self.clearance.is_clear:
             self._send(self._first_kind, self._victims.keys, self._recorded.began)
         elif self.clearance.has_asked:
             self._phase, self._grace_ends_s, self._is_to_begin = _Phase.CLEARING, math.inf, True
         if self.sent or self._victims.refusal or self._phase is _Phase.CLEARING:
             return None
-        return HAD_ENDED if self.clearance.is_clear else why or self.clearance.why_not_begun
+        return why or (HAD_ENDED if self.clearance.is_clear else self.clearance.why_not_begun)
 
     def _get_clearance(self, clearances: Clearances, is_fresh: Callable[[], bool] = lambda: True) -> None:
         may_live = self._victims.may_live
