@@ -7,15 +7,15 @@ import pytest
 from watchdog.core.eviction import MOST_TRIES, Attempts, EvictionAnswer, FollowUp, follow_up, follow_up_later
 
 # Tried once, given up at 600, and the next attempt would be at 5.
-_ONCE = Attempts(made=1, until_s=600.0, next_s=5.0, is_called_off=False, has_drained=False)
+_ONCE = Attempts(made=1, until_s=600.0, next_s=5.0, is_called_off=False, has_sent=False)
 _STATES = {
     "once": _ONCE,
     "often": replace(_ONCE, made=MOST_TRIES),
     "late": replace(_ONCE, next_s=600.1),
     "just in time": replace(_ONCE, next_s=600.0),
     "called off": replace(_ONCE, is_called_off=True),
-    "drained": replace(_ONCE, has_drained=True),
-    "called off once drained": replace(_ONCE, has_drained=True, is_called_off=True),
+    "drained": replace(_ONCE, has_sent=True),
+    "called off once drained": replace(_ONCE, has_sent=True, is_called_off=True),
 }
 _ANY = tuple(_STATES)
 _RETRIED = (EvictionAnswer.BLOCKED, EvictionAnswer.LATER, EvictionAnswer.UNKNOWN, EvictionAnswer.WITHDRAWN)
@@ -50,7 +50,7 @@ def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now_s", "next_s", "has_drained", "expected"),
+    ("now_s", "next_s", "has_sent", "expected"),
     [
         (599.9, None, False, FollowUp.AWAIT),
         (599.9, 5.0, False, FollowUp.AWAIT),  # a cycle makes the next attempt, after a last look
@@ -61,6 +61,6 @@ def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
         (600.0, 5.0, True, FollowUp.OUT_OF_TIME),
     ],
 )
-def test_what_follows_as_time_passes(now_s: float, next_s: float | None, has_drained: bool, expected: FollowUp) -> None:
+def test_what_follows_as_time_passes(now_s: float, next_s: float | None, has_sent: bool, expected: FollowUp) -> None:
     """Point 25: no eviction is awaited for longer than ten minutes, and a drained one not beyond its next attempt."""
-    assert follow_up_later(replace(_ONCE, next_s=next_s, has_drained=has_drained), now_s) is expected
+    assert follow_up_later(replace(_ONCE, next_s=next_s, has_sent=has_sent), now_s) is expected

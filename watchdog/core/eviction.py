@@ -109,8 +109,9 @@ class Attempts:
     next_s: float | None
     # Whether it was given up before the answer came.
     is_called_off: bool
-    # Whether clients were drained before the last attempt, which depends on nothing but its answer from then on.
-    has_drained: bool
+    # Whether something was sent before the last attempt, such as a request to drain a client. Then all depends on the
+    # answer to that one attempt.
+    has_sent: bool
 
 
 def follow_up(answer: EvictionAnswer, attempts: Attempts) -> FollowUp:
@@ -122,7 +123,7 @@ def follow_up(answer: EvictionAnswer, attempts: Attempts) -> FollowUp:
         return FollowUp.CALLED_OFF
     if answer is EvictionAnswer.DRY_RUN_PASSED:
         return FollowUp.CLEAR
-    if attempts.has_drained and answer is not EvictionAnswer.UNKNOWN:  # then the pod list shows what became of it
+    if attempts.has_sent and answer is not EvictionAnswer.UNKNOWN:  # then the pod list shows what became of it
         return FollowUp.HALF_DONE
     return FollowUp.OUT_OF_TRIES if is_over or attempts.made >= MOST_TRIES else FollowUp.AGAIN
 
@@ -132,7 +133,7 @@ def follow_up_later(attempts: Attempts, now_s: float) -> FollowUp:
     if now_s >= attempts.until_s:
         return FollowUp.OUT_OF_TIME
     is_due = attempts.next_s is not None and now_s >= attempts.next_s
-    return FollowUp.HALF_DONE if attempts.has_drained and is_due else FollowUp.AWAIT
+    return FollowUp.HALF_DONE if attempts.has_sent and is_due else FollowUp.AWAIT
 
 
 def why_spared_by_state(pod: Pod, ends_s: float | None = None) -> str | None:

@@ -57,7 +57,7 @@ class Clearance(Protocol):
         """
 
     def postpone(self, now: Now) -> None:
-        """Note that it may not continue for the moment; what has not begun by now does not begin."""
+        """Note that it may not continue for the moment; what was not sent by now is never sent."""
 
     def cancel(self, now: Now) -> bool:
         """Send no request that has not been sent yet; whether any has been."""
@@ -75,7 +75,7 @@ class Clearances(Protocol):
 
     @property
     def gpus(self) -> frozenset[str]:
-        """The GPUs on which it does, which a last look reads as well."""
+        """The GPUs on which something may, which every last look reads as well."""
 
     def on_reading(self, reading: ActionReading) -> None:
         """Use what a reading shows."""

@@ -156,7 +156,7 @@ class Eviction:
             until_s=self.until_s,
             next_s=next_s,
             is_called_off=self._given_up is not None,
-            has_drained=self.has_sent,
+            has_sent=self.has_sent,
         )
 
     def get_clearance(self, clearances: Clearances, objection: str | None, now: Now) -> Outcome | None:

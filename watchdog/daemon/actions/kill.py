@@ -266,7 +266,7 @@ class Kill:
         left = self._victims.living
         fresh = (key for key in left if not self._victims.was_killed(key) and self._may_signal(key))
         self._send(signal.SIGKILL, fresh, now)
-        if self._victims.deny_all(left):
+        if self._victims.all_denied(left):
             return self.stop(Result.FAILED, self._victims.refusal, now)
         if now.boottime_s >= self._grace_ends_s + self._release_timeout_s:
             reason = f"{len(left)} processes did not end after SIGKILL; the driver may hold them"

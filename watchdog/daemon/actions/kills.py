@@ -113,10 +113,7 @@ class Kills:
     def begin(
         self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
     ) -> Begun:
-        """Begin a kill: its outcome is that right after the signal, or the result if it could not begin.
-
-        None: what comes before the signal has been requested, and it begins once that is done, or is withdrawn.
-        """
+        """Begin a kill: its outcome is that right after the signal, or the result if it could not begin."""
         timeout_s = opened.inputs.policy.release_timeout_s
         outcome = self.start(entry, number, timeout_s, objection, last_look.fresh_until_s)
         if outcome is not None and outcome.result is Result.WITHDRAWN:
@@ -132,7 +129,10 @@ class Kills:
         objection: Objection,
         fresh_until_s: float = math.inf,
     ) -> Outcome | None:
-        """Begin a kill by a last look that counts until `fresh_until_s` (CLOCK_BOOTTIME)."""
+        """Begin a kill by a last look that counts until `fresh_until_s` (CLOCK_BOOTTIME); its outcome so far.
+
+        None: what comes before the signal has been requested, and it begins once that is done, or is withdrawn.
+        """
         try:
             ready, are_all = self._take_ready(entry)
         except PermissionError as error:

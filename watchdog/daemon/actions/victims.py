@@ -63,7 +63,7 @@ class Victims:
         """Whether SIGKILL was sent to it."""
         return key in self._killed
 
-    def deny_all(self, keys: Collection[ProcessKey]) -> bool:
+    def all_denied(self, keys: Collection[ProcessKey]) -> bool:
         """Whether there are any of these, and SIGKILL to each was denied."""
         return bool(keys) and self._denied.issuperset(keys)
 
