@@ -59,7 +59,8 @@ class Node:
             accepts_clients=accepts,
             has_others_beside=beside,
         )
-        self.drains.are_needed, self.drains.seen_of = True, lambda _: seen
+        self.drains.is_shown, self.drains.gpus = True, frozenset({"GPU-0"})
+        self.drains.seen_of = lambda _: seen
         self.kills.on_reading(shown(self.now, lambda _: True))
 
     def begin(

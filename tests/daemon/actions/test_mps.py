@@ -63,7 +63,7 @@ class Shared(World):
     """The pod's processes 5 and 6 are clients of a server on the host, and use 4Gi each; 1Gi is declared."""
 
     def __init__(self, journal: ActionRecord | None = None) -> None:
-        self.control = Control()
+        self.control, self.is_served = Control(), True
         super().__init__(drains=Drains(self.control), used={5: 4 * Gi, 6: 4 * Gi}, journal=journal)
         self.name(5, 6)
 
@@ -77,7 +77,10 @@ class Shared(World):
     def open(self, second: float, **given: bool) -> OpenCycle:
         self.second = second
         uses = [use(pid, used, mps=True) for pid, used in self.used.items()]
-        self.seen.now = snapshot([*uses, use(9, 1)], [*self.processes, process(9, None, mps_server=True)], [gpu()])
+        server = [(use(9, 1), process(9, None, mps_server=True))] if self.is_served else []
+        self.seen.now = snapshot(
+            [*uses, *(each for each, _ in server)], [*self.processes, *(each for _, each in server)], [gpu()]
+        )
         opened = self.cycle.open(
             DriverReading(driver=None, interface="NVML"), self.inputs(**given), at(second), at(second)
         )
@@ -337,6 +340,33 @@ def test_a_reading_without_the_pod_does_not_show_that_its_clients_are_drained() 
         world.look(second, pods_stale=not pods)
         world.wake()
         assert len(world.tries) == second
+
+
+def test_a_drain_whose_server_ended_before_it_answered() -> None:
+    """Law 10: a reading without MPS shows too that nothing is left to drain, and the eviction goes on."""
+    world = dry_run_passed(Shared())
+    world.used, world.is_served = {}, False
+    world.look(1)
+    world.second = 1.5
+    world.settle()
+    assert len(world.tries) == 1  # that reading was requested before the answer
+    world.look(2)
+    world.wake()
+    assert (len(world.tries), world.tries[-1].is_dry_run) == (2, False)
+
+
+def test_what_was_drained_is_forgotten_on_a_node_without_mps() -> None:
+    """Point 36: a process that becomes a client again, of a server started later, counts as one at once."""
+    world = dry_run_passed(Shared())
+    used, world.used, world.is_served = world.used, {}, False
+    world.look(1)
+    world.settle()
+    world.look(2)
+    assert world.drains is not None
+    assert world.drains.known.drained == frozenset()
+    world.used, world.is_served = used, True
+    world.look(3)
+    assert world.drains.known.drained == frozenset()
 
 
 def test_enforcement_turned_off_after_the_drain() -> None:

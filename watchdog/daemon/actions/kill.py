@@ -80,7 +80,7 @@ class Kill:
 
     def see(self, clearances: Clearances) -> None:
         """Take what the last reading shows of what stands in the way of a signal."""
-        if self.clearance is CLEAR and clearances.are_needed:  # nothing did when it began
+        if self.clearance is CLEAR and clearances.gpus:  # nothing did when it began
             self._get_clearance(clearances)
         self.clearance.on_reading()
 
@@ -158,7 +158,8 @@ class Kill:
 
     def _begin_grace(self, now: Now) -> Outcome | None:
         """Send the first signal, if nothing stands in its way; what was requested may have been enough."""
-        if not self.clearance.is_asking and self._victims.have_ended():
+        are_alive = self._victims.release_ended()
+        if not are_alive and not self.clearance.is_asking and self._victims.have_ended():
             if not self.has_begun:
                 return self.stop(Result.GONE, HAD_ENDED, now)
             self._wait_for_memory(now)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -118,6 +119,7 @@ class Kills:
         outcome = self.start(entry, number, timeout_s, objection, last_look.fresh_until_s)
         if outcome is not None and outcome.result is Result.WITHDRAWN:
             return Begun(progress=None, at=outcome.at, entry=entry, outcome=outcome)
+        entry = replace(entry, taken=False) if outcome is None else entry
         at = last_look.at if outcome is None else outcome.at
         return Begun(progress=entry.under_way(at, timeout_s), at=at, entry=entry, outcome=outcome)
 

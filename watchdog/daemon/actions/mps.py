@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
+from weakref import WeakSet
 
 from watchdog.clock import Bell
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs, KnownDrains, MpsHazard, MpsRole
@@ -107,7 +108,8 @@ class Drains:
         self._drained: frozenset[ProcessKey] = frozenset()
         self._listed: dict[ProcessKey, frozenset[str]] = {}
         self._gpus = 0
-        self.are_needed = False
+        self._drains_in_use = WeakSet[Drain]()
+        self.is_shown = False  # that there are MPS clients or servers, or may be
         self.gpus: frozenset[str] = frozenset()
         self.seen_of: ClientsOf = no_clients  # by the last reading
 
@@ -141,12 +143,17 @@ class Drains:
         clients = self._drainer.drainable if self._drainer is not None else ()
         return next((client for client in clients if client.key == key), None)
 
+    @property
+    def are_needed(self) -> bool:
+        """Whether readings matter: there may be MPS on the node, or it is not known yet what became of a drain."""
+        return self.is_shown or bool(self._drained or self._requests or self._drains_in_use)
+
     def on_reading(self, reading: ActionReading) -> None:
         """Use the MPS clients of a reading, of which the clearances ask."""
         if not reading.snapshot.blind:
             self.on_attribution(reading.attribution, len(reading.snapshot.gpus))
         self.gpus = frozenset(mps_gpus(reading.attribution))
-        self.are_needed = reading.snapshot.blind or bool(self.gpus)
+        self.is_shown = reading.snapshot.blind or bool(self.gpus)
         self.seen_of = clients_seen(
             reading.assessments, reading.attribution, reading.snapshot, reading.inputs.policy, reading.asked
         )
@@ -171,7 +178,9 @@ class Drains:
         is_fresh: Callable[[], bool] = lambda: True,
     ) -> Clearance:
         """The drain of an action's clients."""
-        return Drain(self, entry, note=note, may_live=may_live, is_fresh=is_fresh)
+        drain = Drain(self, entry, note=note, may_live=may_live, is_fresh=is_fresh)
+        self._drains_in_use.add(drain)
+        return drain
 
     def may_begin(self, entry: PlanEntry, now: Now) -> bool:
         """Whether an action whose clients are drained first would have its turn now; otherwise it is queued."""
