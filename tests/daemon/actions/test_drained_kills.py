@@ -1,13 +1,14 @@
 """Kills of real processes that are MPS clients: drained one by one, and signalled only then."""
 
 import math
+import signal
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.daemon.actions.test_mps import Control
-from tests.daemon.rig import POLITE, Group, MemoryRecord, advance, due, no_objection, objecting, shown
+from tests.daemon.rig import POLITE, STUBBORN, Group, MemoryRecord, advance, due, no_objection, objecting, shown
 from tests.worlds import Gi, at, container, container_id, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
 from watchdog.core.assessment import Attribution, KnownDrains, MpsHazard, MpsRole
@@ -389,3 +390,21 @@ def test_a_container_that_was_started_again_since_the_last_look(do: str, scope: 
     uses = [use(each.pid, 9 * Gi, mps=True) for each in (old, new, fork)]
     found = see_clients(due, pod("a", again), uses, [old, new, fork]).clients_of(before.entry)
     assert {key.pid for key in found.drainable} == ({1, 2, 3} if do == "evict" else {1, 3})
+
+
+def test_a_silent_driver_protects_no_process_that_joins(group: Group) -> None:
+    """Point 23: on a node without MPS, what starts while the driver is silent is ended like the others."""
+    main = group.start(STUBBORN)
+    drains, second = Drains(), 0.0
+    kills = Kills(group, MemoryRecord(), lambda: at(second), drains)
+    entry = due(step(grace_s=5.0), group.key(main))
+    intended = kills.intend(entry, Attribution())
+    assert isinstance(intended, Future)
+    kills.start(entry, intended.result(), 30.0, no_objection)
+    silent = replace(shown(at(1.0), lambda _: True), snapshot=replace(snapshot([]), blind=True))
+    drains.on_reading(silent)
+    kills.on_reading(silent)
+    joined = group.start(STUBBORN)
+    for second in (2.0, 5.0, 5.1):
+        advance(kills, at(second))
+    assert [process.wait(5) for process in (main, joined)] == [-signal.SIGKILL, -signal.SIGKILL]
