@@ -4,13 +4,13 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import CycleReport, PlanEntry, Result, is_signal
+from watchdog.core.plan import CycleReport, PlanEntry, Result
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.changes import Change
 from watchdog.report.sentences.action import ENDINGS
-from watchdog.report.sentences.draining import asked_to_end
+from watchdog.report.sentences.draining import asked_to_end, is_drain
 from watchdog.report.sentences.usage import threshold_text
 from watchdog.report.text import count, inert, quoted, span
 
@@ -111,7 +111,7 @@ def action_of(do: object) -> Do:
 def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
     """The sentence that a signal was sent to these processes."""
     pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
-    if not is_signal(signal):
+    if is_drain(signal):
         return f"{_title(context)}: {asked_to_end(len(keys), _victim(context))}: {pids}."
     return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
 

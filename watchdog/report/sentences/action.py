@@ -10,13 +10,12 @@ from watchdog.core.policy import Do, Policy
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import AND_IS_RETRIED, observing_because
-from watchdog.report.sentences.draining import DRAINED_FIRST, ENDED_BY_DRAIN, WAS_ASKED, drained
+from watchdog.report.sentences.draining import DRAINED_FIRST, ENDED_BY_DRAIN, WAS_ASKED, drained, is_drain
 from watchdog.report.sentences.usage import amount_used, limit_sum, terms, threshold_text, title
 from watchdog.report.status import AccountStatus, RecentStatus, Status, StepStatus, UnderWayStatus
 from watchdog.report.text import capital, clock_time, count, fit, inert, quoted, span
 
 _LONGEST_REASON: Final = 600
-_UNKNOWN: Final = "a signal"  # in a damaged row
 # How an action ended that did not succeed.
 ENDINGS: Final[dict[str, str]] = {
     Result.FAILED: "failed",
@@ -279,11 +278,11 @@ def _obstacle(action: RecentStatus, now_s: float) -> str:
 def _signals_at(action: RecentStatus, now_s: float) -> str:
     first: dict[str, float] = {}
     for sent in action.signals:
-        first.setdefault(inert(sent.signal or _UNKNOWN, 20), sent.at or 0.0)
+        first.setdefault(inert(sent.signal or "a signal", 20), sent.at or 0.0)
     if not first:
         return ""
     because = f": {quoted(action.reason, _LONGEST_REASON)}" if action.result in HALF_DONE and action.reason else ""
-    before = [first.pop(name) for name in tuple(first) if not (is_signal(name) or name == _UNKNOWN)]
+    before = [first.pop(name) for name in tuple(first) if is_drain(name)]
     asked = f"{WAS_ASKED} at {clock_time(before[0], now_s)}" if before else ""
     if not first:
         return f"{asked}{because}."

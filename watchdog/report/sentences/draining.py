@@ -17,6 +17,11 @@ ENDED_BY_DRAIN: Final = "ended once its MPS clients had been drained"
 WAS_ASKED: Final = "The MPS server was asked to end its clients"
 
 
+def is_drain(name: str) -> bool:
+    """Whether what was sent is a request to drain a client, as the journal names it."""
+    return name == DRAIN
+
+
 def draining(entry: PlanEntry, *, observing: bool = False) -> str:
     """That MPS clients are drained before the action, as a sentence with a space before it; empty if there are none."""
     number = len(entry.to_drain)
@@ -32,7 +37,7 @@ def draining(entry: PlanEntry, *, observing: bool = False) -> str:
 
 def drained(sent: Sequence[Sent]) -> str:
     """That MPS clients were drained before the action: `, after 2 MPS clients were drained`; empty if none was."""
-    number = len({key for each in sent if each.signal == DRAIN for key in each.keys})
+    number = len({key for each in sent if is_drain(each.signal) for key in each.keys})
     return f", after {count(number, 'MPS client')} {'was' if number == 1 else 'were'} drained" if number else ""
 
 
