@@ -49,7 +49,7 @@ class Bench:
             "uid": pod["metadata"]["uid"],
             "grace_s": 30,
             "is_unsure": False,
-            "objection": inherent_objection,
+            "why_spared": inherent_objection,
             "is_wanted": lambda: True,
         }
         return evict(self.api, EvictionRequest(**{**given, **more}))  # type: ignore[arg-type]
