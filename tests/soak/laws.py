@@ -17,7 +17,7 @@ from watchdog.core.plan import OpenCycle, Plan, PlanEntry
 from watchdog.core.policy import Mode
 from watchdog.core.transfers import Transfers
 from watchdog.daemon.actions.actions import Actions, actions_by_do
-from watchdog.daemon.actions.clearance import AlwaysClear
+from watchdog.daemon.actions.clearance import ALWAYS_CLEAR
 from watchdog.daemon.cycle import Cycle
 from watchdog.journal.writer import JournalWriter
 from watchdog.node.drivers.protocol import DriverReading
@@ -127,9 +127,8 @@ def _under(
     policy = replace(opened.inputs.policy, mode=mode)
     frozen = _Frozen(opened.snapshot)
     record = JournalWriter()
-    clearances = AlwaysClear()
-    by_do = actions_by_do(frozen, None, record, lambda: asked, clearances)
-    cycle = Cycle(frozen, Actions(by_do, record, lambda: asked, clearances), record)
+    by_do = actions_by_do(frozen, None, record, lambda: asked, ALWAYS_CLEAR)
+    cycle = Cycle(frozen, Actions(by_do, record, lambda: asked, ALWAYS_CLEAR), record)
     cycle.ledger, cycle.unlisted, cycle.transfers = before, unlisted, transfers
     given = replace(opened.inputs, policy=policy, enforcing=mode == "enforce")
     return cycle.open(DriverReading(driver=None, interface="NVML"), given, asked, asked)

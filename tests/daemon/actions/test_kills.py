@@ -26,6 +26,7 @@ from watchdog.core.model import Pod, ProcessKey
 from watchdog.core.plan import Moment, Objection, Outcome, PlanEntry, Result
 from watchdog.core.policy import Step
 from watchdog.daemon.actions.action import reaction_s
+from watchdog.daemon.actions.clearance import ALWAYS_CLEAR
 from watchdog.daemon.actions.kill import MAX_ROUNDS
 from watchdog.daemon.actions.kills import Kills
 from watchdog.node.process import Handle
@@ -40,7 +41,7 @@ class Scene:
     second: float = 0.0
 
     def __post_init__(self) -> None:
-        self.kills = Kills(self.group, self.record, lambda: at(self.second))
+        self.kills = Kills(self.group, self.record, lambda: at(self.second), ALWAYS_CLEAR)
 
     def begin(
         self,
@@ -260,7 +261,7 @@ def test_a_process_that_has_given_its_memory_back_is_spared(group: Group, *, is_
 def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:
     """Point 22: those that took long to find are held since the intention; a tenant that starts many evades nothing."""
     main, ended = slow_group.start(), slow_group.start()
-    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second), ALWAYS_CLEAR)
     entry = due(step(), slow_group.key(main), slow_group.key(ended))
     kills.intend(entry, Attribution())
     looked_s = slow_group.second
@@ -276,7 +277,7 @@ def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:
 def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: SlowGroup) -> None:
     """Point 22: with scope `process` all of the container are held, so that two that take turns evade nothing."""
     largest, other = slow_group.start(), slow_group.start()
-    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second), ALWAYS_CLEAR)
     entry = due(step(scope="process"), slow_group.key(largest))
     kills.intend(entry, Attribution())
     begun = kills.start(replace(entry, targets=(slow_group.key(other),)), 7, 30.0, no_objection)
@@ -289,7 +290,7 @@ def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: Slo
 def test_a_process_that_started_since_is_found_again(slow_group: SlowGroup) -> None:
     """Point 22: the largest process by the last look may be none of those that are held."""
     held = slow_group.start()
-    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second), ALWAYS_CLEAR)
     entry = due(step(scope="process"), slow_group.key(held))
     kills.intend(entry, Attribution())
     later = slow_group.start()
@@ -327,7 +328,7 @@ def test_what_is_held_for_a_kill_that_does_not_begin_is_released(slow_group: Slo
 
     slow_group.held_as = Noted
     key = slow_group.key(slow_group.start())
-    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second))
+    kills = Kills(slow_group, MemoryRecord(), lambda: at(slow_group.second), ALWAYS_CLEAR)
     entry = due(step(), key)
     kills.intend(entry, Attribution())
     kills.start(replace(entry, victim="side"), 7, 30.0, no_objection)

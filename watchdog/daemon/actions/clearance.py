@@ -1,10 +1,11 @@
-"""Whether the processes of an action may be signalled now: what an action knows of it, and the answer where all may.
+"""Whether the processes of an action may be signalled now: what an action knows of it.
 
-What stands in the way of a signal is known to those alone who give the clearance (ADR 16).
+Nothing stands in the way of a signal here. What does is known to those alone who override this (ADR 16).
 """
 
+import math
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from watchdog.core.assessment import AccountKey
 from watchdog.core.model import Now, ProcessKey
@@ -12,76 +13,80 @@ from watchdog.core.plan import PlanEntry
 from watchdog.daemon.actions.action import ActionReading
 
 
-class Clearance(Protocol):
-    """What must be done before the processes of one action are signalled, and whether it is."""
+class Clearance:
+    """What must be done before the processes of one action are signalled, and whether it is: nothing must."""
+
+    # CLOCK_BOOTTIME at which the last conclusive reading was requested.
+    seen_s: float = math.inf
+    # Why nothing could be requested yet.
+    why_not_begun: str = ""
+    # Why processes were not signalled in time.
+    why_late: str = ""
+    # What its requests have done, as a clause.
+    in_words: str = ""
 
     @property
     def is_clear(self) -> bool:
         """Whether nothing stands in the way of a signal."""
+        return True
 
     @property
     def has_asked(self) -> bool:
         """Whether something was requested, sent or not."""
+        return False
 
     @property
     def has_sent(self) -> bool:
         """Whether a request may have been sent, which can't be taken back."""
+        return False
 
     @property
     def is_asking(self) -> bool:
         """Whether a request has no answer yet."""
-
-    @property
-    def seen_s(self) -> float:
-        """CLOCK_BOOTTIME at which the last conclusive reading was requested."""
-
-    @property
-    def why_not_begun(self) -> str:
-        """Why nothing could be requested yet."""
-
-    @property
-    def why_late(self) -> str:
-        """Why processes were not signalled in time."""
-
-    @property
-    def in_words(self) -> str:
-        """What its requests have done, as a clause."""
+        return False
 
     def permits(self, found_s: float) -> bool:
         """Whether a process that was first found at this moment (CLOCK_BOOTTIME) may be signalled."""
+        return True
 
     def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
         """Take an answer, and request what is next if it may; the reason if this action must end.
 
         `has_begun`: a process was signalled, so the last look, which counts for the first signal, is no longer needed.
         """
+        return None
 
     def postpone(self, now: Now) -> None:
         """Note that it may not continue for the moment; what was not sent by now is never sent."""
 
     def cancel(self, now: Now) -> bool:
         """Send no request that has not been sent yet; whether any has been."""
+        return False
 
     def on_reading(self) -> None:
         """Take what the last reading shows."""
 
 
-class Clearances(Protocol):
-    """Gives each action its clearance, by the last reading."""
+CLEAR: Final = Clearance()
+
+
+class Clearances:
+    """Gives each action its clearance, by the last reading: on this node nothing ever stands in the way."""
+
+    # The GPUs on which something may, which every last look reads as well.
+    gpus: frozenset[str] = frozenset()
 
     @property
     def are_needed(self) -> bool:
         """Whether anything may stand in the way of a signal on this node."""
-
-    @property
-    def gpus(self) -> frozenset[str]:
-        """The GPUs on which something may, which every last look reads as well."""
+        return False
 
     def on_reading(self, reading: ActionReading) -> None:
         """Use what a reading shows."""
 
     def may_begin(self, entry: PlanEntry, now: Now) -> bool:
         """Whether an action would have its turn now; otherwise it is queued."""
+        return True
 
     def leave(self, account: AccountKey) -> None:
         """Take an action out of the queue."""
@@ -91,6 +96,7 @@ class Clearances(Protocol):
 
         `ends_container`: whether the end of the processes that it ends may end their container.
         """
+        return None
 
     def begin(
         self,
@@ -105,70 +111,12 @@ class Clearances(Protocol):
         `note` is called for each request that was sent, with its name and its process; `may_live` says whether a
         process may not have ended, `is_fresh` whether the last look still counts.
         """
-
-
-class _Clear:
-    """The clearance where nothing stands in the way."""
-
-    is_clear = True
-    has_asked = has_sent = is_asking = False
-    seen_s = float("inf")
-    why_not_begun = why_late = in_words = ""
-
-    def permits(self, found_s: float) -> bool:
-        return True
-
-    def advance(self, now: Now, *, may_ask: bool = True, has_begun: bool = False) -> str | None:
-        return None
-
-    def postpone(self, now: Now) -> None:
-        return
-
-    def cancel(self, now: Now) -> bool:
-        return False
-
-    def on_reading(self) -> None:
-        return
-
-
-CLEAR: Final[Clearance] = _Clear()
-
-
-class AlwaysClear:
-    """The clearances of a node where nothing ever stands in the way."""
-
-    are_needed = False
-    gpus: frozenset[str] = frozenset()
-
-    def on_reading(self, reading: ActionReading) -> None:
-        """No reading shows anything that stands in the way."""
-
-    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
-        """Every action has its turn."""
-        return True
-
-    def leave(self, account: AccountKey) -> None:
-        """There is no queue."""
-
-    def why_not(self, entry: PlanEntry, ends_container: Callable[[], bool] = lambda: False) -> str | None:
-        """Nothing speaks against it."""
-        return None
-
-    def begin(
-        self,
-        entry: PlanEntry,
-        *,
-        note: Callable[[str, list[ProcessKey], Now], None],
-        may_live: Callable[[ProcessKey], bool] = lambda _: True,
-        is_fresh: Callable[[], bool] = lambda: True,
-    ) -> Clearance:
-        """Nothing has to come first."""
         return CLEAR
 
 
-_ALWAYS_CLEAR: Final[Clearances] = AlwaysClear()
+ALWAYS_CLEAR: Final = Clearances()
 
 
 def clearances_for(entry: PlanEntry, clearances: Clearances) -> Clearances:
     """Who gives an action its clearance: where nothing stands in the way, nobody has to be asked."""
-    return clearances if clearances.are_needed or entry.to_drain else _ALWAYS_CLEAR
+    return clearances if clearances.are_needed or entry.to_drain else ALWAYS_CLEAR

@@ -24,7 +24,7 @@ from watchdog.daemon.actions.action import (
     RecordedAction,
     withdraw,
 )
-from watchdog.daemon.actions.clearance import AlwaysClear, Clearances
+from watchdog.daemon.actions.clearance import Clearances
 from watchdog.daemon.actions.eviction import Eviction
 from watchdog.daemon.actions.last_look import LastLook
 
@@ -47,10 +47,10 @@ class Evictions:
         evictor: Evictor | None,
         record: ActionRecord,
         clock: Callable[[], Now],
-        clearances: Clearances | None = None,
+        clearances: Clearances,
     ) -> None:
         self._evictor = evictor
-        self._clearances = clearances or AlwaysClear()
+        self._clearances = clearances
         self._inputs: Inputs | None = None  # of the last cycle
         self._record = record
         self._clock = clock

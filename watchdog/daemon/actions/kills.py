@@ -20,7 +20,7 @@ from watchdog.daemon.actions.action import (
     RecordedAction,
     withdraw,
 )
-from watchdog.daemon.actions.clearance import AlwaysClear, Clearances, clearances_for
+from watchdog.daemon.actions.clearance import Clearances, clearances_for
 from watchdog.daemon.actions.kill import HAD_ENDED, Kill
 from watchdog.daemon.actions.last_look import LastLook
 from watchdog.daemon.actions.victims import Victims, close_all
@@ -58,12 +58,12 @@ class Kills:
         processes: Processes,
         record: ActionRecord,
         clock: Callable[[], Now],
-        clearances: Clearances | None = None,
+        clearances: Clearances,
     ) -> None:
         self._record = record
         self._processes = processes
         self._clock = clock
-        self._clearances = clearances or AlwaysClear()
+        self._clearances = clearances
         self._under_way: dict[AccountKey, Kill] = {}
         self._held: dict[AccountKey, tuple[PlanEntry, list[Handle]]] = {}  # since the intention
         self._begun: list[Outcome] = []
@@ -172,7 +172,7 @@ class Kills:
         return withdraw(self._record, entry, number, why, self._clock(), by_change=by_change)
 
     def takes_long(self, entry: PlanEntry) -> bool:
-        """Whether it has so many processes that others must go first, whose last look ages meanwhile."""
+        """Whether finding its processes took long: others go first then, since their last look would age meanwhile."""
         return entry.account in self._held
 
     def _take_ready(self, entry: PlanEntry) -> tuple[list[Handle], bool]:

@@ -18,7 +18,7 @@ from watchdog.core.mps import DRAIN, DrainableClient, Drained, DrainResult, clie
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.actions.action import ActionReading
-from watchdog.daemon.actions.clearance import Clearance
+from watchdog.daemon.actions.clearance import Clearance, Clearances
 from watchdog.node.mps import MpsControl
 from watchdog.node.procfs import Procfs
 
@@ -94,7 +94,7 @@ class DrainRequest:
             return self._is_sent
 
 
-class Drains:
+class Drains(Clearances):
     """The requests of all actions, one at a time for each pipe, in turn; remembers which clients are drained.
 
     So a request waits for no other, and is not sent once its action has ended or its last look is too old.
@@ -334,7 +334,7 @@ def clients_seen(
     return seen_of
 
 
-class Drain:
+class Drain(Clearance):
     """The clients of one action: each is drained in turn, then a reading must show that there are no others.
 
     A program often replaces a process whose client was drained, and the new one is a client too. `is_clear`: signals

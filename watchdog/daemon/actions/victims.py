@@ -93,7 +93,7 @@ class Victims:
         return bool(others), are_all
 
     def join_in_turn(self, now_s: float, first_s: float, *, was_alive: bool) -> tuple[bool, bool]:
-        """Add those that have joined, but at most once a second, and only so many; otherwise none is found for certain.
+        """Add those that have joined, at most once a second and up to a limit; a search that is left out finds nothing.
 
         The first search is due at `first_s` or, if all others have ended, at once.
         """
