@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from watchdog.core.eviction import MOST_TRIES, Attempts, EvictionAnswer, FollowUp, follow_up, follow_up_later
+from watchdog.core.eviction import MOST_TRIES, Attempts, EvictionAnswer, FollowUp, follow_up
 
 # Tried once, given up at 600, and the next attempt would be at 5.
 _ONCE = Attempts(made=1, until_s=600.0, next_s=5.0, is_called_off=False, has_sent=False)
@@ -46,7 +46,7 @@ _TABLE = {
 @pytest.mark.parametrize("answer", EvictionAnswer)
 def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
     """Point 25: an eviction is tried again while that can help, and never after its clients were drained for it."""
-    assert follow_up(answer, _STATES[state]) is _TABLE[answer, state]
+    assert follow_up(answer, _STATES[state], 0.0) is _TABLE[answer, state]
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
 )
 def test_what_follows_as_time_passes(now_s: float, next_s: float | None, has_sent: bool, expected: FollowUp) -> None:
     """Point 25: no eviction is awaited for longer than ten minutes, and a drained one not beyond its next attempt."""
-    assert follow_up_later(replace(_ONCE, next_s=next_s, has_sent=has_sent), now_s) is expected
+    assert follow_up(None, replace(_ONCE, next_s=next_s, has_sent=has_sent), now_s) is expected

@@ -114,26 +114,29 @@ class Attempts:
     has_sent: bool
 
 
-def follow_up(answer: EvictionAnswer, attempts: Attempts) -> FollowUp:
-    """What follows an answer that has come now; `next_s` is reckoned with the wait that it asks for."""
-    is_over = attempts.next_s is None or attempts.next_s > attempts.until_s
-    if answer in _ANSWERED:
-        return _ANSWERED[answer]
+def follow_up(answer: EvictionAnswer | None, attempts: Attempts, now_s: float) -> FollowUp:
+    """Whether an eviction is tried again: by an answer that has come now or, without one (None), as time passes.
+
+    With an answer, `next_s` is when the next attempt would be by the wait that it asks for.
+    """
+    is_due = attempts.next_s is not None and now_s >= attempts.next_s
+    if answer is None and now_s >= attempts.until_s:
+        return FollowUp.OUT_OF_TIME
+    if answer is None:
+        return FollowUp.HALF_DONE if attempts.has_sent and is_due else FollowUp.AWAIT
+    return _ANSWERED.get(answer) or _after(answer, attempts)
+
+
+def _after(answer: EvictionAnswer, attempts: Attempts) -> FollowUp:
+    """What follows an answer that ends nothing by itself."""
     if attempts.is_called_off:
         return FollowUp.CALLED_OFF
     if answer is EvictionAnswer.DRY_RUN_PASSED:
         return FollowUp.CLEAR
     if attempts.has_sent and answer is not EvictionAnswer.UNKNOWN:  # then the pod list shows what became of it
         return FollowUp.HALF_DONE
-    return FollowUp.OUT_OF_TRIES if is_over or attempts.made >= MOST_TRIES else FollowUp.AGAIN
-
-
-def follow_up_later(attempts: Attempts, now_s: float) -> FollowUp:
-    """What follows as time passes without an answer."""
-    if now_s >= attempts.until_s:
-        return FollowUp.OUT_OF_TIME
-    is_due = attempts.next_s is not None and now_s >= attempts.next_s
-    return FollowUp.HALF_DONE if attempts.has_sent and is_due else FollowUp.AWAIT
+    is_late = attempts.next_s is None or attempts.next_s > attempts.until_s
+    return FollowUp.OUT_OF_TRIES if is_late or attempts.made >= MOST_TRIES else FollowUp.AGAIN
 
 
 def why_spared_by_state(pod: Pod, ends_s: float | None = None) -> str | None:

@@ -1,6 +1,6 @@
 """One eviction, from its first attempt until its memory is seen free.
 
-Whether it is tried again is decided in `core/eviction` (`follow_up`, `follow_up_later`), and what ends it between two
+Whether it is tried again is decided by `core/eviction.follow_up`, and what ends it between two
 attempts by the cycles (`Evictions.on_reading`). Once it has been given up, `Ledger.note_failed` determines when the
 step may begin a new one.
 
@@ -22,7 +22,6 @@ from watchdog.core.eviction import (
     EvictionResult,
     FollowUp,
     follow_up,
-    follow_up_later,
 )
 from watchdog.core.ledger import PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
@@ -132,7 +131,7 @@ class Eviction:
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
         next_s = now.boottime_s + result.wait_s
         outcome: Outcome | None = None
-        match follow_up(result.answer, self._attempts(next_s)):
+        match follow_up(result.answer, self._attempts(next_s), now.boottime_s):
             case FollowUp.ACCEPTED:
                 outcome = self._accept(result.reason, now)
             case FollowUp.OVER:
@@ -214,7 +213,7 @@ class Eviction:
     def pass_time(self, now: Now) -> Outcome | None:
         """End it once its time is over, or once the pod list has had time to show what became of its last attempt."""
         pending = self.pending
-        match follow_up_later(self._attempts(None if pending is None else pending.next_s), now.boottime_s):
+        match follow_up(None, self._attempts(None if pending is None else pending.next_s), now.boottime_s):
             case FollowUp.OUT_OF_TIME:
                 return self.give_up(Result.FAILED, "given up: it could not be tried again in time", now)
             case FollowUp.HALF_DONE if pending is not None:
