@@ -38,7 +38,7 @@ FEATURES: Final = (
             "node/mps*",
             "node/mps/*",
             "core/mps.py",
-            "daemon/actions/mps.py",
+            "daemon/actions/mps*",
             "report/sentences/draining.py",
             "cli/doctor/mps.py",
         ),

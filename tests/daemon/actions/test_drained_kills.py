@@ -20,7 +20,8 @@ from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.policy import Draining, Safety, Scope, Step
 from watchdog.daemon.actions.kills import Kills
-from watchdog.daemon.actions.mps import BUSY, ClientsOf, Drains, SeenClients, clients_seen
+from watchdog.daemon.actions.mps import BUSY, Drains
+from watchdog.daemon.actions.mps_clients import ClientsOf, SeenClients, clients_seen
 
 
 class Node:
