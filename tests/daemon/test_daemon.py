@@ -152,6 +152,7 @@ def repeats(daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s
     now, fresh = clock.now(), replace(reading)
     asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s + stepped_s)
     daemon._sampler.end_rest(asked, at_once=True)
+    daemon._sampler.pace.begin(asked)  # or the driver's thread would read at once in the rest that follows
     daemon._run_cycle(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
     last = daemon._quiet_ticks._last
     return None if last is None else last.reading is not fresh
