@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -71,10 +70,12 @@ def main(port: str, root: str, state: str, policy: str) -> int:
         journal=Path(state) / "journal.db",
     )
     policy_file = PolicyFile(options.policy)
-    without_pause = replace(policy_file.begin(clock.now()), interval_s=0.0)
+    loaded = policy_file.begin(clock.now())
     configure()
     environment, scanner = open_processes(options)
-    return Daemon(options, (policy_file, without_pause), NvmlDriver(), environment, scanner).run()
+    daemon = Daemon(options, (policy_file, loaded), NvmlDriver(), environment, scanner)
+    daemon._sampler.pace.interval_s = 0.0  # and not the policy's, by which every cycle would be late
+    return daemon.run()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from watchdog.core.model import (
     Container,
     ContainerKind,
     Gpu,
+    MpsSigns,
     Node,
     Now,
     Owner,
@@ -88,18 +89,21 @@ def gpu(number: int = 0, total: int = 80 * Gi, **more: object) -> Gpu:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def process(pid: int, where: str | None = "a/main", **more: object) -> Process:
+def process(
+    pid: int, where: str | None = "a/main", *, mps_server: bool = False, privileged: bool = False, **more: object
+) -> Process:
     """A process in a container (`uid/name`), or on the host (None); its start time is ten times its PID."""
     place = Place(kind=PlaceKind.HOST)
     if where is not None:
         place = Place(kind=PlaceKind.POD, pod=where.split("/")[0], container=container_id(where))
-    made = Process(pid=pid, key=ProcessKey(pid=pid, start_ticks=pid * 10), place=place, name="python3")
+    signs = MpsSigns(server=True, privileged=privileged) if mps_server else None
+    made = Process(pid=pid, key=ProcessKey(pid=pid, start_ticks=pid * 10), place=place, name="python3", mps=signs)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
 def use(pid: int, used: int | None, number: int = 0, *, mps: bool | None = False) -> Use:
     """What a process uses on card `number`."""
-    return Use(gpu=f"GPU-{number}", pid=pid, used=used, mps=mps)
+    return Use(gpu=f"GPU-{number}", pid=pid, used=used, client=mps)
 
 
 def snapshot(

@@ -38,12 +38,15 @@ FEATURES: Final = (
             "node/mps*",
             "node/mps/*",
             "core/mps.py",
+            "core/hazards.py",
             "daemon/actions/mps*",
             "report/sentences/draining.py",
             "cli/doctor/mps.py",
         ),
     ),
-    Feature("quiet ticks", re.compile(r"quiet|core\.repeats", re.IGNORECASE), ("core/quiet.py", "core/repeats.py")),
+    Feature(
+        "quiet ticks", re.compile(r"core\.quiet|QuietTicks|quiet.tick"), ("core/quiet.py", "daemon/quiet_ticks.py")
+    ),
 )
 
 

@@ -70,13 +70,13 @@ def test_a_claim_counts_only_where_the_list_confirms_it(place: Place, expected: 
     ],
 )
 def test_an_mps_server_has_no_pod_where_no_tenant_can_run_one(
-    where: str | None, more: dict[str, object], given: dict[str, object], reason: str | None
+    where: str | None, more: dict[str, object], given: dict[str, bool], reason: str | None
 ) -> None:
     """Point 35: a process's name alone proves nothing: a tenant's own "server" is the tenant's, and its bytes too."""
     seen = snapshot([use(1, 7)], [process(1, where, mps_server=True, **given)])
     got = attribute(seen, [replace(pod("a"), **more)])  # type: ignore[arg-type]
     assert [each.reason for each in got.unattributed] == ([] if reason is None else [reason])
-    assert [each.mps_server for each in got.attributed] == ([True] if reason is None else [])
+    assert [each.mps is not None for each in got.attributed] == ([True] if reason is None else [])
 
 
 @pytest.mark.parametrize("tenant", [{"config_hash": HASH}, {"config_hash": "b"}])

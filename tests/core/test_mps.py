@@ -1,6 +1,7 @@
 """MPS: which processes are left alone since other pods' work would break, and which are not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,11 @@ from tests.worlds import (
     use,
 )
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Assessment, KnownDrains, MpsRole
+from watchdog.core.assessment import Assessment, KnownDrains
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
+from watchdog.core.hazards import HazardRole
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import CONTRADICTORY, GONE, UNREADABLE, ZOMBIE, Place, Pod, Process, ProcessKey, Snapshot, Use
 from watchdog.core.policy import Policy, Safety
@@ -38,7 +40,7 @@ AT_ONCE = policy(rule(step()))
 ACCEPTED = replace(AT_ONCE, safety=Safety(signal_mps_clients=True))
 
 
-def server(pid: int, where: str | None, **more: object) -> Process:
+def server(pid: int, where: str | None, **more: Any) -> Process:
     """A process named like an MPS server."""
     return process(pid, where, mps_server=True, **more)
 
@@ -147,8 +149,8 @@ def test_a_server_of_a_daemonset_is_never_ended(under: Policy) -> None:
     seen = snapshot([use(1, 2 * Gi), use(2, 9 * Gi)], [server(1, "d/main", privileged=True), process(2, "d/main")])
     (entry,) = planned(seen, [shared], under).entries
     assert (entry.withheld_by, entry.taken) == (Brake.MPS, False)
-    assert entry.mps_hazard is not None
-    assert entry.mps_hazard.role is MpsRole.SERVER
+    assert entry.hazard is not None
+    assert entry.hazard.role is HazardRole.SERVER
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_it_is_reported_once_and_stays_due() -> None:
 def test_no_mps_no_hazard() -> None:
     """Without MPS on the node no account has a hazard."""
     seen = snapshot([use(1, 9 * Gi)], gpus=[gpu(0), gpu(1, listed=False)], unseen=frozenset({"GPU-1"}))
-    assert [each.mps for each in assessed(seen, [OFFENDER], AT_ONCE)] == [()]
+    assert [each.hazards for each in assessed(seen, [OFFENDER], AT_ONCE)] == [()]
 
 
 def decided(seen: Snapshot, under: Policy, drains: KnownDrains) -> tuple[object, Assessment]:
@@ -250,7 +252,7 @@ def test_a_server_that_a_control_daemon_names_is_protected(named: tuple[int, ...
     under = replace(policy(rule(step(scope="pod"))), safety=Safety(signal_mps_clients=True))
     found, offender = decided(seen, under, KnownDrains(servers=keys(*named)))
     assert found == expected
-    assert {hazard.role for hazard in offender.mps} == ({MpsRole.SERVER} if named else set())
+    assert {hazard.role for hazard in offender.hazards} == ({HazardRole.SERVER} if named else set())
 
 
 def keys(*pids: int) -> frozenset[ProcessKey]:
@@ -291,4 +293,4 @@ def test_a_client_of_a_server_in_its_pod(listed: tuple[int, ...]) -> None:
     seen = snapshot([CLIENT, use(2, 1)], [server(2, "a/side")])
     drains = KnownDrains(drainable=keys(*listed))
     _, offender = decided(seen, AT_ONCE, drains)
-    assert (offender.mps, tuple(client.key for client in offender.to_drain)) == ((), tuple(drains.drainable))
+    assert (offender.hazards, tuple(client.key for client in offender.to_drain)) == ((), tuple(drains.drainable))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.worlds import Gi, container, planned, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assessment import MpsHazard, MpsRole
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Scope
 
@@ -41,6 +41,6 @@ def test_whom_a_kill_ends(scope: Scope, ended: int, alive: int, pids: list[int],
 def test_an_mps_client_of_the_container_withholds_a_kill_of_all_of_it(ended: int, *, is_hit: bool) -> None:
     """Point 36: what a kill really ends counts, and not what its scope says."""
     found = entry("process", ended=ended, alive=2 * Gi)
-    hazard = MpsHazard(role=MpsRole.HIDDEN)
-    with_client = replace(found, assessment=replace(found.assessment, mps=(hazard,)))
-    assert (with_client.mps_hazard == hazard) is is_hit
+    hazard = Hazard(role=HazardRole.HIDDEN)
+    with_client = replace(found, assessment=replace(found.assessment, hazards=(hazard,)))
+    assert (with_client.hazard == hazard) is is_hit

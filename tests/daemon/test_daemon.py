@@ -144,16 +144,19 @@ def test_a_step_that_comes_due_is_read_in_time(daemon: Daemon, *, stale: bool, i
     assert now.boottime_s + in_s <= next_reading_s(daemon) <= clock.now().boottime_s + in_s
 
 
-def repeats(daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s: float = 0.0) -> bool | None:
+def repeats(
+    daemon: Daemon, reading: DriverReading, after_s: float, *, stepped_s: float = 0.0, took_s: float = 0.0
+) -> bool | None:
     """Take a reading `after_s` from now: whether it repeated the last cycle; None: no reading may repeat this one.
 
-    The wall clock has been set forward by `stepped_s`.
+    The wall clock has been set forward by `stepped_s`; the driver `took_s` for its answer.
     """
     now, fresh = clock.now(), replace(reading)
     asked = replace(now, boottime_s=now.boottime_s + after_s, wall_s=now.wall_s + after_s + stepped_s)
     daemon._sampler.end_rest(asked, at_once=True)
     daemon._sampler.pace.begin(asked)  # or the driver's thread would read at once in the rest that follows
-    daemon._run_cycle(TimedReading(reading=fresh, asked=asked, took_s=0.0, only=None), asked)
+    answered = replace(asked, boottime_s=asked.boottime_s + took_s)
+    daemon._run_cycle(TimedReading(reading=fresh, asked=asked, took_s=took_s, only=None), answered)
     last = daemon._quiet_ticks._last
     return None if last is None else last.reading is not fresh
 
@@ -172,6 +175,32 @@ def test_equal_readings_repeat_a_quiet_cycle(daemon: Daemon) -> None:
     assert repeats(daemon, reading, 30.0 + daemon._policy.reset_after_s) is False
 
 
+def test_a_slow_cycle_is_repeated_and_no_longer_late(daemon: Daemon) -> None:
+    """Promise 4: a node whose cycles take longer than the interval rests too once nothing changes."""
+    daemon._policy = replace(daemon._policy, interval_s=1e-6)
+    reading = DriverReading(driver="0", interface="NVML")
+    assert repeats(daemon, reading, 0.0) is False
+    assert _late(daemon) == 1
+    assert [repeats(daemon, reading, after_s) for after_s in (0.5, 1.0)] == [True, True]
+    assert _late(daemon) == 0
+
+
+def test_a_driver_slower_than_the_interval_makes_every_cycle_late(daemon: Daemon) -> None:
+    """Point 39: that limits are checked too rarely is reported as long as it is so."""
+    daemon._policy = replace(daemon._policy, interval_s=1.0)
+    reading = DriverReading(driver="0", interface="NVML")
+    assert [repeats(daemon, reading, after_s, took_s=1.5) for after_s in (0.0, 2.0)] == [None, None]
+    assert repeats(daemon, reading, 4.0) is False
+    assert repeats(daemon, reading, 6.0, took_s=1.5) is None
+
+
+def _late(daemon: Daemon) -> int:
+    """In how many gaps of the last report a cycle was late."""
+    report = daemon._sinks._endpoints.report
+    assert report is not None
+    return sum(gap.reason is GapReason.CYCLE_LATE for gap in report.snapshot.gaps)
+
+
 def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
     """Law 3: from then on nothing may be acted on, which the next reading finds."""
     reading = DriverReading(driver="0", interface="NVML")
@@ -186,7 +215,7 @@ def test_a_rest_ends_when_the_pod_list_becomes_too_old(daemon: Daemon) -> None:
 
 
 def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
-    """The reading, the ledger or the pods; and a gap that is gone is not quiet before its end has been reported."""
+    """The reading, the ledger or the pods; and nothing rests before the end of a gap that is gone has been reported."""
     reading = DriverReading(driver="0", interface="NVML")
     readings = (reading, replace(reading, driver="1"), reading)
     assert [repeats(daemon, each, after_s) for after_s, each in enumerate(readings)] == [False] * 3
@@ -197,15 +226,15 @@ def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     assert repeats(daemon, reading, 4.0) is False
     gap = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
     assert repeats(daemon, replace(reading, gaps=(gap,)), 5.0) is None
-    assert [repeats(daemon, reading, after_s) for after_s in (6.0, 14.0, 15.1)] == [False] * 3
-    assert repeats(daemon, reading, 15.2) is True
+    for after_s, is_repeated, rests in ((6.0, False, False), (14.0, True, False), (15.1, True, True)):
+        assert (repeats(daemon, reading, after_s), daemon._sampler._rest is not None) == (is_repeated, rests)
 
 
 def test_the_end_of_a_process_that_is_still_listed_ends_the_quiet(daemon: Daemon) -> None:
     """A driver lists the memory of a dead process for a while: what waits for its end must not wait for the list."""
     with sleeper() as process:
         wait_until(lambda: Procfs().stat(process.pid).comm == b"sleep")
-        listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, mps=False)
+        listed = Use(gpu="GPU-0", pid=process.pid, used=Gi, client=False)
         reading = DriverReading(driver="0", interface="NVML", gpus=(gpu(0, 16 * Gi),), uses=(listed,))
         assert [repeats(daemon, reading, after_s) for after_s in (0.0, 1.0)] == [False, True]
         process.kill()

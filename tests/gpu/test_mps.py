@@ -133,7 +133,7 @@ def clients(card: Card, pipe: Path, *more: str) -> Clients:
     calm = card.allocate("calm", "2Gi", 512 * MIB, "--work", **variables)
     offender = card.allocate("offender", "1Gi", 256 * MIB, "--work", *more, **variables)
     driver = NvmlDriver()
-    listed = {use.pid for use in driver.read().uses if use.mps}
+    listed = {use.pid for use in driver.read().uses if use.client}
     driver.close()
     if not {calm.pid, offender.pid} <= listed:
         pytest.skip("this driver does not list the clients of an MPS server, so they are never acted on")

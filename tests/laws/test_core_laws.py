@@ -36,7 +36,7 @@ from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
-from watchdog.core.model import Container, PlaceKind, Process
+from watchdog.core.model import Container, MpsSigns, PlaceKind, Process
 from watchdog.core.plan import Plan, PlanEntry
 from watchdog.core.policy import Do, Match, Step
 from watchdog.core.remembered import DeclarationMemory
@@ -188,7 +188,7 @@ def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) ->
     """
     got = attribute(node.seen, node.pods)
     by_uid = {pod.uid: pod for pod in node.pods}
-    named = {each.key: each for each in node.seen.processes.values() if each.mps_server and each.key is not None}
+    named = {each.key: each for each in node.seen.processes.values() if each.mps is not None and each.key is not None}
     strangers = {each.gpu for each in node.seen.uses if _is_on_host(node.seen.processes[each.pid])}
     for entry in plan_of(node).taken:
         if not entry.do.enforces:
@@ -201,15 +201,16 @@ def test_no_client_of_a_foreign_mps_server_is_ever_ended(node: GeneratedNode) ->
             is_ended = is_ended or (entry.definition.scope == "container" and each.container == entry.victim)
             if not is_ended:
                 continue
-            is_proven = each.key in named and named[each.key].privileged
+            signs = each.mps or MpsSigns()
+            is_proven = each.key in named and signs.privileged
             assert not is_proven or pod.owner is None or pod.owner.kind != "DaemonSet"
             accepted = node.under.safety.signal_mps_clients
-            assert accepted or not each.mps or (each.gpu in servers and each.gpu not in strangers)
-            assert accepted or each.mps is not None or each.gpu not in strangers
+            assert accepted or not signs.client or (each.gpu in servers and each.gpu not in strangers)
+            assert accepted or signs.client is not None or each.gpu not in strangers
 
 
 def _is_on_host(process: Process) -> bool:
-    return process.mps_server and process.place.kind is PlaceKind.HOST
+    return process.mps is not None and process.place.kind is PlaceKind.HOST
 
 
 def _mixed(dice: random.Random, values: Collection[T]) -> tuple[T, ...]:

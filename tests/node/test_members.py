@@ -95,7 +95,7 @@ def test_never_the_protected(tmp_path: Path, *, pidfds: bool, spare_servers: boo
         for pid in (1, os.getpid(), process.pid):
             fake.add(pid, POD, real_stat(pid))
         handles, _ = container_members(
-            tmp_path, pidfds=pidfds, spares=lambda process: spare_servers and process.mps_server
+            tmp_path, pidfds=pidfds, spares=lambda process: spare_servers and process.mps is not None
         )
         found = {process.pid} if spare_servers else {server.pid, process.pid}
         assert {handle.key.pid for handle in handles} == found

@@ -41,7 +41,7 @@ def test_a_listed_process_is_known(*, pidfds: bool) -> None:
         assert gaps == ()
         seen = found[process.pid]
         assert seen.key == ProcessKey(pid=process.pid, start_ticks=REAL.stat(process.pid).start_ticks)
-        assert (seen.name, seen.mps_server) == ("sleep", False)
+        assert (seen.name, seen.mps) == ("sleep", None)
         assert table.update([process.pid])[0][process.pid] is seen
         assert table.reread([process.pid])[0] == found
     table.close()

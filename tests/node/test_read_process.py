@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.support import PLACE, POD, ROOT, FakeProc, stat_line
 from watchdog.core.errors import Problem
-from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, Place, ProcessKey
+from watchdog.core.model import HOST, UNREADABLE, ZOMBIE, GapReason, MpsSigns, Place, ProcessKey
 from watchdog.node.process import NO_DESCRIPTOR, ReadFailure, ReadFailures, describe_error, read_process
 from watchdog.node.procfs import Procfs
 
@@ -165,7 +165,7 @@ def test_mps_server(tmp_path: Path, comm: bytes, cmdline: bytes, *, server: bool
     """Point 35: an MPS server has this name and first argument; its control daemon has others."""
     FakeProc(tmp_path).add(5, stat=stat_line(5, comm), cmdline=cmdline)
     process, _ = read_process(Procfs(tmp_path), 5)
-    assert process.mps_server is server
+    assert (process.mps is not None and process.mps.server) is server
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_where_an_mps_server_runs(tmp_path: Path, bounding: str | None, users: s
     if bounding is None:
         status.unlink()
     process, _ = read_process(Procfs(tmp_path), 5)
-    assert (process.mps_server, process.privileged) == (True, privileged)
+    assert process.mps == MpsSigns(server=True, privileged=privileged)
 
 
 def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
@@ -215,7 +215,8 @@ def test_mps_server_with_unreadable_arguments(tmp_path: Path) -> None:
     (tmp_path / "5/cmdline").unlink()
     (tmp_path / "5/cmdline").symlink_to("cmdline")
     process, _ = read_process(Procfs(tmp_path), 5)
-    assert process.mps_server
+    assert process.mps is not None
+    assert process.mps.server
 
 
 def test_troubles_become_one_gap_each() -> None:

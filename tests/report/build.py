@@ -235,4 +235,4 @@ _CHANGES: WeakKeyDictionary[Journal, Changes] = WeakKeyDictionary()
 
 def record(journal: Journal, report: CycleReport) -> None:
     """Write down what is new in a report, as the daemon does."""
-    journal.record(report, _CHANGES.setdefault(journal, Changes()).since(report))
+    journal.write(journal.rows_of(report, _CHANGES.setdefault(journal, Changes()).since(report)))

@@ -7,11 +7,10 @@ from typing import Any
 
 from tests.report.build import Story, entry, killed, outcome, policy, quiet, trainer, trainer_node, withheld
 from tests.worlds import MEMORY, VERIFF, Gi, Mi, container, gpu, process, rule, snapshot, step, use
-from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import ContainerKind, Pod, ProcessKey, Snapshot
-from watchdog.core.mps import DRAIN
-from watchdog.core.plan import CycleReport, PlanEntry, Result, Sent
+from watchdog.core.plan import DRAIN, CycleReport, PlanEntry, Result, Sent
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy, Scope
 from watchdog.core.transfers import FoundTransfer, Transfer
 from watchdog.kube.event_objects import PodEvent
@@ -154,7 +153,7 @@ def draining(under: Policy, holder: Pod) -> PodEvent:
     """The Event when the first MPS client is drained, before any signal."""
     entry, report = due(under, holder, on_cards(12.4))
     (key,) = entry.targets
-    client = MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key)
+    client = Hazard(role=HazardRole.CLIENT, container=entry.victim, key=key)
     entry = replace(entry, assessment=replace(entry.assessment, to_drain=(client,)))
     sent = (Sent(signal=DRAIN, keys=frozenset({key}), after_s=0.0),)
     return reported(replace(report, began=(killed(entry=entry, sent=sent, signalled=()),)))[0]

@@ -104,7 +104,7 @@ class SimulatedDriver:
             interface="NVML",
             driver="550.54",
             gpus=tuple(gpus),
-            uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used, mps=line.mps) for line in lines),
+            uses=tuple(Use(gpu=line.gpu, pid=line.pid, used=line.used, client=line.mps) for line in lines),
             gaps=tuple(gaps),
             blind=self._cards.blind,
             unseen=frozenset(unseen),

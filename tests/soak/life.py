@@ -364,7 +364,7 @@ class Life:
 
     def end(self) -> None:
         with full_disk(self._world.disk_full):
-            self._actions.interrupt("the watchdog was stopped in the grace period", self._world.clock.now())
+            self._actions.interrupt(self._world.clock.now())
             if self._record.journal is not None:
                 self._record.journal.close()
             self._lock.release()

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.soak.cluster import Tenant
 from tests.soak.driver import TrueReading
-from tests.soak.truth import Fact, Key, is_needed
+from tests.soak.truth import Fact, Key, hides_clients, is_needed
 from watchdog.core.model import Now, Process
 from watchdog.core.policy import Policy
 
@@ -63,4 +63,6 @@ class Standing:
         """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
         looks = () if reading is None else (reading.truth, *([reading.second] if reading.second is not None else []))
+        if not self.policy.safety.signal_mps_clients and any(map(hides_clients, looks)):
+            return True
         return any(is_needed(truth, fact.key[0], self.tenants, self.policy) for truth in looks)

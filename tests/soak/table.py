@@ -8,7 +8,7 @@ from tests.soak.clock import TICKS_PER_S
 from tests.soak.kernel import Held, Kernel, State, Task
 from tests.soak.violation import fail
 from watchdog.core.errors import Problem
-from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process, ProcessKey
+from watchdog.core.model import GONE, ZOMBIE, Gap, GapReason, MpsSigns, Place, PlaceKind, Process, ProcessKey
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
 from watchdog.node.survivors import Survivors
@@ -144,6 +144,5 @@ def _process(task: Task, place: Place) -> Process:
         key=task.key,
         place=place,
         name="python3",
-        mps_server=task.named,
-        privileged=task.serves_others,
+        mps=MpsSigns(server=True, privileged=task.serves_others) if task.named else None,
     )

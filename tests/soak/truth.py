@@ -346,6 +346,12 @@ def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], polic
     return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
+def hides_clients(truth: TrueReading) -> bool:
+    """Whether some client's cgroup is a lie, so that it may be in any pod; only a privileged process can write one."""
+    lines = (line for line in truth.lines if line.task is not None and line.mps is not False)
+    return any(line.task is not None and not true_to_claim(line.task) for line in lines)
+
+
 def _serves_its_pod(task: Task, tenants: Mapping[str, Tenant]) -> bool:
     tenant = tenants.get(task.pod or "")
     return tenant is not None and not is_trusted_server(task, tenant) and true_to_claim(task) and task.lives

@@ -226,8 +226,7 @@ def _rest(policy: Policy) -> Iterator[str]:
     yield f"Safety overrides: {', '.join(overrides) or 'none'}"
     if policy.pulse is not None:
         yield _pulse(policy.pulse)
-    if policy.mps is not None:
-        yield drained_by(policy.mps)
+    yield from drained_by(policy)
 
 
 def _pulse(pulse: Pulse) -> str:

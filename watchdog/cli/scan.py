@@ -26,7 +26,7 @@ from watchdog.cli.tables import UNCUT, Cell, notes, output_width, printed, text,
 from watchdog.clock import Bell
 from watchdog.config.load import PolicyError, built_in_policy, load_policy, refusal
 from watchdog.core.assess import assess
-from watchdog.core.assessment import NO_DRAINS, Attribution, KnownDrains, Reason, Verdict
+from watchdog.core.assessment import Reason, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
@@ -39,11 +39,11 @@ from watchdog.daemon.sampler import read_once
 from watchdog.daemon.sources import NO_PODS, Sources, missing_sources, open_cluster, uses_api
 from watchdog.node.drivers.opening import open_driver
 from watchdog.node.drivers.protocol import released_reading
-from watchdog.node.mps_control import inspect_mps
+from watchdog.node.mps_control import known_drains
 from watchdog.options import Options
 from watchdog.report.sentences.brakes import rule_observes
 from watchdog.report.sentences.following import what_follows
-from watchdog.report.sentences.node import gap_subject, under_maintenance
+from watchdog.report.sentences.node import STRAYS, gap_subject, under_maintenance
 from watchdog.report.sentences.usage import unit_suspicion
 from watchdog.report.status import AccountStatus, Status, encode
 from watchdog.report.status_build import status_of
@@ -100,7 +100,7 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     snapshot = scanner.snapshot(reading, now)
     inputs = sources.inputs(policy, now)
     attribution = attribute(snapshot, inputs.pods.pods)
-    inputs = replace(inputs, drains=_drains(policy, attribution))
+    inputs = replace(inputs, drains=known_drains(policy, attribution))
     assessments = assess(attribution, snapshot, inputs)
     plan = decide(assessments, Ledger(), now, inputs)
     opened = OpenCycle(
@@ -116,15 +116,6 @@ def _cycle(options: Options, policy: Policy) -> CycleReport:
     return report_of(opened, closed, observing, policy_loaded_s=begun.wall_s, maintenance=maintenance, ended=now)
 
 
-def _drains(policy: Policy, attribution: Attribution) -> KnownDrains:
-    """The MPS clients that control daemons can drain, if there are any and the policy drains them."""
-    listed = {use.key.pid: use.key for use in attribution.attributed if use.mps}
-    if policy.mps is None or not listed:
-        return NO_DRAINS
-    named = inspect_mps(policy.mps).clients
-    return KnownDrains(drainable=frozenset(key for pid, key in listed.items() if pid in named))
-
-
 def _unknown_because(status: Status) -> Sequence[Cell]:
     """Why nothing is known about any account, and what to do about it; empty if they are known."""
     why = accounts_unknown(status)
@@ -137,16 +128,6 @@ def _unknown_because(status: Status) -> Sequence[Cell]:
 def _has_pod_gap(status: Status) -> bool:
     """Whether a gap has the reason why there is no pod list."""
     return any(gap.reason == GapReason.PODS for gap in status.gaps)
-
-
-_REASONS: Mapping[str, str] = {
-    Reason.HOST: "a process of the host",
-    Reason.GONE: "ended, but its memory is still listed",
-    Reason.ZOMBIE: "a zombie: not reaped by its parent",
-    Reason.UNKNOWN_POD: "its pod is not in the pod list",
-    Reason.SPOOFED: "its cgroup names another pod's container",
-    Reason.MPS_SERVER: "the MPS server, with its clients' memory",
-}
 
 
 _UNATTRIBUTED: Final = ("PID", "GPU", "USED", "NAME", "WHY")
@@ -179,7 +160,7 @@ def _unattributed_lines(status: Status) -> Sequence[Cell]:
 def _why(reason: str, status: Status) -> str:
     if reason == Reason.UNKNOWN_POD and status.pods_synced_at is None:
         return "of a pod (pod list unreadable)" if _has_pod_gap(status) else "of a pod (no pod list: give --pods)"
-    return _REASONS.get(reason, reason)
+    return STRAYS[reason].one if reason in STRAYS else reason
 
 
 def _remarks(account: AccountStatus) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, get_args
 from watchdog.config.scheme import ALL, all_schemes
 from watchdog.core.brakes import MOST_REMEMBERED
 from watchdog.core.hours import DAY_MINUTES, DAYS, Hours
-from watchdog.core.policy import Special, Threshold, Window
+from watchdog.core.policy import Draining, Special, Threshold, Window
 from watchdog.core.units import (
     format_duration,
     format_percent,
@@ -187,7 +187,7 @@ def folder() -> FieldKind[str]:
     def read(value: object) -> str:
         text = plain.read(value)
         if not text.startswith("/") or ".." in text.split("/"):
-            raise FieldError(f'{quote(text)} must be an absolute path without "..", like "/run/nvidia/mps/*/pipe"')
+            raise FieldError(f'{quote(text)} must be an absolute path without "..", like "{Draining().pipe[0]}"')
         return text
 
     return FieldKind(words="an absolute path", read=read)

@@ -358,7 +358,7 @@ _SIZE_IN_NAME: Final = re.compile(r"(\d{1,6})gb\Z", re.IGNORECASE)
 def _size_in_name(resource: str) -> int:
     """The bytes at the end of a resource's name: `nvidia.com/gpu-10gb` is 10 GiB.
 
-    nos calls them GB and hands them to MPS as its `G`, which are GiB (pkg/gpu/slicing in nebuly-ai/nos).
+    nos calls them GB, and limits its clients to as many `G`, which are GiB (pkg/gpu/slicing in nebuly-ai/nos).
     """
     match = _SIZE_IN_NAME.search(resource)
     if match is None:

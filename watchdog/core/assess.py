@@ -221,7 +221,7 @@ def assess_pod(
                 shares=_shares(own, granted),
                 misdeclarations=remarks(declaration, granted),
                 behind=account.is_behind,
-                mps=hazards,
+                hazards=hazards,
                 to_drain=to_drain,
             )
         )

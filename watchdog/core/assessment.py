@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from watchdog.core.model import Gap, Node, PinnedLimit, Place, Pod, PodList, ProcessKey
+from watchdog.core.hazards import Hazard
+from watchdog.core.model import Gap, MpsSigns, Node, PinnedLimit, Place, Pod, PodList, ProcessKey
 from watchdog.core.policy import Policy, Rule
 from watchdog.core.rules import Namespaces
 
@@ -29,12 +30,8 @@ class AttributedUse:
     # None if it is unknown.
     used: int | None
     name: str = ""
-    # Whether it is an MPS client; None: unknown.
-    mps: bool | None = False
-    # Whether it has the name of an MPS server.
-    mps_server: bool = False
-    # Whether it has that name and also the rights of a privileged container.
-    privileged: bool = False
+    # What shows it to be an MPS client or server; None: nothing does.
+    mps: MpsSigns | None = None
     # If its container is not in the pod list, the container ID in its cgroup; "" if it has none there.
     unlisted: str = ""
     # Whether it is the kernel of a gVisor sandbox.
@@ -72,9 +69,8 @@ class Unattributed:
     used: int | None
     reason: Reason
     name: str = ""
-    # As in `AttributedUse`, and so is `mps_server`.
-    mps: bool | None = False
-    mps_server: bool = False
+    # As in `AttributedUse`.
+    mps: MpsSigns | None = None
     # The UID of the pod in which a trusted MPS server runs; else "".
     uid: str = ""
     # The name of the container in which it runs; else "".
@@ -140,32 +136,14 @@ class ContainerShare:
 class Misdeclaration:
     """A declaration that is wrong."""
 
-    # Where it is written.
+    # Where it is written: its keys, and in which container.
     source: str
     # What is wrong with it.
     why: str
+    # The first of its keys.
+    key: str = ""
     # Whether it still applies as written, since the scheduler has checked it; otherwise it was skipped.
     counts: bool = False
-
-
-class MpsRole(StrEnum):
-    """Why ending a process would break the work of other pods."""
-
-    SERVER = "server"
-    CLIENT = "client"
-    HIDDEN = "hidden"  # it can't be determined now whether there is a client
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MpsHazard:
-    """A process that must not be ended since other pods need it."""
-
-    role: MpsRole
-    # The name of its container; None: it may be in any.
-    container: str | None = None
-    # None: it is any process of `container`, or of the pod if that is None too.
-    key: ProcessKey | None = None
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,10 +200,10 @@ class Assessment:
     rule_gap: Gap | None = None
     # Why its limit can't be determined now, as a clause; empty if it can, or if nothing is declared.
     limit_unknown: str = ""
-    # The hazards of the whole pod.
-    mps: tuple[MpsHazard, ...] = ()
-    # The pod's MPS clients that are no hazard once they are drained.
-    to_drain: tuple[MpsHazard, ...] = ()
+    # What of the whole pod must not be ended.
+    hazards: tuple[Hazard, ...] = ()
+    # Its clients that are no hazard once they are drained.
+    to_drain: tuple[Hazard, ...] = ()
 
     def used_on(self, card: str, container: str | None = None) -> int:
         """The known bytes in use on one GPU, by one container or by all (None)."""

@@ -11,7 +11,8 @@ from typing import Final
 from watchdog.core.assessment import Assessment, AttributedUse, Attribution, ContainerKey, Reason, Unattributed
 from watchdog.core.errors import Problem
 from watchdog.core.model import Container, Gap, GapReason, Now, Place, PlaceKind, Pod, Process, Snapshot, Use
-from watchdog.core.mps import is_trusted_server
+from watchdog.core.mps import signs_of
+from watchdog.core.rules import is_system
 
 # The kubelet writes a new container's ID into the pod's status within seconds.
 _OVERDUE_AFTER_S: Final = 60.0
@@ -208,7 +209,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | 
             unattributed.append(_unattributed(use, reason, process))
             continue
         pod, container = place
-        if process.mps_server and is_trusted_server(process, pod):
+        if is_trusted_server(process, pod):
             server = _unattributed(use, Reason.MPS_SERVER, process)
             unattributed.append(replace(server, uid=pod.uid, container=container))
             continue
@@ -220,9 +221,7 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | 
                 gpu=use.gpu,
                 used=use.used,
                 name=process.name,
-                mps=use.mps,
-                mps_server=process.mps_server,
-                privileged=process.mps_server and process.privileged,
+                mps=signs_of(use, process),
                 unlisted="" if container else process.place.container or "",
                 gvisor=process.gvisor and not container,
                 ended=process.ended,
@@ -231,10 +230,22 @@ def attribute(snapshot: Snapshot, pods: Iterable[Pod], memory: PodIndexMemory | 
     return Attribution(attributed=tuple(attributed), unattributed=tuple(unattributed))
 
 
+def is_trusted_server(process: Process, pod: Pod) -> bool:
+    """Whether a process of a pod is an MPS server that no tenant can fake, by its name and where it runs.
+
+    NVIDIA's device plugin runs it in a privileged container of a DaemonSet. A name, a priority or an owner reference
+    alone prove nothing: tenants write all of them.
+    """
+    if process.mps is None or not process.mps.server:
+        return False
+    is_daemon_sets = pod.owner is not None and pod.owner.kind == "DaemonSet"
+    return is_system(pod) or (is_daemon_sets and process.mps.privileged)
+
+
 def _find(process: Process | None, index: _PodIndex) -> tuple[Pod, str] | Reason:
     if process is None:
         return Reason.GONE
-    if process.mps_server and process.place.kind is PlaceKind.HOST:
+    if process.mps is not None and process.place.kind is PlaceKind.HOST:
         return Reason.MPS_SERVER
     if process.place.kind is not PlaceKind.POD:
         return _REASONS[process.place.kind]
@@ -248,6 +259,5 @@ def _unattributed(use: Use, reason: Reason, process: Process | None) -> Unattrib
         used=use.used,
         reason=reason,
         name=process.name if process is not None else "",
-        mps=use.mps,
-        mps_server=process is not None and process.mps_server,
+        mps=signs_of(use, process),
     )

@@ -50,6 +50,11 @@ class Brake(StrEnum):
         """Whether the brake depends on what the pod or its processes are, so that waiting does not lift it."""
         return self in (Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS)
 
+    @property
+    def is_of_the_step(self) -> bool:
+        """Whether the brake depends on what a step would end; the others withhold every step of the account."""
+        return self.is_permanent or self is Brake.PENDING
+
 
 COUNT_ACTIONS: Final = frozenset({Brake.OWNER, Brake.OWNER_BACKOFF, Brake.NAMESPACE, Brake.NODE, Brake.BREAKER})
 

@@ -162,7 +162,7 @@ def comparable(declaration: PodDeclaration, cards: Cards, *, has_default: bool) 
     is_total = ("total" in bound.kinds or takes_default) and not (cards.complete and cards.number == 1)
     if not (is_known and ((by_gpu and is_total) or (bound_by_gpu and not by_gpu))):
         return declaration
-    remarks = [Misdeclaration(source=source, why=_UNLISTED) for source in declaration.unlisted]
+    remarks = [Misdeclaration(source=at.place, why=_UNLISTED, key=at.key) for at in declaration.unlisted]
     every = dict.fromkeys((*remarks, *declaration.remarks, *bound.remarks))
     return replace(bound, remarks=tuple(every)[:MOST_MISDECLARED])
 
@@ -173,7 +173,7 @@ def remarks(declaration: PodDeclaration, granted: Budget) -> tuple[Misdeclaratio
         return declaration.remarks
     counts = granted.unlisted_counts
     why = _UNLISTED_ALONE if counts else _UNLISTED
-    own = [Misdeclaration(source=source, why=why, counts=counts) for source in declaration.unlisted]
+    own = [Misdeclaration(source=at.place, why=why, key=at.key, counts=counts) for at in declaration.unlisted]
     every = dict.fromkeys((*own, *declaration.remarks, *declaration.bound.remarks))
     return tuple(every)[:MOST_MISDECLARED]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from watchdog.core.amount import (
     GPU_RESOURCE,
@@ -97,7 +97,7 @@ class PodDeclaration:
     # applies without them; None if they make no difference.
     bound: "PodDeclaration | None" = None
     # Where those resources are written.
-    unlisted: tuple[str, ...] = ()
+    unlisted: tuple["Written", ...] = ()
     # Why what only the tenant has written is impossible as a sum, as a clause; empty if it is not.
     together: str = ""
 
@@ -165,26 +165,36 @@ def _without(container: Container, keys: Collection[str]) -> Container:
     return replace(container, resources={key: text for key, text in container.resources.items() if key not in keys})
 
 
-def _sources_of(pod: Pod, keys: Collection[str]) -> Iterator[str]:
+class Written(NamedTuple):
+    """Where something is declared."""
+
+    # The first of its keys.
+    key: str
+    # All of its keys, and in which container, in words.
+    place: str
+
+
+def _sources_of(pod: Pod, keys: Collection[str]) -> Iterator[Written]:
     """Where a pod requests these resources, as many places as are reported."""
     places = ((sorted(container.resources.keys() & keys), container.name) for container in pod.containers)
     for own, name in islice((place for place in places if place[0]), MOST_MISDECLARED):
         yield _place(own, name)
 
 
-def _place(keys: Iterable[str], container: str) -> str:
+def _place(keys: Sequence[str], container: str) -> Written:
     where = f"container {container}" if container else "the pod"
-    return f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}"
+    return Written(key=keys[0], place=f"{brief(', '.join(keys), _LONGEST_SOURCE)} of {where}")
 
 
-def _bounded(found: PodDeclaration, bound: PodDeclaration, sources: tuple[str, ...]) -> PodDeclaration:
+def _bounded(found: PodDeclaration, bound: PodDeclaration, sources: tuple[Written, ...]) -> PodDeclaration:
     """A declaration with what bounds it; without what nobody has checked if all of that together is impossible."""
     if (found.amounts, found.misdeclared, found.invalid) == (bound.amounts, bound.misdeclared, bound.invalid):
         return _with_sum(found)
     bound = _with_sum(bound)
     if not found.together:
         return replace(found, bound=bound, unlisted=sources)
-    remark = Misdeclaration(source=brief(", ".join(sources), _LONGEST_SOURCE), why=found.together)
+    places = brief(", ".join(source.place for source in sources), _LONGEST_SOURCE)
+    remark = Misdeclaration(source=places, why=found.together, key=sources[0].key)
     remarks = dict.fromkeys((remark, *found.remarks, *bound.remarks))
     misdeclared = bound.misdeclared | (found.amounts.keys() - bound.amounts.keys())
     return replace(bound, remarks=tuple(remarks)[:MOST_MISDECLARED], misdeclared=misdeclared)
@@ -195,12 +205,15 @@ def _with_sum(found: PodDeclaration) -> PodDeclaration:
     if not found.together:
         return found
     keys = sorted({amount.source for amount in found.amounts.values() if not amount.is_checked})
-    remark = Misdeclaration(source=_place(keys, ""), why=found.together, counts=True)
+    key, place = _place(keys, "")
+    remark = Misdeclaration(source=place, why=found.together, key=key, counts=True)
     return replace(found, remarks=(remark, *found.remarks)[:MOST_MISDECLARED])
 
 
 @dataclass(slots=True)
 class _Reader:
+    """Reads the declarations of one pod. It is large because what counts depends on what was found before."""
+
     pod: Pod
     policy: Policy
     node: Node
@@ -561,7 +574,7 @@ class _Reader:
             if not is_checked:
                 require_possible(size)
         except ValueError as error:
-            self._remark(written, container, str(error))
+            self._remark(tuple(written), container, str(error))
             if is_checked:
                 self.invalid.add(container)
             return None
@@ -573,7 +586,7 @@ class _Reader:
             why = _NO_SUCH_DEVICE
         is_beyond_any = isinstance(size, CardShare) and declaration.per == "gpu"  # even of a hidden card
         if why is not None and (self.cards.complete or is_beyond_any):
-            self._remark(written, container, why, counts=is_checked)
+            self._remark(tuple(written), container, why, counts=is_checked)
             if not is_checked:
                 return None
         elif why is not None and not is_checked:
@@ -584,11 +597,11 @@ class _Reader:
         allowance = declaration.allowance or self.policy.allowance
         return Amount(source=", ".join(written), per=per, size=size, allowance=allowance, is_checked=is_checked)
 
-    def _remark(self, keys: Iterable[str], container: str, why: str, *, counts: bool = False) -> None:
-        source = _place(keys, container)
+    def _remark(self, keys: Sequence[str], container: str, why: str, *, counts: bool = False) -> None:
+        key, place = _place(keys, container)
         self.skipped += not counts
         if len(self.remarks) < MOST_MISDECLARED:
-            self.remarks[Misdeclaration(source=source, why=why, counts=counts)] = None
+            self.remarks[Misdeclaration(source=place, why=why, key=key, counts=counts)] = None
 
     def _is_whole(self, key: str) -> bool:
         known = self.whole_keys.get(key)

@@ -7,7 +7,6 @@ the last look shows.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import COUNT_ACTIONS, Begun, Brake, BrakeMemory, breaker_wait_s, owner_of
@@ -24,10 +23,6 @@ def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
     """The order if a brake lets only some through: most bytes over the limit, then lower priority, then UID."""
     over = assessment.used_at_least - (assessment.allowed or 0)
     return (-over, assessment.pod.priority or 0, *assessment.account.sort_key)
-
-
-# Brakes that depend on what a step would end. The others withhold every step of the account.
-_OF_THE_STEP: Final = frozenset({Brake.PROTECTED, Brake.UNKNOWN_CONTAINER, Brake.MPS, Brake.PENDING})
 
 
 class Gate:
@@ -241,7 +236,7 @@ class Gate:
     def _is_for_itself(self, entry: PlanEntry) -> bool:
         """Whether an entry is withheld for what it would end, so that it must not shield the pod from another step."""
         is_protected = entry.withheld_by is Brake.PROTECTED and entry.assessment.protected is not None
-        return not is_protected and entry.withheld_by in _OF_THE_STEP
+        return not is_protected and entry.withheld_by is not None and entry.withheld_by.is_of_the_step
 
     def _let_through(self, entry: PlanEntry) -> None:
         observes = entry.assessment.observes
@@ -300,7 +295,7 @@ def permanent_brake(entry: PlanEntry, now: Now) -> Brake | None:
         return Brake.PROTECTED
     if entry.do.takes_scope and not entry.victim:
         return Brake.UNKNOWN_CONTAINER
-    return Brake.MPS if entry.mps_hazard is not None else None
+    return Brake.MPS if entry.hazard is not None else None
 
 
 def _why_protected(entry: PlanEntry, now: Now) -> str | None:

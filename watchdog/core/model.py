@@ -4,7 +4,7 @@ Bytes are integers, an unknown amount is None (never 0), times are seconds. A pr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -98,6 +98,18 @@ UNREADABLE: Final = Place(kind=PlaceKind.UNREADABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MpsSigns:
+    """What shows that a process is an MPS server, or a client of one."""
+
+    # Whether the driver lists it as a client; None: unknown.
+    client: bool | None = False
+    # Whether it has the name of NVIDIA's MPS server, which alone proves nothing.
+    server: bool = False
+    # Whether it has that name, and also the rights of a privileged container or of the host (CAP_SYS_ADMIN there).
+    privileged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """One process as /proc shows it."""
 
@@ -106,11 +118,8 @@ class Process:
     key: ProcessKey | None
     place: Place
     name: str = ""
-    # Whether it has the name of NVIDIA's MPS server, which alone proves nothing.
-    mps_server: bool = False
-    # Whether it has the rights of a privileged container or of the host (CAP_SYS_ADMIN there); read only for one with
-    # that name.
-    privileged: bool = False
+    # What /proc shows of MPS, which is a server's name; None: nothing.
+    mps: MpsSigns | None = None
     # Whether it calls itself the kernel of a gVisor sandbox, which any process can; only texts depend on it.
     gvisor: bool = False
     # Whether it has ended, was held until then, and its container still has processes; `place` is then where it was.
@@ -171,7 +180,12 @@ class Use:
     # Bytes; None if the driver does not report them.
     used: int | None
     # Whether the driver lists the process as a client of an MPS server; None if unknown.
-    mps: bool | None = False
+    client: bool | None = False
+
+    @property
+    def of_another(self) -> "Use":
+        """The use if its PID may belong to another process than the one listed: nothing of it is known."""
+        return replace(self, used=None, client=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +285,7 @@ class Snapshot:
     def has_servers(self) -> bool:
         """Whether it shows processes that others share, or depend on one that others share: MPS servers and clients."""
         processes = self.processes
-        return any(use.mps or (use.pid in processes and processes[use.pid].mps_server) for use in self.uses)
+        return any(use.client or (use.pid in processes and processes[use.pid].mps is not None) for use in self.uses)
 
 
 class ContainerKind(StrEnum):

@@ -8,29 +8,36 @@ control daemon lists it. Such a client is first drained by its control daemon, w
 is possible.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, MpsHazard, MpsRole, Reason
-from watchdog.core.model import PlaceKind, Pod, Process, ProcessKey, Snapshot
-from watchdog.core.policy import Step
-from watchdog.core.rules import is_system
+from watchdog.core.assessment import AttributedUse, Attribution, KnownDrains, Reason, Unattributed
+from watchdog.core.hazards import Hazard, HazardRole
+from watchdog.core.model import MpsSigns, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
 
-# The name of a request to drain a client among the signals of an action.
-DRAIN: Final = "DRAIN"
 _ENDED: Final = frozenset({Reason.GONE, Reason.ZOMBIE})
 
 
-def is_trusted_server(process: Process, pod: Pod) -> bool:
-    """Whether a process of a pod is an MPS server that no tenant can fake, by its name and where it runs.
+def signs_of(use: Use, process: Process | None) -> MpsSigns | None:
+    """What the driver and /proc show together of MPS; None: nothing."""
+    shown = None if process is None else process.mps
+    return shown if use.client is False else replace(shown or MpsSigns(), client=use.client)
 
-    NVIDIA's device plugin runs it in a privileged container of a DaemonSet. A name, a priority or an owner reference
-    alone prove nothing: tenants write all of them.
-    """
-    is_daemon_sets = pod.owner is not None and pod.owner.kind == "DaemonSet"
-    return process.mps_server and (is_system(pod) or (is_daemon_sets and process.privileged))
+
+def is_client(use: AttributedUse | Unattributed) -> bool:
+    """Whether a use is that of a client for certain."""
+    return use.mps is not None and use.mps.client is True
+
+
+def may_be_client(use: AttributedUse | Unattributed) -> bool:
+    """Whether a use is that of a client, or that is unknown."""
+    return use.mps is not None and use.mps.client is not False
+
+
+def has_servers_name(use: AttributedUse | Unattributed) -> bool:
+    """Whether a use is that of a process with the name of an MPS server."""
+    return use.mps is not None and use.mps.server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +66,20 @@ class Mps:
         """Find the servers and clients that the driver lists."""
         outside = [use for use in attribution.unattributed if use.reason not in _ENDED]
         inside = attribution.attributed
-        servers = [use for use in inside if use.mps_server or use.key in drains.servers]
-        outside_servers = [use for use in outside if use.mps_server]
-        clients = {(use.gpu, use.uid) for use in inside if use.mps} | {(use.gpu, "") for use in outside if use.mps}
+        servers = [use for use in inside if has_servers_name(use) or use.key in drains.servers]
+        outside_servers = [use for use in outside if has_servers_name(use)]
+        clients = {(use.gpu, use.uid) for use in inside if is_client(use)}
+        clients |= {(use.gpu, "") for use in outside if is_client(use)}
         if not servers and not clients and not outside_servers:
             return cls()  # without any sign of MPS on the node, a hidden GPU is no reason to spare every pod
         named = frozenset(use.key for use in servers if use.key in drains.servers)
         shared = {use.gpu for use in outside_servers} | {use.gpu for use in servers if use.key in named}
         explained = {(server.gpu, server.uid) for server in servers}
         unlisted = {gpu.uuid for gpu in snapshot.gpus if gpu.up and not gpu.listed}
-        listed = {use.key for use in inside if use.mps is not False}
+        listed = {use.key for use in inside if may_be_client(use)}
         unreadable = {pid for pid, p in snapshot.processes.items() if p.place.kind is PlaceKind.UNREADABLE}
         anywhere = (use for use in outside if use.reason is Reason.SPOOFED or use.pid in unreadable)
-        may_hide = bool(snapshot.unseen) or any(use.mps is not False for use in anywhere)
+        may_hide = bool(snapshot.unseen) or any(map(may_be_client, anywhere))
         return cls(
             shared=frozenset(shared),
             orphans=frozenset(client for client in clients - explained if client[0] not in shared),
@@ -82,36 +90,36 @@ class Mps:
             named=named,
         )
 
-    def hazards(self, pod: Pod, uses: tuple[AttributedUse, ...], *, accepts_clients: bool) -> tuple[MpsHazard, ...]:
+    def hazards(self, pod: Pod, uses: tuple[AttributedUse, ...], *, accepts_clients: bool) -> tuple[Hazard, ...]:
         """The parts of a pod that can't be ended without breaking other pods' work.
 
         `accepts_clients`: the operator accepts that risk for clients, though not for servers.
         """
         if self == _NO_MPS:
             return ()
-        servers = [use for use in uses if use.mps_server or use.key in self.named]
+        servers = [use for use in uses if has_servers_name(use) or use.key in self.named]
         needed = [use for use in servers if use.key in self.named or self._is_needed(use, pod)]
         spared = self.drainable | self.drained
         trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
-        hazards = [MpsHazard(role=MpsRole.SERVER, container=name) for name in trusted]
-        hazards += [_hazard(MpsRole.SERVER, use) for use in needed]
+        hazards = [Hazard(role=HazardRole.SERVER, container=name) for name in trusted]
+        hazards += [_hazard(HazardRole.SERVER, use) for use in needed]
         if not accepts_clients:
             foreign = self._foreign(pod, uses)
-            hazards += [_hazard(MpsRole.CLIENT, use) for use in foreign if use.key not in spared]
-            hazards += [MpsHazard(role=MpsRole.HIDDEN)] if self.hidden else []
+            hazards += [_hazard(HazardRole.CLIENT, use) for use in foreign if use.key not in spared]
+            hazards += [Hazard(role=HazardRole.HIDDEN)] if self.hidden else []
         return tuple(dict.fromkeys(hazards))
 
-    def to_drain(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> tuple[MpsHazard, ...]:
+    def to_drain(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> tuple[Hazard, ...]:
         """The clients of a pod that must be drained before they are ended, and can be."""
         if not self.drainable:
             return ()
         clients = (use for use in self._foreign(pod, uses) if use.key in self.drainable)
-        return tuple(dict.fromkeys(_hazard(MpsRole.CLIENT, use) for use in clients))
+        return tuple(dict.fromkeys(_hazard(HazardRole.CLIENT, use) for use in clients))
 
     def _foreign(self, pod: Pod, uses: tuple[AttributedUse, ...]) -> list[AttributedUse]:
         """The uses that may be those of clients of a server outside their pod."""
         # On these GPUs the pod's clients can have no server but its own, and that one has no clients outside.
-        own = {use.gpu for use in uses if use.mps_server and not self._has_orphans(use.gpu, pod)}
+        own = {use.gpu for use in uses if has_servers_name(use) and not self._has_orphans(use.gpu, pod)}
         served = own - self.shared
         return [use for use in uses if use.key in self.drainable or self._is_foreign(use, served)]
 
@@ -121,7 +129,7 @@ class Mps:
         It runs in a Deployment's pod, so that its clients elsewhere have to show it. Without privileges two pods of one
         tenant could show the same.
         """
-        return use.privileged and self._has_orphans(use.gpu, pod)
+        return use.mps is not None and use.mps.privileged and self._has_orphans(use.gpu, pod)
 
     def _has_orphans(self, gpu: str, pod: Pod) -> bool:
         """Whether clients of other pods on a GPU may have a server of this pod."""
@@ -129,46 +137,20 @@ class Mps:
 
     def _is_foreign(self, use: AttributedUse, served: set[str]) -> bool:
         """Whether a use may be that of a client of a server outside its pod."""
-        return use.gpu in self.shared if use.mps is None else use.mps and use.gpu not in served
+        return use.gpu not in served if is_client(use) else may_be_client(use) and use.gpu in self.shared
 
 
 _NO_MPS: Final = Mps()
 
 
-def _hazard(role: MpsRole, use: AttributedUse) -> MpsHazard:
-    return MpsHazard(role=role, container=use.container, key=use.key, name=use.name)
+def _hazard(role: HazardRole, use: AttributedUse) -> Hazard:
+    return Hazard(role=role, container=use.container, key=use.key, name=use.name)
 
 
 def mps_gpus(attribution: Attribution) -> set[str]:
     """The GPUs on which MPS servers or clients are listed."""
-    inside = {use.gpu for use in attribution.attributed if use.mps or use.mps_server}
-    return inside | {use.gpu for use in attribution.unattributed if use.mps or use.mps_server}
-
-
-def hazard_of(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> MpsHazard | None:
-    """The first of a pod's hazards among what a step would end; None if there is none."""
-    return next(hit_by(hazards, step, victim, targets), None)
-
-
-def clients_ended(
-    clients: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]
-) -> frozenset[ProcessKey]:
-    """The clients that a step ends: a kill never ends processes of containers that are not in the pod list."""
-    hit = hit_by(clients, step, victim, targets)
-    return frozenset(
-        client.key for client in hit if client.key is not None and (client.container or step.do.deletes_pod)
-    )
-
-
-def hit_by(hazards: Iterable[MpsHazard], step: Step, victim: str, targets: Iterable[ProcessKey]) -> Iterator[MpsHazard]:
-    """Those of a pod's hazards, or of its clients that can be drained, that a step would end."""
-    if step.hits_whole_pod:
-        yield from hazards
-    elif step.scope == "process":
-        keys = set(targets)
-        yield from (hazard for hazard in hazards if hazard.key in keys)
-    else:
-        yield from (hazard for hazard in hazards if hazard.container in (None, victim))
+    inside = {use.gpu for use in attribution.attributed if is_client(use) or has_servers_name(use)}
+    return inside | {use.gpu for use in attribution.unattributed if is_client(use) or has_servers_name(use)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

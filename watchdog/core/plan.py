@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
+from typing import Final
 
 from watchdog.core.assessment import (
     NO_DRAINS,
@@ -13,9 +14,9 @@ from watchdog.core.assessment import (
     ContainerKey,
     Inputs,
     KnownDrains,
-    MpsHazard,
 )
 from watchdog.core.brakes import Brake, BreakerOwners
+from watchdog.core.hazards import Hazard, clients_ended, hazard_of
 from watchdog.core.ledger import AccountState, Ledger, PendingEviction, Stretch, UnderWay
 from watchdog.core.model import (
     MAINTENANCE,
@@ -29,7 +30,6 @@ from watchdog.core.model import (
     Snapshot,
     began_at_s,
 )
-from watchdog.core.mps import clients_ended, hazard_of
 from watchdog.core.policy import Do, Policy, Rule, Step
 from watchdog.core.tally import Tally
 from watchdog.core.transfers import FoundTransfer
@@ -117,15 +117,15 @@ class PlanEntry:
         return self.tally is not None and self.tally.left_s(self.definition) <= 0
 
     @property
-    def mps_hazard(self) -> MpsHazard | None:
+    def hazard(self) -> Hazard | None:
         """The hazard if the step would break the work of other pods; None if it would not."""
-        if not self.assessment.mps:
+        if not self.assessment.hazards:
             return None
-        return hazard_of(self.assessment.mps, self.effective_step, self.victim, self.targets)
+        return hazard_of(self.assessment.hazards, self.effective_step, self.victim, self.targets)
 
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
-        """The MPS clients among its processes that are drained first, so that the work of other pods continues."""
+        """The clients among its processes that are drained first, so that the work of other pods continues."""
         if not self.assessment.to_drain or not self.do.enforces:
             return ()
         return tuple(sorted(clients_ended(self.assessment.to_drain, self.effective_step, self.victim, self.targets)))
@@ -139,7 +139,7 @@ class PlanEntry:
     def under_way(self, began: Now, release_timeout_s: float) -> UnderWay:
         """The action in progress once it has begun, waited for until grace period and release timeout are over.
 
-        How long draining MPS clients takes before that is not known.
+        How long draining its clients takes before that is not known.
         """
         until_s = began.boottime_s + self.definition.grace_s + release_timeout_s
         return UnderWay(
@@ -197,15 +197,19 @@ def is_signal(name: str) -> bool:
     return name.startswith("SIG")
 
 
+# What stands in a signal's place if a process was asked to be drained first.
+DRAIN: Final = "DRAIN"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A signal that was sent."""
 
-    # Its name: SIGTERM; or what stands for one.
+    # Its name: SIGTERM; or DRAIN.
     signal: str
     # The processes that got it.
     keys: frozenset[ProcessKey]
-    # How long after the first signal of the kill it was first sent.
+    # How long after the action began it was first sent.
     after_s: float
 
 
@@ -277,9 +281,9 @@ class CycleReport:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # The containers that should have been in the pod list by now.
     overdue: frozenset[ContainerKey] = frozenset()
-    # What was known of MPS clients.
+    # What control daemons had said of their clients.
     drains: KnownDrains = NO_DRAINS
-    # The limits of MPS clients.
+    # How much those clients could pin.
     pinned: tuple[PinnedLimit, ...] = ()
     # The memory first seen to have changed hands.
     transfers: tuple[FoundTransfer, ...] = ()

@@ -57,9 +57,10 @@ def report_of(
     )
 
 
-def is_late(report: CycleReport) -> bool:
-    """Whether the cycle took longer than `interval`."""
-    return any(gap.reason is GapReason.CYCLE_LATE for gap in report.snapshot.gaps)
+def in_time(report: CycleReport) -> CycleReport:
+    """The report as of a cycle that did not take longer than `interval`: repeating it takes no time."""
+    gaps = tuple(gap for gap in report.snapshot.gaps if gap.reason is not GapReason.CYCLE_LATE)
+    return report if gaps == report.snapshot.gaps else replace(report, snapshot=replace(report.snapshot, gaps=gaps))
 
 
 def _late_gap(duration_s: float, scan_s: float, policy: Policy) -> Gap:

@@ -21,7 +21,7 @@ from watchdog.daemon.actions.intentions import LOOP_LATE
 from watchdog.daemon.actions.last_look import FRESH_S, LastLook, Next, PendingCycle, without_last_look
 from watchdog.daemon.actions.mps import NodeDrains
 from watchdog.daemon.cycle import Cycle
-from watchdog.daemon.cycle_report import is_late, report_of
+from watchdog.daemon.cycle_report import report_of
 from watchdog.daemon.enforcement import Environment, Permission, stop_file
 from watchdog.daemon.file_events import FileEvents
 from watchdog.daemon.maintenance import MaintenanceWatch
@@ -44,7 +44,7 @@ _MAX_FAILURES = 10
 
 
 class Daemon:
-    """Runs cycles until it is stopped."""
+    """Runs cycles until it is stopped. It is large because all parts of the daemon meet here, and nowhere else."""
 
     def __init__(
         self,
@@ -330,9 +330,7 @@ class Daemon:
         )
         report = replace(report, maintenance_start=self._maintenance.start)
         self._publish(report, opened.inputs)
-        if is_late(report):
-            self._quiet_ticks.forget()  # it is not to be repeated as late
-        elif not self._early:
+        if not self._early:
             self._quiet_ticks.begin(opened, closed, report, reading)
         stuck = self._driver.needs_new_process if self._sampler.maintenance is None else None
         stuck = stuck or (self._cluster.defect if self._cluster is not None else None)
@@ -396,7 +394,7 @@ class Daemon:
     def _end(self, now: Now) -> None:
         self._quiet_ticks.end_rest(now, at_once=True)
         self._drop("the watchdog was stopped")
-        self._actions.interrupt("the watchdog was stopped in the grace period", now)
+        self._actions.interrupt(now)
         self._sinks.stop(self._actions.take_ended(), now)
         self._drains.close()
         if self._cluster is not None:

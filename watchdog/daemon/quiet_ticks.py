@@ -11,6 +11,7 @@ from watchdog.core.model import Now
 from watchdog.core.plan import ClosedCycle, CycleReport, OpenCycle
 from watchdog.core.quiet import Resting, Ticks, are_same, is_quiet, next_change_s, repeated
 from watchdog.daemon.cycle import Cycle
+from watchdog.daemon.cycle_report import in_time
 from watchdog.daemon.enforcement import Enforcement, Permission
 from watchdog.daemon.sampler import Sampler, TimedReading
 from watchdog.daemon.sinks import Sinks
@@ -59,12 +60,13 @@ class QuietTicks:
     def begin(self, opened: OpenCycle, closed: ClosedCycle, report: CycleReport, reading: DriverReading | None) -> None:
         """Rest after a published cycle if it is quiet; `reading` is what it was made from (None: two readings)."""
         self._last = None
-        if reading is not None and is_quiet(opened, closed):
+        is_driver_slow = opened.scan_s > opened.inputs.policy.interval_s  # then the ticks would be late too
+        if reading is not None and is_quiet(opened, closed) and not is_driver_slow:
             until_s = next_change_s(closed.plan, opened.inputs.pods.pods, opened.inputs.policy, report.at)
             self._last = _QuietCycle(
                 reading=reading,
                 inputs=opened.inputs,
-                report=report,
+                report=in_time(report),
                 until_s=until_s,
                 wall_ahead_s=report.at.wall_s - report.at.boottime_s,
             )
@@ -101,7 +103,8 @@ class QuietTicks:
         return (
             timed.asked.boottime_s < last.until_s
             and abs(timed.asked.wall_s - timed.asked.boottime_s - last.wall_ahead_s) < _MOST_SET_S
-            and max(passed_s, timed.took_s) < inputs.policy.reset_after_s
+            and timed.took_s <= inputs.policy.interval_s
+            and passed_s < inputs.policy.reset_after_s
             and timed.reading == last.reading
             and are_same(last.inputs, inputs)
             and self._is_still(last)
@@ -117,7 +120,6 @@ class QuietTicks:
             and self._cycle.ledger is report.plan.ledger
             and not self._cycle.actions.need_readings
             and not self._cycle.actions.have_outcomes
-            and not self._sinks.awaits_cycles
             and self._scanner.is_unchanged
         )
 
@@ -132,7 +134,7 @@ class QuietTicks:
 
     def _begin_rest(self, last: _QuietCycle) -> None:
         """Leave the next ticks to the driver's thread, if they could only repeat this cycle."""
-        if self._is_still(last):
+        if self._is_still(last) and not self._sinks.awaits_cycles:
             synced = last.inputs.pods.synced
             stale_s = math.inf if synced is None else synced.boottime_s + last.inputs.policy.stale_after_s
             until_s = min(last.until_s, stale_s)

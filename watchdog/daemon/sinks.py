@@ -240,7 +240,7 @@ class Sinks:
 
     @property
     def awaits_cycles(self) -> bool:
-        """Whether something is to be reported after some more cycles, even if these do not differ."""
+        """Whether something is to be reported after some more cycles, even if they only repeat the last one."""
         return self._changes.has_gaps
 
     def begin_rest(self, resting: Resting) -> None:

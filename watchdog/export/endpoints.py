@@ -130,6 +130,16 @@ class _Finished:
         return ticks.ended_s if (ticks := self.ticks) is not None else self.at_s
 
 
+class _Kept:
+    """The responses that are kept for a second."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.status: SecondCache[None, _CachedStatus | None] = SecondCache(now_s)
+        self.pages: SecondCache[PageQuery, PackedPage] = SecondCache(now_s)
+        self.filtered: SecondCache[PageQuery, PackedPage] = SecondCache(now_s, _MOST_FILTERS)
+        self.expositions: SecondCache[bool, bytes] = SecondCache(now_s)
+
+
 class Endpoints:
     """The current responses. All state is replaced whole and never changed in place.
 
@@ -162,10 +172,7 @@ class Endpoints:
         self._journal = OK
         self._blind_since: Now | None = None
         self._gaps_since: Mapping[str, float] = {}
-        self._statuses: SecondCache[None, _CachedStatus | None] = SecondCache(lambda: now().boottime_s)
-        self._pages: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s)
-        self._filtered: SecondCache[PageQuery, PackedPage] = SecondCache(lambda: now().boottime_s, _MOST_FILTERS)
-        self._expositions: SecondCache[bool, bytes] = SecondCache(lambda: now().boottime_s)
+        self._kept = _Kept(lambda: now().boottime_s)
 
     def begin_rest(self, resting: Resting) -> None:
         """From now on, until the next cycle is published, show the last one as of its last tick."""
@@ -212,7 +219,7 @@ class Endpoints:
 
     def page(self, query: PageQuery) -> PackedPage:
         """The status page as of now; TooManyError if too many different filters are requested."""
-        pages = self._filtered if query.pod else self._pages
+        pages = self._kept.filtered if query.pod else self._kept.pages
         return pages.get(query, self._state(), lambda: self._make_page(query))
 
     def exposition(self, *, openmetrics: bool) -> bytes:
@@ -225,7 +232,7 @@ class Endpoints:
         def expose() -> bytes:
             return gzip.compress(render(self.metrics.registry, openmetrics=openmetrics), compresslevel=_LEVEL, mtime=0)
 
-        return self._expositions.get(openmetrics, self.metrics.revision, expose)
+        return self._kept.expositions.get(openmetrics, self.metrics.revision, expose)
 
     def status(self) -> bytes | None:
         """The JSON of `/api/status`, compressed with gzip, made at most once a second; None before the first cycle."""
@@ -234,7 +241,7 @@ class Endpoints:
 
     def _current(self) -> _CachedStatus | None:
         state = self._state()  # read before the report: the value is never older than its state
-        return self._statuses.get(None, state, self._make_status)
+        return self._kept.status.get(None, state, self._make_status)
 
     def _make_status(self) -> _CachedStatus | None:
         report = self.report

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from watchdog.core.assessment import Reason
 from watchdog.core.residual import Sum
 from watchdog.core.rules import MODE, REASON
 from watchdog.core.units import format_bytes, format_duration
@@ -26,7 +25,7 @@ from watchdog.report.health import OK
 from watchdog.report.progress import AccountProgress, Level
 from watchdog.report.recent import is_action
 from watchdog.report.sentences.action import result_short
-from watchdog.report.sentences.node import gap_subject, unlisted
+from watchdog.report.sentences.node import STRAYS, StrayWords, gap_subject, unlisted
 from watchdog.report.status import AccountStatus, RecentStatus, Status, UnattributedStatus
 from watchdog.report.text import count, inert, span
 
@@ -43,20 +42,6 @@ _MOST_OF_A_KIND: Final = 4
 _REFRESH_S: Final = 5
 _CALM_REFRESH_S: Final = 15
 _SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z])")
-_UNATTRIBUTED: Final = {
-    Reason.HOST.value: ("outside any pod", "Check what runs on the node besides Kubernetes"),
-    Reason.UNKNOWN_POD.value: (
-        "of a pod that is not in the pod list",
-        "A new pod appears here for a few seconds; otherwise check the pod list",
-    ),
-    Reason.SPOOFED.value: ("in another pod's cgroup", "Find out what they are: no container runtime does this"),
-    Reason.MPS_SERVER.value: ("of the MPS server", "This may include its clients' memory"),
-    Reason.ZOMBIE.value: ("that are zombies", "Their parent processes have not reaped them"),
-    Reason.GONE.value: (
-        "that have exited and are still listed by the driver",
-        "If they stay, drain the node and reset the GPU",
-    ),
-}
 
 
 def _finalize(value: object) -> object:
@@ -244,22 +229,22 @@ def _unattributed(seen: PageInput, status: Status) -> Iterator[Row]:
     by_reason: defaultdict[str, list[UnattributedStatus]] = defaultdict(list)
     for use in status.unattributed:
         by_reason[use.reason].append(use)
-    for reason in (*_UNATTRIBUTED, *(by_reason.keys() - _UNATTRIBUTED.keys())):
+    for reason in (*STRAYS, *(by_reason.keys() - STRAYS.keys())):
         uses, total = sorted(by_reason[reason], key=lambda use: -(use.used or 0)), Sum()
         for use in uses:
             total.add(use.used)
-        means, advice = _UNATTRIBUTED.get(reason, (f"({reason})", ""))
+        words = STRAYS.get(reason, StrayWords(f"({reason})", reason, ""))
         if uses:
             yield {
                 "total": amount(total.total, total.at_least) if total.known or total.at_least else "An unknown amount",
                 "processes": count(len({use.pid for use in uses}), "process", "processes"),
-                "means": means,
+                "means": words.several,
                 "largest": [
                     (use.name or "unnamed", use.pid, amount(use.used), seen.labels.get(use.gpu, use.gpu))
                     for use in uses[:_MOST_OF_A_KIND]
                 ],
                 "more": max(len(uses) - _MOST_OF_A_KIND, 0),
-                "advice": advice,
+                "advice": words.advice,
             }
 
 

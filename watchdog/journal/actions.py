@@ -20,8 +20,7 @@ from watchdog.core.brakes import (
 )
 from watchdog.core.listed import ListedByPod, merged
 from watchdog.core.model import MaintenanceStart, Now, Pod, ProcessKey
-from watchdog.core.mps import DRAIN
-from watchdog.core.plan import PlanEntry, Result
+from watchdog.core.plan import DRAIN, PlanEntry, Result
 from watchdog.core.transfers import Transfer, TransferWindow, Windows
 from watchdog.journal.errors import RowError
 from watchdog.journal.recording import pack_pod, unpack_pod
@@ -132,7 +131,7 @@ def read_unfinished(connection: sqlite3.Connection) -> list[UnfinishedAction]:
 
 
 def read_drained(connection: sqlite3.Connection, boot_id: str) -> frozenset[ProcessKey]:
-    """The latest processes of this boot that an MPS server was asked to drain; sqlite3.Error. Skips damaged rows.
+    """The latest processes of this boot that were asked to be drained; sqlite3.Error. Skips damaged rows.
 
     If a daemon ended during an action, a request of it may be missing here: any of its targets may have been drained.
     """

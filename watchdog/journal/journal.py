@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -172,22 +172,14 @@ class Journal:
         sentence = signalled_sentence(self._context(action), signal, sent)
         self._put(action, "signalled", now, sentence, {"detail": f"{signal} {encode(sent)}"})
 
-    def end(self, action: int, result: Result, reason: str, now: Now) -> None:
-        """Record the end of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
-        self._end(action, result, reason, now)
-
     def withdraw(self, action: int, reason: str, now: Now) -> None:
         """Record that an intention was withdrawn before the first signal: no brake counts it and nothing waits."""
         self.kept.withdraw(action)
-        self._end(
-            action,
-            Result.WITHDRAWN,
-            reason,
-            now,
-            ("DELETE FROM begun WHERE action_id = :action_id", {"action_id": action}),
-        )
+        no_longer = "DELETE FROM begun WHERE action_id = :action_id", {"action_id": action}
+        self.end(action, Result.WITHDRAWN, reason, now, no_longer)
 
-    def _end(self, action: int, result: Result, reason: str, now: Now, *more: Statement) -> None:
+    def end(self, action: int, result: Result, reason: str, now: Now, *more: Statement) -> None:
+        """Record the end of an action: its processes are dead, its eviction was accepted, it failed or was stopped."""
         context = self._context(action)
         event = action_events(action_of(context.get("do"))).ended.value
         update = "UPDATE action SET result = :result, ended_s = :at WHERE id = :action_id"
@@ -209,37 +201,33 @@ class Journal:
     def breaker(self, opened: Now | None) -> None:
         """Record when the breaker opened; None: it has closed. If that can't be written now, it is written later."""
         self.kept.note_breaker(opened)
-        if self.writable:
-            with suppress(JournalError):
-                self._file.transaction(lambda connection: write_breaker(connection, opened))
+        self._write_state(lambda connection: write_breaker(connection, opened))
 
     def maintenance(self, start: MaintenanceStart | None) -> None:
         """Record when the maintenance in progress began; None: there is none. A write that fails is made up for."""
         self.kept.maintenance = start
-        if self.writable:
-            with suppress(JournalError):
-                self._file.transaction(lambda connection: write_maintenance(connection, start))
+        self._write_state(lambda connection: write_maintenance(connection, start))
 
     def left(self, pods: tuple[Pod, ...]) -> None:
         """Record the pods that have left, and no others. A write that fails is made up for."""
         self.kept.left = pods
-        if self.writable:
-            with suppress(JournalError):
-                self._file.transaction(lambda connection: write_left(connection, pods))
+        self._write_state(lambda connection: write_left(connection, pods))
 
     def listed(self, changes: ListedByPod) -> None:
         """Record further resources that the node listed in pods' lives. A write that fails is made up for."""
         self.kept.note_listed(changes)
-        if self.writable:
-            with suppress(JournalError):
-                self._file.transaction(lambda connection: write_listed(connection, changes))
+        self._write_state(lambda connection: write_listed(connection, changes))
 
     def transfers(self, windows: Windows) -> None:
         """Record whose bytes count as unknown, or did in the last hour. A write that fails is made up for."""
         self.kept.transfers = windows
+        self._write_state(lambda connection: write_transfers(connection, windows))
+
+    def _write_state(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Write what is remembered too, so that it is written later if it can't be now."""
         if self.writable:
             with suppress(JournalError):
-                self._file.transaction(lambda connection: write_transfers(connection, windows))
+                self._file.transaction(write)
 
     def record_loss(self, now: Now) -> None:
         """Record that earlier actions are lost, so that the brakes count as full from now on; JournalError."""
@@ -253,10 +241,6 @@ class Journal:
     def record_event(self, event: str, sentence: str, now: Now) -> None:
         """Record an event of the daemon itself: that it started, stopped, or rejected a policy."""
         self.write([base_row(event, self._node, now, sentence)])
-
-    def record(self, report: CycleReport, changes: Iterable[Change]) -> None:
-        """Write a report's changes; without any, nothing is written."""
-        self.write(self.rows_of(report, changes))
 
     def rows_of(self, report: CycleReport, changes: Iterable[Change]) -> list[Row]:
         """The rows of a report's changes, without disk access.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from watchdog.core.assessment import AttributedUse
-from watchdog.core.model import UNREADABLE, Gpu, MigParent, Node, Now, Pod, Process, ProcessKey, Snapshot, Use
+from watchdog.core.model import UNREADABLE, Gpu, MigParent, Node, Now, Pod, Process, Snapshot, Use
 from watchdog.journal.errors import JournalError
 from watchdog.journal.read import reading
 from watchdog.journal.recording import LIVE, NEVER, Frame, Hidden, unpack
@@ -78,21 +78,8 @@ class RecordedNode:
         for number in frame.gone:
             changed.add(self._remove(number))
         for process in frame.processes:
-            key = ProcessKey(pid=process.pid, start_ticks=process.start_ticks)
-            use = AttributedUse(
-                key=key,
-                uid=process.uid,
-                container=process.container,
-                gpu=process.gpu,
-                used=None,
-                name=process.name,
-                mps=process.mps,
-                mps_server=process.mps_server,
-                privileged=process.privileged,
-                unlisted=process.unlisted,
-            )
             self._uid_by_number[process.number] = process.uid
-            self._put(process.number, use)
+            self._put(process.number, process.use)
         for number, used in pairs(frame.used):
             if number not in self._uid_by_number:
                 raise ValueError(f"process {number} was never introduced")

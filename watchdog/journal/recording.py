@@ -11,12 +11,13 @@ from watchdog.core.assess import short_cards
 from watchdog.core.assessment import AccountKey, AttributedUse, ContainerKey
 from watchdog.core.keys import WantedKeys, keys_of
 from watchdog.core.ladder import step_readings
-from watchdog.core.model import Gpu, Node, PlaceKind, Pod, PodKeys
+from watchdog.core.model import Gpu, MpsSigns, Node, PlaceKind, Pod, PodKeys, ProcessKey
 from watchdog.core.mps import Mps
 from watchdog.core.plan import CycleReport
 
 LIVE: Final = -1  # the pod list is as old as the cycle itself
 NEVER: Final = -2  # there is no pod list
+_NO_SIGNS: Final = MpsSigns()
 _LARGEST: Final = 64 * 2**20  # bytes of one unpacked body; the recorder writes some kilobytes
 
 
@@ -33,10 +34,26 @@ class RecordedProcess(msgspec.Struct, array_like=True, frozen=True):
     container: str
     gpu: str
     name: str
-    mps: bool | None = False
-    mps_server: bool = False
+    # Three signs of MPS, as in `MpsSigns`.
+    client: bool | None = False
+    server: bool = False
     privileged: bool = False
     unlisted: str = ""
+
+    @property
+    def use(self) -> AttributedUse:
+        """Its use of the GPU, of an amount that is not known."""
+        signs = MpsSigns(client=self.client, server=self.server, privileged=self.privileged)
+        return AttributedUse(
+            key=ProcessKey(pid=self.pid, start_ticks=self.start_ticks),
+            uid=self.uid,
+            container=self.container,
+            gpu=self.gpu,
+            used=None,
+            name=self.name,
+            mps=signs if signs != _NO_SIGNS else None,
+            unlisted=self.unlisted,
+        )
 
 
 class Hidden(msgspec.Struct, array_like=True, frozen=True):
@@ -172,7 +189,8 @@ class RecordedProcesses:
 
 def _place(use: AttributedUse) -> _Place:
     who = use.key.pid, use.key.start_ticks, use.uid, use.container, use.gpu, use.name
-    return (*who, use.mps, use.mps_server, use.privileged, use.unlisted)
+    signs = use.mps or _NO_SIGNS
+    return (*who, signs.client, signs.server, signs.privileged, use.unlisted)
 
 
 def has_moved(kept: int | None, now: int | None) -> bool:

@@ -44,20 +44,91 @@ class _Answers:
 
 
 class _Pipe:
-    """The control daemon of one pipe, with its queue; one call at a time."""
+    """The control daemon of one pipe, with its queue; one call at a time, on a thread of its own."""
 
-    def __init__(self, daemon: ControlDaemon, requests: DrainRequests) -> None:
+    def __init__(self, daemon: ControlDaemon, requests: DrainRequests, lock: threading.Lock) -> None:
+        """The `lock` guards all of its state."""
         self.daemon = daemon
         self.requests = requests
         self.answers = _Answers()
-        self.jobs: deque[Callable[[], None]] = deque()
+        self._lock = lock
+        self._jobs: deque[Callable[[], None]] = deque()
         self.is_busy = False
         self.is_querying = False
         self.is_awaited = False  # an action waits for the end of the query
         self.owes_turn = False  # the action that has waited comes before another query
         self.wait_s = 0.0
         self.not_before_s = 0.0
-        self.limits_due_s = 0.0
+        self._limits_due_s = 0.0
+
+    def queue(self, job: Callable[[], None], *, first: bool = False) -> bool:
+        """Have a job done after the one in progress, before queries if it is `first`; False: it is not done."""
+        with self._lock:
+            self.is_busy = self.is_busy or _start(self._work)
+            if self.is_busy:
+                (self._jobs.appendleft if first else self._jobs.append)(job)
+            return self.is_busy
+
+    def drop_jobs(self) -> None:
+        """Forget the jobs that have not begun; the caller holds the lock."""
+        self._jobs.clear()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except BaseException:
+                with self._lock:
+                    self.is_busy = False  # the exception ends this thread
+                raise
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._jobs:
+                return self._jobs.popleft()
+            self.is_busy = False
+            return None
+
+    def limits(self, wanted: set[tuple[int, str]], now: Now, gpus: int) -> Mapping[tuple[int, str], int | None]:
+        """The limits of these servers' clients on GPUs, asked for again now and then; for a job of its own."""
+        known = self.answers.limits if now.boottime_s < self._limits_due_s else {}
+        limits = {at: known[at] for at in wanted if at in known}
+        for server, gpu in sorted(wanted - limits.keys()):
+            if self._jobs:
+                break  # a drain waits; what is missing is asked next time
+            limit = self.daemon.limit(server, gpu)
+            if limit is None and gpus == 1:  # an older driver only knows devices by number, and there is only one
+                limit = self.daemon.limit(server, "0")
+            limits[server, gpu] = limit
+        if not known:
+            self._limits_due_s = now.boottime_s + _LIMITS_EVERY_S
+        return limits
+
+
+def _start(work: Callable[[], None]) -> bool:
+    """Do work on another thread; False: no more threads can be started at the moment."""
+    try:
+        # As daemon threads: the process does not wait for a control daemon that hangs when it ends.
+        threading.Thread(target=work, name="mps", daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _trusted(settings: Draining, trusted_uid: int) -> tuple[list[str], list[Gap]]:
+    """The trusted pipes, each daemon once, and why others are not; a folder without a daemon is no problem."""
+    found: dict[object, str] = {}
+    gaps: list[Gap] = []
+    for path in find_pipes(settings.pipe):
+        try:
+            found.setdefault(check_pipe(path, trusted_uid), path)
+        except NoPipeError:
+            continue
+        except MpsError as error:
+            gaps.append(_gap(path, error.problem))
+    if not found and not gaps:
+        gaps.append(_gap("MPS", no_daemon(settings.pipe)))
+    return list(found.values()), gaps
 
 
 class MpsControl:
@@ -112,7 +183,7 @@ class MpsControl:
             )
             is_due = since_s is None or since_s >= (_LATEST_S if are_same else _SOONEST_S)
             settings = self._settings
-            if self._is_searching or not is_due or not self._start(lambda: self._search(settings, now, gpus)):
+            if self._is_searching or not is_due or not _start(lambda: self._search(settings, now, gpus)):
                 return
             self._asked, self._asked_s, self._is_searching = frozenset(by_key), now.boottime_s, True
 
@@ -176,8 +247,7 @@ class MpsControl:
                 pipe = self._pipes.get(path)
             if pipe is None:
                 why = f"the control daemon of {path} is no longer known"
-            elif not self._queue(
-                pipe,
+            elif not pipe.queue(
                 lambda pipe=pipe, here=here: self._drain(pipe, request_id, here, may_send),  # type: ignore[misc]
                 first=True,
             ):
@@ -200,7 +270,7 @@ class MpsControl:
         with self._lock:
             self._is_closed = True
             for pipe in self._pipes.values():
-                pipe.jobs.clear()
+                pipe.drop_jobs()
 
     def _forget(self) -> None:
         self._asked, self._asked_s, self._gaps, self._own_limits = frozenset(), None, (), {}
@@ -209,16 +279,6 @@ class MpsControl:
         for pipe in self._pipes.values():
             pipe.answers = _Answers()
 
-    @staticmethod
-    def _start(work: Callable[[], None]) -> bool:
-        """Do work on another thread; False: no more threads can be started at the moment."""
-        try:
-            # As daemon threads: the process does not wait for a control daemon that hangs when it ends.
-            threading.Thread(target=work, name="mps", daemon=True).start()
-        except RuntimeError:
-            return False
-        return True
-
     def _search(self, settings: Draining, now: Now, gpus: int) -> None:
         """Find the program and the pipes, and have each trusted daemon queried."""
         gaps: list[Gap] = []
@@ -226,7 +286,7 @@ class MpsControl:
         program: tuple[str, ...] = ()
         try:
             program = find_program(settings.control, self._root)
-            pipes, gaps = self._trusted(settings)
+            pipes, gaps = _trusted(settings, self._trusted_uid)
             self._read_limits()
         except MpsError as error:
             gaps.append(_gap("MPS", error.problem))
@@ -244,12 +304,12 @@ class MpsControl:
                         daemon = ControlDaemon(
                             program, path, settings.timeout_s, self._trusted_uid, procfs=self._procfs
                         )
-                        self._pipes[path] = _Pipe(daemon, DrainRequests(daemon, self._procfs, self.asked))
+                        self._pipes[path] = _Pipe(daemon, DrainRequests(daemon, self._procfs, self.asked), self._lock)
                 due = [pipe for path, pipe in self._pipes.items() if path in pipes and self._begin_query(pipe, now)]
             if has_changed:
                 self._bell.ring()
         for pipe in due:
-            if not self._queue(pipe, lambda pipe=pipe: self._query(pipe, now, gpus)):  # type: ignore[misc]
+            if not pipe.queue(lambda pipe=pipe: self._query(pipe, now, gpus)):  # type: ignore[misc]
                 with self._lock:
                     pipe.is_querying, self._asked = False, frozenset()  # it is asked soon
 
@@ -261,21 +321,6 @@ class MpsControl:
             return False
         pipe.is_querying = True
         return True
-
-    def _trusted(self, settings: Draining) -> tuple[list[str], list[Gap]]:
-        """The trusted pipes, each daemon once, and why others are not; a folder without a daemon is no problem."""
-        found: dict[object, str] = {}
-        gaps: list[Gap] = []
-        for path in find_pipes(settings.pipe):
-            try:
-                found.setdefault(check_pipe(path, self._trusted_uid), path)
-            except NoPipeError:
-                continue
-            except MpsError as error:
-                gaps.append(_gap(path, error.problem))
-        if not found and not gaps:
-            gaps.append(_gap("MPS", no_daemon(settings.pipe)))
-        return list(found.values()), gaps
 
     def _read_limits(self) -> None:
         """Read what new clients' environments ask for, and forget clients that are gone."""
@@ -307,7 +352,7 @@ class MpsControl:
             )
             wanted = {(server, gpu) for key, server in servers.items() for gpu in used[key]}
             keys = frozenset(filter(None, map(self._key_of, named)))
-            limits = self._server_limits(pipe, wanted, now, gpus)
+            limits = pipe.limits(wanted, now, gpus)
             answers = _Answers(servers=keys, listed=servers, clients=clients, limits=limits, gaps=gaps)
         except MpsError as error:
             answers = _Answers(servers=before.servers, problem=error.problem)
@@ -323,22 +368,6 @@ class MpsControl:
                     pipe.not_before_s = now.boottime_s + pipe.wait_s
             if answers != before or was_awaited:
                 self._bell.ring()
-
-    def _server_limits(
-        self, pipe: _Pipe, wanted: set[tuple[int, str]], now: Now, gpus: int
-    ) -> Mapping[tuple[int, str], int | None]:
-        known = pipe.answers.limits if now.boottime_s < pipe.limits_due_s else {}
-        limits = {at: known[at] for at in wanted if at in known}
-        for server, gpu in sorted(wanted - limits.keys()):
-            if pipe.jobs:
-                break  # a drain waits; what is missing is asked next time
-            limit = pipe.daemon.limit(server, gpu)
-            if limit is None and gpus == 1:  # an older driver only knows devices by number, and there is only one
-                limit = pipe.daemon.limit(server, "0")
-            limits[server, gpu] = limit
-        if not known:
-            pipe.limits_due_s = now.boottime_s + _LIMITS_EVERY_S
-        return limits
 
     def _drain(
         self, pipe: _Pipe, request_id: int, clients: tuple[DrainableClient, ...], may_send: Callable[[], bool]
@@ -377,30 +406,6 @@ class MpsControl:
         with self._lock:
             self._results.extend(results)
         self._bell.ring()
-
-    def _queue(self, pipe: _Pipe, job: Callable[[], None], *, first: bool = False) -> bool:
-        """Have a job done after the one in progress, before queries if it is `first`; False: it is not done."""
-        with self._lock:
-            pipe.is_busy = pipe.is_busy or self._start(lambda: self._work(pipe))
-            if pipe.is_busy:
-                (pipe.jobs.appendleft if first else pipe.jobs.append)(job)
-            return pipe.is_busy
-
-    def _work(self, pipe: _Pipe) -> None:
-        while (job := self._next(pipe)) is not None:
-            try:
-                job()
-            except BaseException:
-                with self._lock:
-                    pipe.is_busy = False  # the exception ends this thread
-                raise
-
-    def _next(self, pipe: _Pipe) -> Callable[[], None] | None:
-        with self._lock:
-            if pipe.jobs:
-                return pipe.jobs.popleft()
-            pipe.is_busy = False
-            return None
 
 
 def _gap(what: str, problem: Problem) -> Gap:

@@ -24,8 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from watchdog.core.assessment import NO_DRAINS, Attribution, KnownDrains
 from watchdog.core.errors import Problem
-from watchdog.core.policy import Draining
+from watchdog.core.mps import is_client
+from watchdog.core.policy import Draining, Policy
 from watchdog.node.mps_limits import parse_limit
 from watchdog.node.mps_pipes import (
     MpsError,
@@ -338,6 +340,15 @@ class MpsInspection:
     daemons: Mapping[str, int | MpsError | None] = field(default_factory=dict)
     # The PIDs of all clients.
     clients: frozenset[int] = frozenset()
+
+
+def known_drains(policy: Policy, attribution: Attribution) -> KnownDrains:
+    """The clients that control daemons can drain now, if any are listed and the policy drains them."""
+    listed = {use.key.pid: use.key for use in attribution.attributed if is_client(use)}
+    if policy.mps is None or not listed:
+        return NO_DRAINS
+    named = inspect_mps(policy.mps).clients
+    return KnownDrains(drainable=frozenset(key for pid, key in listed.items() if pid in named))
 
 
 def inspect_mps(settings: Draining, trusted_uid: int = 0) -> MpsInspection:

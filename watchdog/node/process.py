@@ -16,7 +16,18 @@ from pathlib import PurePosixPath
 from typing import Final, Protocol
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import GONE, UNREADABLE, ZOMBIE, Gap, GapReason, Place, PlaceKind, Process, ProcessKey
+from watchdog.core.model import (
+    GONE,
+    UNREADABLE,
+    ZOMBIE,
+    Gap,
+    GapReason,
+    MpsSigns,
+    Place,
+    PlaceKind,
+    Process,
+    ProcessKey,
+)
 from watchdog.node.cgroup import parse_cgroup
 from watchdog.node.procfs import Procfs, Stat, ThreadSearch, printable
 
@@ -345,7 +356,7 @@ def read_process(procfs: Procfs, pid: int) -> tuple[Process, ReadFailure | None]
         name=printable(stat.comm),
     )
     if _is_mps_server(procfs, pid, stat.comm):
-        process = replace(process, mps_server=True, privileged=procfs.is_privileged(pid))
+        process = replace(process, mps=MpsSigns(server=True, privileged=procfs.is_privileged(pid)))
     elif stat.comm in _GVISOR_NAMES and _is_gvisor(procfs, pid):
         process = replace(process, gvisor=True, name=_GVISOR.decode())
     return process, failure

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from watchdog.core.attribute import is_trusted_server
 from watchdog.core.model import Gap, Now, PlaceKind, Pod, Process, ProcessKey, Snapshot, Use
-from watchdog.core.mps import is_trusted_server
 from watchdog.node.drivers.protocol import DriverReading
 from watchdog.node.process import Handle
 from watchdog.node.process_table import ProcessTable
@@ -168,7 +168,7 @@ class Scanner:
         listed = frozenset(gpu.uuid for gpu in reading.gpus if gpu.listed)
         kept = (use for use in reading.uses if use.gpu in listed or self._still_there(use, processes))
         same = self._listings.is_same
-        return tuple(use if same(use, processes.get(use.pid)) else replace(use, used=None, mps=None) for use in kept)
+        return tuple(use if same(use, processes.get(use.pid)) else use.of_another for use in kept)
 
     def _still_there(self, use: Use, processes: dict[int, Process]) -> bool:
         """Whether a process carried over from an earlier listing is still the same process."""

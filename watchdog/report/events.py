@@ -304,10 +304,9 @@ def _remedy(entry: PlanEntry, report: CycleReport) -> str:
 
 def _declaration_of(skipped: Misdeclaration, policy: Policy) -> Declaration | None:
     """The declaration that was skipped, as the policy has it; None if it does not."""
-    key = skipped.source.rpartition(" of ")[0]
     for declaration in policy.declarations:
         patterns = (declaration.key, *(limit.key for limit in declaration.limits))
-        if any(fnmatchcase(key, pattern.replace(CONTAINER, "*")) for pattern in patterns):
+        if any(fnmatchcase(skipped.key, pattern.replace(CONTAINER, "*")) for pattern in patterns):
             return declaration
     return None
 
@@ -316,10 +315,9 @@ def _read_as(skipped: Misdeclaration, declaration: Declaration | None) -> str:
     """How the number of a declaration, or of a limit above it, is read; empty if that is not in the policy."""
     if declaration is None:
         return ""
-    key = skipped.source.rpartition(" of ")[0]
-    limits = (each for each in declaration.limits if fnmatchcase(key, each.key.replace(CONTAINER, "*")))
+    limits = (each for each in declaration.limits if fnmatchcase(skipped.key, each.key.replace(CONTAINER, "*")))
     own_unit = next((each.unit for each in limits if each.unit is not None), declaration.unit)
-    return f"Under {inert(key)} {unit_words(replace(declaration, unit=own_unit))}. "
+    return f"Under {inert(skipped.key)} {unit_words(replace(declaration, unit=own_unit))}. "
 
 
 def _contact(policy: Policy) -> str:

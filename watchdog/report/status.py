@@ -86,7 +86,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PinnedStatus(Struct, frozen=True, kw_only=True):
-    """How much memory MPS lets a client pin on a GPU."""
+    """How much memory a client may pin on a GPU, as in `PinnedLimit`."""
 
     # The smaller one of its server's limit and its own.
     limit: Bytes | None = None
@@ -95,7 +95,7 @@ class PinnedStatus(Struct, frozen=True, kw_only=True):
 
 
 class PinnedTotalStatus(Struct, frozen=True, kw_only=True):
-    """The limits of an account's MPS clients, as far as they are known."""
+    """The limits of an account's clients, as far as they are known."""
 
     # How many of its processes have a known limit.
     clients: int = 0
@@ -116,7 +116,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     gpu: str = ""
     used: Bytes | None = None
     name: str = ""
-    # Only if it is an MPS client with a known limit.
+    # Only if it is a client with a known limit.
     pinned: PinnedStatus | UnsetType = UNSET
 
 
@@ -179,7 +179,7 @@ class UnderWayStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_draining(self) -> bool:
-        """Whether MPS clients are drained first; until they are, it is not known when SIGKILL would come."""
+        """Whether clients are drained first; until they are, it is not known when SIGKILL would come."""
         is_kill = self.do is not None and self.do.ends_processes
         is_first = is_kill and not self.signals and self.step is not None and self.sigkill_at is None
         return not self.ended and (is_first or (bool(self.signals) and not any(map(is_signal, self.signals))))
@@ -241,7 +241,7 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     declare_by: str | None = None
     # When its pod was found to have gone from the API server; None: it is there.
     left_since: Moment | None = None
-    # The limits of its MPS clients in sum, if any is known.
+    # The limits of its clients in sum, if any is known.
     pinned: PinnedTotalStatus | UnsetType = UNSET
 
     @property

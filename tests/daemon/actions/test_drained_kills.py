@@ -11,9 +11,10 @@ from tests.daemon.actions.test_mps import Control
 from tests.daemon.rig import POLITE, STUBBORN, Group, MemoryRecord, advance, due, no_objection, objecting, shown
 from tests.worlds import Gi, at, container, container_id, gpu, inputs, pod, policy, process, rule, snapshot, step, use
 from watchdog.core.assess import assess
-from watchdog.core.assessment import Attribution, KnownDrains, MpsHazard, MpsRole
+from watchdog.core.assessment import Attribution, KnownDrains
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import decide
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import UNREADABLE, Now, Pod, Process, ProcessKey, Use
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
@@ -42,7 +43,7 @@ class Node:
     def of(self, *keys: ProcessKey, grace_s: float = 5.0) -> PlanEntry:
         """A kill of these clients."""
         entry = due(step(grace_s=grace_s), *keys)
-        clients = tuple(MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key) for key in keys)
+        clients = tuple(Hazard(role=HazardRole.CLIENT, container=entry.victim, key=key) for key in keys)
         return replace(entry, assessment=replace(entry.assessment, to_drain=clients))
 
     def show(self, *keys: ProcessKey) -> None:
@@ -147,7 +148,7 @@ def test_a_control_daemon_that_another_action_asks_first(group: Group) -> None:
     assert (outcome.result, outcome.reason) == (Result.WITHDRAWN, BUSY)
     node.answer(Drained.REFUSED)
     node.drains.collect_results()
-    assert (request.result is not None, node.drains.is_turn(other, client, node.now)) == (True, True)
+    assert (request.result is not None, node.drains.queue_for(client, other, node.now)) == (True, True)
     assert all(process.poll() is None for process in node.processes)
 
 

@@ -56,7 +56,7 @@ def test_a_try_that_is_not_permitted_any_more_is_called_back() -> None:
     assert not world.tries[0].is_wanted()
     world.answer(EvictionAnswer.WITHDRAWN)
     assert world.results() == ["interrupted"]
-    assert "no longer permitted" in world.reason()
+    assert world.reason() == "enforcement was withdrawn"
 
 
 DYING = pod("a", container(declared="1Gi"), deletion_deadline_s=at(9e6).wall_s, terminating_since=at(-601))
@@ -161,7 +161,7 @@ def test_stopping_leaves_to_the_next_daemon_what_may_come_about(
     world = begun(World())
     if answer is not None:
         world.answer(answer)
-    world.cycle.actions.interrupt("the watchdog was stopped", at(1))
+    world.cycle.actions.interrupt(at(1))
     world.ended += world.cycle.actions.take_ended()
     assert (world.record.lines[-2:], world.results()) == (lines, printed)
     assert not world.tries[0].is_wanted()

@@ -271,7 +271,7 @@ def test_many_processes_do_not_age_the_last_look(slow_group: SlowGroup) -> None:
     assert begun is not None
     assert (begun.result, begun.signalled) == (Result.DONE, (entry.targets[0],))
     assert main.wait(5) == -signal.SIGTERM
-    kills.interrupt("end of the test", at(slow_group.second))
+    kills.interrupt(at(slow_group.second))
 
 
 def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: SlowGroup) -> None:
@@ -284,7 +284,7 @@ def test_the_largest_process_may_be_another_one_by_the_last_look(slow_group: Slo
     assert begun is not None
     assert (begun.result, begun.signalled, slow_group.searches) == (Result.DONE, (slow_group.key(other),), 1)
     assert other.wait(5) == -signal.SIGTERM
-    kills.interrupt("end of the test", at(slow_group.second))
+    kills.interrupt(at(slow_group.second))
 
 
 def test_a_process_that_started_since_is_found_again(slow_group: SlowGroup) -> None:
@@ -297,7 +297,7 @@ def test_a_process_that_started_since_is_found_again(slow_group: SlowGroup) -> N
     begun = kills.start(replace(entry, targets=(slow_group.key(later),)), 7, 30.0, no_objection)
     assert begun is not None
     assert (begun.result, begun.signalled) == (Result.DONE, (slow_group.key(later),))
-    kills.interrupt("end of the test", at(slow_group.second))
+    kills.interrupt(at(slow_group.second))
 
 
 def test_what_could_not_be_read_has_not_ended(scene: Scene) -> None:
@@ -333,7 +333,7 @@ def test_what_is_held_for_a_kill_that_does_not_begin_is_released(slow_group: Slo
     kills.intend(entry, Attribution())
     kills.start(replace(entry, victim="side"), 7, 30.0, no_objection)
     assert (slow_group.searches, closed) == (2, [key])
-    kills.interrupt("end of the test", at(slow_group.second))
+    kills.interrupt(at(slow_group.second))
     kills.intend(entry, Attribution())
     closed.clear()
     kills.release()

@@ -11,9 +11,10 @@ import pytest
 from tests.daemon.eviction_rig import World, planned
 from tests.daemon.rig import Direct, due
 from tests.worlds import Gi, at, container, gpu, pod, policy, process, rule, snapshot, step, use
-from watchdog.core.assessment import AccountKey, Inputs, MpsHazard, MpsRole
+from watchdog.core.assessment import AccountKey, Inputs
 from watchdog.core.brakes import Brake
 from watchdog.core.eviction import EvictionAnswer
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import Now, ProcessKey
 from watchdog.core.mps import DrainableClient, Drained, DrainResult
 from watchdog.core.plan import OpenCycle, PlanEntry
@@ -438,15 +439,15 @@ def test_the_answer_to_an_action_that_was_called_off_frees_its_control_daemon() 
     drains, (client, other) = Drains(control), control.drainable
     first, second = AccountKey(uid="a"), draining(other.key)
     drains.request_drain(first, client)
-    assert not drains.may_begin(second, at(0))
+    assert not drains.queue(second, at(0))
     control.results.append(DrainResult(request_id=1, key=client.key, drained=Drained.DONE, reason=""))
-    assert drains.may_begin(second, at(1))
+    assert drains.queue(second, at(1))
     assert drains.known.drained == {client.key}
 
 
 def draining(*keys: ProcessKey) -> PlanEntry:
     """A kill in pod b that drains these clients first."""
     entry = due(step(), *keys)
-    clients = tuple(MpsHazard(role=MpsRole.CLIENT, container=entry.victim, key=key) for key in keys)
+    clients = tuple(Hazard(role=HazardRole.CLIENT, container=entry.victim, key=key) for key in keys)
     account = replace(entry.account, uid="b")
     return replace(entry, assessment=replace(entry.assessment, account=account, to_drain=clients))

@@ -64,7 +64,7 @@ def test_who_is_an_mps_client(world: NvmlWorld) -> None:
 
     def clients(code: int | None = None) -> dict[int, bool | None]:
         returns = () if code is None else (StubReturn(call=MPS, code=code, gpu="GPU-a"),)
-        return {use.pid - PID: use.mps for use in world.read(*cards, returns=returns).uses}
+        return {use.pid - PID: use.client for use in world.read(*cards, returns=returns).uses}
 
     elsewhere = {4: False, 5: True}
     world.driver(layout_every_s=3600.0)

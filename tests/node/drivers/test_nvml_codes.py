@@ -13,14 +13,14 @@ from watchdog.node.drivers.protocol import DriverReading
 
 CODES: Final = [*sorted({value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}), 12345]
 LACKING: Final = {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
-_, GRAPHICS, MPS = LISTS
+_, GRAPHICS, CLIENTS = LISTS
 
 # The gap that one process of the node below always is.
 UNTOLD: Final = GapReason.PROCESS_MEMORY
 # Where a code is an answer and not a failure, so that no gap is due: from the first reading on.
 ANSWERS: Final[dict[str, set[int]]] = {
     GRAPHICS: LACKING,
-    MPS: LACKING,
+    CLIENTS: LACKING,
     "nvmlDeviceGetMemoryInfo_v2": LACKING | {pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH},
     "nvmlDeviceGetMigMode": LACKING,
     "nvmlDeviceGetMigDeviceHandleByIndex": {pynvml.NVML_ERROR_NOT_FOUND},
@@ -68,7 +68,7 @@ def check(world: NvmlWorld, call: str, code: int, broken: tuple[str, ...], *, fr
     assert {gpu.uuid for gpu in reading.gpus} >= {gpu.uuid for gpu in healthy.gpus} - set(broken), about
     listed = {gpu.uuid for gpu in reading.gpus if gpu.listed}
     for use in reading.uses:
-        is_same = use in healthy.uses or (call == MPS and replace(use, mps=False) in healthy.uses)
+        is_same = use in healthy.uses or (call == CLIENTS and replace(use, client=False) in healthy.uses)
         assert use.used is None or (is_same and use.gpu in listed), about
     if code not in ANSWERS.get(call, set()) and world.calls(call):  # a name, once known, is not asked for again
         names = (*broken, "GPU at index 0")
@@ -82,7 +82,7 @@ def check(world: NvmlWorld, call: str, code: int, broken: tuple[str, ...], *, fr
 @pytest.mark.parametrize("call", CARD_CALLS)
 def test_each_code_of_each_call_about_a_card(world: NvmlWorld, call: str, fresh: bool) -> None:
     """Law 3: unknown input never leads to enforcement. What one card fails to say is a gap, and only its own."""
-    kept = {GRAPHICS, MPS}  # lists that have answered do not become "not supported" without a gap
+    kept = {GRAPHICS, CLIENTS}  # lists that have answered do not become "not supported" without a gap
     for code in CODES:
         if call in kept and not fresh and code in LACKING:
             continue
@@ -108,7 +108,7 @@ def test_each_code_of_a_new_handle(world: NvmlWorld, code: int) -> None:
         assert not reading.blind
         assert untouched(reading, "GPU-a") == untouched(healthy, "GPU-a")
         assert {use for use in reading.uses if use.gpu == "GPU-a"} == {
-            Use(gpu="GPU-a", pid=PID + number, used=None, mps=None) for number in (1, 2)
+            Use(gpu="GPU-a", pid=PID + number, used=None, client=None) for number in (1, 2)
         }
         assert [gpu.up for gpu in reading.gpus if gpu.uuid == "GPU-a"] == [False]
         assert any(gap.gpu == "GPU-a" for gap in reading.gaps)

@@ -207,7 +207,9 @@ def test_a_process_that_was_spared_sigkill_is_not_called_killed() -> None:
 
 def test_a_skipped_declaration_has_what_applies_instead() -> None:
     """The owner of a misdeclared pod learns which declaration, why, and what counts now."""
-    skipped = Misdeclaration(source="veriff.com/gpu-memory of container main", why="'8 GB' is not a quantity")
+    skipped = Misdeclaration(
+        source="veriff.com/gpu-memory of container main", why="'8 GB' is not a quantity", key="veriff.com/gpu-memory"
+    )
     fallback = replace(entry().assessment, declared_by="default")
     assert misdeclared_note(fallback, skipped) == (
         "Pod a/trainer: veriff.com/gpu-memory of container main is ignored: '8 GB' is not a quantity. 8Gi "

@@ -8,8 +8,8 @@ import pytest
 from tests.report.build import NOTEBOOKS, entry, outcome, policy, quiet, withheld
 from tests.worlds import Gi, at, step
 from watchdog.config.fields import hours
-from watchdog.core.assessment import MpsHazard, MpsRole
 from watchdog.core.brakes import Brake
+from watchdog.core.hazards import Hazard, HazardRole
 from watchdog.core.model import ProcessKey
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Backoff, Brakes, Breaker, Policy, Window
@@ -39,10 +39,10 @@ def held(brake: Brake, releases_in_s: float | None = None, *, gpu: str | None = 
     return withheld(brake, assessment=assessment, releases_in_s=releases_in_s, gpu=gpu)
 
 
-def by_mps(role: MpsRole, *, is_known: bool = True) -> PlanEntry:
+def by_mps(role: HazardRole, *, is_known: bool = True) -> PlanEntry:
     """A kill that is withheld by process 7, or by what is known of container main alone."""
     key = ProcessKey(pid=7, start_ticks=70) if is_known else None
-    return held(Brake.MPS, mps=(MpsHazard(role=role, container="main", key=key, name="python3"),))
+    return held(Brake.MPS, hazards=(Hazard(role=role, container="main", key=key, name="python3"),))
 
 
 SENTENCES = [
@@ -89,13 +89,13 @@ SENTENCES = [
     (held(Brake.MPS), BOUND,
      "because MPS clients may be missing in this reading (see the data gaps), and ending one can break the others."
      ),
-    (by_mps(MpsRole.CLIENT), BOUND,
+    (by_mps(HazardRole.CLIENT), BOUND,
      ("because process 7 (python3) in container main is a client of an MPS server outside its pod that can't be "
      "drained, and ending it can break the work of the other clients.")),
-    (by_mps(MpsRole.SERVER), BOUND,
+    (by_mps(HazardRole.SERVER), BOUND,
      ("because process 7 (python3) in container main may be an MPS server, and the work of all its clients would break "
      "with it.")),
-    (by_mps(MpsRole.SERVER, is_known=False), BOUND,
+    (by_mps(HazardRole.SERVER, is_known=False), BOUND,
      "because container main may be an MPS server, and the work of all its clients would break with it."),
     (held(Brake.OWNER), policy(), "of Job train reached the policy's limit on kills and evictions on this node."),
     (held(Brake.OWNER_BACKOFF), policy(),

@@ -12,7 +12,7 @@ from watchdog.report.status import AccountStatus, PinnedTotalStatus
 
 
 def _clients(facts: Facts) -> int:
-    return len({use.pid for use in facts.driver.reading.uses if use.mps})
+    return len({use.pid for use in facts.driver.reading.uses if use.client})
 
 
 @to_observe(given=lambda facts: bool(facts.driver.reading.uses))

@@ -201,7 +201,7 @@ class Action(Protocol):
     def on_reading(self, reading: ActionReading) -> None:
         """Process a reading: one whose memory is free ends."""
 
-    def interrupt(self, reason: str, now: Now) -> None:
+    def interrupt(self, now: Now) -> None:
         """Stop all of them as they are, since the daemon ends."""
 
     def pop_progress(self) -> Progress:

@@ -112,11 +112,11 @@ class Actions:
             self._collect(action)
         self._end(self._intentions.withdraw_late())
 
-    def interrupt(self, reason: str, now: Now) -> None:
-        """Stop the actions in progress as they are."""
+    def interrupt(self, now: Now) -> None:
+        """Stop the actions in progress as they are, since the daemon ends."""
         self._intentions.interrupt(now)
         for action in self._by_do.values():
-            action.interrupt(reason, now)
+            action.interrupt(now)
             self._collect(action)
 
     def needs_last_look(self, entry: PlanEntry, inputs: Inputs) -> bool:

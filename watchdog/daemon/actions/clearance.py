@@ -84,8 +84,8 @@ class Clearances:
     def on_reading(self, reading: ActionReading) -> None:
         """Use what a reading shows."""
 
-    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
-        """Whether an action would have its turn now; otherwise it is queued."""
+    def queue(self, entry: PlanEntry, now: Now) -> bool:
+        """Queue an action for its clearance; whether it has its turn now."""
         return True
 
     def leave(self, account: AccountKey) -> None:

@@ -180,12 +180,12 @@ class Eviction:
         why = clearance.advance(now, may_ask=self._given_up is None)
         if self._given_up is not None and not clearance.is_asking:
             return self._end(*self._given_up, now)
-        if why is not None and not self.has_sent:
-            clearance.cancel(now)
-        if why is not None and not self.has_sent:
-            self._clearance = None
-            return self._repeat_dry_run(why, now)
-        return None if why is None else self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
+        if why is None:
+            return None
+        if clearance.cancel(now) or self.has_sent:
+            return self._end(Result.FAILED, f"{why}; the pod was not evicted", now)
+        self._clearance = None
+        return self._repeat_dry_run(why, now)
 
     def _repeat_dry_run(self, why: str, now: Now) -> Outcome | None:
         """Wait for another dry run, since nothing was sent after this one."""
@@ -263,8 +263,8 @@ class Eviction:
         self.is_over = True
         return replace(self._recorded.outcome(self.entry, Result.DONE, reason, now), release_s=release_s)
 
-    def stop(self, now: Now) -> Outcome | None:
-        """End it because the daemon stops; the next daemon reads the journal and waits for its memory."""
+    def interrupt(self, now: Now) -> Outcome | None:
+        """End it because the daemon ends; the next one reads the journal and waits for its memory."""
         if self.is_over:
             return None
         if self.accepted is not None:
@@ -274,10 +274,7 @@ class Eviction:
             )
         reason = "the watchdog was stopped before the eviction was accepted"
         self._given_up = self._given_up or (Result.INTERRUPTED, reason)
-        if not self.is_awaited and not self._is_unsure:
-            return self._end(Result.INTERRUPTED, reason, now)
-        self._recorded.end(Result.INTERRUPTED, reason, now)
-        return self._finish(Result.INTERRUPTED, reason, now)
+        return self._end(Result.INTERRUPTED, reason, now, is_final=not (self.is_awaited or self._is_unsure))
 
     @property
     def _ends_within_s(self) -> float:
@@ -303,19 +300,14 @@ class Eviction:
         self._was_blocked = True
         return self._recorded.outcome(self.entry, Result.BLOCKED, result.reason, now)
 
-    def _end(self, result: Result, reason: str, now: Now) -> Outcome:
-        """End it without success: its memory is not waited for."""
+    def _end(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
+        """End it without success: its memory is not waited for, unless by the next daemon (not `is_final`)."""
         if self._clearance is not None:
             self._clearance.cancel(now)
         self._recorded.end(result, reason, now)
-        if result is Result.INTERRUPTED:
+        if is_final and result is Result.INTERRUPTED:
             known = "whether it was evicted is not known" if self._is_unsure else "it was not evicted"
             self._recorded.release(None, known, now)
-        return self._finish(result, reason, now)
-
-    def _finish(self, result: Result, reason: str, now: Now) -> Outcome:
-        if self._clearance is not None:
-            self._clearance.cancel(now)
         self.is_over, self.pending, self._clearance = True, None, None
         return self._recorded.outcome(self.entry, result, reason, now)
 

@@ -156,9 +156,8 @@ class Evictions:
                 why = objection(eviction.entry, Moment.REQUEST)
                 self._report(eviction, eviction.get_clearance(self._clearances, why, now))
         for eviction in list(self._all.values()):
-            if eviction.is_awaited and objection(eviction.entry, Moment.REQUEST) is not None:
-                reason = "enforcement was no longer permitted while the request was in progress"
-                self._report(eviction, eviction.give_up(Result.INTERRUPTED, reason, now))
+            if eviction.is_awaited and (why := objection(eviction.entry, Moment.REQUEST)) is not None:
+                self._report(eviction, eviction.give_up(Result.INTERRUPTED, why, now))
             self._report(eviction, eviction.pass_time(now))
             self._report(eviction, eviction.advance_clearance(now))
             request = None if eviction.is_over else eviction.take_request(self._clock)
@@ -182,10 +181,10 @@ class Evictions:
                 ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, reading.now)
                 self._report(eviction, None if ended is None else eviction.give_up(*ended, reading.now))
 
-    def interrupt(self, reason: str, now: Now) -> None:
+    def interrupt(self, now: Now) -> None:
         """Stop all evictions because the daemon ends."""
         for eviction in list(self._all.values()):
-            self._report(eviction, eviction.stop(now))
+            self._report(eviction, eviction.interrupt(now))
 
     def pop_progress(self) -> Progress:
         """The evictions that were accepted since the last call, and other outcomes to report."""
@@ -200,6 +199,7 @@ class Evictions:
     def _submit(self, eviction: Eviction, entry: PlanEntry, opened: OpenCycle, fresh_until_s: float) -> None:
         if self._evictor is None:
             return
+        self._inputs = opened.inputs
 
         def why(pod: Pod) -> str | None:
             # The API does not report when the pod was first seen terminating.

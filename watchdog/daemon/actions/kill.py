@@ -30,6 +30,15 @@ class _Phase(Enum):
     ENDED = auto()
 
 
+# When the daemon ended, by what the kill was doing.
+_STOPPED: Final = {
+    _Phase.CLEARING: "before the first SIGTERM or SIGKILL",
+    _Phase.GRACE: "in the grace period",
+    _Phase.KILLING: "before all its processes had ended",
+    _Phase.RELEASING: "before its memory was seen free",
+}
+
+
 class Kill:
     """A kill in progress. Every method returns at once; `next_wake_s` is the CLOCK_BOOTTIME of its next step.
 
@@ -200,6 +209,10 @@ class Kill:
             self._wait_for_memory(now)
             return None
         return self.stop(result, reason, now)
+
+    def interrupt(self, now: Now) -> Outcome:
+        """Stop it as it is because the daemon ends; the next one reads the journal and waits for the memory."""
+        return self.stop(Result.INTERRUPTED, f"the watchdog was stopped {_STOPPED[self._phase]}", now, is_final=False)
 
     def stop(self, result: Result, reason: str, now: Now, *, is_final: bool = True) -> Outcome:
         """End it without a further signal; it is withdrawn if nothing was sent.

@@ -90,7 +90,7 @@ class Kills:
 
     def intend(self, entry: PlanEntry, attribution: Attribution) -> "Future[int] | Outcome | None":
         """Write down the intention of a kill, if its processes can be signalled now."""
-        if not clearances_for(entry, self._clearances).may_begin(entry, self._clock()):
+        if not clearances_for(entry, self._clearances).queue(entry, self._clock()):
             return None
         began_s = self._clock().boottime_s
         handles, are_all = self._members(entry)
@@ -291,10 +291,10 @@ class Kills:
                 if used_now is not None and used_now <= kill.entry.threshold_bytes:
                     kill.spare(reading.now)
 
-    def interrupt(self, reason: str, now: Now) -> None:
+    def interrupt(self, now: Now) -> None:
         """Stop all kills without a further signal."""
         for key, kill in list(self._under_way.items()):
-            self._end(key, kill.stop(Result.INTERRUPTED, reason, now, is_final=False))
+            self._end(key, kill.interrupt(now))
         self.release()
 
     def _end(self, key: AccountKey, outcome: Outcome | None) -> None:

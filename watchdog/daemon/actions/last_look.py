@@ -231,8 +231,8 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
     targets = targets_of(assessment, entry.victim, step, entry.gpu)
     updated = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
-    if updated.mps_hazard is not None:
-        return changed or "it would have broken the work of other pods: a process had become an MPS client"
+    if updated.hazard is not None:
+        return changed or "ending one of its processes could have broken the work of other pods"
     return changed or updated
 
 

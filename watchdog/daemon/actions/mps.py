@@ -14,8 +14,8 @@ from weakref import WeakSet
 from watchdog.clock import Bell
 from watchdog.core.assessment import AccountKey, Attribution, Inputs, KnownDrains
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.mps import DRAIN, DrainableClient, Drained, DrainResult, mps_gpus
-from watchdog.core.plan import PlanEntry
+from watchdog.core.mps import DrainableClient, Drained, DrainResult, is_client, may_be_client, mps_gpus
+from watchdog.core.plan import DRAIN, PlanEntry
 from watchdog.core.policy import Policy
 from watchdog.daemon.actions.action import ActionReading
 from watchdog.daemon.actions.clearance import Clearance, Clearances
@@ -64,7 +64,7 @@ class DrainRequest:
     def __init__(self, client: DrainableClient, is_fresh: Callable[[], bool]) -> None:
         self.client = client
         self.result: DrainResult | None = None
-        self.was_stopped = False  # when it was about to be sent
+        self.was_held_back = False  # when it was about to be sent
         self.was_noted = False  # that it was sent
         self._is_fresh = is_fresh
         self._is_wanted = True
@@ -81,7 +81,7 @@ class DrainRequest:
         """Whether the request is to be sent, which then counts as done."""
         with self._lock:
             self._is_sent = self._is_wanted and self._is_fresh()
-            self.was_stopped = not self._is_sent
+            self.was_held_back = not self._is_sent
             return self._is_sent
 
     def cancel(self) -> bool:
@@ -122,11 +122,11 @@ class Drains(Clearances):
         """Use the clients of a reading: they may be drainable; drained ones not listed as clients are forgotten."""
         self._gpus, self._listed = gpus, {}
         for use in attribution.attributed:
-            if use.mps:
+            if is_client(use):
                 self._listed[use.key] = self._listed.get(use.key, frozenset()) | {use.gpu}
         if self._drained:
-            clients = {use.key for use in attribution.attributed if use.mps is not False}
-            elsewhere = {use.pid for use in attribution.unattributed if use.mps is not False}
+            clients = {use.key for use in attribution.attributed if may_be_client(use)}
+            elsewhere = {use.pid for use in attribution.unattributed if may_be_client(use)}
             self._drained = frozenset(key for key in self._drained if key in clients or key.pid in elsewhere)
 
     def refresh(self, now: Now) -> None:
@@ -179,17 +179,17 @@ class Drains(Clearances):
         self._drains_in_use.add(drain)
         return drain
 
-    def may_begin(self, entry: PlanEntry, now: Now) -> bool:
-        """Whether an action whose clients are drained first would have its turn now; otherwise it is queued."""
+    def queue(self, entry: PlanEntry, now: Now) -> bool:
+        """Queue an action whose clients are drained first; whether it has its turn now."""
         self.collect_results()  # an action that was called off has left its answer
         client = next(filter(None, map(self.find, entry.to_drain)), None)
         if client is None or self._drainer is None:
             return True
-        is_first = self.is_turn(entry.account, client, now)
+        is_first = self.queue_for(client, entry.account, now)
         return not self._drainer.is_querying(client.pipe) and is_first
 
-    def is_turn(self, account: AccountKey, client: DrainableClient, now: Now) -> bool:
-        """Whether it is an action's turn to drain a client; otherwise it is queued for that control daemon."""
+    def queue_for(self, client: DrainableClient, account: AccountKey, now: Now) -> bool:
+        """Queue an action for the control daemon of a client; whether it has its turn to drain that client now."""
         queue = self._queues.setdefault(client.pipe, {})
         queue[account] = now.boottime_s  # at the end, unless it is queued already
         for other, came_s in tuple(queue.items()):
@@ -354,7 +354,7 @@ class Drain(Clearance):
                 self._settled.add(key)
                 self._accepted.add(self._waiting.pop(0))
                 continue
-            if client is not None and self._drains.is_turn(self._entry.account, client, now):
+            if client is not None and self._drains.queue_for(client, self._entry.account, now):
                 self._waiting.pop(0)
                 self._requests += 1
                 self._progress_s = now.boottime_s
@@ -416,7 +416,7 @@ class Drain(Clearance):
         self._request = None
         self._progress_s = self._last_drained_s = now.boottime_s
         self._is_confirmed = False
-        if request.was_stopped:
+        if request.was_held_back:
             return f"MPS client {key.pid} was not drained: {result.reason}"
         is_done = result.drained is Drained.DONE or not self._may_live(key)
         if not is_done and not self._seen.accepts_clients:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from watchdog.core.assessment import Assessment, Attribution, MpsHazard, MpsRole
+from watchdog.core.assessment import Assessment, Attribution
+from watchdog.core.hazards import Hazard, HazardRole, clients_ended
 from watchdog.core.model import Now, PlaceKind, ProcessKey, Snapshot
-from watchdog.core.mps import clients_ended, mps_gpus
+from watchdog.core.mps import mps_gpus
 from watchdog.core.plan import PlanEntry
 from watchdog.core.policy import Policy
 
@@ -59,7 +60,9 @@ def clients_seen(
     accepts_clients = policy.safety.signal_mps_clients
     timeout_s = policy.mps.timeout_s if policy.mps is not None else 0.0
     give_up_after_s = max(_GIVE_UP_AFTER_S, _GIVE_UP_AFTER_TIMEOUTS * timeout_s)
-    places = (snapshot.processes[use.pid].place for use in snapshot.uses if use.mps and use.pid in snapshot.processes)
+    places = (
+        snapshot.processes[use.pid].place for use in snapshot.uses if use.client and use.pid in snapshot.processes
+    )
     is_blind = snapshot.blind or any(place.kind is PlaceKind.UNREADABLE for place in places)
 
     def seen_of(entry: PlanEntry) -> SeenClients:
@@ -68,22 +71,22 @@ def clients_seen(
                 asked_s=asked.boottime_s, accepts_clients=accepts_clients, give_up_after_s=give_up_after_s
             )
         pod = next((each for each in assessments if each.account.uid == entry.account.uid), None)
-        hazards, clients = (pod.mps, pod.to_drain) if pod is not None else ((), ())
+        hazards, clients = (pod.hazards, pod.to_drain) if pod is not None else ((), ())
         step, victim, targets = entry.effective_step, entry.victim, entry.targets
         ids = frozenset[str]().union(*(container.ids for container in entry.assessment.pod.containers))
 
-        def is_covered(client: MpsHazard) -> bool:
+        def is_covered(client: Hazard) -> bool:
             process = snapshot.processes.get(client.key.pid) if client.key is not None else None
             return step.do.deletes_pod or (process is not None and process.place.container in ids)
 
         clients = tuple(filter(is_covered, clients))
-        others = (hazard for hazard in hazards if hazard.role is MpsRole.CLIENT and is_covered(hazard))
+        others = (hazard for hazard in hazards if hazard.role is HazardRole.CLIENT and is_covered(hazard))
         beside = (
             hazard.key not in targets
             for hazard in (*hazards, *(() if accepts_clients else clients))
             if step.scope == "process" and hazard.container == victim
         )
-        is_hidden = is_blind or pod is None or any(hazard.role is MpsRole.HIDDEN for hazard in hazards)
+        is_hidden = is_blind or pod is None or any(hazard.role is HazardRole.HIDDEN for hazard in hazards)
         may_be_beside = is_hidden and step.scope == "process" and not accepts_clients
         return SeenClients(
             asked_s=asked.boottime_s,

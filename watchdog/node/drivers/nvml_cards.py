@@ -50,7 +50,7 @@ class DeviceRow:
     # The last that NVML reported, in bytes, and so is `reserved`; None: it has reported none.
     total: int | None = None
     reserved: int | None = None
-    # The PIDs of the last good listing, each with whether it was listed as an MPS client; None if there has been none
+    # The PIDs of the last good listing, each with whether it was on the list of clients; None if there has been none
     # since the start.
     known: Mapping[int, bool | None] | None = None
 

@@ -12,10 +12,10 @@ from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Gpu, Use
 from watchdog.node.drivers.nvml_calls import (
     ABSENT,
+    CLIENTS,
     KINDS,
     LACKING,
     LOST,
-    MPS,
     RETRIED,
     WHOLE,
     ContradictionError,
@@ -69,8 +69,8 @@ class ListedUse(NamedTuple):
 
     # Bytes; None if the driver does not report them.
     used: int | None
-    # Whether it is an MPS client; None if there is no such list.
-    mps: bool | None
+    # Whether it is on the list of clients; None if there is no such list.
+    is_client: bool | None
 
 
 UsedByRow = dict[str, dict[int, ListedUse]]
@@ -209,8 +209,8 @@ class CardReader:
                 sample.gaps += refresh_rows(card)
                 card.unlisted = card.unlisted_in(merged)
                 self._measure(_chosen(card, only), sample)
-            mps = sample.lists.get(MPS)
-            used = _place(card, merged, None if mps is None else merge(self._lists.parse(mps)).keys())
+            listed = sample.lists.get(CLIENTS)
+            used = _place(card, merged, None if listed is None else merge(self._lists.parse(listed)).keys())
         except ContradictionError as error:
             problem = Problem(f"the list contradicts itself and is rejected as a whole: {error}", RETRIED)
             sample.add_gap(card.uuid, "processes", GapReason.CONTRADICTION, problem)
@@ -264,7 +264,7 @@ def _chosen(card: NvmlCard, only: Collection[str] | None) -> Sequence[DeviceRow]
 def _place(card: NvmlCard, merged: Merged, clients: AbstractSet[tuple[int, int, int]] | None) -> UsedByRow:
     """Assign a listing to the rows of a card, leaving out instances without a row; ContradictionError.
 
-    `clients` are the keys of the list of MPS clients; None if the card has no such list.
+    `clients` are the keys of the list of clients; None if the card has no such list.
     """
     used: UsedByRow = {row.uuid: {} for row in card.rows}
     places = {instance: card.row_of(*instance) for instance in {(gi, ci) for _, gi, ci in merged}}
@@ -277,9 +277,9 @@ def _place(card: NvmlCard, merged: Merged, clients: AbstractSet[tuple[int, int, 
         if amount is not None and row.total is not None and amount > row.total:
             raise ContradictionError(f"it has {amount} bytes for PID {pid}, more than the {row.total} of {row.uuid}")
         pids = used[row.uuid]
-        before = pids.get(pid, ListedUse(None, mps=False))
-        mps = before.mps or (None if clients is None else (pid, gi, ci) in clients)
-        pids[pid] = ListedUse(amount if before.used is None or (amount or 0) > before.used else before.used, mps)
+        before = pids.get(pid, ListedUse(None, is_client=False))
+        is_client = before.is_client or (None if clients is None else (pid, gi, ci) in clients)
+        pids[pid] = ListedUse(amount if before.used is None or (amount or 0) > before.used else before.used, is_client)
     return used
 
 
@@ -292,7 +292,7 @@ def _conclude(card: NvmlCard, rows: Sequence[DeviceRow], sample: Sample, used: U
     """Make the reading of the rows, and remember which processes a good listing had."""
     if used is not None:
         for row in card.rows:
-            row.known = {pid: listed.mps for pid, listed in used[row.uuid].items()}
+            row.known = {pid: listed.is_client for pid, listed in used[row.uuid].items()}
     unseen: set[str] = set()
     if not sample.lost and (used is None or sample.hidden):
         unseen = {row.uuid for row in rows if sample.hidden or row.known is None}
@@ -323,13 +323,15 @@ def _gpu(card: NvmlCard, row: DeviceRow, sample: Sample, *, listed: bool) -> Gpu
 def _uses(row: DeviceRow, used: UsedByRow | None) -> list[Use]:
     if used is None:
         return carried_uses(row)
-    return [Use(gpu=row.uuid, pid=pid, used=listed.used, mps=listed.mps) for pid, listed in used[row.uuid].items()]
+    return [
+        Use(gpu=row.uuid, pid=pid, used=listed.used, client=listed.is_client) for pid, listed in used[row.uuid].items()
+    ]
 
 
 def carried_uses(row: DeviceRow) -> list[Use]:
     """The processes of a row's last good listing, with unknown amounts; a client then still counts as a client."""
     known = row.known or {}
-    return [Use(gpu=row.uuid, pid=pid, used=None, mps=known[pid] or None) for pid in sorted(known)]
+    return [Use(gpu=row.uuid, pid=pid, used=None, client=known[pid] or None) for pid in sorted(known)]
 
 
 def gpu_of(card: NvmlCard, row: DeviceRow, *, up: bool, listed: bool, used: int | None) -> Gpu:

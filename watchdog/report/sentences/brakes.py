@@ -74,7 +74,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.MAINTENANCE:
             why = "the GPUs of this node are under maintenance"
         case Brake.MPS:
-            why = hazard_because(entry.mps_hazard)
+            why = hazard_because(entry.hazard)
         case Brake.UNKNOWN_CONTAINER:
             why = "no container in the pod list exceeds its own declaration"
         case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:

@@ -1,12 +1,11 @@
 """MPS in words: the clients that are drained before an action, what a hazard is, and how much a client may pin."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from watchdog.core.assessment import MpsHazard, MpsRole
-from watchdog.core.mps import DRAIN
-from watchdog.core.plan import PlanEntry, Sent
-from watchdog.core.policy import Draining
+from watchdog.core.hazards import Hazard, HazardRole
+from watchdog.core.plan import DRAIN, PlanEntry, Sent
+from watchdog.core.policy import Policy
 from watchdog.core.units import format_bytes
 from watchdog.report.status import PinnedTotalStatus
 from watchdog.report.text import count, inert
@@ -41,9 +40,10 @@ def drained(sent: Sequence[Sent]) -> str:
     return f", after {count(number, 'MPS client')} {'was' if number == 1 else 'were'} drained" if number else ""
 
 
-def drained_by(table: Draining) -> str:
-    """What the policy's table on draining says, as a line of its summary."""
-    return f"MPS clients are drained before they are ended, by the control daemons of {', '.join(table.pipe)}"
+def drained_by(policy: Policy) -> Iterator[str]:
+    """What a policy says on draining, as a line of its summary."""
+    if policy.mps is not None:
+        yield f"MPS clients are drained before they are ended, by the control daemons of {', '.join(policy.mps.pipe)}"
 
 
 def asked_to_end(clients: int, whose: str) -> str:
@@ -51,15 +51,15 @@ def asked_to_end(clients: int, whose: str) -> str:
     return f"the MPS server was asked to end {count(clients, 'client')} of {whose}"
 
 
-def hazard_because(hazard: MpsHazard | None) -> str:
+def hazard_because(hazard: Hazard | None) -> str:
     """Why an action would break the work of other pods; None: what it would break is not known."""
-    role = MpsRole.HIDDEN if hazard is None else hazard.role
-    if role is MpsRole.HIDDEN or hazard is None:
+    role = HazardRole.HIDDEN if hazard is None else hazard.role
+    if role is HazardRole.HIDDEN or hazard is None:
         return "MPS clients may be missing in this reading (see the data gaps), and ending one can break the others"
     who = f"container {inert(hazard.container or '')}"
     if hazard.key is not None:
         who = f"process {hazard.key.pid} ({inert(hazard.name)}) in {who}"
-    if role is MpsRole.SERVER:
+    if role is HazardRole.SERVER:
         return f"{who} may be an MPS server, and the work of all its clients would break with it"
     broken = "ending it can break the work of the other clients"
     return f"{who} is a client of an MPS server outside its pod that can't be drained, and {broken}"

@@ -3,9 +3,10 @@
 Each text has one sentence or more and is empty if it does not apply. `now_s` is the Unix time at which it is read.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from watchdog.core.assessment import Reason
 from watchdog.core.brakes import BrakeMemory, breaker_wait_s
 from watchdog.core.model import MAINTENANCE, Now
 from watchdog.core.plan import CycleReport, StopNote
@@ -22,6 +23,46 @@ _CHECK_DRIVER: Final = (
     "The node's operator should check its GPU driver (`nvidia-smi`, and the kernel log for NVRM and Xid)."
 )
 _NO_OWNER: Final = ("", "", "")
+
+
+class StrayWords(NamedTuple):
+    """How memory of processes that belong to no known pod is described, for one reason."""
+
+    # Of several processes: `processes of a pod that is not in the pod list`.
+    several: str
+    # Of one.
+    one: str
+    # What to do about it, without a full stop.
+    advice: str
+
+
+# By reason, the most frequent ones first.
+STRAYS: Final[Mapping[str, StrayWords]] = {
+    Reason.HOST: StrayWords(
+        "outside any pod", "a process of the host", "Check what runs on the node besides Kubernetes"
+    ),
+    Reason.UNKNOWN_POD: StrayWords(
+        "of a pod that is not in the pod list",
+        "its pod is not in the pod list",
+        "A new pod appears here for a few seconds; otherwise check the pod list",
+    ),
+    Reason.SPOOFED: StrayWords(
+        "in another pod's cgroup",
+        "its cgroup names another pod's container",
+        "Find out what they are: no container runtime does this",
+    ),
+    Reason.MPS_SERVER: StrayWords(
+        "of the MPS server", "the MPS server, with its clients' memory", "This may include its clients' memory"
+    ),
+    Reason.ZOMBIE: StrayWords(
+        "that are zombies", "a zombie: not reaped by its parent", "Their parent processes have not reaped them"
+    ),
+    Reason.GONE: StrayWords(
+        "that have exited and are still listed by the driver",
+        "ended, but its memory is still listed",
+        "If they stay, drain the node and reset the GPU",
+    ),
+}
 
 
 def gpu_label(gpu: GpuStatus) -> str:
