@@ -563,7 +563,7 @@ def test_no_kubeconfig_raises_anything_else(tmp_path: Path, data: st.DataObject)
         if data.draw(st.booleans()):
             _drop(*place)(found)
         else:
-            _set(data.draw(ODD), *place)(found)
+            _set(copy.deepcopy(data.draw(ODD)), *place)(found)  # the next round may change it
     path = _write(tmp_path / "config", found)
     with Api(path) as api, pytest.raises(ApiError):
         api.call("GET", "/version")
