@@ -45,7 +45,7 @@ _TABLE = {
 @pytest.mark.parametrize("state", _STATES)
 @pytest.mark.parametrize("answer", EvictionAnswer)
 def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
-    """Point 25: an eviction is tried again while that can help, and never after its clients were drained for it."""
+    """Point 27: an eviction is tried again while that can help, and never after its clients were drained for it."""
     assert follow_up(answer, _STATES[state], 0.0) is _TABLE[answer, state]
 
 
@@ -62,5 +62,5 @@ def test_what_follows_an_answer(answer: EvictionAnswer, state: str) -> None:
     ],
 )
 def test_what_follows_as_time_passes(now_s: float, next_s: float | None, has_sent: bool, expected: FollowUp) -> None:
-    """Point 25: no eviction is awaited for longer than ten minutes, and a drained one not beyond its next attempt."""
+    """Point 27: no eviction is awaited for longer than ten minutes, and a drained one not beyond its next attempt."""
     assert follow_up(None, replace(_ONCE, next_s=next_s, has_sent=has_sent), now_s) is expected

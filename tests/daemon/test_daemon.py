@@ -194,6 +194,17 @@ def test_a_driver_slower_than_the_interval_makes_every_cycle_late(daemon: Daemon
     assert repeats(daemon, reading, 6.0, took_s=1.5) is None
 
 
+def test_quiet_readings_do_not_hide_that_much_memory_belongs_to_no_process(daemon: Daemon) -> None:
+    """Point 10: a residual that lasts for a minute is a gap, also where nothing else ever changes."""
+    leaking = gpu(0, 16 * Gi, used=9 * Gi)
+    reading = DriverReading(driver="0", interface="NVML", gpus=(leaking,))
+    assert [repeats(daemon, reading, after_s) for after_s in (0.0, 30.0, 59.0)] == [False, True, True]
+    assert repeats(daemon, reading, 61.0) is False
+    report = daemon._sinks._endpoints.report
+    assert report is not None
+    assert [gap.reason for gap in report.pods.gaps] == [GapReason.RESIDUAL]
+
+
 def _late(daemon: Daemon) -> int:
     """In how many gaps of the last report a cycle was late."""
     report = daemon._sinks._endpoints.report
@@ -226,7 +237,12 @@ def test_whatever_differs_ends_the_quiet(daemon: Daemon, pods: Path) -> None:
     assert repeats(daemon, reading, 4.0) is False
     gap = Gap(reason=GapReason.GPU_ERROR, what="GPU-0", problem=Problem("x"))
     assert repeats(daemon, replace(reading, gaps=(gap,)), 5.0) is None
-    for after_s, is_repeated, rests in ((6.0, False, False), (14.0, True, False), (15.1, True, True)):
+    for after_s, is_repeated, rests in (
+        (6.0, False, False),
+        (14.0, False, False),
+        (15.1, False, True),
+        (15.2, True, True),
+    ):
         assert (repeats(daemon, reading, after_s), daemon._sampler._rest is not None) == (is_repeated, rests)
 
 

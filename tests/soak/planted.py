@@ -38,7 +38,7 @@ FAULTS: Final = {
         Edit("daemon/sources.py", "or not enforces or observes(rule, now)", "or not enforces")),
     "a grace period goes on after enforcement was turned off": Fault("point 20", ("fault/8", 1400),
         Edit("daemon/actions/kills.py",
-             "kill.is_in_grace and (reason := objection(", "False and (reason := objection(")),
+             "kill.may_be_called_off and (reason := objection(", "False and (reason := objection(")),
     "a half-written policy is loaded": Fault("point 20", ("fault/0", 500),
         Edit("config/watch.py", "is_still and not _has_writer(self.path)", "is_still")),
     "a first signal is sent while the policy is being written": Fault("point 20", ("fault/0", 1000),

@@ -63,6 +63,11 @@ class Standing:
         """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
         looks = () if reading is None else (reading.truth, *([reading.second] if reading.second is not None else []))
-        if not self.policy.safety.signal_mps_clients and any(map(hides_clients, looks)):
+        ends_more = any(step.do.enforces and step.scope != "process" for step in fact.rule.steps)
+        if (
+            ends_more
+            and not self.policy.safety.signal_mps_clients
+            and any(hides_clients(truth, self.tenants) for truth in looks)
+        ):
             return True
         return any(is_needed(truth, fact.key[0], self.tenants, self.policy) for truth in looks)

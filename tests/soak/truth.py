@@ -346,10 +346,18 @@ def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], polic
     return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
-def hides_clients(truth: TrueReading) -> bool:
-    """Whether some client's cgroup is a lie, so that it may be in any pod; only a privileged process can write one."""
-    lines = (line for line in truth.lines if line.task is not None and line.mps is not False)
-    return any(line.task is not None and not true_to_claim(line.task) for line in lines)
+def hides_clients(truth: TrueReading, tenants: Mapping[str, Tenant]) -> bool:
+    """Whether some client's cgroup is a lie, so that it may be in any pod; only a privileged process can write one.
+
+    Where nothing shows MPS at all, nobody is taken for a client.
+    """
+    has_mps = any(line.mps or (line.task is not None and line.task.named) for line in truth.lines)
+    known = {box.cid for tenant in tenants.values() for box in tenant.boxes if box.known}
+    lies = [
+        line.task.claim for line in truth.lines if line.task and line.mps is not False and not true_to_claim(line.task)
+    ]
+    odd = (PlaceKind.CONTRADICTORY, PlaceKind.UNREADABLE)
+    return has_mps and any(claim.kind in odd or claim.container in known for claim in lies)
 
 
 def _serves_its_pod(task: Task, tenants: Mapping[str, Tenant]) -> bool:

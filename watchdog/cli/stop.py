@@ -23,7 +23,6 @@ _BY_API: Final = (
 )
 # The daemon checks for the file twice a second, and a cycle that shows it takes its time on a busy node.
 _PATIENCE_S: Final = 6.0
-_SURE_S: Final = 2.0  # a cycle this much later has seen the change
 _REASON: Final = "stop_file"
 
 
@@ -45,17 +44,16 @@ class Stop:
     def create(self, why: str) -> bool:
         """Create the file; False if something of that name already exists."""
         try:
-            file = self.path.open("x", encoding="utf-8", errors="replace")
+            file = self.path.open("xb", buffering=0)
         except OSError as error:
             if os.path.lexists(self.path):
                 return False
             raise click.ClickException(f"NOT STOPPED: {self._explain(error, 'stop')}. {_BY_API}") from error
-        by = os.environ.get("SUDO_USER") or psutil.Process().username()
         reason = inert(" ".join(why.split()), LONGEST_REASON)
         # It is in force already: a full disk may accept the name but not the text.
-        with contextlib.suppress(OSError), file:
-            file.write(f"by {inert(by, 64)}{f': {reason}' if reason else ''}\n")
-            file.flush()
+        with contextlib.suppress(OSError, psutil.Error), file:
+            by = os.environ.get("SUDO_USER") or psutil.Process().username()
+            file.write(f"by {inert(by, 64)}{f': {reason}' if reason else ''}\n".encode(errors="replace"))
             os.fsync(file)
         return True
 
@@ -84,9 +82,8 @@ class Stop:
     def _explain(self, error: OSError, command: str) -> str:
         if isinstance(error, IsADirectoryError):
             return f"{self.path} is a folder, which also counts as a stop file: remove it (`rmdir`)"
-        what = f"{self.path}: {error.strerror or error}"
-        if isinstance(error, FileNotFoundError):
-            what = f"there is no folder {self.path.parent}, so no watchdog keeps its journal there"
+        no_folder = f"there is no folder {self.path.parent}, so no watchdog keeps its journal there"
+        what = no_folder if isinstance(error, FileNotFoundError) else f"{self.path}: {error.strerror or error}"
         return f"{what}: run this as root, with the watchdog's --journal; or run {to_run_inside(command)}"
 
 
@@ -102,7 +99,7 @@ def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> tuple[
             changed_s = stop.path.lstat().st_ctime
 
     def shows(status: Status) -> bool:
-        is_sure = status.at > changed_s + _SURE_S or status.mode == "observe"
+        is_sure = status.at > changed_s + 2.0 or status.mode == "observe"  # so much later it has seen the change
         is_shown = (status.at > changed_s and _REASON in status.suspended) if stopped else status.enforcing
         return status.hangs_since is None and (is_sure or is_shown)
 
@@ -121,7 +118,10 @@ def confirm(url: str, stop: Stop, *, stopped: bool, patience_s: float) -> tuple[
         return None, f"whether a watchdog looks for it can't be determined from here: {error}. {elsewhere}"
     who, at = f"the watchdog of node {inert(status.node or 'unknown')}", clock_time(status.at, clock.now().wall_s)
     if not shows(status):
-        return None, f"{who} has completed no cycle since {at}, before this change; `top` shows the next one."
+        return (
+            None,
+            f"{who} has completed no cycle since {at}, so what it does now is not known; `top` shows the next one.",
+        )
     own = status.health.stop_file if status.health is not None else None
     seen, text = (_stopped if stopped else _resumed)(status, stop)
     looks = f": it looks for {inert(own or 'a file')}, next to its own journal. {elsewhere}"

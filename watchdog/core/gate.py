@@ -1,7 +1,7 @@
 """The gate: where due steps are let through or withheld by a brake while a cycle is planned.
 
-After that, `daemon/cycle` may still withhold an entry that the gate let through: for maintenance, the journal, or what
-the last look shows.
+After that, `daemon/actions` may still withhold an entry that the gate let through: for maintenance, the journal, or
+what the last look shows.
 """
 
 import math

@@ -18,7 +18,7 @@ class HazardRole(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hazard:
-    """A process that must not be ended since other pods need it."""
+    """A process that other pods need, so that it must not be ended, or only once it was drained."""
 
     role: HazardRole
     # The name of its container; None: it may be in any.

@@ -1,5 +1,6 @@
 """The residual of a card: what is in use there and belongs to no listed process, and since when that is much."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -93,6 +94,11 @@ class LargeResiduals:
                 since[gpu.uuid] = self.since.get(gpu.uuid, snapshot.at)
                 amounts[gpu.uuid] = residual
         return self if not since and not self.since else LargeResiduals(since=since, amounts=amounts)
+
+    def next_change_s(self, at: Now) -> float:
+        """The CLOCK_BOOTTIME at which the next gap would come; infinity if none is to come."""
+        waits = (_LASTING_S - elapsed_s(since, at) for since in self.since.values())
+        return at.boottime_s + min((wait_s for wait_s in waits if wait_s > 0), default=math.inf)
 
     def gaps(self, at: Now) -> tuple[Gap, ...]:
         """One gap for each GPU on which that has lasted for a minute."""

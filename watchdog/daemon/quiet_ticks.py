@@ -67,7 +67,7 @@ class QuietTicks:
                 reading=reading,
                 inputs=opened.inputs,
                 report=in_time(report),
-                until_s=until_s,
+                until_s=min(until_s, self._cycle.residuals.next_change_s(report.at)),
                 wall_ahead_s=report.at.wall_s - report.at.boottime_s,
             )
             self._begin_rest(self._last)
@@ -120,6 +120,7 @@ class QuietTicks:
             and self._cycle.ledger is report.plan.ledger
             and not self._cycle.actions.need_readings
             and not self._cycle.actions.have_outcomes
+            and not self._sinks.awaits_full_cycles
             and self._scanner.is_unchanged
         )
 

@@ -240,8 +240,13 @@ class Sinks:
 
     @property
     def awaits_cycles(self) -> bool:
-        """Whether something is to be reported after some more cycles, even if they only repeat the last one."""
-        return self._changes.has_gaps
+        """Whether the end of a gap is to be reported after some more cycles, even if they only repeat the last one."""
+        return bool(self._changes.gap_reasons)
+
+    @property
+    def awaits_full_cycles(self) -> bool:
+        """Whether a gap is known that only a whole cycle may end: a repeated one is never late, that is all."""
+        return bool(self._changes.gap_reasons - {GapReason.CYCLE_LATE})
 
     def begin_rest(self, resting: Resting) -> None:
         """Show the ticks that repeat the last cycle as they come in."""

@@ -127,9 +127,9 @@ class GapChanges:
         self._budgets: dict[GapReason, tuple[float, Now]] = {}
 
     @property
-    def are_known(self) -> bool:
-        """Whether a gap is known whose end has not been reported yet."""
-        return bool(self._known)
+    def reasons(self) -> frozenset[GapReason]:
+        """The reasons of the gaps whose end has not been reported yet."""
+        return frozenset(reason for reason, _ in self._known)
 
     def since(self, report: CycleReport) -> Iterator[Change]:
         """What has changed with this report."""
@@ -222,9 +222,9 @@ class Changes:
         self._delayed: frozenset[tuple[AccountKey, float]] = frozenset()
 
     @property
-    def has_gaps(self) -> bool:
-        """Whether a gap is known whose end has not been reported yet."""
-        return self._gaps.are_known
+    def gap_reasons(self) -> frozenset[GapReason]:
+        """The reasons of the gaps whose end has not been reported yet."""
+        return self._gaps.reasons
 
     def since(self, report: CycleReport, *, writes_events: bool = True) -> tuple[Change, ...]:
         """What is new in this report; pass each report once, in the order of the cycles.

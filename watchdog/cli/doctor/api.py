@@ -69,19 +69,12 @@ def api_certificate(facts: Facts) -> Iterator[CheckResult]:
     if not state:
         yield missing(problem.cause, problem.remedy or _SEE_LOG)
     elif exceeds_tolerance(offset_s) and not _invalid(validity, now_s + offset_s)[0]:  # valid by the server's clock
-        offset = span(abs(offset_s))
-        if offset_s > 0:
-            yield missing(
-                f"this node's clock is {offset} behind that of {host}, so its certificate, which is valid from "
-                f"{moment}, counts as not yet valid",
-                _SET_CLOCK,
-            )
-        else:
-            yield missing(
-                f"this node's clock is {offset} ahead of that of {host}, so its certificate, which is valid until "
-                f"{moment}, counts as expired",
-                _SET_CLOCK,
-            )
+        off, from_or_until = _off(offset_s), "from" if state == "early" else "until"
+        yield missing(
+            f"this node's clock is {off} that of {host}, so its certificate, which is valid {from_or_until} "
+            f"{moment}, is refused",
+            _SET_CLOCK,
+        )
     elif state == "expired":
         yield missing(
             f"the certificate of {host} expired {apart} ago, at {moment}",
@@ -109,24 +102,22 @@ def api_clock(facts: Facts) -> Iterator[CheckResult]:
     offset_s = facts.api.offset_s
     if offset_s is None:
         return
-    offset = span(abs(offset_s))
     if not exceeds_tolerance(offset_s):
         apart = "less than 2s" if abs(offset_s) < 1.5 else f"about {abs(offset_s):.0f}s"  # a Date has whole seconds
         yield ok(f"this node's clock and the API server's differ by {apart}")
-    elif offset_s < 0:
-        yield warning(
-            f"this node's clock is {offset} ahead of the API server's: certificates expire too early, terminating pods "
-            "count as past their deadline too early, `active` hours begin too early, and times in the journal and in "
-            "Events are wrong",
-            _SET_A_CLOCK,
-        )
     else:
+        off = _off(offset_s)
         yield warning(
-            f"this node's clock is {offset} behind the API server's: new certificates are not valid yet, the kubelet "
-            "renews this pod's token too late, `active` hours and deadlines of terminating pods come too late, and "
-            "times in the journal and in Events are wrong",
+            f"this node's clock is {off} the API server's: by as much, certificates are taken for expired "
+            "or not yet valid, deadlines of terminating pods and `active` hours come too early or too late, and times "
+            "in the journal and in Events are wrong",
             _SET_A_CLOCK,
         )
+
+
+def _off(offset_s: float) -> str:
+    """By how much this node's clock is wrong, if the other is ahead of it by this: `2m behind`."""
+    return f"{span(abs(offset_s))} {'ahead of' if offset_s < 0 else 'behind'}"
 
 
 @to_observe(given=_is_configured)

@@ -129,7 +129,7 @@ class ActionReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Beginning:
     """What has become of an action that was to begin."""
 
     # What is in progress now, which counts whatever its result is; None: it was withdrawn.
@@ -181,7 +181,7 @@ class Action(Protocol):
 
     def begin(
         self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
-    ) -> Begun:
+    ) -> Beginning:
         """Begin an action whose intention is on disk, and that a last look has justified since then.
 
         `objection` is called right before the first signal, or before the request that stands for it.

@@ -29,9 +29,8 @@ from watchdog.core.plan import Outcome, PlanEntry, Result
 from watchdog.core.units import format_duration
 from watchdog.daemon.actions.action import RecordedAction, reaction_s
 from watchdog.daemon.actions.clearance import Clearance, Clearances
+from watchdog.daemon.actions.last_look import FRESH_S
 
-# How long a reading by which nothing stands in its way permits an eviction; as old as a last look may be.
-_PERMITS_S: Final = 2.0
 _UNSURE: Final = "; whether one of these was carried out is not known"
 _ENDS = {
     EvictionAnswer.GONE: Result.GONE,
@@ -206,7 +205,7 @@ class Eviction:
         if clearance is None or request is None or not clearance.is_clear or self._given_up is not None:
             return None
         self._clearance, self._done_first = None, clearance.in_words
-        fresh_until_s = clearance.seen_s + _PERMITS_S
+        fresh_until_s = clearance.seen_s + FRESH_S
         is_fresh = (lambda: clock().boottime_s <= fresh_until_s) if self.has_sent else request.is_fresh
         return self.next_request(self.entry, (), request.why_spared, is_fresh, is_dry_run=False)
 

@@ -18,7 +18,7 @@ from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry,
 from watchdog.daemon.actions.action import (
     ActionReading,
     ActionRecord,
-    Begun,
+    Beginning,
     Judged,
     Progress,
     RecordedAction,
@@ -40,7 +40,7 @@ class Evictor(Protocol):
 
 
 class Evictions:
-    """All evictions, from the first attempt until the memory is seen free; without an evictor each fails at once."""
+    """All evictions, from the first attempt until the memory is seen free. Without an evictor none begins (`lacks`)."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class Evictions:
 
     def begin(
         self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
-    ) -> Begun:
+    ) -> Beginning:
         """Begin an eviction with its first attempt; one of the same account that has not been accepted is given up."""
         why = objection(entry, Moment.FIRST_SIGNAL)
         if why is not None:
             entry = replace(entry, taken=False)
             outcome = withdraw(self._record, entry, number, why, self._clock(), by_change=True)
-            return Begun(progress=None, at=outcome.at, entry=entry, outcome=outcome)
+            return Beginning(progress=None, at=outcome.at, entry=entry, outcome=outcome)
         reason = f"rule {entry.rule.name} has begun to evict by another step meanwhile"
         self._give_up(entry.account, Result.INTERRUPTED, reason, last_look.at)
         self._last_request_id += 1
@@ -113,7 +113,7 @@ class Evictions:
         self._all[self._last_request_id] = eviction
         self._submit(eviction, entry, opened, last_look.fresh_until_s)
         pending = self.pending[entry.account]
-        return Begun(progress=pending, at=last_look.at, entry=_pending(entry, pending))
+        return Beginning(progress=pending, at=last_look.at, entry=_pending(entry, pending))
 
     def carry_on(
         self, entry: PlanEntry, judged: Judged, opened: OpenCycle, last_look: LastLook | None, now: Now
@@ -178,7 +178,7 @@ class Evictions:
             elif not inputs.pods_stale and (deleted := _deletion(eviction.entry, inputs)):
                 self._report(eviction, eviction.on_deletion(deleted, reading.now))
             else:
-                ended = _end(eviction.entry, by_account.get(eviction.entry.account), inputs, reading.now)
+                ended = _why_over(eviction.entry, by_account.get(eviction.entry.account), inputs, reading.now)
                 self._report(eviction, None if ended is None else eviction.give_up(*ended, reading.now))
 
     def interrupt(self, now: Now) -> None:
@@ -249,7 +249,7 @@ def _deletion(entry: PlanEntry, inputs: Inputs) -> str:
     return "" if is_as_before else "the pod is being deleted"
 
 
-def _end(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> tuple[Result, str] | None:
+def _why_over(entry: PlanEntry, assessment: Assessment | None, inputs: Inputs, now: Now) -> tuple[Result, str] | None:
     """Why an eviction must not be tried again; None if it may, or if this cycle is inconclusive."""
     if not inputs.enforcing:
         return Result.INTERRUPTED, "enforcement was turned off before the eviction was accepted"

@@ -36,6 +36,7 @@ _STOPPED: Final = {
     _Phase.GRACE: "in the grace period",
     _Phase.KILLING: "before all its processes had ended",
     _Phase.RELEASING: "before its memory was seen free",
+    _Phase.ENDED: "after that",
 }
 
 
@@ -118,13 +119,13 @@ class Kill:
         return self._phase in (_Phase.RELEASING, _Phase.ENDED)
 
     @property
-    def is_in_grace(self) -> bool:
-        """Whether SIGKILL is still to come."""
+    def may_be_called_off(self) -> bool:
+        """Whether SIGKILL is still to come, and perhaps what comes before the first signal."""
         return self._phase in (_Phase.CLEARING, _Phase.GRACE)
 
     def postpone(self, now: Now) -> None:
         """Postpone SIGKILL for a moment, if it is still to come, and whatever comes before the grace period."""
-        if self.is_in_grace:
+        if self.may_be_called_off:
             self._grace_ends_s = max(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
             self._not_before_s = now.boottime_s + _POLL_MAX_S / 2
             self.clearance.postpone(now)
@@ -161,7 +162,7 @@ class Kill:
             else:
                 self.next_wake_s = min(self._grace_ends_s, now.boottime_s + _POLL_MAX_S / 2)
             return None
-        if self._is_spared and self.is_in_grace:
+        if self._is_spared and self.may_be_called_off:
             return self.call_off(Result.GONE, ENOUGH, now)
         return None if self.has_ended else self._kill(now)
 

@@ -14,7 +14,7 @@ from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry,
 from watchdog.daemon.actions.action import (
     ActionReading,
     ActionRecord,
-    Begun,
+    Beginning,
     Judged,
     Progress,
     RecordedAction,
@@ -113,15 +113,15 @@ class Kills:
 
     def begin(
         self, entry: PlanEntry, number: int, opened: OpenCycle, last_look: LastLook, objection: Objection
-    ) -> Begun:
+    ) -> Beginning:
         """Begin a kill: its outcome is that right after the signal, or the result if it could not begin."""
         timeout_s = opened.inputs.policy.release_timeout_s
         outcome = self.start(entry, number, timeout_s, objection, last_look.fresh_until_s)
         if outcome is not None and outcome.result is Result.WITHDRAWN:
-            return Begun(progress=None, at=outcome.at, entry=entry, outcome=outcome)
+            return Beginning(progress=None, at=outcome.at, entry=entry, outcome=outcome)
         entry = replace(entry, taken=False) if outcome is None else entry
         at = last_look.at if outcome is None else outcome.at
-        return Begun(progress=entry.under_way(at, timeout_s), at=at, entry=entry, outcome=outcome)
+        return Beginning(progress=entry.under_way(at, timeout_s), at=at, entry=entry, outcome=outcome)
 
     def start(
         self,
@@ -267,7 +267,7 @@ class Kills:
         for key, kill in list(self._under_way.items()):
             had_begun = kill.has_begun
             moment = Moment.GRACE if had_begun else Moment.REQUEST
-            if kill.is_in_grace and (reason := objection(kill.entry, moment)) is not None:
+            if kill.may_be_called_off and (reason := objection(kill.entry, moment)) is not None:
                 outcome = kill.call_off(Result.INTERRUPTED, reason, now)
             else:
                 if policy_unsettled:
@@ -285,7 +285,7 @@ class Kills:
             kill.see(self._clearances)
             outcome = kill.on_reading(reading.still_listed, reading.now)
             self._end(key, outcome)
-            if outcome is None and kill.is_in_grace and kill.entry.effective_step.scope == "process":
+            if outcome is None and kill.may_be_called_off and kill.entry.effective_step.scope == "process":
                 used_now = used.get(key)
                 # Only fully known use shows that it is enough; other scopes are completed regardless of use.
                 if used_now is not None and used_now <= kill.entry.threshold_bytes:
