@@ -44,7 +44,7 @@ def test_a_kill_is_reported_as_it_goes(journal: Journal) -> None:
     (found,) = map(encode, journal.recent.actions)
     assert found["signals"] == ({"signal": "SIGTERM", "at": "2027-01-15T08:00:31.000Z", "processes": 2},)
     assert (found["result"], found["reason"]) == ("failed", "no right to signal process 101")
-    assert found["outcome"].endswith("failed: no right to signal process 101.")
+    assert "killing container main failed: no right to signal process 101 (rule " in found["outcome"]
 
 
 def test_signals_are_bounded(journal: Journal) -> None:

@@ -36,15 +36,15 @@ from watchdog.journal.rows import (
     action_of,
     base_row,
     bound,
-    ended_sentence,
     entry_columns,
-    released_sentence,
     row_of,
     signalled_sentence,
+    taken_action,
 )
 from watchdog.journal.schema import COLUMNS, Statement, is_blank, prune
 from watchdog.report.changes import BEGUN, BLOCKED, ENDED, Change, ChangeKind, Changes, action_events
 from watchdog.report.recent import EVENTS, KEPT_S, LAST_KEPT_S, MOST, MOST_ACTIONS, LastAction, Recent
+from watchdog.report.sentences.action import end_note, release_note
 from watchdog.report.sentences.following import begun_note
 
 _ENDS: Final = (ChangeKind.WARNED, *ENDED, *BLOCKED)
@@ -185,7 +185,7 @@ class Journal:
         update = "UPDATE action SET result = :result, ended_s = :at WHERE id = :action_id"
         values = {"result": result.value, "at": now.wall_s, "action_id": action}
         columns: Row = {"result": result.value, "reason": reason or None}
-        self._put(action, event, now, ended_sentence(context, result, reason), columns, (update, values), *more)
+        self._put(action, event, now, end_note(taken_action(context, result, reason)), columns, (update, values), *more)
         if result in _FINAL:
             self.kept.remove(action)  # its memory may still be waited for, and that row has its columns too
 
@@ -193,7 +193,7 @@ class Journal:
         """Record how long an action's memory took to be seen free; None if it was not, in time."""
         update = "UPDATE action SET released_s = :at, release_s = :release_s WHERE id = :action_id"
         values = {"at": now.wall_s, "release_s": release_s, "action_id": action}
-        sentence = released_sentence(self._context(action), release_s, reason)
+        sentence = release_note(taken_action(self._context(action), Result.DONE, reason, release_s))
         self._put(action, ChangeKind.RELEASED.value, now, sentence, {"reason": reason or None}, (update, values))
         self.kept.remove(action)
         self._contexts.pop(action, None)

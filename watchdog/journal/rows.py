@@ -4,15 +4,15 @@ from typing import Final
 
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Now, ProcessKey
-from watchdog.core.plan import CycleReport, PlanEntry, Result
+from watchdog.core.plan import CycleReport, PlanEntry
 from watchdog.core.policy import Do
 from watchdog.core.units import LARGEST
 from watchdog.journal.schema import COLUMNS
 from watchdog.report.changes import Change
-from watchdog.report.sentences.action import ENDINGS
+from watchdog.report.sentences.action import TakenAction, by_rule
 from watchdog.report.sentences.draining import asked_to_end, is_drain
 from watchdog.report.sentences.usage import threshold_text
-from watchdog.report.text import count, inert, quoted, span
+from watchdog.report.text import capital, count, inert
 
 Value = str | int | float | None
 Row = dict[str, Value]
@@ -111,39 +111,30 @@ def action_of(do: object) -> Do:
 def signalled_sentence(context: Row, signal: str, keys: tuple[ProcessKey, ...]) -> str:
     """The sentence that a signal was sent to these processes."""
     pids = ", ".join(str(key.pid) for key in keys[:20]) + (", ..." if len(keys) > 20 else "")
-    if is_drain(signal):
-        return f"{_title(context)}: {asked_to_end(len(keys), _victim(context))}: {pids}."
-    return f"{_title(context)}: {signal} to {count(len(keys), 'process', 'processes')} of {_victim(context)}: {pids}."
+    whose = _victim(context)
+    got = f"{signal} to {count(len(keys), 'process', 'processes')} of {whose}"
+    what = asked_to_end(len(keys), whose) if is_drain(signal) else got
+    return f"{capital(_title(context))}: {what}: {pids}."
 
 
-def ended_sentence(context: Row, result: Result, reason: str) -> str:
-    """The sentence about the end of a kill or an eviction."""
-    verb, why = action_of(context.get("do")).verb, _because(reason)
-    rule = f' by rule "{inert(str(context["rule"]))}" ({context.get("threshold")})' if context.get("rule") else ""
-    if result is Result.DONE:
-        return f"{_title(context)}: {_victim(context)} was {verb.done}{rule}{why}."
-    return f"{_title(context)}: {verb.doing} {_victim(context)}{rule} {ENDINGS[result]}{why}."
-
-
-def released_sentence(context: Row, release_s: float | None, reason: str) -> str:
-    """The sentence about when the memory was seen free."""
-    do = action_of(context.get("do"))
-    if release_s is not None:
-        since = do.verb.first_effect
-        return f"{_title(context)}: the memory of {_victim(context)} was free {span(release_s)} after {since}."
-    if do.deletes_pod:
-        return f"{_title(context)}: its memory is no longer waited for{_because(reason)}."
-    return f"{_title(context)}: the memory of {_victim(context)} has not been seen free{_because(reason)}."
-
-
-def _because(reason: str) -> str:
-    return f": {quoted(reason, 600)}" if reason else ""
+def taken_action(context: Row, result: str, reason: str, release_s: float | None = None) -> TakenAction:
+    """The action whose intention has these columns."""
+    rule, threshold = context.get("rule"), context.get("threshold")
+    return TakenAction(
+        title=_title(context),
+        do=action_of(context.get("do")),
+        result=result,
+        reason=reason,
+        whom=_victim(context),
+        by=by_rule(str(rule), inert(str(threshold))) if rule else "",
+        release_s=release_s,
+    )
 
 
 def _title(context: Row) -> str:
     if not context.get("pod"):
-        return "A pod from an earlier journal"
-    return f"Pod {inert(str(context['namespace']))}/{inert(str(context['pod']))}"
+        return "a pod from an earlier journal"
+    return f"pod {inert(str(context['namespace']))}/{inert(str(context['pod']))}"
 
 
 def _victim(context: Row) -> str:

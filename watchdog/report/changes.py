@@ -12,7 +12,7 @@ from watchdog.core.policy import Do
 from watchdog.core.units import format_duration
 from watchdog.report.figures import all_gaps, pods_stale
 from watchdog.report.recurrence import Recurrence
-from watchdog.report.sentences.action import delay_note, explanation, outcome_note, release_note
+from watchdog.report.sentences.action import TakenAction, delay_note, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.node import breaker_note, maintenance_line, with_reason_given
 from watchdog.report.sentences.usage import transfer_note
@@ -184,7 +184,7 @@ def outcome_changes(
         event = names.blocked if outcome.result is Result.BLOCKED else names.ended
         yield replace(_outcome_change(event, outcome, outcome_note(outcome)), was_begun=was_begun)
         if outcome.release_s is not None:
-            yield _outcome_change(ChangeKind.RELEASED, outcome, release_note(outcome))
+            yield _outcome_change(ChangeKind.RELEASED, outcome, release_note(TakenAction.of(outcome)))
 
 
 def _is_for_victim(outcome: Outcome) -> bool:

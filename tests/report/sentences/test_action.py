@@ -16,7 +16,7 @@ from watchdog.core.model import Now, ProcessKey, elapsed_s
 from watchdog.core.plan import PlanEntry, Result, Sent
 from watchdog.core.policy import Declaration, Scope
 from watchdog.daemon.actions.kill import ENOUGH
-from watchdog.report.sentences.action import explanation, outcome_note, release_note
+from watchdog.report.sentences.action import TakenAction, explanation, outcome_note, release_note
 from watchdog.report.sentences.following import begun_note, forecast, misdeclared_note, note
 from watchdog.report.text import clip, fit, inert, quoted, rfc3339, shorten, span
 
@@ -141,8 +141,8 @@ def test_the_release_has_its_time() -> None:
     assert "evicted the pod with a grace period of 10s; the memory was free 19s after the eviction was accepted" in (
         outcome_note(evicted)
     )
-    assert release_note(killed(release_s=0.8)).endswith("free again 0.8s after the first signal.")
-    assert "is not confirmed free: still listed." in release_note(killed(reason="still listed"))
+    assert release_note(TakenAction.of(killed(release_s=0.8))).endswith("free again 0.8s after the first signal.")
+    assert "is not confirmed free: still listed." in release_note(TakenAction.of(killed(reason="still listed")))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_hostile_names_are_inert_and_a_note_fits_an_event(namespace: str, name: 
         note(held, at(31)),
         forecast(held, at(31)).sentence,
         outcome_note(outcome(hostile, reason=namespace)),
-        release_note(outcome(hostile, reason=namespace)),
+        release_note(TakenAction.of(outcome(hostile, reason=namespace))),
         misdeclared_note(assessment, Misdeclaration(source=victim, why=ruled)),
     ):
         assert text.isprintable()

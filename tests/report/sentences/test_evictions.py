@@ -168,8 +168,8 @@ def test_the_journal_has_the_whole_story(tmp_path: Path) -> None:
         *("intended", "policy_loaded", "evict_blocked", "evict_ended", "released", "explained")
     ]
     reported = {row.event: row.sentence for row in rows}
-    assert reported["evict_ended"] == 'Pod ns/pod-a: the pod was evicted by rule "r" (above 100%, immediately).'
-    assert reported["released"] == "Pod ns/pod-a: the memory of the pod was free 12s after the eviction was accepted."
+    assert reported["evict_ended"] == 'Pod ns/pod-a: evicted the pod (rule "r", above 100%, immediately).'
+    assert reported["released"] == "Pod ns/pod-a: its memory was free again 12s after the eviction was accepted."
     assert reported["explained"] == (
         "The watchdog evicted pod ns/pod-a, because the pod exceeded its GPU memory limit. It used 4Gi; its limit "
         'was 1Gi, declared by veriff.com/gpu-memory. Rule "r" evicts above 100%, immediately (threshold 1Gi); the '
@@ -205,8 +205,8 @@ def test_an_eviction_that_did_not_happen(tmp_path: Path, answer: EvictionAnswer,
     world.tell(1)
     rows = world.closed(tmp_path / "journal.db")
     (ended,) = [row for row in rows if row.event == "evict_ended"]
-    assert ended.sentence.startswith('Pod ns/pod-a: evicting the pod by rule "r" (above 100%, immediately) ')
-    assert ended.sentence.endswith(": the reason is this.")
+    ended_so = f"evicting the pod {end.removeprefix('it ')}: the reason is this"
+    assert ended.sentence == f'Pod ns/pod-a: {ended_so} (rule "r", above 100%, immediately).'
     what, reason = action_sentences(rows, at(60).wall_s)
     assert what.endswith(f"Result: {end}.")
     assert reason == "The reason: the reason is this."

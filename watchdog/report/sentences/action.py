@@ -1,6 +1,7 @@
 """Actions in words, from the intention to the memory seen free: what is done to which pod, how it ended, and why."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, assert_never
 
 from watchdog.core.assessment import Assessment
@@ -28,15 +29,113 @@ ENDINGS: Final[dict[str, str]] = {
 HALF_DONE: Final = frozenset({Result.INTERRUPTED, Result.FAILED})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenAction:
+    """An action that was taken and has ended: of an outcome, or of rows of the journal."""
+
+    # The account or the pod, as a subject within a sentence.
+    title: str
+    do: Do
+    result: str
+    # Why it ended so; empty if that needs no reason.
+    reason: str
+    # Whom it hit: `3 processes of container main`; empty for a warning.
+    whom: str
+    # The rule and its threshold; empty if they are not known.
+    by: str
+    # What was sent: ` with SIGTERM`.
+    how: str = ""
+    # How long after its first effect its memory was seen free; None: not yet.
+    release_s: float | None = None
+    # Why the rule only observed it; empty if that was the mode.
+    observes: str = ""
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> "TakenAction":
+        """The action of an outcome."""
+        entry, is_done = outcome.entry, outcome.result is Result.DONE
+        signals = f" with {sent_signals(outcome.sent)}" if outcome.signalled else ""
+        return cls(
+            title=title(entry.assessment),
+            do=entry.do,
+            result=outcome.result,
+            reason=outcome.reason,
+            whom=_whom(entry, len(outcome.signalled) or None),
+            by=by_rule(entry.rule.name, threshold_text(entry)),
+            how=f"{signals}{drained(outcome.sent)}" if is_done else "",
+            release_s=outcome.release_s,
+            observes=observing_because(entry.assessment) if entry.assessment.observes else "",
+        )
+
+
+def by_rule(rule: str, threshold: str) -> str:
+    """The rule and its threshold, as they stand in brackets: `rule "r", above 100%`."""
+    return f'rule "{inert(rule)}", {threshold}'
+
+
+def outcome_note(outcome: Outcome) -> str:
+    """The result of a step, in at most 1 kB of UTF-8."""
+    return end_note(TakenAction.of(outcome))
+
+
+def end_note(taken: TakenAction) -> str:
+    """The result of an action, in at most 1 kB of UTF-8."""
+    return _note(taken.title, _result(taken), taken.by)
+
+
+def release_note(taken: TakenAction) -> str:
+    """When the memory of an action was seen free, or that it was not, in at most 1 kB of UTF-8."""
+    if taken.release_s is not None:
+        return _note(taken.title, f"its memory was free again {_freed_after(taken)}", "")
+    return _note(taken.title, f"its memory is not confirmed free{_reason(taken)}", "")
+
+
+def _note(subject: str, what: str, by: str) -> str:
+    return fit(f"{capital(subject)}: {what}{f' ({by})' if by else ''}.")
+
+
+def _result(taken: TakenAction) -> str:
+    verb, reason = taken.do.verb, _reason(taken)
+    if taken.result == Result.DONE:
+        freed = f"; the memory was free {_freed_after(taken)}" if taken.release_s else ""
+        return f"{_with(verb.done, taken.whom)}{taken.how}{reason}{freed}"
+    if taken.result == Result.OBSERVED:
+        done = _with(verb.done, taken.whom)
+        return (
+            f"would have {done}, but {taken.observes}{reason}"
+            if taken.observes
+            else f"observe mode would have {done}{reason}"
+        )
+    retried = f" {AND_IS_RETRIED}" if taken.result == Result.BLOCKED else ""
+    return f"{_with(verb.doing, taken.whom)} {ENDINGS[taken.result]}{retried}{reason}"
+
+
+def _freed_after(taken: TakenAction) -> str:
+    return f"{span(taken.release_s or 0.0)} after {taken.do.verb.first_effect}"
+
+
+def _reason(taken: TakenAction) -> str:
+    return f": {quoted(taken.reason, _LONGEST_REASON)}" if taken.reason else ""
+
+
 def acted(verb: str, entry: PlanEntry, processes: int | None = None) -> str:
     """A verb with its object: `kill all processes of container main`, `killing 3 processes of container main`."""
+    return _with(verb, _whom(entry, processes))
+
+
+def _with(verb: str, whom: str) -> str:
+    return f"{verb} {whom}" if whom else verb
+
+
+def _whom(entry: PlanEntry, processes: int | None) -> str:
+    """Whom an action hits, and how softly; empty for a warning."""
     match entry.do:
         case Do.WARN:
-            return verb
+            return ""
         case Do.KILL:
-            return f"{verb} {victims(entry, processes)}"
+            return victims(entry, processes)
         case Do.EVICT:
-            return f"{verb} the pod with a grace period of {format_duration(entry.definition.grace_s)}"
+            return f"the pod with a grace period of {format_duration(entry.definition.grace_s)}"
         case _:
             assert_never(entry.do)
 
@@ -166,53 +265,11 @@ def _signals_so_far(under_way: UnderWayStatus, grace_s: float, status: Status) -
     return f"{got}, and those still running {left} SIGKILL {at}"
 
 
-def outcome_note(outcome: Outcome) -> str:
-    """The result of a step, in at most 1 kB of UTF-8."""
-    return _note(outcome.entry, _result(outcome))
-
-
 def delay_note(entry: PlanEntry) -> str:
     """That an eviction has not succeeded yet, and why, in at most 1 kB of UTF-8."""
     why = quoted(entry.pending_eviction.refused, _LONGEST_REASON) if entry.pending_eviction is not None else ""
-    return _note(entry, f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {AND_IS_RETRIED}: {why}")
-
-
-def _note(entry: PlanEntry, what: str) -> str:
-    by = f'rule "{inert(entry.rule.name)}", {threshold_text(entry)}'
-    return fit(f"{capital(title(entry.assessment))}: {what} ({by}).")
-
-
-def _result(outcome: Outcome) -> str:
-    entry, verb, reason = outcome.entry, outcome.entry.do.verb, _reason(outcome)
-    signalled = len(outcome.signalled) or None
-    if outcome.result is Result.DONE:
-        freed = f"; the memory was free {_freed_after(outcome)}" if outcome.release_s else ""
-        how = f" with {sent_signals(outcome.sent)}" if outcome.signalled else ""
-        how = f"{how}{drained(outcome.sent)}"
-        return f"{acted(verb.done, entry, signalled)}{how}{reason}{freed}"
-    if outcome.result is Result.OBSERVED:
-        done = acted(verb.done, entry)
-        if entry.assessment.observes:
-            return f"would have {done}, but {observing_because(entry.assessment)}{reason}"
-        return f"observe mode would have {done}{reason}"
-    retried = f" {AND_IS_RETRIED}" if outcome.result is Result.BLOCKED else ""
-    return f"{acted(verb.doing, entry, signalled)} {ENDINGS[outcome.result]}{retried}{reason}"
-
-
-def release_note(outcome: Outcome) -> str:
-    """When the memory of a kill was seen free, or that it was not, in at most 1 kB of UTF-8."""
-    subject = capital(title(outcome.entry.assessment))
-    if outcome.release_s is not None:
-        return fit(f"{subject}: its memory was free again {_freed_after(outcome)}.")
-    return fit(f"{subject}: its memory is not confirmed free{_reason(outcome)}.")
-
-
-def _freed_after(outcome: Outcome) -> str:
-    return f"{span(outcome.release_s or 0.0)} after {outcome.entry.do.verb.first_effect}"
-
-
-def _reason(outcome: Outcome) -> str:
-    return f": {quoted(outcome.reason, _LONGEST_REASON)}" if outcome.reason else ""
+    what = f"{acted(entry.do.verb.doing, entry)} has not succeeded yet {AND_IS_RETRIED}: {why}"
+    return _note(title(entry.assessment), what, by_rule(entry.rule.name, threshold_text(entry)))
 
 
 def result_short(action: RecentStatus) -> str:
@@ -369,5 +426,5 @@ def _how(outcome: Outcome) -> str:
         return ""
     if outcome.result is Result.INTERRUPTED and [sent.signal for sent in outcome.sent] == ["SIGTERM"]:
         return "The processes got SIGTERM; that was in the grace period, so no SIGKILL was sent."
-    freed = f", and the memory was free {_freed_after(outcome)}" if outcome.release_s else ""
+    freed = f", and the memory was free {_freed_after(TakenAction.of(outcome))}" if outcome.release_s else ""
     return f"The processes got {sent_signals(outcome.sent)}{freed}. {shown_as(entry, past=True)}"
