@@ -133,8 +133,9 @@ def _check_step(step: Step, place: FileTable) -> Iterator[Mistake]:
         actions = [f'"{do}"' for do in Do if key in do.keys]
         if actions and key not in step.do.keys:
             yield place.mistake(key, f'is valid only with do = {" or ".join(actions)}, not with "{step.do}"')
-    if "grace" in given and step.do == "evict" and step.grace_s < 1:
-        yield place.mistake("grace", "must be at least 1s for evict; the API server allows no less")
+    if "grace" in given and step.grace_s < step.do.least_grace_s:
+        least = format_duration(step.do.least_grace_s)
+        yield place.mistake("grace", f"must be at least {least} for {step.do}; the API server allows no less")
     if _is_below_allowed(step) and place.trusts("above"):
         yield place.mistake("above", f"{step.above} is below what is allowed; {step.do} needs 100% or more")
 

@@ -126,7 +126,7 @@ class PlanEntry:
     @property
     def to_drain(self) -> tuple[ProcessKey, ...]:
         """The clients among its processes that are drained first, so that the work of other pods continues."""
-        if not self.assessment.to_drain or not self.do.enforces:
+        if not self.assessment.to_drain or not self.do.ends_containers:
             return ()
         return tuple(sorted(clients_ended(self.assessment.to_drain, self.effective_step, self.victim, self.targets)))
 

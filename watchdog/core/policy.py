@@ -100,6 +100,17 @@ class Do(StrEnum):
                 assert_never(self)
 
     @property
+    def ends_containers(self) -> bool:
+        """Whether containers end by it, so that what else needs their processes must be spared or drained first."""
+        match self:
+            case Do.WARN:
+                return False
+            case Do.KILL | Do.EVICT:
+                return True
+            case _:
+                assert_never(self)
+
+    @property
     def ends_processes(self) -> bool:
         """Whether the watchdog ends processes itself, with a grace period that it keeps."""
         match self:
@@ -118,6 +129,17 @@ class Do(StrEnum):
                 return True
             case Do.WARN | Do.KILL:
                 return False
+            case _:
+                assert_never(self)
+
+    @property
+    def least_grace_s(self) -> float:
+        """The shortest grace period that it can have."""
+        match self:
+            case Do.EVICT:
+                return 1.0  # the API server allows no less
+            case Do.WARN | Do.KILL:
+                return 0.0
             case _:
                 assert_never(self)
 
@@ -223,7 +245,7 @@ class Step:
     @property
     def hits_whole_pod(self) -> bool:
         """Whether it ends all containers of the pod."""
-        return self.do.enforces and self.effective_scope in (None, "pod")
+        return self.do.ends_containers and self.effective_scope in (None, "pod")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

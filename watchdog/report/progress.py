@@ -8,7 +8,6 @@ from math import ceil
 from typing import Final
 
 from watchdog.core.assessment import Verdict
-from watchdog.core.policy import Do
 from watchdog.report.sentences.action import under_way_sentence
 from watchdog.report.sentences.draining import DRAINED_FIRST_SHORT
 from watchdog.report.sentences.following import coming, is_enforced
@@ -164,7 +163,7 @@ def _left(seconds: float) -> str:
 
 def under_way_short(under_way: UnderWayStatus, status: Status, elapsed_s: float = 0.0) -> str:
     """An action that has begun in a few words: `being killed, SIGKILL in 4s`."""
-    if under_way.do in (Do.KILL, None):  # None: by a step that the rule no longer has
+    if under_way.do is None or under_way.do.ends_processes:  # None: by a step that the rule no longer has
         return _killing_short(under_way, status, elapsed_s)
     return f"being {under_way.do.verb.done}"
 

@@ -165,7 +165,7 @@ def following(account: AccountStatus, status: Status) -> Iterator[str]:
     ahead = [step for step in account.ladder if step.state != "above" and step.threshold_bytes is not None]
     if ahead and account.protected is None:
         # A kill in progress does not withhold a stronger one on the same container, which ends its grace period.
-        is_kill = under_way is not None and under_way.do in (Do.KILL, None)
+        is_kill = under_way is not None and (under_way.do is None or under_way.do.ends_processes)
         is_held = any(entry.withheld_by not in (None, "pending" if is_kill else None) for entry in enforcing)
         is_paused = status.pods_stale or status.hangs_since is not None or status.breaker.open
         acts = is_enforced(account, status) and not is_held and not is_paused
