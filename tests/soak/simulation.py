@@ -151,6 +151,7 @@ def _reboot(sim: World) -> None:
     sim.kernel.restart()
     sim.clock.reboot(whole(sim.dice.choice([5.0, 60.0])))
     sim.book.brakes.doubt(sim.clock.now())
+    sim.book.transfers.daemon_starts()
     sim.book.transfers.forget()
     sim.cards.silent.clear()
     sim.say("reboot")

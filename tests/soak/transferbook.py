@@ -30,18 +30,26 @@ class TransferBook:
         self._unknown: dict[tuple[str, ProcessKey], int] = {}
         self._most: dict[tuple[str, ProcessKey], int] = {}  # of each in this boot, as the journal may have it
         self._windows: dict[Workload, _Window] = {}
+        # What the running daemon has seen for itself.
+        self._own: set[tuple[str, ProcessKey]] = set()
+        self._opened: set[Workload] = set()
 
     def daemon_starts(self) -> None:
         """It has the windows that reached the disk, as they were when they began, and no reading to compare with."""
         self._last.clear()
+        self._own.clear()
+        self._opened.clear()
         self._unknown = dict(self._most)
         self._windows = {owner: window for owner, window in self._windows.items() if window.is_written}
 
     def forget(self) -> None:
-        """The journal, or the boot in which its processes ran, is lost."""
-        self._windows.clear()
-        self._unknown.clear()
-        self._most.clear()
+        """The journal, or the boot in which its processes ran, is lost; what the daemon has seen since it started not.
+
+        A daemon may run for a while before it has a journal.
+        """
+        self._windows = {owner: each for owner, each in self._windows.items() if owner in self._opened}
+        self._unknown = {at: amount for at, amount in self._unknown.items() if at in self._own}
+        self._most = {at: amount for at, amount in self._most.items() if at in self._own}
 
     def read(
         self,
@@ -70,6 +78,7 @@ class TransferBook:
                 continue
             key = line.task.key
             unknown[line.gpu, key] = amount
+            self._own.add((line.gpu, key))
             self._demand_left(line.gpu, key, amount, cards[line.gpu])
             tenant = tenants.get(line.task.pod or "")
             if tenant is not None:
@@ -100,6 +109,7 @@ class TransferBook:
         since_s = None if window is None else now.boottime_s - window.began.boottime_s
         if since_s is None or since_s >= 3600.0:
             self._windows[owner] = _Window(now, written)
+            self._opened.add(owner)
             self._seen["memory changed hands"] += 1
         elif since_s >= 300.0 and has_journal:
             fail(BUDGET, f"{owner}: bytes count as unknown {since_s} s after they first did")
