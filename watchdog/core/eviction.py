@@ -81,7 +81,7 @@ class FollowUp(Enum):
     AWAIT = auto()  # its answer
     ACCEPTED = auto()  # its memory is waited for
     CLEAR = auto()  # what has to come before the eviction, which a dry run has shown to be possible
-    AGAIN = auto()  # another attempt, after a wait
+    AGAIN = auto()  # another attempt, after a wait; once clients were drained, only what the pod list shows meanwhile
     OVER = auto()  # nothing, as the answer says
     CALLED_OFF = auto()  # nothing, since it was given up before the answer came
     HALF_DONE = auto()  # nothing: it was requested once its clients were drained, which is done only once

@@ -99,13 +99,13 @@ class Mps:
             return ()
         servers = [use for use in uses if has_servers_name(use) or use.key in self.named]
         needed = [use for use in servers if use.key in self.named or self._is_needed(use, pod)]
-        spared = self.drainable | self.drained
+        no_hazard = self.drainable | self.drained
         trusted = (name for uid, name in sorted(self.trusted) if uid == pod.uid)
         hazards = [Hazard(role=HazardRole.SERVER, container=name) for name in trusted]
         hazards += [_hazard(HazardRole.SERVER, use) for use in needed]
         if not accepts_clients:
             foreign = self._foreign(pod, uses)
-            hazards += [_hazard(HazardRole.CLIENT, use) for use in foreign if use.key not in spared]
+            hazards += [_hazard(HazardRole.CLIENT, use) for use in foreign if use.key not in no_hazard]
             hazards += [Hazard(role=HazardRole.HIDDEN)] if self.hidden else []
         return tuple(dict.fromkeys(hazards))
 

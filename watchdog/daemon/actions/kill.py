@@ -204,7 +204,7 @@ class Kill:
 
     def call_off(self, result: Result, reason: str, now: Now) -> Outcome | None:
         """Send no further signal; None if none is needed, since SIGTERM has ended all its processes."""
-        if self._can_withdraw(now):
+        if self._has_sent_nothing(now):
             return self._withdraw(reason, now)
         if self._victims.have_ended():
             self._wait_for_memory(now)
@@ -220,7 +220,7 @@ class Kill:
 
         Unless an interruption is final, the next daemon reads the journal and waits for the memory.
         """
-        if self._can_withdraw(now):
+        if self._has_sent_nothing(now):
             return self._withdraw(reason, now)
         self.clearance.cancel(now)
         was_over = self._phase is _Phase.RELEASING
@@ -230,8 +230,8 @@ class Kill:
             self._recorded.release(None, reason, now)
         return self._finish(self._result if was_over else result, reason, now)
 
-    def _can_withdraw(self, now: Now) -> bool:
-        """Whether nothing was sent; then nothing is sent any more."""
+    def _has_sent_nothing(self, now: Now) -> bool:
+        """Whether nothing was sent; then nothing is sent any more, and it can be withdrawn."""
         if not self.has_begun:
             self.clearance.cancel(now)
         return not self.has_begun
