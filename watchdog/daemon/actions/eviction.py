@@ -125,12 +125,13 @@ class Eviction:
         )
         return self._request
 
-    def on_result(self, result: EvictionResult, now: Now) -> Outcome | None:
-        """Process a result; the outcome to report, if any. If it sets `accepted`, the outcome is that it has begun."""
+    def on_result(self, result: EvictionResult, now: Now) -> tuple[FollowUp, Outcome | None]:
+        """Process a result: what follows, and the outcome to report, if any; with `accepted`, that it has begun."""
         self._is_unsure = self._is_unsure or result.answer is EvictionAnswer.UNKNOWN
         next_s = now.boottime_s + result.wait_s
         outcome: Outcome | None = None
-        match follow_up(result.answer, self._attempts(next_s), now.boottime_s):
+        follows = follow_up(result.answer, self._attempts(next_s), now.boottime_s)
+        match follows:
             case FollowUp.ACCEPTED:
                 outcome = self._accept(result.reason, now)
             case FollowUp.OVER:
@@ -146,7 +147,7 @@ class Eviction:
                 outcome = self._wait(result, next_s, now)
             case FollowUp.CLEAR | FollowUp.AWAIT | FollowUp.OUT_OF_TIME:
                 pass
-        return outcome
+        return follows, outcome
 
     def _attempts(self, next_s: float | None) -> Attempts:
         return Attempts(
@@ -188,8 +189,9 @@ class Eviction:
 
     def _repeat_dry_run(self, why: str, now: Now) -> Outcome | None:
         """Wait for another dry run, since nothing was sent after this one."""
-        answer = EvictionAnswer.LATER
-        return self.on_result(EvictionResult(request_id=self.request_id, answer=answer, reason=why, wait_s=5.0), now)
+        later = EvictionResult(request_id=self.request_id, answer=EvictionAnswer.LATER, reason=why, wait_s=5.0)
+        _, outcome = self.on_result(later, now)
+        return outcome
 
     def see_clearance(self) -> None:
         """Take what the last reading shows of what has to come first."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from watchdog.core.assessment import AccountKey, Assessment, Attribution, Inputs
 from watchdog.core.brakes import Brake
-from watchdog.core.eviction import EvictionAnswer, EvictionRequest, EvictionResult, why_spared
+from watchdog.core.eviction import EvictionRequest, EvictionResult, FollowUp, why_spared
 from watchdog.core.ladder import Comparison, step_readings
 from watchdog.core.ledger import Ledger, PendingEviction, UnderWay
 from watchdog.core.model import Now, Pod, ProcessKey
@@ -150,9 +150,9 @@ class Evictions:
             eviction = self._all.get(result.request_id)
             if eviction is None:
                 continue
-            outcome = eviction.on_result(result, now)
+            follows, outcome = eviction.on_result(result, now)
             self._report(eviction, outcome)
-            if result.answer is EvictionAnswer.DRY_RUN_PASSED and not eviction.is_over:
+            if follows is FollowUp.CLEAR:
                 why = objection(eviction.entry, Moment.REQUEST)
                 self._report(eviction, eviction.get_clearance(self._clearances, why, now))
         for eviction in list(self._all.values()):
