@@ -26,7 +26,7 @@ from tests.worlds import (
 from watchdog.core.assessment import Attribution, Verdict
 from watchdog.core.attribute import attribute
 from watchdog.core.brakes import Brake
-from watchdog.core.gate import permanent_brake
+from watchdog.core.gate import brake_by_state
 from watchdog.core.keys import keys_of
 from watchdog.core.left import MOST_LEFT, LeftPods, left_gaps
 from watchdog.core.model import GapReason, Pod, PodKeys, PodList
@@ -147,7 +147,7 @@ def test_an_eviction_of_it_is_not_withheld() -> None:
     under, seen = policy(rule(step(do="evict"))), snapshot([use(5, 2 * Gi)])
     for who, brake in ((hangs, Brake.PROTECTED), (replace(hangs, left_since=at(-1)), None)):
         (entry,) = planned(seen, [who], under).entries
-        assert permanent_brake(entry, at(0)) is brake
+        assert brake_by_state(entry, at(0)) is brake
 
 
 def test_it_is_known_as_long_as_its_processes_live() -> None:

@@ -8,7 +8,7 @@ from typing import assert_never
 from watchdog.core.assess import card_of
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import BreakerOwners, update_breaker
-from watchdog.core.gate import Gate, permanent_brake, urgency
+from watchdog.core.gate import Gate, brake_by_state, urgency
 from watchdog.core.ladder import Comparison, StepReading, absent, climb, climb_pod, is_calm, step_readings
 from watchdog.core.ledger import AccountState, Ledger
 from watchdog.core.model import Now, ProcessKey
@@ -210,7 +210,7 @@ def _update_breakers(
     entries = (entry for candidate in candidates for entry in candidate)
     counted = (entry for entry in entries if entry.do.enforces and not entry.definition.under_pressure)
     # What is never let through says nothing about whether the others are right, and would keep the breaker open.
-    enforcing = [entry for entry in counted if permanent_brake(entry, now) is None]
+    enforcing = [entry for entry in counted if brake_by_state(entry, now) is None]
     due = {entry.account for entry in enforcing if entry.due_in_s <= 0 and _is_first(entry, ledger)}
     above = {entry.account for entry in enforcing}
     breaker = policy.brakes.breaker

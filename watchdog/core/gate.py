@@ -134,8 +134,8 @@ class Gate:
 
     def _with_brake(self, entry: PlanEntry) -> PlanEntry:
         state = self.states[entry.account]
-        permanent = self._permanent_brake(entry)
-        if permanent is None and entry.assessment.observes in state.observed:
+        by_state = self._by_state(entry)
+        if by_state is None and entry.assessment.observes in state.observed:
             return entry  # this incident already had its action
         under_way = state.under_way
         index = under_way.step_of(entry.rule) if under_way is not None else None
@@ -145,9 +145,7 @@ class Gate:
         is_kill = index is not None and entry.do is entry.rule.steps[index].do and entry.do.ends_processes
         escalates = is_stronger and is_kill and under_way is not None and entry.victim == under_way.victim
         withheld = (
-            self._withheld(entry, escalates=escalates)
-            if permanent is None
-            else self._withheld_permanently(entry, permanent)
+            self._withheld(entry, escalates=escalates) if by_state is None else self._withheld_by_state(entry, by_state)
         )
         if withheld is None:
             if not escalates:  # an escalation is no new action
@@ -156,7 +154,7 @@ class Gate:
         brake, releases_in_s = withheld
         # That an action in progress or pending is not begun again is not reported, nor is what it causes.
         goes_on = entry.pending_eviction is not None or (under_way is not None and not is_stronger)
-        own = brake is Brake.PENDING and (goes_on or permanent is Brake.PENDING or self._is_ending(entry))
+        own = brake is Brake.PENDING and (goes_on or by_state is Brake.PENDING or self._is_ending(entry))
         if not own:
             self.states[entry.account] = replace(state, reported=state.reported | {brake.value})
         is_new = not own and brake.value not in state.reported
@@ -165,9 +163,9 @@ class Gate:
             entry, withheld_by=brake, releases_in_s=releases_in_s, counts_as_full=counts_as_full, is_new=is_new
         )
 
-    def _withheld_permanently(self, entry: PlanEntry, brake: Brake) -> _Withheld:
-        wait_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
-        return brake, None if wait_s is None else self._seconds_until(wait_s)
+    def _withheld_by_state(self, entry: PlanEntry, brake: Brake) -> _Withheld:
+        until_s = None if brake is not Brake.PENDING else self._busy_until_s(entry)
+        return brake, None if until_s is None else self._seconds_until(until_s)
 
     def _withheld(self, entry: PlanEntry, *, escalates: bool) -> _Withheld | None:
         """The brake that withholds a due step; None if the step is let through.
@@ -191,9 +189,9 @@ class Gate:
         """A step that is not due yet, with the brake that will withhold it, as far as that is known."""
         if not entry.do.enforces:
             return entry
-        permanent = self._permanent_brake(entry)
-        if permanent is not None:
-            return replace(entry, withheld_by=permanent)
+        by_state = self._by_state(entry)
+        if by_state is not None:
+            return replace(entry, withheld_by=by_state)
         withheld = None if entry.assessment.observes in self.states[entry.account].observed else self._counted(entry)
         if withheld is None:
             return entry
@@ -219,12 +217,12 @@ class Gate:
     def _seconds_until(self, at_s: float) -> float | None:
         return max(at_s - self._now.boottime_s, 0.0) if math.isfinite(at_s) else None
 
-    def _permanent_brake(self, entry: PlanEntry) -> Brake | None:
+    def _by_state(self, entry: PlanEntry) -> Brake | None:
         """The brake that time alone does not lift.
 
         If a pod terminates because of an action in progress, that is reported as pending and not as protected.
         """
-        brake = permanent_brake(entry, self._now)
+        brake = brake_by_state(entry, self._now)
         if brake is not Brake.PROTECTED:
             return brake
         is_ending = _why_protected(entry, self._now) in (TERMINATING, DELETED)
@@ -289,7 +287,7 @@ class Gate:
         return max((until_s for until_s in waits if until_s is not None), default=None)
 
 
-def permanent_brake(entry: PlanEntry, now: Now) -> Brake | None:
+def brake_by_state(entry: PlanEntry, now: Now) -> Brake | None:
     """The brake that time alone does not lift, by the pod and by what a step would end."""
     if _why_protected(entry, now) is not None:
         return Brake.PROTECTED

@@ -13,7 +13,7 @@ from typing import Any
 from watchdog.core.assess import rank
 from watchdog.core.assessment import Inputs
 from watchdog.core.brakes import NODE, BrakeMemory, BrakeScope, owner_of
-from watchdog.core.gate import Gate, permanent_brake, urgency
+from watchdog.core.gate import Gate, brake_by_state, urgency
 from watchdog.core.ledger import AccountState
 from watchdog.core.model import Now
 from watchdog.core.plan import PlanEntry
@@ -95,7 +95,7 @@ def _that_take_a_slot(candidate: Candidate, state: AccountState, now: Now) -> It
     pending = state.pending_eviction.step if state.pending_eviction is not None else None
     for entry in candidate:
         is_due = entry.due_in_s <= 0 and entry.do.enforces and entry.definition.signature != pending
-        if is_due and permanent_brake(entry, now) is None:
+        if is_due and brake_by_state(entry, now) is None:
             yield entry
 
 
