@@ -93,7 +93,8 @@ class SimulatedControl:
 
     def _settle(self, call: _Call) -> DrainResult:
         task, answer = call.task, call.answer
-        if task is None or not task.lives or task.server is None:
+        is_there = task is not None and self._kernel.tasks.get(task.key.pid) is task  # not so after a reboot
+        if task is None or not is_there or not task.lives or task.server is None:
             answer = Drained.DONE
         elif call.drains:
             task.drained = True
