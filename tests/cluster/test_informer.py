@@ -51,7 +51,7 @@ def test_one_list_and_one_watch(pods: Pods, control_plane: ControlPlane, follow:
         stays(lambda: dict(followed.api.requests) == {"list": 1, "watch": 1}, 3)
         listed, watched = followed.asked()
         assert f"fieldSelector=spec.nodeName%3D{followed.node}&resourceVersion=0" in listed.uri
-        assert re.search(r"allowWatchBookmarks=true&timeoutSeconds=(2\d\d|300)&", watched.uri)
+        assert re.search(r"allowWatchBookmarks=true&timeoutSeconds=(2[4-9]\d|300)&", watched.uri)
         found = followed.read()
         assert found.gaps == ()
         assert found.synced is not None

@@ -349,7 +349,7 @@ def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], polic
 def hides_clients(truth: TrueReading, tenants: Mapping[str, Tenant]) -> bool:
     """Whether some client's cgroup is a lie, so that it may be in any pod; only a privileged process can write one.
 
-    Where nothing shows MPS at all, nobody is taken for a client.
+    Where nothing shows MPS at all, no process is taken for a client.
     """
     has_mps = any(line.mps or (line.task is not None and line.task.named) for line in truth.lines)
     known = {box.cid for tenant in tenants.values() for box in tenant.boxes if box.known}

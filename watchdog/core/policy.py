@@ -68,6 +68,19 @@ class Verb(NamedTuple):
         return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What distinguishes one action from the others; each is explained at the property of `Do` of that name."""
+
+    verb: Verb
+    keys: frozenset[str]
+    enforces: bool = True
+    ends_containers: bool = False
+    ends_processes: bool = False
+    deletes_pod: bool = False
+    least_grace_s: float = 0.0
+
+
 class Do(StrEnum):
     """What a step does."""
 
@@ -78,88 +91,63 @@ class Do(StrEnum):
     @property
     def verb(self) -> Verb:
         """Its forms for use in sentences."""
-        match self:
-            case Do.WARN:
-                return Verb("warn", "warns", "warning", "warned", "warning", "the warning")
-            case Do.KILL:
-                return Verb("kill", "kills", "killing", "killed", "kill", "the first signal")
-            case Do.EVICT:
-                return Verb("evict", "evicts", "evicting", "evicted", "eviction", "the eviction was accepted")
-            case _:
-                assert_never(self)
+        return _KINDS[self].verb
 
     @property
     def enforces(self) -> bool:
         """Whether it affects the pod, so that brakes, observe mode and protection hold it back."""
-        match self:
-            case Do.WARN:
-                return False
-            case Do.KILL | Do.EVICT:
-                return True
-            case _:
-                assert_never(self)
+        return _KINDS[self].enforces
 
     @property
     def ends_containers(self) -> bool:
         """Whether containers end by it, so that what else needs their processes must be spared or drained first."""
-        match self:
-            case Do.WARN:
-                return False
-            case Do.KILL | Do.EVICT:
-                return True
-            case _:
-                assert_never(self)
+        return _KINDS[self].ends_containers
 
     @property
     def ends_processes(self) -> bool:
         """Whether the watchdog ends processes itself, with a grace period that it keeps."""
-        match self:
-            case Do.KILL:
-                return True
-            case Do.WARN | Do.EVICT:
-                return False
-            case _:
-                assert_never(self)
+        return _KINDS[self].ends_processes
 
     @property
     def deletes_pod(self) -> bool:
         """Whether it asks the API server to delete the whole pod, which does so when it may."""
-        match self:
-            case Do.EVICT:
-                return True
-            case Do.WARN | Do.KILL:
-                return False
-            case _:
-                assert_never(self)
+        return _KINDS[self].deletes_pod
 
     @property
     def least_grace_s(self) -> float:
         """The shortest grace period that it can have."""
-        match self:
-            case Do.EVICT:
-                return 1.0  # the API server allows no less
-            case Do.WARN | Do.KILL:
-                return 0.0
-            case _:
-                assert_never(self)
+        return _KINDS[self].least_grace_s
 
     @property
     def keys(self) -> frozenset[str]:
         """The keys of a step that are valid with it; keys that no action names here are valid with all."""
-        match self:
-            case Do.WARN:
-                return frozenset({"repeat"})
-            case Do.KILL:
-                return frozenset({"scope", "grace", "unwarned"})
-            case Do.EVICT:
-                return frozenset({"grace", "unwarned"})
-            case _:
-                assert_never(self)
+        return _KINDS[self].keys
 
     @property
     def takes_scope(self) -> bool:
         """Whether it acts on the container that exceeds its declaration, or on what `scope` says."""
         return "scope" in self.keys
+
+
+def _kind_of(do: Do) -> _Kind:
+    match do:
+        case Do.WARN:
+            verb = Verb("warn", "warns", "warning", "warned", "warning", "the warning")
+            return _Kind(verb=verb, keys=frozenset({"repeat"}), enforces=False)
+        case Do.KILL:
+            verb = Verb("kill", "kills", "killing", "killed", "kill", "the first signal")
+            keys = frozenset({"scope", "grace", "unwarned"})
+            return _Kind(verb=verb, keys=keys, ends_containers=True, ends_processes=True)
+        case Do.EVICT:
+            verb = Verb("evict", "evicts", "evicting", "evicted", "eviction", "the eviction was accepted")
+            keys = frozenset({"grace", "unwarned"})
+            # The API server allows no grace period of 0.
+            return _Kind(verb=verb, keys=keys, ends_containers=True, deletes_pod=True, least_grace_s=1.0)
+        case _:
+            assert_never(do)
+
+
+_KINDS: Final = {do: _kind_of(do) for do in Do}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
