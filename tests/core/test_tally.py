@@ -234,6 +234,16 @@ def test_a_label_neither_ends_nor_extends_a_tally() -> None:
     assert [story.see(second, OVER).entries[0].due_in_s for second in (60, 61)] == [6.0, 5.0]
 
 
+def test_a_label_extends_no_tally_of_what_nobody_can_read() -> None:
+    """Points 11 and 16: the time up to a reading under another rule does not count, though nothing was read of it."""
+    story = Story(policy(rule(KILL_10, name="a", match=Match(labels={"tier": "a"})), rule(step("200%", 10), name="b")))
+    for second in range(5):
+        story.tier = "ab"[second % 2]
+        story.see(second / 2, OVER if story.tier == "a" else None)
+    ((_, state),) = story.ledger.accounts.items()
+    assert [tally.counted_s for tally in state.tallies.values()] == [1.0]
+
+
 def test_who_is_allowed_more_for_a_while_loses_its_tally_like_anybody_within() -> None:
     """Point 15: an account that is allowed less from some point on gets the full time from that point."""
     story = Story(policy(rule(KILL_10)), declared="8Gi")

@@ -30,8 +30,8 @@ class Seen(Enum):
         """What a reading says; `threshold_bytes` is None if it does not count for the step."""
         if threshold_bytes is not None and used > threshold_bytes:
             return cls.ABOVE
-        if threshold_bytes is None and (before is None or used > before.threshold_bytes):
-            return cls.HELD
+        if threshold_bytes is None and (before is None or not is_sure or used > before.threshold_bytes):
+            return cls.HELD  # whatever is hidden cannot count either
         return cls.BELOW if is_sure else cls.UNSURE
 
 
