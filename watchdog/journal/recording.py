@@ -213,7 +213,7 @@ def reduced(pod: Pod, keys: PodKeys = _NO_KEYS) -> Pod:
     """
     return replace(
         pod,
-        containers=tuple(replace(each, ids=frozenset()) for each in pod.containers),
+        containers=tuple(replace(each, ids=frozenset()) if each.ids else each for each in pod.containers),
         config_hash=None,
         annotations=_bounded(pod, keys),
         keys=None,
