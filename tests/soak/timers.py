@@ -48,7 +48,9 @@ class Dips:
     """The most that a step's second count can be: of one account, or of all accounts of a pod together."""
 
     most_s: float = 0.0
+    # When a reading last said something, and when there was one at all.
     at_s: float | None = None
+    read_s: float = float("-inf")
     was_above: bool = False
     top: int = 0
 
@@ -60,13 +62,13 @@ class Dips:
         return False if surely_below else None
 
     def add(self, at_s: float, is_above: bool | None, step: Step, policy: Policy) -> None:
-        """One more reading; without any for too long it is 0 again."""
-        passed_s = 0.0 if self.at_s is None else at_s - self.at_s
-        if passed_s >= reset_after_s(policy):
+        """One more reading; without any for too long it is 0 again. One that says nothing is as none."""
+        if at_s - self.read_s >= reset_after_s(policy):
             self.most_s, self.was_above = 0.0, False
-        self.at_s = at_s
+        self.read_s = at_s
         if is_above is None:
             return
+        passed_s, self.at_s = 0.0 if self.at_s is None else at_s - self.at_s, at_s
         counted_s = min(passed_s, policy.interval_s)
         lost_s = (
             0.0 if is_above and self.was_above else 1.5 * counted_s if is_above or self.was_above else 3 * counted_s
