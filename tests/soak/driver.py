@@ -120,6 +120,7 @@ class SimulatedDriver:
             if used is None:
                 continue
             pid = task.key.pid
+            self._kernel.note_listed(uuid, task)
             known = None if numberless or (uuid, pid) in self._cards.silent else used
             found[pid] = Listed(gpu=uuid, pid=pid, used=known, task=task, mps=task.server is not None)
         return list(found.values())

@@ -85,6 +85,7 @@ class Kernel:
         self.ghosts: list[Task] = []
         self.last_ticks: dict[int, int] = {}
         self.listed: dict[str, set[ProcessKey]] = {}  # by card, whom the daemon saw listed last
+        self.unlooked: set[ProcessKey] = set()  # just listed, with the PID of one that was listed before
         self.servers: list[Task] = []  # of MPS; with the end of one all its clients are none any more
         self.joins = 0.2  # the share of new processes that become clients of a shared server
         self.recycled: set[int] = set()  # PIDs that were given more than once in this boot
@@ -131,8 +132,14 @@ class Kernel:
         """The cards on which one that is dead is still listed under this PID."""
         return {card for ghost in self.ghosts if ghost.key.pid == pid for card in ghost.memory}
 
+    def note_listed(self, card: str, task: Task) -> None:
+        """A card lists this process now: if its PID was another's before, it lives until the daemon has looked."""
+        if any(key.pid == task.key.pid and key != task.key for key in self.listed.get(card, ())):
+            self.unlooked.add(task.key)
+
     def die(self, task: Task) -> None:
-        if not task.lives:
+        """End a process, but not between the list and the look at it: nothing would show that its PID changed hands."""
+        if not task.lives or task.key in self.unlooked:
             return
         task.state, task.died_s = State.ZOMBIE, self.clock.boottime_s
         if task in self.servers:
@@ -173,6 +180,7 @@ class Kernel:
     def forget_listed(self) -> None:
         """A daemon starts: the memory of the dead whose PIDs are in use again comes free."""
         self.listed.clear()
+        self.unlooked.clear()
         self.ghosts = [each for each in self.ghosts if each.key.pid not in self.tasks]
 
     def connect(self, task: Task) -> None:

@@ -225,6 +225,7 @@ class Life:
             if gpu.listed:
                 lines = (line for line in truth.lines if line.gpu == gpu.uuid)
                 world.kernel.listed[gpu.uuid] = {line.task.key for line in lines if line.task is not None}
+        world.kernel.unlooked.clear()
         hidden = hidden_bytes(opened, truth)
         is_written = self.has_journal and self._is_writable and not world.disk_full
         book.transfers.read(
@@ -241,6 +242,7 @@ class Life:
         second = self._last_look(waiting)
         with full_disk(world.disk_full):
             self._close(waiting, second)
+        world.kernel.unlooked.clear()
         if (second is not None or not opened.only) and world.stirs == stirred:
             nobody_is_held_up(book, opened.plan, world.clock.now(), written=self._is_writable)
 
