@@ -8,8 +8,8 @@ from typing import Final
 
 from tools import ROOT
 from watchdog.core.policy import Capacity, Do, Match, Policy, Rule, Step, Threshold
-from watchdog.kube.kinds import WATCHED_KINDS, Piece
-from watchdog.kube.rights import ALL_RIGHTS, ServiceAccount, markers_of, render_admission, render_role
+from watchdog.kube.kinds import Piece
+from watchdog.kube.rights import ALL_RIGHTS, NEEDED_BY, ServiceAccount, markers_of, render_admission, render_role
 
 PIECES: Final = ROOT / "deploy" / "rbac"
 POLICY: Final = ROOT / "config" / "policy.toml"
@@ -24,16 +24,13 @@ EVERYTHING: Final = Policy(
         Rule(
             name="all",
             match=Match(namespace_labels={"a": "b"}),
-            steps=(Step(above=Threshold(amount=1), for_s=0.0, do=Do.EVICT),),
+            steps=tuple(Step(above=Threshold(amount=1), for_s=0.0, do=do) for do in Do),
         ),
     ),
     capacity=Capacity(resource=RESOURCE),
 )
 _HEADS: Final[Mapping[str, str]] = {
-    **{kind.piece: kind.needed_by for kind in WATCHED_KINDS},
-    "evict": 'For a policy that enforces and has a step with `do = "evict"`; with the second half of admission.yaml.\n'
-    "# For each namespace in [protect], add spared/NAMESPACE.",
-    "capacity": f"For a policy with [capacity]; with the first half of admission.yaml.\n# Replace {RESOURCE} by yours.",
+    **{piece: text.replace("{resource}", RESOURCE) for piece, text in NEEDED_BY.items()},
     "admission": "Restricts the rights in evict.yaml and capacity.yaml, whatever the names of account and namespace.",
 }
 

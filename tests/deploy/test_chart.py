@@ -9,18 +9,20 @@ import yaml
 from tests.deploy.chart import pod, template
 from tools import ROOT, kustomize
 from watchdog.config.load import load_policy
+from watchdog.core.policy import Do
 from watchdog.kube.rights import ServiceAccount, render
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("real_programs")]
 
 _HEAD: Final = '[[rule]]\nname = "all"\nmatch = {}\n[[rule.step]]\nabove = "110%"\nfor = "1s"\ngrace = "5s"\n'
 _BY_LABELS: Final = '[[rule]]\nname = "a"\nmatch = { namespace_labels = { team = "ml" } }\n'
+_PROTECTED: Final = '[protect]\nnamespaces = ["gpu-operator", "kube-system", "x-*"]\n'
 POLICIES: Final = {
     **kustomize.policies(),
     "nothing": 'mode = "observe"\n',
     "namespaces": _BY_LABELS,
     "events": f"[events]\nobserve = true\n{_HEAD}do = 'kill'\n",
-    "evict": f'mode = "enforce"\n{_HEAD}do = "evict"\n[protect]\nnamespaces = ["gpu-operator", "kube-system", "x-*"]\n',
+    **{f"{do}": f'mode = "enforce"\n{_HEAD}do = "{do}"\n{_PROTECTED}' for do in Do if do.enforces},
     "evict in observe": f'{_HEAD}do = "evict"\n',
     "evict in a rule that observes": f'mode = "enforce"\n{_HEAD}do = "evict"\n'.replace(
         "match", 'mode = "observe"\nmatch'

@@ -4,6 +4,7 @@ from typing import Final
 
 from tools.dashboard.panels import DATASOURCE, GREEN, ORANGE, PURPLE, RED, YELLOW, Json
 from tools.dashboard.queries import CARD, JOB, NODE, OF_PODS, ON_NODES, by, metric
+from watchdog.core.policy import Do
 
 _ALL: Final = {"selected": True, "text": ["All"], "value": ["$__all"]}
 # A series of a pod that has been acted on stays 15 minutes after the pod: a step of a minute cannot miss it.
@@ -100,9 +101,10 @@ def annotations() -> list[Json]:
             "name": "Annotations & Alerts",
             "type": "dashboard",
         },
-        _mark("Kills", RED, _actions("kill"), "Kill: {{result}}", action),
-        _mark("Evictions", ORANGE, _actions("evict"), "Evict: {{result}}", action),
-        _mark("Warnings", YELLOW, _actions("warn"), "Warn: {{result}}", action),
+        *(
+            _mark(f"{do.verb.noun.capitalize()}s", color, _actions(do), f"{do.capitalize()}: {{{{result}}}}", action)
+            for do, color in _by_severity()
+        ),
         _mark("Starts of the watchdog", PURPLE, restarted, "Watchdog started", "{{node}}", enable=False),
         _mark(
             "New policies",
@@ -115,7 +117,13 @@ def annotations() -> list[Json]:
     ]
 
 
-def _actions(action: str) -> str:
+def _by_severity() -> list[tuple[Do, str]]:
+    """The actions with their colors: first those that end processes, last those that enforce nothing."""
+    colors = {do: RED if do.ends_processes else ORANGE if do.enforces else YELLOW for do in Do}
+    return sorted(colors.items(), key=lambda each: [RED, ORANGE, YELLOW].index(each[1]))
+
+
+def _actions(action: Do) -> str:
     labels = f"{NODE}, namespace, pod, container, result, rule"
     return by(labels, "pod_last_action_timestamp_seconds", OF_PODS, f'action="{action}"')
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import assert_never
 
 from watchdog.cli.tables import Column, table
 from watchdog.config.document import read_declaration
@@ -14,7 +13,6 @@ from watchdog.core.policy import (
     Brakes,
     Capacity,
     Declaration,
-    Do,
     LimitAnnotation,
     Match,
     Policy,
@@ -24,14 +22,10 @@ from watchdog.core.policy import (
 )
 from watchdog.core.rules import SYSTEM_CRITICAL_PRIORITY, matches
 from watchdog.core.units import format_duration, format_percent, format_quantity
+from watchdog.report.sentences.action import acted_by
 from watchdog.report.sentences.draining import drained_by
 
 _MODES = {"observe": "makes every decision and takes no action", "enforce": "warns, kills and evicts as the rules say"}
-_SCOPES = {
-    "process": "its largest GPU process",
-    "container": "all processes of the container",
-    "pod": "all processes of the pod",
-}
 _DECLARATIONS = (
     Column(title="KEY"),
     Column(title="KIND"),
@@ -192,17 +186,7 @@ def _match(match: Match) -> str:
 
 
 def _action(step: Step) -> str:
-    pressure = " while the card is short" * step.under_pressure + ", warned or not" * step.unwarned
-    match step.do:
-        case Do.WARN:
-            return f"warn, again every {format_duration(step.repeat_s)}{pressure}"
-        case Do.EVICT:
-            return f"evict with grace {format_duration(step.grace_s)}{pressure}"
-        case Do.KILL:
-            how = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL immediately"
-            return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {how}{pressure}"
-        case _:
-            assert_never(step.do)
+    return acted_by(step) + " while the card is short" * step.under_pressure + ", warned or not" * step.unwarned
 
 
 def _rest(policy: Policy) -> Iterator[str]:

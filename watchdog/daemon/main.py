@@ -66,14 +66,11 @@ class Daemon:
         self._driver = driver
         self._sampler = Sampler(driver, self._policy.interval_s, now, reexecuted=was_reexecuted())
         self._scanner = scanner
-        event_writer, evictor = (
-            (self._cluster.event_writer, self._cluster.evictor) if self._cluster is not None else (None, None)
-        )
         self._sinks = Sinks(
             options,
             self._policy,
             now,
-            event_writer,
+            None if self._cluster is None else self._cluster.event_writer,
             lambda: self._sampler.pulse_state,
             further=further,
         )
@@ -83,7 +80,7 @@ class Daemon:
         self._maintenance = MaintenanceWatch(record.maintenance)
         self._listed = ListedResources()
         self._drains = NodeDrains(self._bell, Procfs(options.procfs), self._policy)
-        by_do = actions_by_do(scanner, evictor, record, clock.now, self._drains)
+        by_do = actions_by_do(scanner, self._cluster, record, clock.now, self._drains)
         self._actions = Actions(by_do, record, clock.now, self._drains)
         self._cycle = Cycle(scanner, self._actions, record)
         self._permission = Permission(options.journal, environment, self._policy_file, self._sources, self._log.warn)

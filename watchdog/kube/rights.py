@@ -13,13 +13,29 @@ from watchdog.kube.kinds import WATCHED_KINDS, Piece, Right
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
 
-def _rights_to(do: Do) -> tuple[Right, ...]:
-    """The rights that an action needs, beside those to watch."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Role:
+    """The role of an action or a section of the policy that changes something through the API."""
+
+    rights: tuple[Right, ...]
+    # What it is, as a comment.
+    what: str
+    # Which policies need it, as a comment of the file in deploy/rbac.
+    needed_by: str
+
+    @property
+    def piece(self) -> Piece:
+        """The piece that its rights are in."""
+        return self.rights[0].piece
+
+
+def _role_of(do: Do) -> _Role | None:
+    """The role that an action needs, beside those to watch."""
     match do:
         case Do.WARN | Do.KILL:
-            return ()
+            return None
         case Do.EVICT:
-            return (
+            rights = (
                 Right(
                     piece=Piece.EVICT,
                     resource="pods",
@@ -34,6 +50,12 @@ def _rights_to(do: Do) -> tuple[Right, ...]:
                     why="the eviction itself, with the UID of the intended pod",
                 ),
             )
+            return _Role(
+                rights=rights,
+                what="Evictions. RBAC can't restrict which pods; the admission policy does.",
+                needed_by='For a policy that enforces and has a step with `do = "evict"`; with the second half of '
+                "admission.yaml.\n# For each namespace in [protect], add spared/NAMESPACE.",
+            )
         case _:
             assert_never(do)
 
@@ -42,6 +64,20 @@ def _takes(do: Do, policy: Policy) -> bool:
     return policy.takes(do)
 
 
+_OF_ACTIONS: Final = {do: role for do in Do if (role := _role_of(do)) is not None}
+_OF_CAPACITY: Final = _Role(
+    rights=(
+        Right(
+            piece=Piece.CAPACITY,
+            resource="nodes",
+            subresource="status",
+            verbs=("patch",),
+            why="the entry of [capacity] in the node's status",
+        ),
+    ),
+    what="The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
+    needed_by="For a policy with [capacity]; with the first half of admission.yaml.\n# Replace {resource} by yours.",
+)
 # The rights beside those to the watched kinds, and whether a policy needs them.
 _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     Right(
@@ -51,14 +87,8 @@ _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
         verbs=("create", "patch"),
         why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
     ): lambda policy: policy.writes_events,
-    **{right: partial(_takes, do) for do in Do for right in _rights_to(do)},
-    Right(
-        piece=Piece.CAPACITY,
-        resource="nodes",
-        subresource="status",
-        verbs=("patch",),
-        why="the entry of [capacity] in the node's status",
-    ): lambda policy: policy.capacity is not None,
+    **{right: partial(_takes, do) for do, role in _OF_ACTIONS.items() for right in role.rights},
+    **{right: lambda policy: policy.capacity is not None for right in _OF_CAPACITY.rights},
 }
 _NEEDED: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     **{right: kind.is_needed for kind in WATCHED_KINDS for right in kind.rights},
@@ -235,8 +265,12 @@ _SYSTEM: Final = "kube-system"
 _PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
 _COMMENTS: Final = {
     **{kind.piece: kind.role for kind in WATCHED_KINDS},
-    Piece.EVICT: "Evictions. RBAC can't restrict which pods; the admission policy does.",
-    Piece.CAPACITY: "The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
+    **{role.piece: role.what for role in (*_OF_ACTIONS.values(), _OF_CAPACITY)},
+}
+# Which policies need a piece, as a comment. `{resource}` is that of [capacity].
+NEEDED_BY: Final[Mapping[Piece, str]] = {
+    **{kind.piece: kind.needed_by for kind in WATCHED_KINDS},
+    **{role.piece: role.needed_by for role in (*_OF_ACTIONS.values(), _OF_CAPACITY)},
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import Final
 
 from watchdog.core.assessment import Assessment, Misdeclaration
 from watchdog.core.declare import CONTAINER
@@ -16,25 +16,29 @@ from watchdog.core.units import format_duration
 from watchdog.kube.event_objects import SERIES_GAP_S, PodEvent
 from watchdog.report.advice import advice, unit_words
 from watchdog.report.changes import Change, ChangeKind, action_events, is_for_owner, is_idle_for
-from watchdog.report.sentences.action import outcome_note, replaced_by, shown_as
+from watchdog.report.sentences.action import afterwards, outcome_note, shown_as
 from watchdog.report.sentences.brakes import observing_because
 from watchdog.report.sentences.following import begun_note, misdeclared_note, note
 from watchdog.report.sentences.usage import terms, threshold_text
-from watchdog.report.text import LONGEST_NOTE, capital, clip, fit, inert, quoted, shorten_names, size_of
+from watchdog.report.text import LONGEST_NOTE, clip, fit, inert, quoted, shorten_names, size_of
 
 OVER_LIMIT: Final = "GPUMemoryOverLimit"
-KILLED: Final = "GPUMemoryKilled"
 RELEASED: Final = "GPUMemoryReleased"
-EVICTED: Final = "GPUMemoryEvicted"
 EVICTION_BLOCKED: Final = "GPUMemoryEvictionBlocked"
 WITHHELD: Final = "GPUMemoryWithheld"
 MISDECLARED: Final = "GPUMemoryMisdeclared"
 TRANSFERRED: Final = "GPUMemoryTransferred"
+
+
+def reason_of(do: Do) -> str:
+    """The reason of the Event that is written when an action begins: `GPUMemoryKilled`, `GPUMemoryEvicted`."""
+    return f"GPUMemory{do.verb.done.capitalize()}" if do.enforces else OVER_LIMIT
+
+
+KILLED: Final = reason_of(Do.KILL)
 ACTIONS: Final = {
-    OVER_LIMIT: "Warn",
-    KILLED: "Kill",
+    **{reason_of(do): do.capitalize() for do in Do},
     RELEASED: "Release",
-    EVICTED: "Evict",
     EVICTION_BLOCKED: "Evict",
     WITHHELD: "Withhold",
     MISDECLARED: "Warn",
@@ -87,26 +91,13 @@ def _of_outcome(event: ChangeKind, outcome: Outcome, report: CycleReport, *, was
             yield _step_event(entry, OVER_LIMIT, text, at, detail=would, more={"would": would})
     elif event is names.begun:
         text = due_note(entry, at, report, processes=len(outcome.signalled) or None)
-        yield _step_event(entry, _reason_of(entry.do), text, at)
+        yield _step_event(entry, reason_of(entry.do), text, at)
     elif event not in (names.blocked, names.ended):
         return
     elif was_begun:
         yield _result_event(outcome, RELEASED, ended_note(outcome, report.policy))
     elif entry.do.deletes_pod and outcome.result in (Result.BLOCKED, Result.FAILED):
         yield _result_event(outcome, EVICTION_BLOCKED, blocked_note(outcome, report))
-
-
-def _reason_of(do: Do) -> str:
-    """The reason of the Event that is written when an action begins."""
-    match do:
-        case Do.WARN:
-            return OVER_LIMIT
-        case Do.KILL:
-            return KILLED
-        case Do.EVICT:
-            return EVICTED
-        case _:
-            assert_never(do)
 
 
 def _result_event(outcome: Outcome, reason: str, text: str) -> PodEvent:
@@ -223,7 +214,7 @@ def due_note(
     elif entry.withheld_by is not None:
         rest = []
     else:
-        rest = [_chosen(entry), _afterwards(entry), shown_as(entry) if entry.do.ends_processes else ""]
+        rest = [_chosen(entry), afterwards(entry), shown_as(entry) if entry.do.ends_processes else ""]
     return _compose(text, [*rest, _remedy(entry, report), _contact(policy)])
 
 
@@ -274,23 +265,6 @@ def _chosen(entry: PlanEntry) -> str:
     if not entry.do.ends_processes or not own or len(shares) < 2:
         return ""
     return f"Of its containers, {inert(entry.victim)} exceeds its own declaration by the most."
-
-
-def _afterwards(entry: PlanEntry) -> str:
-    owner = entry.assessment.pod.owner
-    match entry.do:
-        case Do.WARN:
-            return ""
-        case Do.KILL if entry.effective_step.scope == "process":
-            return ""
-        case Do.KILL:
-            return "The pod's restart policy decides whether the container restarts."
-        case Do.EVICT if owner is None:
-            return "No controller will replace the pod."
-        case Do.EVICT:
-            return f"{capital(replaced_by(owner))}."
-        case _:
-            assert_never(entry.do)
 
 
 def _remedy(entry: PlanEntry, report: CycleReport) -> str:

@@ -138,16 +138,19 @@ items:
 {{- $enforces := eq ($policy.mode | default "observe") "enforce" -}}
 {{- $events := or $enforces (dig "events" "observe" false $policy) -}}
 {{- $namespaces := false -}}
-{{- $evict := false -}}
+{{- $actions := list -}}
 {{- range $rule := $policy.rule -}}
 {{- if dig "match" "namespace_labels" dict $rule }}{{ $namespaces = true }}{{ end -}}
 {{- range $step := $rule.step -}}
-{{- if and $enforces (ne ($rule.mode | default "") "observe") (eq ($step.do | default "") "evict") }}{{ $evict = true }}{{ end -}}
+{{- if and $enforces (ne ($rule.mode | default "") "observe") }}{{ $actions = append $actions ($step.do | default "") }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- ternary "observe-events" "observe" $events }} node
 {{- if $namespaces }} namespaces{{ end }}
-{{- if $evict }} evict evict-admission{{ end }}
+{{- /* Not every action needs rights: those that do have a file. */ -}}
+{{- range $actions | uniq | sortAlpha }}
+{{- if $.Files.Get (printf "files/rbac/%s.yaml" .) }} {{ . }} {{ . }}-admission{{ end }}
+{{- end }}
 {{- if $policy.capacity }} capacity capacity-admission{{ end }}
 {{- end }}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.brakes import Brake, BrakeMemory
@@ -19,14 +19,22 @@ from watchdog.daemon.actions.last_look import LastLook, justify, retarget
 from watchdog.journal.actions import UnfinishedAction
 
 
+class Clients(Protocol):
+    """What acts through the API: one for each action that does."""
+
+    @property
+    def evictor(self) -> Evictor:
+        """What makes attempts to evict."""
+
+
 def actions_by_do(
     processes: Processes,
-    evictor: Evictor | None,
+    clients: Clients | None,
     record: ActionRecord,
     clock: Callable[[], Now],
     clearances: Clearances,
 ) -> dict[Do, Action]:
-    """What does what a step says, for each step that enforces; an action is added here."""
+    """What does what a step says, for each step that enforces; a new one is added here. No `clients`: no API."""
 
     def action_of(do: Do) -> Action | None:
         match do:
@@ -35,7 +43,7 @@ def actions_by_do(
             case Do.KILL:
                 return Kills(processes, record, clock, clearances)
             case Do.EVICT:
-                return Evictions(evictor, record, clock, clearances)
+                return Evictions(None if clients is None else clients.evictor, record, clock, clearances)
             case _:
                 assert_never(do)
 

@@ -7,7 +7,7 @@ from typing import Final, assert_never
 from watchdog.core.assessment import Assessment
 from watchdog.core.model import Owner, elapsed_s
 from watchdog.core.plan import Count, Outcome, PlanEntry, Result, Sent, is_signal
-from watchdog.core.policy import Do, Policy
+from watchdog.core.policy import Do, Policy, Step
 from watchdog.core.units import format_bytes, format_duration
 from watchdog.report.advice import advice
 from watchdog.report.sentences.brakes import AND_IS_RETRIED, observing_because
@@ -180,6 +180,45 @@ def acted_later(step: StepStatus, account: AccountStatus) -> str:
             return f"kill {which} of the container furthest over its own declaration,"
         case _:
             assert_never(step.do)
+
+
+_SCOPES: Final = {
+    "process": "its largest GPU process",
+    "container": "all processes of the container",
+    "pod": "all processes of the pod",
+}
+
+
+def acted_by(step: Step) -> str:
+    """What a step of a policy does, to whichever pod: `warn, again every 1h`."""
+    match step.do:
+        case Do.WARN:
+            return f"warn, again every {format_duration(step.repeat_s)}"
+        case Do.EVICT:
+            return f"evict with grace {format_duration(step.grace_s)}"
+        case Do.KILL:
+            how = f"SIGTERM, SIGKILL after {format_duration(step.grace_s)}" if step.grace_s else "SIGKILL immediately"
+            return f"kill {_SCOPES[step.scope]} (scope {step.scope}): {how}"
+        case _:
+            assert_never(step.do)
+
+
+def afterwards(entry: PlanEntry) -> str:
+    """What becomes of the pod after an action, as a sentence; empty if it just goes on."""
+    owner = entry.assessment.pod.owner
+    match entry.do:
+        case Do.WARN:
+            return ""
+        case Do.KILL if entry.effective_step.scope == "process":
+            return ""
+        case Do.KILL:
+            return "The pod's restart policy decides whether the container restarts."
+        case Do.EVICT if owner is None:
+            return "No controller will replace the pod."
+        case Do.EVICT:
+            return f"{capital(replaced_by(owner))}."
+        case _:
+            assert_never(entry.do)
 
 
 def signals(grace_s: float) -> str:
