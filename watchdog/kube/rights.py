@@ -14,14 +14,17 @@ from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_SERVICE_ACCOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Role:
-    """The role of an action or a section of the policy that changes something through the API."""
+class Role:
+    """The role of an action that changes something through the API."""
 
     rights: tuple[Right, ...]
     # What it is, as a comment.
     what: str
     # Which policies need it, as a comment of the file in deploy/rbac.
     needed_by: str
+    # What the account may do by it, and what follows without, as doctor says it.
+    may: str
+    without: str
 
     @property
     def piece(self) -> Piece:
@@ -29,7 +32,7 @@ class _Role:
         return self.rights[0].piece
 
 
-def _role_of(do: Do) -> _Role | None:
+def _role_of(do: Do) -> Role | None:
     """The role that an action needs, beside those to watch."""
     match do:
         case Do.WARN | Do.KILL:
@@ -50,11 +53,13 @@ def _role_of(do: Do) -> _Role | None:
                     why="the eviction itself, with the UID of the intended pod",
                 ),
             )
-            return _Role(
+            return Role(
                 rights=rights,
                 what="Evictions. RBAC can't restrict which pods; the admission policy does.",
                 needed_by='For a policy that enforces and has a step with `do = "evict"`; with the second half of '
                 "admission.yaml.\n# For each namespace in [protect], add spared/NAMESPACE.",
+                may="get a pod and create its eviction, if the policy evicts",
+                without="every eviction fails; kills still work",
             )
         case _:
             assert_never(do)
@@ -64,20 +69,8 @@ def _takes(do: Do, policy: Policy) -> bool:
     return policy.takes(do)
 
 
-_OF_ACTIONS: Final = {do: role for do in Do if (role := _role_of(do)) is not None}
-_OF_CAPACITY: Final = _Role(
-    rights=(
-        Right(
-            piece=Piece.CAPACITY,
-            resource="nodes",
-            subresource="status",
-            verbs=("patch",),
-            why="the entry of [capacity] in the node's status",
-        ),
-    ),
-    what="The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
-    needed_by="For a policy with [capacity]; with the first half of admission.yaml.\n# Replace {resource} by yours.",
-)
+_BY_DO: Final = {do: role for do in Do if (role := _role_of(do)) is not None}
+ROLES_OF_ACTIONS: Final = tuple(_BY_DO.values())
 # The rights beside those to the watched kinds, and whether a policy needs them.
 _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     Right(
@@ -87,8 +80,14 @@ _OTHERS: Final[Mapping[Right, Callable[[Policy], bool]]] = {
         verbs=("create", "patch"),
         why="Events on the pods that are warned, killed or evicted; patch updates a repeated one",
     ): lambda policy: policy.writes_events,
-    **{right: partial(_takes, do) for do, role in _OF_ACTIONS.items() for right in role.rights},
-    **{right: lambda policy: policy.capacity is not None for right in _OF_CAPACITY.rights},
+    **{right: partial(_takes, do) for do, role in _BY_DO.items() for right in role.rights},
+    Right(
+        piece=Piece.CAPACITY,
+        resource="nodes",
+        subresource="status",
+        verbs=("patch",),
+        why="the entry of [capacity] in the node's status",
+    ): lambda policy: policy.capacity is not None,
 }
 _NEEDED: Final[Mapping[Right, Callable[[Policy], bool]]] = {
     **{right: kind.is_needed for kind in WATCHED_KINDS for right in kind.rights},
@@ -265,12 +264,15 @@ _SYSTEM: Final = "kube-system"
 _PLAIN: Final = re.compile("[a-z0-9-]+")  # a namespace, not a pattern of several
 _COMMENTS: Final = {
     **{kind.piece: kind.role for kind in WATCHED_KINDS},
-    **{role.piece: role.what for role in (*_OF_ACTIONS.values(), _OF_CAPACITY)},
+    **{role.piece: role.what for role in ROLES_OF_ACTIONS},
+    Piece.CAPACITY: "The resource that nodes advertise. RBAC can't restrict which node; the admission policy does.",
 }
 # Which policies need a piece, as a comment. `{resource}` is that of [capacity].
 NEEDED_BY: Final[Mapping[Piece, str]] = {
     **{kind.piece: kind.needed_by for kind in WATCHED_KINDS},
-    **{role.piece: role.needed_by for role in (*_OF_ACTIONS.values(), _OF_CAPACITY)},
+    **{role.piece: role.needed_by for role in ROLES_OF_ACTIONS},
+    Piece.CAPACITY: "For a policy with [capacity]; with the first half of admission.yaml.\n"
+    "# Replace {resource} by yours.",
 }
 
 

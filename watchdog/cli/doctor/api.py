@@ -8,6 +8,7 @@ from watchdog.cli.doctor.facts import Facts
 from watchdog.cli.doctor.finding import Check, CheckResult, missing, ok, to_enforce, to_observe, warning
 from watchdog.kube.credentials import Validity, exceeds_tolerance
 from watchdog.kube.kinds import WATCHED_KINDS, Piece, WatchedKind
+from watchdog.kube.rights import ROLES_OF_ACTIONS, Role
 from watchdog.options import DEFAULT_NAMESPACE, DEFAULT_POLICY, DEFAULT_SERVICE_ACCOUNT
 from watchdog.report.text import date_time, span
 
@@ -205,10 +206,19 @@ def right_events(facts: Facts) -> Iterator[CheckResult]:
 rights_to_others = tuple(_others)
 
 
-@to_enforce()
-def right_evict(facts: Facts) -> Iterator[CheckResult]:
-    """The account may get a pod and create its eviction, if the policy evicts."""
-    return _right(facts, Piece.EVICT, "pods", missing, "every eviction fails; kills still work")
+def _right_to_act(role: Role) -> Check:
+    consequence = role.without
+
+    def right(facts: Facts) -> Iterator[CheckResult]:
+        for resource in {each.resource for each in role.rights}:
+            yield from _right(facts, role.piece, resource, missing, consequence)
+
+    right.__name__ = f"right_{role.piece}"
+    right.__doc__ = f"The account may {role.may}."
+    return to_enforce()(right)
+
+
+rights_to_act = tuple(map(_right_to_act, ROLES_OF_ACTIONS))
 
 
 @to_observe()
