@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from functools import partial
 
 from tests.soak.coverage import missing, table
@@ -34,18 +34,17 @@ def _run(seed: str, steps: int, processes: int) -> int:
     share = -(-steps // processes)
     with ProcessPoolExecutor(processes) as pool:
         runs = [pool.submit(soak, f"{seed}.{number}", share) for number in range(processes)]
-        tallies = [run.result() for run in runs]
-    total = Tally()
-    for tally in tallies:
-        total.add(tally)
+        total = Tally()
+        for run in as_completed(runs):
+            tally = run.result()
+            total.add(tally)
+            if tally.failure:
+                print(f"found after {tally.steps} steps: {tally.failure}\n", flush=True)
     print(f"{table(total)}\n{time.monotonic() - began:.0f} s")
-    failures = [tally.failure for tally in tallies if tally.failure]
-    for failure in failures:
-        print(f"\nfound: {failure}")
-    never = missing(total) if not failures else []
+    never = missing(total) if not total.failure else []
     if never:
         print(f"\nnever met: {', '.join(never)}")
-    return 1 if failures or never else 0
+    return 1 if total.failure or never else 0
 
 
 def _prove(seeds: int, processes: int) -> int:
