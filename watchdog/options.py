@@ -78,6 +78,8 @@ class Options:
     pods: Path | None = _objects("get pods -A", "; the API is not used then.")
     node_object: Path | None = _objects("get node NAME", ", instead of the API.")
     namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
+    claims: Path | None = _objects("get resourceclaims -A", ", for what claims gave the pods.")
+    slices: Path | None = _objects("get resourceslices", ", for the cards that claims gave.")
     # The UID of the daemon's own pod; "" if its manifest does not provide it.
     pod_uid: str = ""
     # Whether it listens at `listen`.

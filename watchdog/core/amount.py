@@ -44,6 +44,8 @@ class Cards:
     hidden: bool = False
     # What shows that, or that there may be more, as a clause.
     why: str = ""
+    # The UUIDs of the cards in MIG mode, which are no devices of their own.
+    parents: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot, node: Node) -> "Cards":
@@ -62,12 +64,13 @@ class Cards:
             why = "the driver does not answer"
         elif unread:
             why = f"the driver reports {_cards(unread)} more than can be read"
-        return cls(gpus=snapshot.gpus, complete=is_sure and not down, hidden=hidden, why=why)
+        parents = frozenset(parent.uuid for parent in snapshot.parents)
+        return cls(gpus=snapshot.gpus, complete=is_sure and not down, hidden=hidden, why=why, parents=parents)
 
     @property
-    def state(self) -> tuple[bool, bool, str]:
-        """What a size in cards depends on besides the devices: `complete`, `hidden` and `why`."""
-        return self.complete, self.hidden, self.why
+    def state(self) -> tuple[bool, bool, str, frozenset[str]]:
+        """What a size in cards depends on besides the devices: `complete`, `hidden`, `why` and `parents`."""
+        return self.complete, self.hidden, self.why, self.parents
 
     @property
     def largest(self) -> int | None:

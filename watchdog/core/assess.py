@@ -272,6 +272,8 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
         gpus: set[str | None] = {None}
         if is_per_gpu(declaration, container):
             gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
+            if declaration.claimed and "total" in declaration.kinds:
+                gpus.add(None)  # what is a total beside claims bounds all cards together
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
     for key in acting:
         is_of_rule = (key.container is not None) == _splits(rule)

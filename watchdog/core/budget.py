@@ -7,6 +7,7 @@ from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import MOST_MISDECLARED, AttributedUse, Misdeclaration
+from watchdog.core.claims import Claimed, are_placed, by_gpu, parts_of
 from watchdog.core.declare import NOT_LISTED, Phase, PodDeclaration
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
 from watchdog.core.units import LARGEST, brief
@@ -41,6 +42,8 @@ class Budget:
     requested: int | None = None
     # `requested` with the allowance; None: as allowed.
     allowed_by_request: int | None = None
+    # What claims gave by card, by its UUID; empty if they gave nothing, or are not tied to cards.
+    declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
     # Whether resources that nobody has checked count, because nothing else applies; False: something else counts
     # instead; None: neither is the case.
     unlisted_counts: bool | None = None
@@ -77,7 +80,10 @@ class Account:
 
 
 def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
-    """Whether a container (None: the pod) declares an amount per GPU; a default is a total."""
+    """Whether a container (None: the pod) declares an amount per GPU, or holds one by claims; a default is a total."""
+    claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
+    if are_placed(claimed.values()):
+        return True
     if container is None:
         return "gpu" in declaration.kinds
     own = (declaration.amounts.get(name) for name in ("", container))
@@ -189,18 +195,25 @@ def _budget(phase: Phase, declaration: PodDeclaration, account: Account, policy:
     is_alone = one is None or [container.name for container in phase[:2]] == names
     is_split = "" in declaration.amounts and not is_alone
     amounts = {} if is_split else _amounts_of(names, declaration)
+    claimed = _claimed_of(names, declaration)
     asked = {*names, *([] if amounts else [""])}
     has_tried = not amounts and account.rule.default is None
     # What is invalid for the pod as a whole is so for each of its containers.
     if declaration.invalid & {*asked, ""} or (has_tried and (is_split or declaration.misdeclared & asked)):
         return Budget(misdeclared=True)
+    if any(each.gives_amounts for each in claimed.values()):
+        return _granted_by_claims(claimed, amounts, account, policy)
     if not amounts:
         return _without(declaration.amounts if one is None else {}, account, policy)
-    if one is not None:
-        return _granted(amounts, {}, account, policy)
+    return _granted(amounts, _idle(amounts, declaration, account), account, policy)
+
+
+def _idle(amounts: Mapping[str, Amount], declaration: PodDeclaration, account: Account) -> dict[str, Amount]:
+    """What other containers of the pod declare that use memory; none for the account of one container."""
+    if account.container is not None:
+        return {}
     using = {use.container for use in account.uses}  # a tenant can write thousands of containers
-    others = {name: declaration.amounts[name] for name in using if name in declaration.amounts and name not in amounts}
-    return _granted(amounts, others, account, policy)
+    return {name: declaration.amounts[name] for name in using if name in declaration.amounts and name not in amounts}
 
 
 def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], account: Account, policy: Policy) -> Budget:
@@ -221,6 +234,51 @@ def _granted(amounts: Mapping[str, Amount], others: Mapping[str, Amount], accoun
         allowed_by_request=None if requested is None else _allowed(amounts, requested, account, policy),
         requests_by_container={**idle, **(declared if requested is None else requested)},
     )
+
+
+def _claimed_of(names: Iterable[str], declaration: PodDeclaration) -> dict[str, Claimed]:
+    """What claims gave these containers."""
+    return {name: declaration.claimed[name] for name in names if name in declaration.claimed}
+
+
+def _granted_by_claims(
+    claimed: Mapping[str, Claimed], amounts: Mapping[str, Amount], account: Account, policy: Policy
+) -> Budget:
+    """The budget from what claims gave, and from the amounts beside it: each counts for what it covers.
+
+    Of an amount that is unknown nothing can be said, but what a resource declares beside it counts alone.
+    """
+    beside = _granted(amounts, {}, account, policy) if amounts else None
+    unknown = next((each for each in claimed.values() if each.unknown), None)
+    if unknown is not None:
+        return beside or Budget(declared_by=unknown.source, unknown=unknown.unknown)
+    parts = parts_of(claimed.values(), account.gpu)
+    if beside is None and any(part.size is None for part in parts):
+        return _default(account, policy)  # a card that it shares without an amount
+    if beside is not None and beside.allowed is None:
+        return beside
+    sizes = [(part.size or 0, part.is_whole) for part in parts]
+    shares, whole = (sum(size for size, is_all in sizes if is_all is which) for which in (False, True))
+    # Nobody else is on a whole device.
+    contexts = 0 if beside is not None else account.contexts(account.uses)
+    allowed = whole + (policy.allowance.allowed(shares, contexts) if shares or not whole else 0)
+    declared, other = shares + whole, beside or Budget(declared=0, allowed=0)
+    each_has = {name: sum(part.size or 0 for part in parts_of([one], account.gpu)) for name, one in claimed.items()}
+    sources = dict.fromkeys([*(each.source for each in claimed.values()), *filter(None, [other.declared_by])])
+    return Budget(
+        declared=min(declared + (other.declared or 0), LARGEST),
+        declared_by=brief(", ".join(sources), _LONGEST_SOURCE),
+        allowed=min(allowed + (other.allowed or 0), LARGEST),
+        by_container=_added(each_has, other.by_container),
+        requests_by_container=_added(each_has, other.requests_by_container),
+        requested=None if other.requested is None else min(declared + other.requested, LARGEST),
+        allowed_by_request=None if other.requested is None else min(allowed + _by_request(other), LARGEST),
+        declared_by_gpu=by_gpu(parts),
+    )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 class _UndeterminedError(Exception):

@@ -30,6 +30,7 @@ from watchdog.core.amount import (
     with_listed,
 )
 from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
+from watchdog.core.claims import Claimed, claimed_by, without_shared
 from watchdog.core.keys import COUNT_ANNOTATIONS, COUNT_RESOURCES
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy
@@ -100,11 +101,15 @@ class PodDeclaration:
     unlisted: tuple["Written", ...] = ()
     # Why what only the tenant has written is impossible as a sum, as a clause; empty if it is not.
     together: str = ""
+    # What claims gave each container, beside its amounts.
+    claimed: Mapping[str, Claimed] = field(default_factory=dict)
 
     @property
     def is_about_gpus(self) -> bool:
         """Whether the pod certainly declares GPU memory, validly or not; a claim may be for a network card."""
-        return bool(self.misdeclared) or any(not amount.is_claim for amount in self.amounts.values())
+        if self.misdeclared or any(claimed.parts for claimed in self.claimed.values()):
+            return True
+        return any(not amount.is_claim for amount in self.amounts.values())
 
 
 def declare(
@@ -225,6 +230,7 @@ class _Reader:
     misdeclared: set[str] = field(default_factory=set)
     invalid: set[str] = field(default_factory=set)
     declarations: tuple[tuple[int, Declaration], ...] = ()
+    claimed: dict[str, Claimed] = field(default_factory=dict)
     whole_keys: dict[str, bool] = field(default_factory=dict)  # a pod can request the same in each of its containers
 
     def __post_init__(self) -> None:
@@ -258,6 +264,9 @@ class _Reader:
         """What each container declares, in any phase, with its position in the policy."""
         by_container: dict[str, tuple[int, Amount]] = {}
         for container in self.pod.containers:
+            claimed = claimed_by(self.pod, container, self.cards) if self.policy.reads_claims else None
+            if claimed is not None:
+                self.claimed[container.name] = claimed
             first = self._first_of_container(container)
             if first is not None:
                 by_container[container.name] = first
@@ -269,7 +278,10 @@ class _Reader:
         return replace(common, phase=phase, is_split=is_split)._read(by_container)
 
     def _read(self, by_container: dict[str, tuple[int, Amount]]) -> PodDeclaration:
-        of_pod = self._first_of_pod(min((order for order, _ in by_container.values()), default=self._last))
+        claimed = self._claimed_in_phase()
+        has_claimed = any(each.name in claimed and claimed[each.name].gives_amounts for each in self.phase)
+        first = min((order for order, _ in by_container.values()), default=self._last)
+        of_pod = self._first_of_pod(first) if not has_claimed else None
         amounts = self._with_limits({"": of_pod} if of_pod is not None else by_container)
         return PodDeclaration(
             amounts=amounts,
@@ -278,7 +290,18 @@ class _Reader:
             misdeclared=frozenset(self.misdeclared),
             invalid=frozenset(self.invalid),
             together=self._excess_of_sum(amounts),
+            claimed=claimed,
         )
+
+    def _claimed_in_phase(self) -> Mapping[str, Claimed]:
+        """What claims gave each container; where containers are compared one by one, no part that several hold."""
+        if not self.is_split:
+            return self.claimed
+        active = {each.name: self.claimed[each.name] for each in self.phase if each.name in self.claimed}
+        own = dict(without_shared(active))
+        for name in active.keys() - own.keys():
+            self._remark([active[name].source], name, "several containers share it, and the rule compares each")
+        return own
 
     def _excess_of_sum(self, amounts: Mapping[str, Amount]) -> str:
         """Why what only the tenant has written is impossible as a sum in the phase, as a clause; empty if it is not."""
@@ -387,7 +410,7 @@ class _Reader:
         whole = self._whole(container)
         unread = self._unread(container)
         for order, declaration in self.declarations:
-            if not _is_of_container(declaration) or self._whole_by_other(container, declaration):
+            if not self._may_count(declaration, container):
                 continue
             if declaration.wrong_unit and self._writes(container, declaration):
                 self._remark([declaration.key], container.name, _WRONG_UNIT)
@@ -401,11 +424,18 @@ class _Reader:
         if whole is not None:
             self.invalid.discard(container.name)
             return self._last, whole
-        if container.claims and container.name not in self.invalid:
-            return self._last, self._claimed(container)
+        if container.claims and not self.policy.reads_claims and container.name not in self.invalid:
+            return self._last, self._unread_claims(container)
         if self.skipped > tried:
             self.misdeclared.add(container.name)
         return None
+
+    def _may_count(self, declaration: Declaration, container: Container) -> bool:
+        """Whether a declaration is read for a container: no annotation is if it holds an amount by claims."""
+        if not _is_of_container(declaration) or self._whole_by_other(container, declaration):
+            return False
+        claimed = self.claimed.get(container.name)
+        return declaration.kind == "resource" or claimed is None or not claimed.gives_amounts
 
     def _by_declaration(
         self, declaration: Declaration, container: Container, whole: Amount | None, unread: Collection[str]
@@ -453,8 +483,8 @@ class _Reader:
         counts = (_positive(self.pod.annotations.get(key)) for key in COUNT_ANNOTATIONS)
         return next(filter(None, counts), None)
 
-    def _claimed(self, container: Container) -> Amount:
-        """What a container holds by resource claims, which are not read."""
+    def _unread_claims(self, container: Container) -> Amount:
+        """What a container holds by resource claims, which the policy does not read."""
         names = ", ".join(brief(name) for name in container.claims)
         why = f"container {container.name} may have a GPU by a ResourceClaim ({names}), and claims are not read"
         source = f"claim {names}"

@@ -227,6 +227,7 @@ class GapReason(StrEnum):
     OUTSIDE = "outside"  # a container in the pod list runs outside its pod's cgroup
     NODE = "node"  # the node's own object
     NAMESPACES = "namespaces"  # the labels of namespaces
+    CLAIMS = "claims"  # what resource claims gave
     DESCRIPTORS = "descriptors"  # no file descriptor left for a pidfd
     MAINTENANCE = "maintenance"  # the driver is released while its GPUs are under maintenance
     CYCLE_LATE = "cycle_late"  # a cycle took longer than `interval`
@@ -237,7 +238,7 @@ class GapReason(StrEnum):
 
 
 # The gaps in what is known of Kubernetes' objects, by the API or from files.
-OBJECT_GAPS: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES})
+OBJECT_GAPS: Final = frozenset({GapReason.PODS, GapReason.NODE, GapReason.NAMESPACES, GapReason.CLAIMS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +309,44 @@ class Container:
     running: bool = True
     # Its quantities as written.
     resources: Mapping[str, str] = field(default_factory=dict)
-    # The pod's resource claims that it uses, by their names in the pod.
+    # The resource claims that it uses, by their entries in the pod: `gpu` for all of one, `gpu/a` for its request `a`.
     claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDevice:
+    """A device that a resource claim has been given, or a share of one."""
+
+    # The request that it was given for: `gpu`, or `gpu/small` of a list of alternatives.
+    request: str
+    # Which it is, for messages: `gpu.nvidia.com/node1/gpu-0`.
+    name: str
+    # Its UUID, and of a MIG instance its card's; None: the slices have none.
+    uuid: str | None = None
+    parent: str | None = None
+    # The MIG profile; None: it is no MIG instance.
+    profile: str | None = None
+    # The bytes of its memory that the claim consumes; None: none are named.
+    memory: int | None = None
+    # Whether others may be given shares of it too; otherwise the claim has all of it.
+    is_shared: bool = False
+    # Its memory as its driver published it, which need not be what NVML reports; None: unknown.
+    size: int | None = None
+    # Whether the slices of this node list it.
+    is_listed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A resource claim of a pod, and what it was given."""
+
+    # The name of the ResourceClaim; "" if it has not been made.
+    name: str
+    devices: tuple[ClaimedDevice, ...] = ()
+    # Why it is not known what it was given, as a clause; "" if it is known.
+    unknown: str = "claims are not read"
+    # The other pods of this node that use it, as `namespace/name`.
+    shared_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +401,8 @@ class Pod:
     terminating_since: Now | None = None
     # When it was found to have left (core/left); None: it is in the list.
     left_since: Now | None = None
+    # Its resource claims by their entries in the pod; the one for extended resources by "".
+    claims: Mapping[str, Claim] = field(default_factory=dict)
     # The grace period of its spec, which its containers have if it leaves without having been seen terminating.
     grace_s: float = 30.0  # SetDefaults_PodSpec in k8s.io/kubernetes/pkg/apis/core/v1
 

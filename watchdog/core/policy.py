@@ -521,6 +521,7 @@ class Safety:
 
 # The pulse is for steps that can act within this time; an account above the threshold of another is seen at the tick.
 _QUICK_S: Final = 1.0
+CLAIMS: Final = "dra"  # the scheme by which resource claims are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -611,6 +612,11 @@ class Policy:
     pulse: Pulse | None = _default(None, "Reads of memory counters between full readings.")
     mps: Draining | None = _default(None, "How MPS clients are drained.")
     maintenance: Maintenance = _default(Maintenance(), "Maintenance of the GPUs that does not end.")
+
+    @property
+    def reads_claims(self) -> bool:
+        """Whether what resource claims gave counts; once compiled."""
+        return CLAIMS in (self.schemes or ())
 
     @property
     def _enforced_steps(self) -> tuple[Step, ...]:

@@ -122,13 +122,14 @@ class _Remembered:
 def _read_of(pod: Pod) -> tuple[object, ...]:
     """What of a pod is read for its declaration, besides its phase."""
     containers = [(each.name, each.kind, each.resources, each.claims) for each in pod.containers]
-    return pod.annotations, pod.labels, containers
+    return pod.annotations, pod.labels, containers, pod.claims
 
 
 def size_of(pod: Pod) -> int:
     """How much there is to read of a pod: its containers and all their resources, annotations and labels."""
     return (
         sum(_SIZE_OF_CONTAINER + len(each.resources) for each in pod.containers)
+        + sum(len(claim.devices) for claim in pod.claims.values())
         + len(pod.annotations)
         + len(pod.labels)
     )

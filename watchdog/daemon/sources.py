@@ -25,6 +25,7 @@ from watchdog.core.rules import (
     rule_of,
     switches,
 )
+from watchdog.kube.claims import Allocations, ClaimFile, ClaimReader, Devices, SliceFile, unread_gaps
 from watchdog.kube.kinds import NAMESPACES, NODE, PODS, WATCHED_KINDS, FileT, InformerT, WatchedKind
 from watchdog.options import Options, flag
 
@@ -200,11 +201,18 @@ class Sources:
     ) -> None:
         self._own = own
         self.left = left or LeftPods()
-        self.files = tuple(filter(None, (kind.path(options) for kind in WATCHED_KINDS)))
+        kinds = (kind.path(options) for kind in WATCHED_KINDS)
+        self.files = tuple(filter(None, (*kinds, options.claims, options.slices)))
         no_node = NoSource[tuple[Node, tuple[Gap, ...]]]((Node(name=options.node, known=False), ()))
         self.pods: PodSource = _source(PODS, options, cluster, NoSource(PodList()))
         self.node: NodeSource = _source(NODE, options, cluster, no_node)
         self.namespaces: NamespaceSource = _source(NAMESPACES, options, cluster, NO_NAMESPACES)
+        no_claims: Source[tuple[Allocations, tuple[Gap, ...]]] = NoSource(({}, ()))
+        no_slices: Source[tuple[Devices, tuple[Gap, ...]]] = NoSource(({}, ()))
+        self.claims = no_claims if options.claims is None else ClaimFile(options.claims)
+        self.slices = no_slices if options.slices is None else SliceFile(options.slices)
+        self._has_claims = options.claims is not None
+        self._claim_reader = ClaimReader()
         self._policy: Policy | None = None
 
     def _follow(self, policy: Policy) -> None:
@@ -216,7 +224,8 @@ class Sources:
     @property
     def have_changed(self) -> bool:
         """Whether the pods, the node or the namespaces have changed since they were last read."""
-        return any(source.has_changed() for source in (self.pods, self.node, self.namespaces))
+        every = (self.pods, self.node, self.namespaces, self.claims, self.slices)
+        return any(source.has_changed() for source in every)
 
     def switches(self, now: Now, old_after_s: float = math.inf) -> Switches:
         """The switches of the Node object; `unseen` if it is older than this.
@@ -241,7 +250,7 @@ class Sources:
         namespaces, namespace_gaps = self.namespaces.read(now)
         if self.namespaces.is_old(now, policy.stale_after_s):
             namespaces = {}  # rules that match by their labels can't be determined then, and their pods are left alone
-        pods = self.left.with_left(self.pods.read(now), keys_of(policy), now)
+        pods = self._with_claims(self.left.with_left(self.pods.read(now), keys_of(policy), now), policy, now)
         self.pods.find(self.left.unproven)
         return Inputs(
             policy=policy,
@@ -255,6 +264,15 @@ class Sources:
             enforcing=enforcing,
             policy_unsettled=policy_unsettled,
         )
+
+    def _with_claims(self, pods: PodList, policy: Policy, now: Now) -> PodList:
+        """The pods with what their claims gave them, if that is known and the policy reads it."""
+        if not (self._has_claims and policy.reads_claims):
+            return pods
+        (allocations, claim_gaps), (devices, slice_gaps) = self.claims.read(now), self.slices.read(now)
+        known = self._claim_reader.with_claims(pods.pods, allocations, devices)
+        gaps = (*claim_gaps, *slice_gaps, *unread_gaps(known))
+        return pods if known is pods.pods and not gaps else replace(pods, pods=known, gaps=(*pods.gaps, *gaps))
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now, moment: Moment) -> str | None:
         """Why no signal may be sent for an action, by the pod, its rule and the policy at this moment; None if it may.

@@ -4,7 +4,7 @@ Only the fields that are read are declared; unknown fields are ignored, known on
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Final
@@ -13,26 +13,43 @@ import msgspec
 
 from watchdog.core.errors import Problem
 from watchdog.core.keys import WantedKeys
-from watchdog.core.model import Container, ContainerKind, Gap, GapReason, Node, Owner, Pod, PodKeys
+from watchdog.core.model import Claim, Container, ContainerKind, Gap, GapReason, Node, Owner, Pod, PodKeys
 from watchdog.core.units import brief
 from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
 
-class _RawClaim(msgspec.Struct, gc=False):
+class _RawClaimUse(msgspec.Struct, gc=False):
     name: str
+    request: str | None = None
 
 
 # Quantities are strings, or numbers if something other than the API wrote them.
 class _RawResources(msgspec.Struct, gc=False):
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
-    claims: list[_RawClaim] | None = None
+    claims: list[_RawClaimUse] | None = None
 
 
 class _RawContainer(msgspec.Struct, rename="camel", gc=False):
     name: str
     resources: _RawResources | None = None
     restart_policy: str | None = None
+
+
+class _RawPodClaim(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _RawRequestMapping(msgspec.Struct, rename="camel", gc=False):
+    container_name: str
+    resource_name: str
+    request_name: str
+
+
+class _RawExtendedClaim(msgspec.Struct, rename="camel", gc=False):
+    resource_claim_name: str
+    request_mappings: list[_RawRequestMapping] | None = None
 
 
 class _RawSpec(msgspec.Struct, rename="camel", gc=False):
@@ -42,6 +59,7 @@ class _RawSpec(msgspec.Struct, rename="camel", gc=False):
     node_name: str | None = None
     priority: int | None = None
     termination_grace_period_seconds: int | None = None
+    resource_claims: list[_RawPodClaim] | None = None
 
 
 class _RawTerminated(msgspec.Struct, gc=False):
@@ -65,6 +83,8 @@ class _RawStatus(msgspec.Struct, rename="camel", gc=False):
     container_statuses: list[_RawContainerStatus] | None = None
     init_container_statuses: list[_RawContainerStatus] | None = None
     ephemeral_container_statuses: list[_RawContainerStatus] | None = None
+    resource_claim_statuses: list[_RawPodClaim] | None = None
+    extended_resource_claim_status: _RawExtendedClaim | None = None
 
 
 class _RawOwnerReference(msgspec.Struct, gc=False):
@@ -203,7 +223,8 @@ _MOST_CONTAINERS: Final = 500  # that have never run
 _MOST_RESOURCES: Final = 100  # of one container, besides those that are named exactly
 _MOST_KEYS: Final = 10_000  # resources of one pod: some 50 ms are spent on reading as many
 _MOST_MATCHED: Final = 32  # by patterns, in one container of a pod with more than that
-_MOST_CLAIMS: Final = 8  # of one container
+_MOST_CLAIMS: Final = 64  # of one pod
+EXTENDED: Final = ""  # the entry of the claim that the scheduler makes for extended resources
 _MOST_LABELS: Final = 200  # and as many annotations, besides those that are named exactly
 _LONGEST_VALUE: Final = 300  # no amount or switch is longer
 
@@ -235,6 +256,8 @@ def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
         *_containers(spec.containers, status.container_statuses, ContainerKind.MAIN),
         *_containers(spec.ephemeral_containers, status.ephemeral_container_statuses, ContainerKind.EPHEMERAL),
     )
+    if status.extended_resource_claim_status is not None:
+        every = tuple(_with_extended(every, status.extended_resource_claim_status))
     containers, containers_cut = _bounded_containers(every, keys)
     names = [container.name for container in containers]
     noted, notes_cut = _bounded(annotations, keys.annotations if keys else None, names)
@@ -256,8 +279,37 @@ def _pod(raw: _RawPod, keys: PodKeys | None) -> Pod:
         is_cut=containers_cut or notes_cut or labels_cut,
         # The API server has already added the grace period (DeletionTimestamp in k8s.io/apimachinery/pkg/apis/meta/v1).
         deletion_deadline_s=None if deadline is None else deadline.timestamp(),
+        claims=_pod_claims(spec, status),
         grace_s=_grace_s(spec.termination_grace_period_seconds),
     )
+
+
+def _pod_claims(spec: _RawSpec, status: _RawStatus) -> dict[str, Claim]:
+    """The claims of a pod by their entries in it, a number of them; one that is made from a template is in its status.
+
+    Finding out what each of them was given is a request, so a tenant must not have thousands of them read.
+    """
+    made = {each.name: each.resource_claim_name or "" for each in status.resource_claim_statuses or ()}
+    entries = (spec.resource_claims or ())[:_MOST_CLAIMS]
+    claims = {each.name: Claim(name=each.resource_claim_name or made.get(each.name, "")) for each in entries}
+    extended = status.extended_resource_claim_status
+    return claims if extended is None else {**claims, EXTENDED: Claim(name=extended.resource_claim_name)}
+
+
+def _with_extended(containers: Iterable[Container], extended: _RawExtendedClaim) -> Iterator[Container]:
+    """The containers with the claim that gave them their extended resources in the place of these resources."""
+    for container in containers:
+        own = [each for each in extended.request_mappings or () if each.container_name == container.name]
+        given = {each.resource_name for each in own}
+        yield (
+            replace(
+                container,
+                resources={key: text for key, text in container.resources.items() if key not in given},
+                claims=(*container.claims, *(f"{EXTENDED}/{each.request_name}" for each in own)),
+            )
+            if own
+            else container
+        )
 
 
 def _grace_s(asked_s: int | None) -> float:
@@ -350,9 +402,10 @@ def _containers(
 
 
 def _claims(resources: _RawResources | None) -> tuple[str, ...]:
-    """The names of the claims that a container uses, a few of them: that there are any is what matters."""
-    names = (claim.name for claim in (resources and resources.claims) or ())
-    return tuple(dict.fromkeys(brief(name, _LONGEST_NAME) for name in names))[:_MOST_CLAIMS]
+    """The claims that a container uses, by their entries in the pod and their requests, as many as are read."""
+    used = ((resources and resources.claims) or ())[:_MOST_CLAIMS]
+    names = (f"{each.name}/{each.request}" if each.request else each.name for each in used)
+    return tuple(dict.fromkeys(brief(name, _LONGEST_NAME) for name in names))
 
 
 def _bounded_containers(containers: Sequence[Container], keys: PodKeys | None) -> tuple[tuple[Container, ...], bool]:

@@ -1,0 +1,136 @@
+"""What resource claims gave a container, on which card: shares of memory, and whole devices.
+
+The scheduler has decided it; what a claim asked for says nothing (docs/declarations.md).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from watchdog.core.amount import Cards
+from watchdog.core.model import ClaimedDevice, Container, Pod
+from watchdog.core.units import LARGEST, brief
+
+_LONGEST_SOURCE: Final = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a claim: one device, or a share of one. Several containers, and pods, can hold the same part."""
+
+    # The entry of the claim in the pod, and the place of the device in it.
+    key: tuple[str, int]
+    # The cards on which it may be; empty: not known. Several only if they have the same size.
+    gpus: tuple[str, ...]
+    # Its bytes; None: it is a share without an amount.
+    size: int | None
+    # Whether it is all of a device.
+    is_whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What the claims of a container gave it."""
+
+    # `claim train/gpu`.
+    source: str
+    parts: tuple[Part, ...] = ()
+    # Why that is not known, as a clause; empty if it is.
+    unknown: str = ""
+
+    @property
+    def gives_amounts(self) -> bool:
+        """Whether it gives any amount, or may do so."""
+        return bool(self.unknown) or any(part.size is not None for part in self.parts)
+
+
+def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
+    """What a container holds by claims; None if that is no GPU that the driver knows."""
+    sources: dict[str, None] = {}
+    parts: list[Part] = []
+    for used in container.claims:
+        entry, _, request = used.partition("/")
+        claim = pod.claims.get(entry)
+        if claim is None:
+            continue
+        if claim.unknown:
+            why = f"container {container.name} may have a GPU by the ResourceClaim {brief(claim.name or entry)}, and "
+            return Claimed(source=f"claim {brief(claim.name or entry)}", unknown=why + claim.unknown)
+        for number, device in enumerate(claim.devices):
+            if request and device.request.partition("/")[0] != request:
+                continue
+            found = _part(device, (entry, number), cards)
+            if isinstance(found, str):
+                return Claimed(source=_source(claim.name, device), unknown=found)
+            if found is not None:
+                sources[_source(claim.name, device)] = None
+                parts.append(found)
+    distinct = {part.key: part for part in parts}
+    return Claimed(source=brief(", ".join(sources), _LONGEST_SOURCE), parts=tuple(distinct.values())) if parts else None
+
+
+def _source(claim: str, device: ClaimedDevice) -> str:
+    return f"claim {brief(claim)}/{brief(device.request)}"
+
+
+def _part(device: ClaimedDevice, key: tuple[str, int], cards: Cards) -> Part | str | None:
+    """The part that a device is; None if it is no GPU of the driver's; why it is not known, as a clause."""
+    gpus, is_gpu = _gpus(device, cards)
+    if device.is_listed and not is_gpu:
+        # A network card has no UUID, whatever it calls its capacities.
+        is_other = cards.complete or (device.uuid is None and device.parent is None)
+        return None if is_other else f"{device.name} may be a card that can't be seen: {cards.why}"
+    if device.memory or device.is_shared:
+        return Part(key=key, gpus=gpus, size=min(device.memory, LARGEST) if device.memory else None)
+    if not device.is_listed:
+        return f"the ResourceSlices of this node do not list {device.name}, which is all its own"
+    sizes = [cards.size(gpu) for gpu in gpus] or [device.size]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return f"the size of {device.name} is not known"
+    return Part(key=key, gpus=gpus, size=min(known), is_whole=True)
+
+
+def _gpus(device: ClaimedDevice, cards: Cards) -> tuple[tuple[str, ...], bool]:
+    """The cards that a device may be, and whether it is one of the driver's.
+
+    A MIG instance that is made when its pod starts has no UUID before that; its card has.
+    """
+    named = tuple(gpu.uuid for gpu in cards.gpus if gpu.uuid == device.uuid)
+    if named or device.parent is None:
+        return named, bool(named)
+    siblings = tuple(gpu for gpu in cards.gpus if gpu.parent == device.parent)
+    alike = tuple(gpu.uuid for gpu in siblings if device.profile is not None and gpu.profile == device.profile)
+    return alike, bool(siblings) or device.parent in cards.parents
+
+
+def parts_of(claimed: Iterable[Claimed], gpu: str | None) -> tuple[Part, ...]:
+    """The distinct parts that several containers hold on a card (None: on any); where one is may not be known."""
+    parts = {part.key: part for each in claimed for part in each.parts}
+    return tuple(part for part in parts.values() if gpu is None or gpu in part.gpus or not part.gpus)
+
+
+def are_placed(claimed: Iterable[Claimed]) -> bool:
+    """Whether all parts are on known cards, so that each card can be compared; a whole device may not exist yet."""
+    parts = [part for each in claimed for part in each.parts]
+    return bool(parts) and all(part.gpus or part.is_whole for part in parts)
+
+
+def by_gpu(parts: Iterable[Part]) -> Mapping[str, int]:
+    """The bytes of parts by card, as far as they have an amount and a card."""
+    found: dict[str, int] = {}
+    for part in parts:
+        if part.size is not None and part.gpus:
+            found[part.gpus[0]] = found.get(part.gpus[0], 0) + part.size
+    return found
+
+
+def without_shared(claimed: Mapping[str, Claimed]) -> Iterator[tuple[str, Claimed]]:
+    """The containers that hold no part that another one holds too."""
+    holders: dict[tuple[str, int], int] = {}
+    for each in claimed.values():
+        for part in each.parts:
+            holders[part.key] = holders.get(part.key, 0) + 1
+    for name, each in claimed.items():
+        if all(holders[part.key] == 1 for part in each.parts):
+            yield name, each

@@ -1,0 +1,361 @@
+"""What resource claims gave, as the API writes it: allocations of ResourceClaims, and the ResourceSlices of the node.
+
+The spec of a claim is what was asked for; servers before 1.36 drop its amounts without an error, and on a card that is
+not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation is read, which is the scheduler's word.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from watchdog.core.errors import Problem
+from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Now, Pod
+from watchdog.core.units import LARGEST, brief, parse_number
+from watchdog.kube.files import KEPT, ObjectsFile, Parsed
+from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
+
+_MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
+_MEMORY: Final = "memory"
+
+
+class _RawResult(msgspec.Struct, rename="camel", gc=False):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, str | int | float] | None = None
+    admin_access: bool | None = None
+
+
+class _RawDevices(msgspec.Struct, gc=False):
+    results: list[_RawResult] | None = None
+
+
+class _RawAllocation(msgspec.Struct, gc=False):
+    devices: _RawDevices | None = None
+
+
+class _RawConsumer(msgspec.Struct, gc=False):
+    uid: str
+
+
+class _RawClaimStatus(msgspec.Struct, rename="camel", gc=False):
+    allocation: _RawAllocation | None = None
+    reserved_for: list[_RawConsumer] | None = None
+
+
+class _RawName(msgspec.Struct, gc=False):
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    namespace: str = ""
+
+
+class _RawClaim(msgspec.Struct, gc=False):
+    metadata: _RawName
+    status: _RawClaimStatus | None = None
+
+
+class _RawPool(msgspec.Struct, gc=False):
+    name: str
+    generation: int = 0
+
+
+class _RawDevice(msgspec.Struct, gc=False):
+    name: str
+    attributes: dict[str, dict[str, Any]] | None = None
+    capacity: dict[str, dict[str, Any]] | None = None
+
+
+class _RawSliceSpec(msgspec.Struct, rename="camel", gc=False):
+    driver: str
+    pool: _RawPool
+    devices: list[_RawDevice] | None = None
+    node_name: str | None = None
+
+
+class _RawSlice(msgspec.Struct, gc=False):
+    spec: _RawSliceSpec
+
+
+_CLAIM: Final = msgspec.json.Decoder(_RawClaim)
+_SLICE: Final = msgspec.json.Decoder(_RawSlice)
+DeviceKey = tuple[str, str, str]  # the driver, the pool, and the name in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceDevice:
+    """A device that a driver publishes on this node."""
+
+    # As in `ClaimedDevice`.
+    uuid: str | None = None
+    parent: str | None = None
+    profile: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What one ResourceClaim was given, and by whom it is used."""
+
+    # Without what its slice says of them.
+    devices: tuple[tuple[DeviceKey, ClaimedDevice], ...]
+    # Whether anything was allocated; what is allocated may be nothing.
+    is_allocated: bool
+    # The UIDs of the pods that it is reserved for.
+    reserved_for: frozenset[str]
+
+
+Allocations = Mapping[tuple[str, str], Allocation]  # by namespace and name
+Devices = Mapping[DeviceKey, SliceDevice]
+
+
+def decode_claim(item: Item) -> tuple[tuple[str, str], Allocation]:
+    """Decode the allocation of a ResourceClaim; an error of DECODE_ERRORS, or ValueError, if it can't be read."""
+    raw = decode_json(_CLAIM, item)
+    status = raw.status or _RawClaimStatus()
+    results = ((status.allocation and status.allocation.devices) or _RawDevices()).results or ()
+    if len(results) > _MOST_DEVICES:
+        raise ValueError(f"it has {len(results)} devices, more than {_MOST_DEVICES}")
+    # A pod with admin access looks at a device that is others' to use.
+    counting = [each for each in results if not each.admin_access]
+    allocation = Allocation(
+        devices=tuple(((each.driver, each.pool, each.device), _device(each)) for each in counting),
+        is_allocated=status.allocation is not None,
+        reserved_for=frozenset(each.uid for each in status.reserved_for or ()),
+    )
+    return (raw.metadata.namespace, raw.metadata.name), allocation
+
+
+def _device(result: _RawResult) -> ClaimedDevice:
+    consumed = result.consumed_capacity or {}
+    return ClaimedDevice(
+        request=result.request,
+        name=f"{result.driver}/{result.pool}/{result.device}",
+        memory=_bytes(_of(consumed, result.driver, _MEMORY)),
+        is_shared=result.share_id is not None,
+        is_listed=False,
+    )
+
+
+def _of(values: Mapping[str, Any], driver: str, name: str) -> Any:
+    """A value by its name, which may have the driver's in front."""
+    return values.get(name, values.get(f"{driver}/{name}"))
+
+
+def _bytes(quantity: Any) -> int | None:
+    """A quantity in bytes, rounded up; None without one. ValueError if it is negative, which the API accepts."""
+    if quantity is None:
+        return None
+    number = parse_number(str(quantity))
+    if number < 0:
+        raise ValueError(f"a device has {quantity} of memory")
+    return min(math.ceil(Fraction(number)), LARGEST)
+
+
+def decode_slice(item: Item) -> tuple[tuple[str, str], int, Devices]:
+    """Decode a ResourceSlice: its driver and pool, the generation of the pool, and its devices; errors as above."""
+    spec = decode_json(_SLICE, item).spec
+    devices = {
+        (spec.driver, spec.pool.name, each.name): SliceDevice(
+            uuid=_text(each, spec.driver, "uuid"),
+            parent=_text(each, spec.driver, "parentUUID"),
+            profile=_text(each, spec.driver, "profile"),
+            size=_size(each, spec.driver),
+        )
+        for each in spec.devices or ()
+    }
+    return (spec.driver, spec.pool.name), spec.pool.generation, devices
+
+
+def _text(device: _RawDevice, driver: str, name: str) -> str | None:
+    found = (_of(device.attributes or {}, driver, name) or {}).get("string")
+    return brief(found) if isinstance(found, str) and found else None
+
+
+def _size(device: _RawDevice, driver: str) -> int | None:
+    try:
+        return _bytes((_of(device.capacity or {}, driver, _MEMORY) or {}).get("value"))
+    except ValueError:
+        return None  # what NVML says of its size counts
+
+
+class ClaimFile(ObjectsFile[Allocations]):
+    """A file of ResourceClaims, read again when it changes."""
+
+    noun, reason, option = "claims", GapReason.CLAIMS, "claims"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_claims, {})
+
+    def read(self, now: Now) -> Parsed[Allocations]:
+        """The allocations as in the file now; while it can't be read, the last good ones and a gap."""
+        return self._read(now, KEPT)[:2]
+
+
+class SliceFile(ObjectsFile[Devices]):
+    """A file of ResourceSlices, read again when it changes."""
+
+    noun, reason, option = "slices", GapReason.CLAIMS, "slices"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_slices, {})
+
+    def read(self, now: Now) -> Parsed[Devices]:
+        """The devices as in the file now; while it can't be read, the last good ones and a gap."""
+        return self._read(now, KEPT)[:2]
+
+
+_CHECK_WRITER: Final = "check what writes the file"
+
+
+def parse_claims(text: bytes) -> Parsed[Allocations]:
+    """The allocation of each ResourceClaim of a list, or of a single one; one that can't be read becomes a gap."""
+    found: dict[tuple[str, str], Allocation] = {}
+    gaps = []
+    for item in split_items(text, "ResourceClaim"):
+        try:
+            key, allocation = decode_claim(item)
+        except (*DECODE_ERRORS, ValueError) as error:
+            why = Problem(f"it can't be read, so the limits of its pods are not known: {error}", _CHECK_WRITER)
+            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"claim {name_object(item)}", problem=why))
+            continue
+        found[key] = allocation
+    return found, tuple(gaps)
+
+
+def parse_slices(text: bytes) -> Parsed[Devices]:
+    """The devices of a list of ResourceSlices, or of a single one: those of the newest generation of each pool."""
+    newest: dict[tuple[str, str], tuple[int, dict[DeviceKey, SliceDevice]]] = {}
+    gaps = []
+    for item in split_items(text, "ResourceSlice"):
+        try:
+            pool, generation, devices = decode_slice(item)
+        except DECODE_ERRORS as error:
+            why = Problem(f"it can't be read, so its devices are not known: {error}", _CHECK_WRITER)
+            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"slice {name_object(item)}", problem=why))
+            continue
+        before, known = newest.get(pool, (generation, {}))
+        if generation > before:
+            newest[pool] = generation, dict(devices)
+        elif generation == before:
+            newest[pool] = generation, {**known, **devices}
+    return {key: each for _, devices in newest.values() for key, each in devices.items()}, tuple(gaps)
+
+
+_MOST_NAMED: Final = 5  # pods in one gap
+_REMEDY: Final = (
+    "write `kubectl get resourceclaims -A -o json` to the file of --claims again; until then these pods are left alone"
+)
+
+
+class ClaimReader:
+    """Gives each pod what its claims were given, and remembers it as long as the pod is there.
+
+    What was allocated to a pod never changes, while a claim can be given to another pod later, on another card; a claim
+    that was made for a pod is gone as soon as the pod has finished.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[str, str], Allocation] = {}  # by the UID of the pod and the name of the claim
+        self._made: dict[str, tuple[Pod, Pod]] = {}
+        self._last: tuple[object, ...] = ()
+        self._result: tuple[Pod, ...] = ()
+
+    def with_claims(self, pods: tuple[Pod, ...], allocations: Allocations, devices: Devices) -> tuple[Pod, ...]:
+        """The pods with what their claims gave them; the same objects as before where nothing has changed."""
+        given = pods, allocations, devices
+        if not (len(self._last) == len(given) and all(map(operator.is_, given, self._last))):
+            self._last, self._result = given, self._read_all(pods, allocations, devices)
+        return self._result
+
+    def _read_all(self, pods: tuple[Pod, ...], allocations: Allocations, devices: Devices) -> tuple[Pod, ...]:
+        if not any(pod.claims for pod in pods):
+            self._read, self._made = {}, {}
+            return pods
+        holders: dict[tuple[str, str], dict[str, None]] = {}
+        for pod in pods:
+            for claim in pod.claims.values():
+                holders.setdefault((pod.namespace, claim.name), {})[pod.title] = None
+        present = {pod.uid for pod in pods}
+        self._read = {key: each for key, each in self._read.items() if key[0] in present}
+        self._made = {uid: each for uid, each in self._made.items() if uid in present}
+        return tuple(self._with_claims(pod, allocations, devices, holders) if pod.claims else pod for pod in pods)
+
+    def _with_claims(
+        self,
+        pod: Pod,
+        allocations: Allocations,
+        devices: Devices,
+        holders: Mapping[tuple[str, str], Mapping[str, None]],
+    ) -> Pod:
+        claims = {
+            entry: replace(
+                self._given(pod, claim, allocations, devices),
+                shared_with=tuple(title for title in holders[pod.namespace, claim.name] if title != pod.title),
+            )
+            for entry, claim in pod.claims.items()
+        }
+        source, made = self._made.get(pod.uid, (None, None))
+        if made is None or source is not pod or made.claims != claims:
+            made = replace(pod, claims=claims)
+            self._made[pod.uid] = pod, made
+        return made
+
+    def _given(self, pod: Pod, claim: Claim, allocations: Allocations, devices: Devices) -> Claim:
+        if not claim.name:
+            return replace(claim, unknown="it has not been made yet")
+        key = pod.uid, claim.name
+        found = allocations.get((pod.namespace, claim.name))
+        if found is not None and found.is_allocated and pod.uid in found.reserved_for:
+            self._read.setdefault(key, found)
+        allocation = self._read.get(key)
+        if allocation is None:
+            return replace(claim, unknown=_why_unknown(found))
+        drivers = {driver for (driver, _, _), each in devices.items() if each.uuid or each.parent}
+        every = (
+            _listed(device, devices.get(place), is_gpu=place[0] in drivers or not _knows(devices, place[0]))
+            for place, device in allocation.devices
+        )
+        return replace(claim, devices=tuple(each for each in every if each is not None), unknown="")
+
+
+def unread_gaps(pods: Iterable[Pod]) -> tuple[Gap, ...]:
+    """One gap for all pods that run and have a claim of which it is not known what it gave."""
+    unread = {pod.title: claim for pod in pods if not pod.is_finished for claim in pod.claims.values() if claim.unknown}
+    if not unread:
+        return ()
+    named = ", ".join(list(unread)[:_MOST_NAMED])
+    more = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+    claim = next(iter(unread.values()))
+    cause = f"what their ResourceClaims gave them is not known: {claim.name or 'one of them'}: {claim.unknown}"
+    return (Gap(reason=GapReason.CLAIMS, what=f"claims of {named}{more}", problem=Problem(cause, _REMEDY)),)
+
+
+def _why_unknown(found: Allocation | None) -> str:
+    if found is None:
+        return "it was not found"
+    return "it is not reserved for the pod" if found.is_allocated else "nothing has been allocated to it"
+
+
+def _knows(devices: Devices, driver: str) -> bool:
+    return any(key[0] == driver for key in devices)
+
+
+def _listed(device: ClaimedDevice, published: SliceDevice | None, *, is_gpu: bool) -> ClaimedDevice | None:
+    """A device with what its slice says; None if it is missing there, and the driver's others are no GPUs."""
+    if published is None:
+        return device if is_gpu else None
+    return replace(
+        device,
+        uuid=published.uuid,
+        parent=published.parent,
+        profile=published.profile,
+        size=published.size,
+        is_listed=True,
+    )
