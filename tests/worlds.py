@@ -13,6 +13,7 @@ from watchdog.core.decide import decide
 from watchdog.core.eviction import why_spared_by_state
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import (
+    Claim,
     Container,
     ContainerKind,
     Gpu,
@@ -79,7 +80,10 @@ def container(
 
 def pod(uid: str = "a", *containers: Container, namespace: str = "ns", **more: object) -> Pod:
     """A pod whose name is `pod-UID`; without containers it has one, `main`, that declares nothing."""
-    made = Pod(namespace=namespace, name=f"pod-{uid}", uid=uid, containers=containers or (container(of=uid),))
+    entries = {used.partition("/")[0] for each in containers for used in each.claims}
+    claims = {entry: Claim(name=entry) for entry in entries}
+    named = containers or (container(of=uid),)
+    made = Pod(namespace=namespace, name=f"pod-{uid}", uid=uid, containers=named, claims=claims)
     return replace(made, **more)  # type: ignore[arg-type]
 
 

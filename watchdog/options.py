@@ -54,10 +54,12 @@ class ObjectsOption:
     command: str
     # How the option's help goes on after that.
     note: str
+    # Where they come from without it.
+    otherwise: str = "the API"
 
 
-def _objects(command: str, note: str) -> Any:
-    return field(default=None, metadata={ObjectsOption: ObjectsOption(command, note)})
+def _objects(command: str, note: str, otherwise: str = "the API") -> Any:
+    return field(default=None, metadata={ObjectsOption: ObjectsOption(command, note, otherwise)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,8 @@ class Options:
     pods: Path | None = _objects("get pods -A", "; the API is not used then.")
     node_object: Path | None = _objects("get node NAME", ", instead of the API.")
     namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
-    claims: Path | None = _objects("get resourceclaims -A", ", for what claims gave the pods.")
-    slices: Path | None = _objects("get resourceslices", ", for the cards that claims gave.")
+    claims: Path | None = _objects("get resourceclaims -A", ", for what claims gave the pods.", "none")
+    slices: Path | None = _objects("get resourceslices", ", for the cards that claims gave.", "none")
     # The UID of the daemon's own pod; "" if its manifest does not provide it.
     pod_uid: str = ""
     # Whether it listens at `listen`.

@@ -23,6 +23,7 @@ from watchdog.core.transfers import Windows
 from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
+from watchdog.kube.claims import Allocations, Devices
 
 if TYPE_CHECKING:
     from tests.soak.world import World
@@ -56,6 +57,9 @@ class SimSources(Sources):
         self.pods = _Pods(world)
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
+        self.claims = NoSource[tuple[Allocations, tuple[Gap, ...]]](({}, ()))
+        self.slices = NoSource[tuple[Devices, tuple[Gap, ...]]](({}, ()))
+        self._has_claims = False
         self.left = left
         self._policy = None
 

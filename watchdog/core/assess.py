@@ -13,6 +13,7 @@ from watchdog.core.budget import (
     Account,
     Budget,
     budget,
+    claimed_gpus,
     comparable,
     is_per_gpu,
     largest_budget,
@@ -211,6 +212,7 @@ def assess_pod(
                 allowed=granted.allowed,
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
+                declared_by_gpu=granted.declared_by_gpu,
                 limit_unknown=granted.unknown,
                 verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=is_clear),
                 protected=protected,
@@ -271,7 +273,8 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
     for container in names:
         gpus: set[str | None] = {None}
         if is_per_gpu(declaration, container):
-            gpus = {use.gpu for use in uses if container in (None, use.container)} or {None}
+            used_on = {use.gpu for use in uses if container in (None, use.container)}
+            gpus = {*used_on, *claimed_gpus(declaration, container)} or {None}
             if declaration.claimed and "total" in declaration.kinds:
                 gpus.add(None)  # what is a total beside claims bounds all cards together
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]

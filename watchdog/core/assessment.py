@@ -174,7 +174,7 @@ class Assessment:
     used_at_least: int
     # None if no declaration counts, or its amount can't be determined.
     declared: int | None
-    # The resource, annotation or label key (several joined by `, `), or `default`.
+    # The resource, annotation or label key, or `claim NAME/REQUEST` (several joined by `, `); or `default`.
     declared_by: str | None
     # `declared` with the allowance; None if that is None.
     allowed: int | None
@@ -192,6 +192,8 @@ class Assessment:
     requested: int | None = None
     # `requested` with the allowance; None: as allowed.
     allowed_by_request: int | None = None
+    # What claims gave on each card, by its UUID.
+    declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
     # Whether the rule only observes now, whatever the policy's mode.
     observes: bool = False
     # Its GPUs that are short of memory, determined only if some rule has a step under pressure.

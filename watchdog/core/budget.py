@@ -90,6 +90,12 @@ def is_per_gpu(declaration: PodDeclaration, container: str | None) -> bool:
     return any(amount is not None and amount.per == "gpu" for amount in own)
 
 
+def claimed_gpus(declaration: PodDeclaration, container: str | None) -> frozenset[str]:
+    """The GPUs on which a container (None: the pod) holds anything by claims."""
+    claimed = declaration.claimed if container is None else _claimed_of([container], declaration)
+    return frozenset(part.gpus[0] for each in claimed.values() for part in each.parts if part.gpus)
+
+
 def largest_budget(phases: Sequence[tuple[Phase, PodDeclaration]], account: Account, policy: Policy) -> Budget:
     """The largest budget of an account in any phase, used when the current phase is unknown.
 

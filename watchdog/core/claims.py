@@ -111,9 +111,9 @@ def parts_of(claimed: Iterable[Claimed], gpu: str | None) -> tuple[Part, ...]:
 
 
 def are_placed(claimed: Iterable[Claimed]) -> bool:
-    """Whether all parts are on known cards, so that each card can be compared; a whole device may not exist yet."""
+    """Whether amounts are given, all on known cards, so that each card is compared; a device may not exist yet."""
     parts = [part for each in claimed for part in each.parts]
-    return bool(parts) and all(part.gpus or part.is_whole for part in parts)
+    return any(part.size is not None for part in parts) and all(part.gpus or part.is_whole for part in parts)
 
 
 def by_gpu(parts: Iterable[Part]) -> Mapping[str, int]:

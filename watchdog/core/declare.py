@@ -301,6 +301,7 @@ class _Reader:
         own = dict(without_shared(active))
         for name in active.keys() - own.keys():
             self._remark([active[name].source], name, "several containers share it, and the rule compares each")
+            self.misdeclared.add(name)
         return own
 
     def _excess_of_sum(self, amounts: Mapping[str, Amount]) -> str:

@@ -221,9 +221,9 @@ def reduced(pod: Pod, keys: PodKeys = _NO_KEYS) -> Pod:
 
 
 def asks_for_devices(pod: Pod) -> bool:
-    """Whether a pod requests any extended resource."""
+    """Whether a pod requests any extended resource, or has a claim."""
     names = (name for container in pod.containers for name in container.resources)
-    return any(name not in _NATIVE and not name.startswith("hugepages-") for name in names)
+    return bool(pod.claims) or any(name not in _NATIVE and not name.startswith("hugepages-") for name in names)
 
 
 def _bounded(pod: Pod, keys: PodKeys) -> dict[str, str]:

@@ -185,14 +185,39 @@ def advice(
         return raised.clause(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
     if allowed is None or declared is None or not is_over:
         return f"{_LESS} declare more"
+    enough = round_up(declared + assessment.used_at_least - allowed)
     if is_new:
         return _without_a_key(assessment, declared, policy)
+    return _raised_claim(assessment, enough) or _in_all(assessment, enough)
+
+
+def _in_all(assessment: Assessment, enough: int) -> str:
     if ", " not in (assessment.declared_by or ""):
         # A whole card or MIG instance has no number to raise.
         return f"{_LESS} ask for more or larger GPUs than its {inert(assessment.declared_by or '')}"
-    enough = round_up(declared + assessment.used_at_least - allowed)
     more = ", and the allowance is added to this" if enough < assessment.used_at_least else ""
     return f"{_LESS} declare at least {_amount_to_write(enough)} in all{more}"
+
+
+def _raised_claim(assessment: Assessment, least: int) -> str:
+    """What to ask for instead of a share of a card by a claim; empty if nothing else declares, or a whole device does.
+
+    A claim can't be changed once it has been given something (k8s.io/kubernetes/pkg/apis/resource/validation).
+    """
+    shares = {
+        f"claim {claim.name}/{device.request}": (claim.name, device.request.partition("/")[0])
+        for claim in assessment.pod.claims.values()
+        for device in claim.devices
+        if device.memory
+    }
+    found = shares.get(assessment.declared_by or "")
+    if found is None:
+        return ""
+    name, request = map(inert, found)
+    return (
+        f"{_LESS} make the pod again with a ResourceClaim, or template, like {name} whose request {request} has "
+        f"capacity.requests.memory of at least {_amount_to_write(least)}"
+    )
 
 
 def _without_a_key(assessment: Assessment, declared: int, policy: Policy) -> str:

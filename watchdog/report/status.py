@@ -218,6 +218,8 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     used_at_most: Bytes | None = None
     declared: Bytes | None = None
     declared_by: str | None = None
+    # What claims gave on each GPU, by its UUID; absent without any.
+    declared_by_gpu: dict[str, Bytes] | UnsetType = UNSET
     allowed: Bytes | None = None
     verdict: str = "unknown"
     rule: str | None = None

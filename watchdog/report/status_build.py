@@ -86,6 +86,7 @@ def account_status(
         used_at_most=_bytes(bounds.used_at_most(assessment)),
         declared=assessment.declared,
         declared_by=assessment.declared_by,
+        declared_by_gpu=dict(assessment.declared_by_gpu) or ABSENT,
         allowed=assessment.allowed,
         verdict=assessment.verdict.value,
         rule=assessment.rule.name if assessment.rule is not None else None,

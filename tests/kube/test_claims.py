@@ -1,0 +1,310 @@
+"""Claims: what each shape of an allocation gives a pod, from the API's JSON to the accounts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pytest
+
+from tests.claims import claim, device, listed, resource_slice, result, with_claims
+from tests.worlds import Gi, Mi, assessed, container_id, gpu, parse_policy, process, snapshot, use
+from watchdog.core.assessment import Assessment
+from watchdog.core.model import Gpu, Pod
+from watchdog.kube.claims import ClaimReader, parse_claims, parse_slices, unread_gaps
+from watchdog.kube.objects import parse_pods
+
+CARD: Final = 80 * Gi
+SLICES: Final = (
+    resource_slice(device(), device("gpu-1", "GPU-1")),
+    resource_slice(device("port-0", None), driver="nic.example.com"),
+)
+RULE: Final = 'schemes = ["*"]\n[allowance]\nper_context = "0"\npercent = "0%"\n[[rule]]\nname = "all"\nmatch = {}\n'
+GPUS: Final = (gpu(), gpu(1))
+
+
+def raw_pod(uid: str = "a", *names: str, init: tuple[str, ...] = (), **status: Any) -> dict[str, Any]:
+    """A running pod with these containers, `main` without any."""
+    names = names or ("main",)
+    seen = [
+        {"name": name, "containerID": f"containerd://{container_id(f'{uid}/{name}')}", "state": {"running": {}}}
+        for name in names
+    ]
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{uid}", "namespace": "ns", "uid": uid},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": name} for name in names],
+            "initContainers": [{"name": name} for name in init],
+        },
+        "status": {"phase": "Running", "containerStatuses": seen, **status},
+    }
+
+
+def read(pods: bytes, claims: bytes, slices: bytes = listed(*SLICES), reader: ClaimReader | None = None) -> list[Pod]:
+    """The pods with what their claims gave them."""
+    found, gaps = parse_pods(pods)
+    allocations, problems = parse_claims(claims)
+    devices, more = parse_slices(slices)
+    assert not (*gaps, *problems, *more)
+    return list((reader or ClaimReader()).with_claims(found, allocations, devices))
+
+
+def accounts(pods: list[Pod], used: Mapping[tuple[str, int], int], policy: str = RULE, **more: Any) -> list[Assessment]:
+    """The accounts, in order, if these containers (`uid/name`) use so much of these cards."""
+    uses = [use(number + 10, size, card) for number, ((_, card), size) in enumerate(used.items())]
+    processes = [process(number + 10, where) for number, (where, _) in enumerate(used)]
+    return list(assessed(snapshot(uses, processes, more.pop("gpus", GPUS), **more), pods, parse_policy(policy)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What the claim `c` of a pod was given, of which its container `main` uses all or one request."""
+
+    given: tuple[dict[str, Any], ...]
+    # What its accounts declare by card; None: none is formed.
+    declared: Mapping[str, int] | None
+    verdict: str = "within"
+    uses: str = "gpu"
+    slices: tuple[dict[str, Any], ...] = SLICES
+    gpus: tuple[Gpu, ...] = GPUS
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+MIG: Final = device("mig-0", "MIG-0", "40192Mi", parentUUID="GPU-0", profile="3g.40gb")
+DYNAMIC: Final = device("mig-0", None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb")
+CASES: Final[dict[str, Case]] = {
+    "a whole card": Case(given=(result(),), declared={"GPU-0": CARD}),
+    "a share of a card": Case(given=(result(memory="8Gi"),), declared={"GPU-0": 8 * Gi}),
+    "a share as the driver rounds it": Case(given=(result(memory="9537Mi"),), declared={"GPU-0": 9537 * Mi}),
+    "a share without a suffix": Case(given=(result(memory="1000000000"),), declared={"GPU-0": 10**9}),
+    "a quantity with the driver's name in front": Case(
+        given=(result(shared=True, consumedCapacity={"gpu.nvidia.com/memory": "8Gi"}),), declared={"GPU-0": 8 * Gi}
+    ),
+    "different shares of two cards": Case(
+        given=(result(memory="4Gi"), result("gpu-1", "2Gi")), declared={"GPU-0": 4 * Gi, "GPU-1": 2 * Gi}
+    ),
+    "one of two requests": Case(
+        given=(result(memory="4Gi", request="a"), result("gpu-1", "2Gi", request="b")),
+        uses="gpu/b",
+        declared={"GPU-1": 2 * Gi},
+    ),
+    "the alternative that was given": Case(
+        given=(result(memory="4Gi", request="gpu/small"),), uses="gpu/gpu", declared={"GPU-0": 4 * Gi}
+    ),
+    "a shared card without an amount": Case(given=(result(memory="0"),), declared={}, verdict="undeclared"),
+    "a shared card without a capacity": Case(given=(result(shared=True),), declared={}, verdict="undeclared"),
+    "a request that the claim has not": Case(given=(result(),), uses="gpu/other", declared={}, verdict="undeclared"),
+    "access for administration": Case(given=(result(adminAccess=True),), declared={}, verdict="undeclared"),
+    "a network card beside a share": Case(
+        given=(result("port-0", "3Gi", driver="nic.example.com"), result(memory="8Gi")), declared={"GPU-0": 8 * Gi}
+    ),
+    "a MIG instance": Case(
+        given=(result("mig-0"),),
+        slices=(resource_slice(MIG),),
+        gpus=(gpu(uuid="MIG-0", total=40 * Gi, parent="GPU-0", profile="3g.40gb"), gpu(1)),
+        declared={"MIG-0": 40 * Gi},
+    ),
+    "a MIG instance that was made for the pod": Case(
+        given=(result("mig-0"),),
+        slices=(resource_slice(DYNAMIC),),
+        gpus=(gpu(uuid="MIG-5", total=5 * Gi, parent="GPU-0", profile="1g.5gb"), gpu(1)),
+        declared={"MIG-5": 5 * Gi},
+    ),
+    "a share of a card that is gone from the slices": Case(given=(result("gpu-7", "8Gi"),), declared={"": 8 * Gi}),
+    "a whole card that is gone from the slices": Case(given=(result("gpu-7"),), declared=None, verdict="unknown"),
+    "a card that NVML does not list": Case(
+        given=(result("gpu-9", "8Gi"),),
+        slices=(resource_slice(device("gpu-9", "GPU-9")),),
+        declared={},
+        verdict="undeclared",
+    ),
+    "a card that may be hidden": Case(
+        given=(result("gpu-9", "8Gi"),),
+        slices=(resource_slice(device("gpu-9", "GPU-9")),),
+        more={"missing": frozenset({"GPU 2"})},
+        declared=None,
+        verdict="unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_each_allocation_gives(case: Case) -> None:
+    """Point 42: the allocation counts, by NVML's UUID; never what was asked for, nor the size that a slice has."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": [case.uses]})
+    pods = read(listed(raw), listed(claim("c", *case.given)), listed(*case.slices))
+    found = accounts(
+        pods, {("a/main", 1): 1} if case.declared is None or not case.declared else {}, gpus=case.gpus, **case.more
+    )
+    assert {each.verdict.value for each in found} == {case.verdict}
+    declared = {each.account.gpu or "": each.declared for each in found if each.declared is not None}
+    assert declared == (case.declared or {})
+    assert all(each.limit_unknown for each in found) is (case.declared is None)
+
+
+def test_each_card_is_compared_with_its_own_amount() -> None:
+    """Point 42: 4Gi on one card and 2Gi on another allow neither 6Gi on one of them nor anything on a third."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    pods = read(listed(raw), listed(claim("c", result(memory="4Gi"), result("gpu-1", "2Gi"))))
+    found = accounts(pods, {("a/main", 0): 3 * Gi, ("a/main", 1): 3 * Gi, ("a/main", 2): Gi}, gpus=(*GPUS, gpu(2)))
+    assert {each.account.gpu: (each.declared, each.verdict.value) for each in found} == {
+        "GPU-0": (4 * Gi, "within"),
+        "GPU-1": (2 * Gi, "over"),
+        "GPU-2": (0, "over"),
+    }
+    assert {each.declared_by for each in found} == {"claim c/gpu", ""} - {""}
+
+
+def test_two_containers_on_one_device_have_one_amount() -> None:
+    """Point 42: it counts once for the pod, and no rule that compares each container reads it."""
+    raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, {"main": ["gpu"], "side": ["gpu"]})
+    pods = read(listed(raw), listed(claim("c", result(memory="4Gi"))))
+    used = {("a/main", 0): 3 * Gi, ("a/side", 0): 2 * Gi}
+    (both,) = accounts(pods, used)
+    assert (both.declared, both.used, both.verdict.value) == (4 * Gi, 5 * Gi, "over")
+    one_by_one = accounts(pods, used, RULE.replace("match", 'account = "container"\nmatch'))
+    assert [(each.account.container, each.verdict.value) for each in one_by_one] == [
+        ("main", "misdeclared"),
+        ("side", "misdeclared"),
+    ]
+
+
+def test_an_init_container_s_request_counts_while_it_runs() -> None:
+    """Points 5 and 42: in the main phase only what main containers use counts."""
+    raw = with_claims(raw_pod("a", "main", init=("prep",)), {"gpu": "c"}, {"main": ["gpu/b"], "prep": ["gpu"]})
+    given = claim("c", result(memory="4Gi", request="a"), result("gpu-1", "2Gi", request="b"))
+    (found,) = accounts(read(listed(raw), listed(given)), {("a/main", 1): Gi})[1:]
+    assert (found.account.gpu, found.declared) == ("GPU-1", 2 * Gi)
+
+
+def test_a_resource_that_a_claim_gave_is_no_card_beside_it() -> None:
+    """Point 42: of `nvidia.com/gpu: 1` by a claim the claim says what it is, for the container that it is for."""
+    raw = raw_pod(
+        "a",
+        "main",
+        "side",
+        extendedResourceClaimStatus={
+            "resourceClaimName": "made",
+            "requestMappings": [{"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "r-0"}],
+        },
+    )
+    raw["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    for given, expected in ((result(request="r-0"), CARD), (result(memory="0", request="r-0"), None)):
+        found = accounts(read(listed(raw), listed(claim("made", given))), {("a/main", 0): Gi})
+        assert [each.declared for each in found] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("asks", "annotation", "given", "declared"),
+    [
+        ({}, "3Gi", "8Gi", {"GPU-0": 8 * Gi}),
+        ({}, "3Gi", "0", {"": 3 * Gi}),
+        ({"veriff.com/gpu-memory": "3Gi"}, None, "8Gi", {"GPU-0": 11 * Gi, "": 11 * Gi}),
+    ],
+    ids=["an annotation gives way", "an annotation where the claim gives none", "a resource counts beside it"],
+)
+def test_claims_come_beside_resources_and_before_annotations(
+    asks: dict[str, str], annotation: str | None, given: str, declared: dict[str, int]
+) -> None:
+    """Points 3 and 42: a tenant's word counts only where its claims give no amount, and nothing is misdeclared."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["spec"]["containers"][0]["resources"]["limits"] = asks
+    raw["metadata"]["annotations"] = {} if annotation is None else {"vram": annotation}
+    own = '[[declaration]]\nannotation = "vram"\nunit = "1"\n[[rule]]'
+    pods = read(listed(raw), listed(claim("c", result(memory=given))))
+    found = accounts(pods, {("a/main", 0): Gi}, RULE.replace("[[rule]]", own))
+    assert {each.account.gpu or "": each.declared for each in found if each.verdict.value == "within"} == declared
+
+
+UNREAD: Final[dict[str, tuple[bytes, str]]] = {
+    "missing": (listed(), "it was not found"),
+    "not allocated": (listed(claim("c", allocated=False)), "nothing has been allocated to it"),
+    "reserved for others": (listed(claim("c", result(), pods=("b",))), "it is not reserved for the pod"),
+}
+
+
+@pytest.mark.parametrize("why", UNREAD)
+def test_what_a_claim_gave_is_unknown(why: str) -> None:
+    """Point 43: never undeclared, nor the default or an annotation, and one gap says so."""
+    claims, cause = UNREAD[why]
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["metadata"]["annotations"] = {"vram": "1Gi"}
+    pods = read(listed(raw), claims)
+    own = 'default = "1Gi"\nmatch'
+    policy = RULE.replace("[[rule]]", '[[declaration]]\nannotation = "vram"\nunit = "1"\n[[rule]]').replace(
+        "match", own
+    )
+    (found,) = accounts(pods, {("a/main", 0): 9 * Gi}, policy)
+    assert (found.verdict.value, found.declared) == ("unknown", None)
+    assert found.limit_unknown.endswith(cause)
+    (gap,) = unread_gaps(pods)
+    assert gap.what == "claims of ns/pod-a"
+    assert cause in str(gap.problem)
+
+
+def test_a_claim_that_gives_nothing_frees_no_pod() -> None:
+    """Point 43: what the editor of a namespace can write, such as 65 claims, leaves the default in force."""
+    entries = {f"e{number}": f"c{number}" for number in range(65)}
+    raw = with_claims(raw_pod(), entries, {"main": ["e64"]})
+    claims = listed(*(claim(name, result(memory="70Gi")) for name in entries.values()))
+    (found,) = accounts(
+        read(listed(raw), claims), {("a/main", 0): 9 * Gi}, RULE.replace("match", 'default = "1Gi"\nmatch')
+    )
+    assert (found.verdict.value, found.declared_by) == ("over", "default")
+
+
+def test_a_claim_is_read_anew_for_each_pod() -> None:
+    """Point 43: the same claim is on another card for the next pod; for the first one, what it was given holds."""
+    reader = ClaimReader()
+    first, second = (with_claims(raw_pod(uid), {"gpu": "c"}, {"main": ["gpu"]}) for uid in "ab")
+    (one,) = read(listed(first), listed(claim("c", result(memory="4Gi"))), reader=reader)
+    again, other = read(
+        listed(first, second), listed(claim("c", result("gpu-1", "2Gi"), pods=("a", "b"))), reader=reader
+    )
+    assert [each.claims["gpu"].devices[0].uuid for each in (one, again, other)] == ["GPU-0", "GPU-0", "GPU-1"]
+    assert again.claims["gpu"].shared_with == ("ns/pod-b",)
+    (gone,) = read(listed({**first, "status": {"phase": "Succeeded"}}), listed(), reader=reader)
+    assert gone.claims["gpu"].devices == one.claims["gpu"].devices
+
+
+def test_pods_stay_the_same_objects_while_nothing_changes() -> None:
+    """What is made of a pod is compared by identity, in every cycle."""
+    found, _ = parse_pods(listed(with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})))
+    allocations, _ = parse_claims(listed(claim("c", result())))
+    devices, _ = parse_slices(listed(*SLICES))
+    reader = ClaimReader()
+    first = reader.with_claims(found, allocations, devices)
+    assert reader.with_claims(found, allocations, devices) is first
+    same = reader.with_claims(tuple(found), dict(allocations), dict(devices))
+    assert same[0] is first[0]
+    assert reader.with_claims((replace(found[0], labels={"a": "b"}),), allocations, devices)[0] is not first[0]
+
+
+@pytest.mark.parametrize(
+    ("claims", "slices", "what"),
+    [
+        (listed(claim("c", result(memory="-5"))), listed(), "claim ns/c"),
+        (listed(claim("c", result(memory="much"))), listed(), "claim ns/c"),
+        (listed(claim("c", *[result()] * 33)), listed(), "claim ns/c"),
+        (listed(claim("c", {"request": "gpu"})), listed(), "claim ns/c"),
+        (listed(), listed({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {}}), "slice s"),
+    ],
+)
+def test_what_can_not_be_read_is_a_gap_and_the_rest_counts(claims: bytes, slices: bytes, what: str) -> None:
+    """Point 43: one broken claim or slice costs the others nothing, and its gap names it."""
+    good = json.loads(claims)["items"], json.loads(slices)["items"]
+    found, gaps = parse_claims(listed(*good[0], claim("good", result())))
+    devices, more = parse_slices(listed(*good[1], *SLICES))
+    assert [each.what for each in (*gaps, *more)] == [what]
+    assert ("ns", "good") in found
+    assert len(devices) == 3
+
+
+def test_the_newest_generation_of_a_pool_counts() -> None:
+    """Point 42: a driver publishes its devices again, and what is left of the older slices says nothing."""
+    old, new = (resource_slice(device(uuid=f"GPU-{each}"), generation=each) for each in (1, 2))
+    for order in ((old, new), (new, old)):
+        devices, _ = parse_slices(listed(*order))
+        assert [each.uuid for each in devices.values()] == ["GPU-2"]

@@ -1,0 +1,79 @@
+"""Pods that share a card by resource claims, on a real node: each is held to what its own claim was given."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.claims import claim, device, listed, resource_slice, result, with_claims
+from tests.rig import Daemon, Node
+from tests.rig.node import GPU, Tenant
+from tests.stub import GIB
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from tests.world.test_kill import run
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+
+class Claims:
+    """Two pods with a share of one card each, 4Gi and 8Gi, and the files that say so."""
+
+    def __init__(self, world: Node) -> None:
+        self.world = world
+        self.claims, self.slices = world.root / "claims.json", world.root / "slices.json"
+        self.slices.write_bytes(listed(resource_slice(device(uuid=GPU))))
+        pods = [world.pod(name, ("main", None)) for name in ("small", "large")]
+        self.small, self.large = (world.start(pod, used=GIB) for pod in pods)
+        self.uids = [pod.uid for pod in pods]
+        self.write("small", "large")
+        self.show()
+
+    def write(self, *names: str) -> None:
+        """Let the file of claims have those of these pods alone."""
+        amounts = {"small": ("4Gi", self.uids[0]), "large": ("8Gi", self.uids[1])}
+        made = [claim(name, result(memory=amounts[name][0]), pods=(amounts[name][1],)) for name in names]
+        _put(self.claims, listed(*made))
+
+    def show(self) -> None:
+        """Let the driver and the pod list show what is there."""
+        self.world.write()
+        raw = json.loads(self.world.pods_file.read_text(encoding="utf-8"))["items"]
+        items = (with_claims(each, {"gpu": each["metadata"]["name"]}, {"main": ["gpu"]}) for each in raw)
+        _put(self.world.pods_file, listed(*items))
+
+    def use(self, tenant: Tenant, used: int) -> None:
+        """Let a process use this much from now on; the pod list stays."""
+        tenant.used = used
+        self.world.write(pods=False)
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.with_suffix(".new").write_bytes(data)
+    path.with_suffix(".new").rename(path)
+
+
+def _declared(running: Daemon, pod: str) -> float | None:
+    return running.metric("account_memory_declared_bytes", pod=pod, gpu=GPU)
+
+
+def test_who_exceeds_its_share_is_killed_and_its_neighbour_lives(any_world: Node) -> None:
+    """Points 42 and 43: 5Gi are too much for a claim of 4Gi, and not for one of 8Gi; what is unknown kills nobody."""
+    here = Claims(any_world)
+    here.write("large")
+    policy = write_policy(any_world.root, KILL_AT_ONCE, keys='schemes = ["dra"]\n')
+    more = ("--claims", here.claims, "--slices", here.slices)
+    with run(any_world, policy, more=more) as running:
+        running.wait(lambda _: _declared(running, "large") == 8 * GIB)
+        here.use(here.small, 5 * GIB)
+        here.use(here.large, 5 * GIB)
+        running.wait_passes(3)
+        assert running.metric("scan_gaps_total", reason="claims")
+        assert here.small.is_alive
+        here.write("small", "large")
+        running.wait(lambda _: not here.small.is_alive)
+        running.wait_passes(2)
+        assert here.large.is_alive
+        assert not here.large.terms
+        (begun,) = running.events("kill_begun")
+        assert begun["pod"] == "small"
+        assert "4Gi declared by claim small/gpu" in json.dumps(begun), begun
