@@ -217,8 +217,12 @@ class Life:
         book.actions.given(truth, asked)
         before, unlisted, transfers = self.cycle.ledger, self.cycle.unlisted, self.cycle.transfers
         with full_disk(world.disk_full):
-            opened = self.cycle.open(reading, view, asked, now)
-            self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
+            try:
+                opened = self.cycle.open(reading, view, asked, now)
+                self._sources.left.on_reading(opened.attribution, self._scanner.may_live, now)
+            except BaseException:
+                book.transfers.cut_off(self.cycle.transfers.begun)
+                raise
             if not opened.snapshot.blind:
                 self._drains.refresh(now)
         for gpu in reading.gpus:

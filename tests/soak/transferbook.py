@@ -9,6 +9,7 @@ from tests.soak.cluster import Tenant
 from tests.soak.driver import Listed
 from tests.soak.violation import fail
 from watchdog.core.model import Now, ProcessKey
+from watchdog.core.transfers import FoundTransfer
 
 TRANSFER: Final = "point 10, only what others have left counts as unknown"
 BUDGET: Final = "point 10, bytes of an owner count as unknown for five minutes an hour"
@@ -41,6 +42,12 @@ class TransferBook:
         self._opened.clear()
         self._unknown = dict(self._most)
         self._windows = {owner: window for owner, window in self._windows.items() if window.is_written}
+
+    def cut_off(self, begun: Iterable[FoundTransfer]) -> None:
+        """The daemon ended in a cycle that had found these, and may have written them down; no reading tells of it."""
+        for transfer in (each.transfer for each in begun):
+            at = transfer.gpu, transfer.key
+            self._most[at] = max(transfer.unknown, self._most.get(at, 0))
 
     def forget(self) -> None:
         """The journal, or the boot in which its processes ran, is lost; what the daemon has seen since it started not.
