@@ -64,7 +64,7 @@ def test_who_owns_the_card_is_not_killed(
 
 
 def test_a_card_by_a_claim_is_not_judged_by_the_default(any_world: Node) -> None:
-    """Point 4: what a claim gave is not read, so the limit is unknown, with its cause, and nothing is done."""
+    """Points 4 and 43: what a claim gave is not known, so the limit is unknown, with its cause, and nothing is done."""
     owner = _tenant(any_world, {}, 5 * GIB)
     offender = any_world.pods[1].containers[0].tenants[0]
     any_world.write()
@@ -76,7 +76,7 @@ def test_a_card_by_a_claim_is_not_judged_by_the_default(any_world: Node) -> None
         running.wait(lambda _: not offender.is_alive, 20)
         (account,) = (each for each in running.status()["accounts"] if each["pod"] == "owner")
     assert (owner.is_alive, account["verdict"], account["declared_by"]) == (True, "unknown", "claim gpu")
-    assert "container main may have a GPU by a ResourceClaim (gpu)" in account["limit_unknown"]
+    assert "container main may have a GPU by the ResourceClaim gpu" in account["limit_unknown"]
 
 
 WRONG: Final = 'schemes = ["*"]\n[[declaration]]\nresource = "nvidia.com/gpumem"\nunit = "1"\nper = "gpu"'
