@@ -94,6 +94,7 @@ CASES: Final[dict[str, Case]] = {
         given=(result(memory="4Gi", request="gpu/small"),), uses="gpu/gpu", declared={"GPU-0": 4 * Gi}
     ),
     "a shared card without an amount": Case(given=(result(memory="0"),), declared={}, verdict="undeclared"),
+    "a negative amount": Case(given=(result(memory="-5"),), declared={}, verdict="undeclared"),
     "a shared card without a capacity": Case(given=(result(shared=True),), declared={}, verdict="undeclared"),
     "a request that the claim has not": Case(given=(result(),), uses="gpu/other", declared={}, verdict="undeclared"),
     "access for administration": Case(given=(result(adminAccess=True),), declared={}, verdict="undeclared"),
@@ -111,6 +112,19 @@ CASES: Final[dict[str, Case]] = {
         slices=(resource_slice(DYNAMIC),),
         gpus=(gpu(uuid="MIG-5", total=5 * Gi, parent="GPU-0", profile="1g.5gb"), gpu(1)),
         declared={"MIG-5": 5 * Gi},
+    ),
+    "a MIG instance whose profile NVML writes in another way": Case(
+        given=(result("mig-0"),),
+        slices=(resource_slice(device("mig-0", None, "4864Mi", parentUUID="GPU-0", profile="1g.5gb+me")),),
+        gpus=(gpu(uuid="MIG-5", total=5 * Gi, parent="GPU-0", profile="1g.5gb"), gpu(1)),
+        declared={"MIG-5": 5 * Gi},
+    ),
+    "a MIG instance of which only others are there": Case(
+        given=(result("mig-0"),),
+        slices=(resource_slice(DYNAMIC),),
+        gpus=(gpu(uuid="MIG-5", total=40 * Gi, parent="GPU-0", profile="3g.40gb"), gpu(1)),
+        declared=None,
+        verdict="unknown",
     ),
     "a share of a card that is gone from the slices": Case(given=(result("gpu-7", "8Gi"),), declared={"": 8 * Gi}),
     "a whole card that is gone from the slices": Case(given=(result("gpu-7"),), declared=None, verdict="unknown"),
@@ -158,17 +172,49 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
 
 
 def test_two_containers_on_one_device_have_one_amount() -> None:
-    """Point 42: it counts once for the pod, and no rule that compares each container reads it."""
+    """Point 42: it counts once for the pod, and a rule that compares each container compares each with all of it."""
     raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, {"main": ["gpu"], "side": ["gpu"]})
     pods = read(listed(raw), listed(claim("c", result(memory="4Gi"))))
-    used = {("a/main", 0): 3 * Gi, ("a/side", 0): 2 * Gi}
+    used = {("a/main", 0): 3 * Gi, ("a/side", 0): 5 * Gi}
     (both,) = accounts(pods, used)
-    assert (both.declared, both.used, both.verdict.value) == (4 * Gi, 5 * Gi, "over")
+    assert (both.declared, both.used, both.verdict.value) == (4 * Gi, 8 * Gi, "over")
     one_by_one = accounts(pods, used, RULE.replace("match", 'account = "container"\nmatch'))
     assert [(each.account.container, each.verdict.value) for each in one_by_one] == [
-        ("main", "misdeclared"),
-        ("side", "misdeclared"),
+        ("main", "within"),
+        ("side", "over"),
     ]
+
+
+def test_a_claim_counts_once_under_however_many_entries() -> None:
+    """Point 42: only the names of entries have to differ, so a tenant could multiply its share by them."""
+    entries = {f"e{number}": "c" for number in range(10)}
+    raw = with_claims(raw_pod(), entries, {"main": list(entries)})
+    (found,) = accounts(read(listed(raw), listed(claim("c", result(memory="4Gi")))), {("a/main", 0): 5 * Gi})
+    assert (found.declared, found.verdict.value) == (4 * Gi, "over")
+
+
+def test_a_share_without_an_amount_takes_nothing_from_one_with_an_amount() -> None:
+    """Points 6 and 42: on a card where a pod holds both, the default comes beside what it holds."""
+    uses = {"main": ["gpu/a"], "side": ["gpu/b"]}
+    raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, uses)
+    given = claim("c", result(memory="40Gi", request="a"), result(memory="0", request="b"))
+    pods = read(listed(raw), listed(given))
+    (found,) = accounts(pods, {("a/main", 0): 41 * Gi}, RULE.replace("match", 'default = "2Gi"\nmatch'))
+    assert (found.declared, found.verdict.value) == (42 * Gi, "within")
+
+
+@pytest.mark.parametrize(
+    ("asks", "verdict"),
+    [({"nvidia.com/gpu": "1"}, "unknown"), ({"veriff.com/gpu-memory": "4Gi"}, "within")],
+    ids=["a whole card", "bytes"],
+)
+def test_a_card_by_a_plugin_is_not_taken_for_one_by_a_claim(asks: dict[str, str], verdict: str) -> None:
+    """Point 42: a pod with both may use all that it was given, whichever of its cards it uses most."""
+    raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["spec"]["containers"][1]["resources"]["limits"] = asks
+    pods = read(listed(raw), listed(claim("c", result(memory="40Gi"))))
+    found = accounts(pods, {("a/main", 0): 30 * Gi, ("a/side", 1): 3 * Gi})
+    assert {each.verdict.value for each in found} == {verdict}
 
 
 def test_an_init_container_s_request_counts_while_it_runs() -> None:
@@ -244,6 +290,25 @@ def test_what_a_claim_gave_is_unknown(why: str) -> None:
     assert cause in str(gap.problem)
 
 
+@pytest.mark.parametrize("holder", ["main", "side"])
+def test_a_claim_that_is_not_known_is_not_replaced_by_what_another_container_declares(holder: str) -> None:
+    """Point 43: 4Gi of one container say nothing of a whole card that another may hold; beside it they count alone."""
+    raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, {holder: ["gpu"]})
+    raw["spec"]["containers"][1]["resources"]["limits"] = {"veriff.com/gpu-memory": "4Gi"}
+    (found,) = accounts(read(listed(raw), listed()), {("a/main", 0): 60 * Gi})
+    expected = ("unknown", None) if holder == "main" else ("over", 4 * Gi)
+    assert (found.verdict.value, found.declared) == expected
+
+
+def test_a_pod_that_was_written_down_before_its_claims_were_is_unknown() -> None:
+    """Point 43: a recording, or the row of a pod that has left, may lack what the claims of its containers are."""
+    (pod,) = read(listed(with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})), listed(claim("c", result())))
+    earlier = replace(pod, claims={})
+    policy = RULE.replace("match", 'default = "1Gi"\nmatch')
+    (found,) = accounts([earlier], {("a/main", 0): 9 * Gi}, policy)
+    assert found.verdict.value == "unknown"
+
+
 def test_a_claim_that_gives_nothing_frees_no_pod() -> None:
     """Point 43: what the editor of a namespace can write, such as 65 claims, leaves the default in force."""
     entries = {f"e{number}": f"c{number}" for number in range(65)}
@@ -285,7 +350,6 @@ def test_pods_stay_the_same_objects_while_nothing_changes() -> None:
 @pytest.mark.parametrize(
     ("claims", "slices", "what"),
     [
-        (listed(claim("c", result(memory="-5"))), listed(), "claim ns/c"),
         (listed(claim("c", result(memory="much"))), listed(), "claim ns/c"),
         (listed(claim("c", *[result()] * 33)), listed(), "claim ns/c"),
         (listed(claim("c", {"request": "gpu"})), listed(), "claim ns/c"),

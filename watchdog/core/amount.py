@@ -129,6 +129,11 @@ class Cards:
         # The driver's attributes, where a device has no name, do not show the media extensions (1g.10gb+me).
         return exact or tuple(gpu for gpu, name in named if _plain(name) == _plain(profile))
 
+    def instances(self, parent: str, profile: str | None) -> tuple[Gpu, ...]:
+        """The MIG instances of a card with this profile, as any source writes it."""
+        wanted = None if profile is None else _plugin_name(profile)
+        return tuple(gpu for gpu in self._of_profile(wanted) if gpu.parent == parent) if wanted else ()
+
     def _excludes_other_sizes(self, sizes: set[int | None] | set[int]) -> bool:
         """Whether no other card can have a size that is not among these."""
         return not self.hidden and (len(sizes) == 1 or all(gpu.up for gpu in self.gpus))

@@ -281,8 +281,9 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
     for key in acting:
         is_of_rule = (key.container is not None) == _splits(rule)
         if is_of_rule and (key.gpu is not None) == is_per_gpu(declaration, key.container):
-            # What is declared for each GPU has an account without one only if none is used.
-            keys = [each for each in keys if (each.container, each.gpu) != (key.container, None)]
+            # What is declared for each GPU has an account without one only if none is used, or if it has a total too.
+            if not (declaration.claimed and "total" in declaration.kinds):
+                keys = [each for each in keys if (each.container, each.gpu) != (key.container, None)]
             keys.append(key)
     return dict.fromkeys(keys)
 

@@ -208,7 +208,7 @@ def _budget(phase: Phase, declaration: PodDeclaration, account: Account, policy:
     if declaration.invalid & {*asked, ""} or (has_tried and (is_split or declaration.misdeclared & asked)):
         return Budget(misdeclared=True)
     if any(each.gives_amounts for each in claimed.values()):
-        return _granted_by_claims(claimed, amounts, account, policy)
+        return _granted_by_claims(claimed, _Beside.of(amounts, declaration, account, policy), account, policy)
     if not amounts:
         return _without(declaration.amounts if one is None else {}, account, policy)
     return _granted(amounts, _idle(amounts, declaration, account), account, policy)
@@ -247,40 +247,70 @@ def _claimed_of(names: Iterable[str], declaration: PodDeclaration) -> dict[str, 
     return {name: declaration.claimed[name] for name in names if name in declaration.claimed}
 
 
-def _granted_by_claims(
-    claimed: Mapping[str, Claimed], amounts: Mapping[str, Amount], account: Account, policy: Policy
-) -> Budget:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What is declared beside claims."""
+
+    amounts: Mapping[str, Amount]
+    # None: nothing is.
+    budget: Budget | None
+    # What claims gave to containers that do not count now, and use memory.
+    idle: Mapping[str, Claimed]
+
+    @classmethod
+    def of(
+        cls, amounts: Mapping[str, Amount], declaration: PodDeclaration, account: Account, policy: Policy
+    ) -> "_Beside":
+        """What an account declares beside its claims."""
+        budget = _granted(amounts, _idle(amounts, declaration, account), account, policy) if amounts else None
+        using = {use.container for use in account.uses} if account.container is None else set()
+        return cls(amounts=amounts, budget=budget, idle=_claimed_of(using, declaration))
+
+
+def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account: Account, policy: Policy) -> Budget:
     """The budget from what claims gave, and from the amounts beside it: each counts for what it covers.
 
-    Of an amount that is unknown nothing can be said, but what a resource declares beside it counts alone.
+    Of an amount that is unknown nothing can be said, but what the same container declares by a resource counts alone.
     """
-    beside = _granted(amounts, {}, account, policy) if amounts else None
-    unknown = next((each for each in claimed.values() if each.unknown), None)
+    open_ends = {name: each for name, each in claimed.items() if each.unknown}
+    unknown = next((each for name, each in open_ends.items() if name not in beside.amounts), None)
     if unknown is not None:
-        return beside or Budget(declared_by=unknown.source, unknown=unknown.unknown)
+        return Budget(declared_by=unknown.source, unknown=unknown.unknown)
+    claimed = {name: each for name, each in claimed.items() if name not in open_ends}
+    other = beside.budget or Budget(declared=0, allowed=0)
+    if other.allowed is None or not claimed:
+        return other
+    whose = next((each for each in beside.amounts.values() if isinstance(each.size, Devices) or each.count), None)
+    if whose is not None:
+        why = f"it is not known which of the pod's cards it has by {whose.source} and which by its claims"
+        return Budget(declared_by=_all_sources(claimed, other), unknown=why)
     parts = parts_of(claimed.values(), account.gpu)
-    if beside is None and any(part.size is None for part in parts):
-        return _default(account, policy)  # a card that it shares without an amount
-    if beside is not None and beside.allowed is None:
-        return beside
+    if beside.budget is None and any(part.size is None for part in parts):
+        other = _default(account, policy)  # for a card that it shares without an amount, beside what it holds there
+    if other.allowed is None:
+        return other
     sizes = [(part.size or 0, part.is_whole) for part in parts]
     shares, whole = (sum(size for size, is_all in sizes if is_all is which) for which in (False, True))
+    contexts = account.contexts(account.uses)
     # Nobody else is on a whole device.
-    contexts = 0 if beside is not None else account.contexts(account.uses)
     allowed = whole + (policy.allowance.allowed(shares, contexts) if shares or not whole else 0)
-    declared, other = shares + whole, beside or Budget(declared=0, allowed=0)
-    each_has = {name: sum(part.size or 0 for part in parts_of([one], account.gpu)) for name, one in claimed.items()}
-    sources = dict.fromkeys([*(each.source for each in claimed.values()), *filter(None, [other.declared_by])])
+    declared, every = shares + whole, {**beside.idle, **claimed}
+    each_has = {name: sum(part.size or 0 for part in parts_of([one], account.gpu)) for name, one in every.items()}
     return Budget(
         declared=min(declared + (other.declared or 0), LARGEST),
-        declared_by=brief(", ".join(sources), _LONGEST_SOURCE),
-        allowed=min(allowed + (other.allowed or 0), LARGEST),
+        declared_by=_all_sources(claimed, other),
+        allowed=min(allowed + other.allowed, LARGEST),
         by_container=_added(each_has, other.by_container),
         requests_by_container=_added(each_has, other.requests_by_container),
         requested=None if other.requested is None else min(declared + other.requested, LARGEST),
         allowed_by_request=None if other.requested is None else min(allowed + _by_request(other), LARGEST),
         declared_by_gpu=by_gpu(parts),
     )
+
+
+def _all_sources(claimed: Mapping[str, Claimed], other: Budget) -> str:
+    sources = dict.fromkeys([*(each.source for each in claimed.values()), *filter(None, [other.declared_by])])
+    return brief(", ".join(sources), _LONGEST_SOURCE)
 
 
 def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -3,22 +3,24 @@
 The scheduler has decided it; what a claim asked for says nothing (docs/declarations.md).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from watchdog.core.amount import Cards
-from watchdog.core.model import ClaimedDevice, Container, Pod
+from watchdog.core.model import Claim, ClaimedDevice, Container, Pod
 from watchdog.core.units import LARGEST, brief
 
 _LONGEST_SOURCE: Final = 600
+# A pod that was written down before its claims were.
+_UNREAD: Final = Claim(name="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A part of a claim: one device, or a share of one. Several containers, and pods, can hold the same part."""
 
-    # The entry of the claim in the pod, and the place of the device in it.
+    # The name of the claim, which several entries of a pod can have, and the place of the device in it.
     key: tuple[str, int]
     # The cards on which it may be; empty: not known. Several only if they have the same size.
     gpus: tuple[str, ...]
@@ -50,16 +52,16 @@ def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
     parts: list[Part] = []
     for used in container.claims:
         entry, _, request = used.partition("/")
-        claim = pod.claims.get(entry)
+        claim = pod.claims.get(entry, _UNREAD if not pod.claims else None)
         if claim is None:
-            continue
+            continue  # beyond those that are read
         if claim.unknown:
             why = f"container {container.name} may have a GPU by the ResourceClaim {brief(claim.name or entry)}, and "
             return Claimed(source=f"claim {brief(claim.name or entry)}", unknown=why + claim.unknown)
         for number, device in enumerate(claim.devices):
             if request and device.request.partition("/")[0] != request:
                 continue
-            found = _part(device, (entry, number), cards)
+            found = _part(device, (claim.name, number), cards)
             if isinstance(found, str):
                 return Claimed(source=_source(claim.name, device), unknown=found)
             if found is not None:
@@ -76,6 +78,8 @@ def _source(claim: str, device: ClaimedDevice) -> str:
 def _part(device: ClaimedDevice, key: tuple[str, int], cards: Cards) -> Part | str | None:
     """The part that a device is; None if it is no GPU of the driver's; why it is not known, as a clause."""
     gpus, is_gpu = _gpus(device, cards)
+    if is_gpu and not gpus and any(gpu.parent == device.parent for gpu in cards.gpus):
+        return f"none of the MIG instances of {device.parent} is known to be {device.name}"
     if device.is_listed and not is_gpu:
         # A network card has no UUID, whatever it calls its capacities.
         is_other = cards.complete or (device.uuid is None and device.parent is None)
@@ -99,9 +103,8 @@ def _gpus(device: ClaimedDevice, cards: Cards) -> tuple[tuple[str, ...], bool]:
     named = tuple(gpu.uuid for gpu in cards.gpus if gpu.uuid == device.uuid)
     if named or device.parent is None:
         return named, bool(named)
-    siblings = tuple(gpu for gpu in cards.gpus if gpu.parent == device.parent)
-    alike = tuple(gpu.uuid for gpu in siblings if device.profile is not None and gpu.profile == device.profile)
-    return alike, bool(siblings) or device.parent in cards.parents
+    alike = tuple(gpu.uuid for gpu in cards.instances(device.parent, device.profile))
+    return alike, bool(alike) or device.parent in cards.parents or any(g.parent == device.parent for g in cards.gpus)
 
 
 def parts_of(claimed: Iterable[Claimed], gpu: str | None) -> tuple[Part, ...]:
@@ -123,14 +126,3 @@ def by_gpu(parts: Iterable[Part]) -> Mapping[str, int]:
         if part.size is not None and part.gpus:
             found[part.gpus[0]] = found.get(part.gpus[0], 0) + part.size
     return found
-
-
-def without_shared(claimed: Mapping[str, Claimed]) -> Iterator[tuple[str, Claimed]]:
-    """The containers that hold no part that another one holds too."""
-    holders: dict[tuple[str, int], int] = {}
-    for each in claimed.values():
-        for part in each.parts:
-            holders[part.key] = holders.get(part.key, 0) + 1
-    for name, each in claimed.items():
-        if all(holders[part.key] == 1 for part in each.parts):
-            yield name, each

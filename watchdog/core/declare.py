@@ -30,7 +30,7 @@ from watchdog.core.amount import (
     with_listed,
 )
 from watchdog.core.assessment import MOST_MISDECLARED, Misdeclaration
-from watchdog.core.claims import Claimed, claimed_by, without_shared
+from watchdog.core.claims import Claimed, claimed_by
 from watchdog.core.keys import COUNT_ANNOTATIONS, COUNT_RESOURCES
 from watchdog.core.model import Container, ContainerKind, Node, Pod
 from watchdog.core.policy import NO_ALLOWANCE, Declaration, LimitAnnotation, Policy
@@ -278,7 +278,7 @@ class _Reader:
         return replace(common, phase=phase, is_split=is_split)._read(by_container)
 
     def _read(self, by_container: dict[str, tuple[int, Amount]]) -> PodDeclaration:
-        claimed = self._claimed_in_phase()
+        claimed = self.claimed
         has_claimed = any(each.name in claimed and claimed[each.name].gives_amounts for each in self.phase)
         first = min((order for order, _ in by_container.values()), default=self._last)
         of_pod = self._first_of_pod(first) if not has_claimed else None
@@ -292,17 +292,6 @@ class _Reader:
             together=self._excess_of_sum(amounts),
             claimed=claimed,
         )
-
-    def _claimed_in_phase(self) -> Mapping[str, Claimed]:
-        """What claims gave each container; where containers are compared one by one, no part that several hold."""
-        if not self.is_split:
-            return self.claimed
-        active = {each.name: self.claimed[each.name] for each in self.phase if each.name in self.claimed}
-        own = dict(without_shared(active))
-        for name in active.keys() - own.keys():
-            self._remark([active[name].source], name, "several containers share it, and the rule compares each")
-            self.misdeclared.add(name)
-        return own
 
     def _excess_of_sum(self, amounts: Mapping[str, Amount]) -> str:
         """Why what only the tenant has written is impossible as a sum in the phase, as a clause; empty if it is not."""

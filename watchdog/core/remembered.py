@@ -47,7 +47,15 @@ class DeclarationMemory:
         self._known, self._asked = self._asked, {}
         devices = tuple((each.uuid, each.size, each.parent, each.profile, each.memory) for each in cards.gpus)
         common = (
-            *(policy.declarations, policy.allowance, policy.capacity, node.labels, node.capacity, node.known),
+            *(
+                policy.declarations,
+                policy.allowance,
+                policy.capacity,
+                policy.reads_claims,
+                node.labels,
+                node.capacity,
+                node.known,
+            ),
             *(registrations(node), devices, cards.state),
         )
         if common != self._common:

@@ -149,13 +149,11 @@ def _of(values: Mapping[str, Any], driver: str, name: str) -> Any:
 
 
 def _bytes(quantity: Any) -> int | None:
-    """A quantity in bytes, rounded up; None without one. ValueError if it is negative, which the API accepts."""
+    """A quantity in bytes, rounded up; None without one. ValueError if it is none."""
     if quantity is None:
         return None
     number = parse_number(str(quantity))
-    if number < 0:
-        raise ValueError(f"a device has {quantity} of memory")
-    return min(math.ceil(Fraction(number)), LARGEST)
+    return min(max(math.ceil(Fraction(number)), 0), LARGEST)  # the API accepts negative ones too: no amount
 
 
 def decode_slice(item: Item) -> tuple[tuple[str, str], int, Devices]:
@@ -249,6 +247,7 @@ def parse_slices(text: bytes) -> Parsed[Devices]:
 
 
 _MOST_NAMED: Final = 5  # pods in one gap
+_MOST_KEPT: Final = 4096  # claims of pods, which have at most 64 each
 _REMEDY: Final = (
     "write `kubectl get resourceclaims -A -o json` to the file of --claims again; until then these pods are left alone"
 )
@@ -276,14 +275,16 @@ class ClaimReader:
 
     def _read_all(self, pods: tuple[Pod, ...], allocations: Allocations, devices: Devices) -> tuple[Pod, ...]:
         if not any(pod.claims for pod in pods):
-            self._read, self._made = {}, {}
+            self._made = {}
             return pods
         holders: dict[tuple[str, str], dict[str, None]] = {}
         for pod in pods:
             for claim in pod.claims.values():
                 holders.setdefault((pod.namespace, claim.name), {})[pod.title] = None
         present = {pod.uid for pod in pods}
-        self._read = {key: each for key, each in self._read.items() if key[0] in present}
+        # A pod that a list lacks may still run here, and come back.
+        if len(self._read) > _MOST_KEPT:
+            self._read = {key: each for key, each in self._read.items() if key[0] in present}
         self._made = {uid: each for uid, each in self._made.items() if uid in present}
         return tuple(self._with_claims(pod, allocations, devices, holders) if pod.claims else pod for pod in pods)
 
