@@ -328,7 +328,9 @@ class Life:
             return
         dice = self._world.dice
         due = [entry for entry in opened.plan.entries if entry.due_in_s <= 0 and entry.do.enforces]
-        if dice.random() < (0.3 if len(due) > 1 else 0.02):
+        # Pods that it has not read yet would be read at once by a cycle that is repeated from the beginning.
+        has_read_all = not self.cycle._memory._waiting
+        if dice.random() < (0.3 if len(due) > 1 else 0.02) and has_read_all:
             ignores_order(opened, before, asked, self.cycle.transfers, dice)
         if dice.random() < (0.1 if due else 0.01):
             ignores_the_mode(opened, before, unlisted, asked, transfers)
