@@ -55,7 +55,7 @@ class ObjectsOption:
     # How the option's help goes on after that.
     note: str
     # Where they come from without it.
-    otherwise: str = "the API"
+    otherwise: str
 
 
 def _objects(command: str, note: str, otherwise: str = "the API") -> Any:

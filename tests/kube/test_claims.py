@@ -8,11 +8,15 @@ from typing import Any, Final
 import pytest
 
 from tests.claims import claim, device, listed, resource_slice, result, with_claims
-from tests.worlds import Gi, Mi, assessed, container_id, gpu, parse_policy, process, snapshot, use
+from tests.worlds import Gi, Mi, assessed, container_id, gpu, inputs, parse_policy, process, snapshot, use
+from watchdog.core.assess import assess
 from watchdog.core.assessment import Assessment
+from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Pod
+from watchdog.core.remembered import DeclarationMemory
 from watchdog.kube.claims import ClaimReader, parse_claims, parse_slices, unread_gaps
 from watchdog.kube.objects import parse_pods
+from watchdog.report.advice import advice
 
 CARD: Final = 80 * Gi
 SLICES: Final = (
@@ -119,6 +123,15 @@ CASES: Final[dict[str, Case]] = {
         gpus=(gpu(uuid="MIG-5", total=5 * Gi, parent="GPU-0", profile="1g.5gb"), gpu(1)),
         declared={"MIG-5": 5 * Gi},
     ),
+    "a MIG instance with media extensions beside one without": Case(
+        given=(result("mig-0"),),
+        slices=(resource_slice(device("mig-0", None, "9728Mi", parentUUID="GPU-0", profile="1g.10gb+me")),),
+        gpus=(
+            gpu(uuid="MIG-6", total=10 * Gi, parent="GPU-0", profile="1g.10gb"),
+            gpu(uuid="MIG-5", total=9728 * Mi, parent="GPU-0", profile="1g.10gb+me"),
+        ),
+        declared={"MIG-5": 9728 * Mi},
+    ),
     "a MIG instance of which only others are there": Case(
         given=(result("mig-0"),),
         slices=(resource_slice(DYNAMIC),),
@@ -168,7 +181,7 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
         "GPU-1": (2 * Gi, "over"),
         "GPU-2": (0, "over"),
     }
-    assert {each.declared_by for each in found} == {"claim c/gpu", ""} - {""}
+    assert {each.declared_by for each in found} == {"claim c/gpu"}
 
 
 def test_two_containers_on_one_device_have_one_amount() -> None:
@@ -240,6 +253,47 @@ def test_a_resource_that_a_claim_gave_is_no_card_beside_it() -> None:
     for given, expected in ((result(request="r-0"), CARD), (result(memory="0", request="r-0"), None)):
         found = accounts(read(listed(raw), listed(claim("made", given))), {("a/main", 0): Gi})
         assert [each.declared for each in found] == [expected]
+
+
+def test_an_annotation_for_a_container_gives_way_to_its_claim() -> None:
+    """Point 42: also one that names the container, whatever it says."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    raw["metadata"]["annotations"] = {"vram-main": "70Gi"}
+    own = '[[declaration]]\nannotation = "vram-{container}"\nunit = "1"\n[[rule]]'
+    pods = read(listed(raw), listed(claim("c", result(memory="8Gi"))))
+    found = accounts(pods, {("a/main", 0): 9 * Gi}, RULE.replace("[[rule]]", own))
+    assert {each.account.gpu: (each.declared, each.verdict.value) for each in found} == {"GPU-0": (8 * Gi, "over")}
+
+
+def test_the_owner_is_told_what_to_ask_for() -> None:
+    """A claim can't be raised once something was given, so the advice is a new one; a whole card has no number."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    for given, expected in (
+        (
+            result(memory="4Gi", request="gpu/small"),
+            (
+                "use less GPU memory or make the pod again with a ResourceClaim, or template, like c whose request gpu "
+                "has capacity.requests.memory of at least 5Gi"
+            ),
+        ),
+        (result(), "use less GPU memory or ask for more or larger GPUs than its claim c/gpu"),
+    ):
+        used = 5 * Gi if "consumedCapacity" in given else 81 * Gi
+        (found,) = accounts(read(listed(raw), listed(claim("c", given))), {("a/main", 0): used})
+        assert advice(found, parse_policy(RULE)) == expected
+
+
+def test_a_policy_that_begins_to_read_claims_reads_the_pods_again() -> None:
+    """Point 39: what was remembered was read without them, though no table and no key of the policy has changed."""
+    pods = read(
+        listed(with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})), listed(claim("c", result(memory="8Gi")))
+    )
+    memory, seen = DeclarationMemory(), snapshot([use(10, Gi)], [process(10, "a/main")], GPUS)
+    verdicts = []
+    for schemes in ("[]", '["dra"]', "[]"):
+        given = inputs(parse_policy(RULE.replace('["*"]', schemes)), pods)
+        verdicts += [each.verdict.value for each in assess(attribute(seen, pods), seen, given, memory)]
+    assert verdicts == ["unknown", "within", "unknown"]
 
 
 @pytest.mark.parametrize(

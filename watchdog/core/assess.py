@@ -269,20 +269,20 @@ def _accounts(pod: Pod, uses: Uses, terms: PodTerms, acting: Iterable[AccountKey
         used = {use.container for use in uses}
         declaring = {name for name in (*declaration.amounts, *declaration.misdeclared) if name}
         names = {*used, *sorted(declaring - used)[: terms.most_idle]} or {None}
+    # What is a total beside claims bounds all cards together.
+    has_total = bool(declaration.claimed) and "total" in declaration.kinds
     keys: list[AccountKey] = []
     for container in names:
         gpus: set[str | None] = {None}
         if is_per_gpu(declaration, container):
             used_on = {use.gpu for use in uses if container in (None, use.container)}
-            gpus = {*used_on, *claimed_gpus(declaration, container)} or {None}
-            if declaration.claimed and "total" in declaration.kinds:
-                gpus.add(None)  # what is a total beside claims bounds all cards together
+            gpus = {*used_on, *claimed_gpus(declaration, container), *([None] if has_total else [])} or {None}
         keys += [AccountKey(uid=pod.uid, container=container, gpu=gpu) for gpu in gpus]
     for key in acting:
         is_of_rule = (key.container is not None) == _splits(rule)
         if is_of_rule and (key.gpu is not None) == is_per_gpu(declaration, key.container):
             # What is declared for each GPU has an account without one only if none is used, or if it has a total too.
-            if not (declaration.claimed and "total" in declaration.kinds):
+            if not has_total:
                 keys = [each for each in keys if (each.container, each.gpu) != (key.container, None)]
             keys.append(key)
     return dict.fromkeys(keys)

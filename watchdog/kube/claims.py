@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from watchdog.core.errors import Problem
-from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Now, Pod
+from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Pod
 from watchdog.core.units import LARGEST, brief, parse_number
-from watchdog.kube.files import KEPT, ObjectsFile, Parsed
+from watchdog.kube.files import AgelessFile, Parsed
 from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
@@ -183,7 +183,7 @@ def _size(device: _RawDevice, driver: str) -> int | None:
         return None  # what NVML says of its size counts
 
 
-class ClaimFile(ObjectsFile[Allocations]):
+class ClaimFile(AgelessFile[Allocations]):
     """A file of ResourceClaims, read again when it changes."""
 
     noun, reason, option = "claims", GapReason.CLAIMS, "claims"
@@ -191,22 +191,14 @@ class ClaimFile(ObjectsFile[Allocations]):
     def __init__(self, path: Path) -> None:
         super().__init__(path, parse_claims, {})
 
-    def read(self, now: Now) -> Parsed[Allocations]:
-        """The allocations as in the file now; while it can't be read, the last good ones and a gap."""
-        return self._read(now, KEPT)[:2]
 
-
-class SliceFile(ObjectsFile[Devices]):
+class SliceFile(AgelessFile[Devices]):
     """A file of ResourceSlices, read again when it changes."""
 
     noun, reason, option = "slices", GapReason.CLAIMS, "slices"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, parse_slices, {})
-
-    def read(self, now: Now) -> Parsed[Devices]:
-        """The devices as in the file now; while it can't be read, the last good ones and a gap."""
-        return self._read(now, KEPT)[:2]
 
 
 _CHECK_WRITER: Final = "check what writes the file"

@@ -117,20 +117,24 @@ class ObjectsFile(Generic[Value]):
         return Gap(reason=self.reason, what=f"{self.noun} file {self._file.path}", problem=problem)
 
 
-KEPT: Final = "what was read before is kept"
+_KEPT: Final = "what was read before is kept"
 
 
-class NamespaceFile(ObjectsFile[Namespaces]):
+class AgelessFile(ObjectsFile[Value]):
+    """A file whose last good content holds however old it is; that of pods, in contrast, has an age."""
+
+    def read(self, now: Now) -> Parsed[Value]:
+        """What is in the file now; while it can't be read, the last good content and a gap."""
+        return self._read(now, _KEPT)[:2]
+
+
+class NamespaceFile(AgelessFile[Namespaces]):
     """A file of namespaces, read again when it changes."""
 
     noun, reason, option = "namespaces", GapReason.NAMESPACES, "namespaces"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, parse_namespaces, {})
-
-    def read(self, now: Now) -> Parsed[Namespaces]:
-        """The labels by namespace as in the file now; while it can't be read, the last good ones and a gap."""
-        return self._read(now, KEPT)[:2]
 
 
 def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
@@ -157,17 +161,13 @@ def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
     )
 
 
-class NodeFile(ObjectsFile[Node]):
+class NodeFile(AgelessFile[Node]):
     """A file with the Node object, read again when it changes."""
 
     noun, reason, option = "node", GapReason.NODE, "node_object"
 
     def __init__(self, path: Path, name: str = "") -> None:
         super().__init__(path, lambda text: (parse_node(text, name), ()), Node(name=name, known=False, awaited=True))
-
-    def read(self, now: Now) -> Parsed[Node]:
-        """The node as in the file now; while it can't be read, the last good one (at first unknown) and a gap."""
-        return self._read(now, KEPT)[:2]
 
 
 def parse_node(text: bytes, name: str) -> Node:

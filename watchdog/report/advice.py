@@ -200,7 +200,7 @@ def _in_all(assessment: Assessment, enough: int) -> str:
 
 
 def _raised_claim(assessment: Assessment, least: int) -> str:
-    """What to ask for instead of a share of a card by a claim; empty if nothing else declares, or a whole device does.
+    """What to ask for instead of the one share of a card by a claim that declares; empty if anything else does.
 
     A claim can't be changed once it has been given something (k8s.io/kubernetes/pkg/apis/resource/validation).
     """

@@ -210,7 +210,7 @@ def _right_to_act(role: Role) -> Check:
     consequence = role.without
 
     def right(facts: Facts) -> Iterator[CheckResult]:
-        for resource in {each.resource for each in role.rights}:
+        for resource in dict.fromkeys(each.resource for each in role.rights):
             yield from _right(facts, role.piece, resource, missing, consequence)
 
     right.__name__ = f"right_{role.piece}"
