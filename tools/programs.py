@@ -56,6 +56,11 @@ CLUSTER: Final = (
     _Build(module="etcd", packages=("go.etcd.io/etcd/server/v3",), output="etcd"),
     _Build(module="kubernetes", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd")),
 )
+# Claims can be given shares of a card since 1.36.
+NEWER_NAMES: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+NEWER: Final = (
+    _Build(module="kubernetes-claims", packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in NEWER_NAMES)),
+)
 HELM: Final = (_Build(module="helm", packages=("helm.sh/helm/v3/cmd/helm",), output="helm"),)
 VALIDATE: Final = (_Build(module="validate", packages=("sigs.k8s.io/kubectl-validate",), output="kubectl-validate"),)
 ACTIONLINT: Final = (
@@ -72,6 +77,11 @@ def programs() -> Path:
     if override := os.environ.get(_OVERRIDE):
         return _complete(Path(override), NAMES, f"{_OVERRIDE} names {override}")
     return _built(CLUSTER, NAMES)
+
+
+def newer_programs() -> Path:
+    """The folder with the programs of a newer control plane, likewise, in a folder of their own."""
+    return _built(NEWER, NEWER_NAMES)
 
 
 def helm() -> Path:
@@ -164,12 +174,12 @@ def find_go() -> str:
 
 
 @functools.cache
-def version() -> str:
-    """The release of Kubernetes, as its module in `programs/` says, such as v1.34.4."""
-    text = (_MODULES / "kubernetes" / "go.mod").read_text(encoding="utf-8")
-    found = re.search(r"^\tk8s\.io/kubernetes (v\S+)", text, re.MULTILINE)
-    assert found is not None, "programs/kubernetes/go.mod requires no k8s.io/kubernetes"
-    return found[1]
+def version(module: str = "kubernetes") -> str:
+    """The release of Kubernetes, as a module in `programs/` says, such as v1.34.4; the usual one if it has none."""
+    text = (_MODULES / module / "go.mod").read_text(encoding="utf-8")
+    found = re.search(r"^(?:require|\t)\s*k8s\.io/kubernetes (v\S+)", text, re.MULTILINE)
+    assert found is not None or module != "kubernetes", "programs/kubernetes/go.mod requires no k8s.io/kubernetes"
+    return version() if found is None else found[1]
 
 
 def _complete(folder: Path, names: tuple[str, ...], told_by: str) -> Path:
@@ -208,9 +218,10 @@ def _build_all(go: str, builds: tuple[_Build, ...], names: tuple[str, ...], fold
 
 
 def _build(go: str, build: _Build, folder: Path) -> None:
-    major, minor, _patch = version().removeprefix("v").split(".")
+    built = version(build.module)
+    major, minor, _patch = built.removeprefix("v").split(".")
     # Without the stamp the API server calls itself v0.0.0, and helm takes every cluster for 1.20.
-    stamp = f"-X {_STAMP}.gitVersion={version()} -X {_STAMP}.gitMajor={major} -X {_STAMP}.gitMinor={minor}"
+    stamp = f"-X {_STAMP}.gitVersion={built} -X {_STAMP}.gitMajor={major} -X {_STAMP}.gitMinor={minor}"
     stamp += f" -X {_HELM_STAMP}.k8sVersionMajor={major} -X {_HELM_STAMP}.k8sVersionMinor={minor}"
     output = str(folder / build.output) if build.output else f"{folder}/"
     # On the command line, since flags there win over those of GOFLAGS.
@@ -238,6 +249,7 @@ def main() -> int:
     """Build them and say where they are. Without Go that is no failure but in CI: the tests skip and say why."""
     try:
         print(programs())
+        print(newer_programs())
         print(helm())
         print(kubectl_validate())
         print(actionlint())

@@ -20,6 +20,7 @@ EVERYTHING: Final = Policy(
     sha256="",
     source="",
     mode="enforce",
+    schemes=("dra",),
     rules=(
         Rule(
             name="all",

@@ -43,6 +43,20 @@ def programs() -> Path:
 
 
 @pytest.fixture(scope="session")
+def newer_programs(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with those of a newer control plane, and the others of the usual one."""
+    try:
+        newer = built.newer_programs()
+    except built.NoProgramsError as error:
+        cannot_run(str(error))
+    folder = tmp_path_factory.mktemp("newer-programs")
+    for path in (*programs.iterdir(), *newer.iterdir()):
+        (folder / path.name).unlink(missing_ok=True)
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def control_plane(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, API server, controllers and scheduler on loopback, for the whole session."""
     with ControlPlane(tmp_path_factory.mktemp("cluster") / "plane", programs=programs) as plane:

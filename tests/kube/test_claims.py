@@ -14,7 +14,8 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.remembered import DeclarationMemory
-from watchdog.kube.claims import ClaimReader, parse_claims, parse_slices, unread_gaps
+from watchdog.kube.claims import ClaimReader
+from watchdog.kube.files import parse_claims, parse_slices
 from watchdog.kube.objects import parse_pods
 from watchdog.report.advice import advice
 
@@ -331,7 +332,8 @@ def test_what_a_claim_gave_is_unknown(why: str) -> None:
     claims, cause = UNREAD[why]
     raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
     raw["metadata"]["annotations"] = {"vram": "1Gi"}
-    pods = read(listed(raw), claims)
+    reader = ClaimReader()
+    pods = read(listed(raw), claims, reader=reader)
     own = 'default = "1Gi"\nmatch'
     policy = RULE.replace("[[rule]]", '[[declaration]]\nannotation = "vram"\nunit = "1"\n[[rule]]').replace(
         "match", own
@@ -339,7 +341,7 @@ def test_what_a_claim_gave_is_unknown(why: str) -> None:
     (found,) = accounts(pods, {("a/main", 0): 9 * Gi}, policy)
     assert (found.verdict.value, found.declared) == ("unknown", None)
     assert found.limit_unknown.endswith(cause)
-    (gap,) = unread_gaps(pods)
+    (gap,) = reader.gaps
     assert gap.what == "claims of ns/pod-a"
     assert cause in str(gap.problem)
 
@@ -396,7 +398,7 @@ def test_pods_stay_the_same_objects_while_nothing_changes() -> None:
     reader = ClaimReader()
     first = reader.with_claims(found, allocations, devices)
     assert reader.with_claims(found, allocations, devices) is first
-    same = reader.with_claims(tuple(found), dict(allocations), dict(devices))
+    same = reader.with_claims(tuple(found), replace(allocations), dict(devices))
     assert same[0] is first[0]
     assert reader.with_claims((replace(found[0], labels={"a": "b"}),), allocations, devices)[0] is not first[0]
 
@@ -416,7 +418,7 @@ def test_what_can_not_be_read_is_a_gap_and_the_rest_counts(claims: bytes, slices
     found, gaps = parse_claims(listed(*good[0], claim("good", result())))
     devices, more = parse_slices(listed(*good[1], *SLICES))
     assert [each.what for each in (*gaps, *more)] == [what]
-    assert ("ns", "good") in found
+    assert ("ns", "good") in found.allocations
     assert len(devices) == 3
 
 

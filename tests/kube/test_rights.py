@@ -20,6 +20,7 @@ _POLICY: Final = "ValidatingAdmissionPolicy"
 OBSERVE: Final = 'mode = "observe"'
 WHOLE: Final = """
 mode = "enforce"
+schemes = ["dra"]
 [[declaration]]
 resource = "example.com/gpu-memory"
 unit = "1"
@@ -39,6 +40,8 @@ EVERYTHING: Final = {
     ("", "pods"): {"list", "watch", "get"},
     ("", "nodes"): {"list", "watch"},
     ("", "namespaces"): {"list", "watch"},
+    ("resource.k8s.io", "resourceslices"): {"list", "watch"},
+    ("resource.k8s.io", "resourceclaims"): {"get"},
     ("", "pods/eviction"): {"create"},
     ("", "nodes/status"): {"patch"},
     ("events.k8s.io", "events"): {"create", "patch"},
@@ -78,7 +81,11 @@ def _rules(text: str) -> list[dict[str, Any]]:
 def test_an_observing_policy_only_reads_and_one_that_uses_everything_needs_every_right() -> None:
     """It can change nothing: its own node is read because it may request the release of the driver."""
     text = render(parsed(OBSERVE), ACCOUNT)
-    assert granted(text) == {("", each): {"list", "watch"} for each in ("pods", "nodes")}
+    claims = {("resource.k8s.io", "resourceslices"): {"list", "watch"}, ("resource.k8s.io", "resourceclaims"): {"get"}}
+    assert granted(text) == {**{("", each): {"list", "watch"} for each in ("pods", "nodes")}, **claims}
+    assert granted(render(parsed("schemes = []\n" + OBSERVE), ACCOUNT)) == {
+        ("", each): {"list", "watch"} for each in ("pods", "nodes")
+    }
     assert not [kind for kind, _ in objects(text) if "Admission" in kind]
     assert {right.piece for right in rights_of(parsed(WHOLE))} == set(Piece)
 

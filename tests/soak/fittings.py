@@ -20,10 +20,10 @@ from watchdog.core.model import Gap, Node, Now, Place, PlaceKind, Pod, PodList, 
 from watchdog.core.plan import PlanEntry, Result
 from watchdog.core.policy import Policy
 from watchdog.core.transfers import Windows
-from watchdog.daemon.sources import NO_NAMESPACES, NoSource, Sources
+from watchdog.daemon.sources import NO_CLAIMS, NO_NAMESPACES, NO_SLICES, NoSource, Sources
 from watchdog.journal.journal import Journal
 from watchdog.journal.writer import COMMIT_WITHIN_S
-from watchdog.kube.claims import Allocations, Devices
+from watchdog.kube.claims import ClaimReader
 
 if TYPE_CHECKING:
     from tests.soak.world import World
@@ -57,9 +57,10 @@ class SimSources(Sources):
         self.pods = _Pods(world)
         self.node = _Node(world)
         self.namespaces = NO_NAMESPACES
-        self.claims = NoSource[tuple[Allocations, tuple[Gap, ...]]](({}, ()))
-        self.slices = NoSource[tuple[Devices, tuple[Gap, ...]]](({}, ()))
-        self._has_claims = False
+        self.claims = NO_CLAIMS
+        self.slices = NO_SLICES
+        self._claim_reader = ClaimReader()
+        self._cluster = None
         self.left = left
         self._policy = None
 

@@ -1,12 +1,15 @@
 """The connection to the cluster: what the daemon watches, evicts, writes and advertises through the API."""
 
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, Final, cast
 
 from watchdog.clock import Bell
 from watchdog.core.keys import keys_of
 from watchdog.core.model import Node, Snapshot
 from watchdog.core.policy import Policy
 from watchdog.kube.capacity import CapacityKeeper
+from watchdog.kube.claim_requests import ClaimRequests
+from watchdog.kube.claims import missing_claims
 from watchdog.kube.client import Api
 from watchdog.kube.events import EventWriter
 from watchdog.kube.evict import ApiEvictor
@@ -14,6 +17,9 @@ from watchdog.kube.kinds import PODS, WATCHED_KINDS, InformerT, WatchedKind
 from watchdog.kube.messages import ClockMessages, LogMessage
 from watchdog.kube.watch import Informer
 from watchdog.options import Options
+
+# As long as `scan` waits for the driver.
+_CLAIMS_WITHIN_S: Final = 30.0
 
 
 class Cluster:
@@ -26,6 +32,9 @@ class Cluster:
             kind: kind.make_informer(self.api, options.node, bell) for kind in WATCHED_KINDS
         }
         self.pods = self.informer(PODS)
+        self.claims = ClaimRequests(self.api, bell)
+        self._has_claims = False
+        self._policy: Policy | None = None
         self.evictor = ApiEvictor(self.api, bell)
         self.event_writer = EventWriter(self.api, options.node)
         self._clocks = ClockMessages()
@@ -38,9 +47,10 @@ class Cluster:
 
     def follow(self, policy: Policy) -> None:
         """Watch exactly what this policy needs from now on."""
+        self._policy = policy
         self.pods.want(keys_of(policy))
         for kind, informer in self._informers.items():
-            is_watched = kind.is_watched(policy, self._options)
+            is_watched = self._is_watched(kind, policy)
             if is_watched and informer not in self._watched:
                 informer.start()
                 self._watched.append(informer)
@@ -48,18 +58,39 @@ class Cluster:
                 informer.forget()
                 self._watched.remove(informer)
 
+    def _is_watched(self, kind: WatchedKind[Any, Any], policy: Policy) -> bool:
+        return kind.is_watched(policy, self._options) and (self._has_claims or not kind.waits_for_claims)
+
+    def follow_claims(self) -> None:
+        """Watch what is watched for claims from now on: a pod has one."""
+        if not self._has_claims and self._policy is not None:
+            self._has_claims = True
+            self.follow(self._policy)
+
     @property
     def defect(self) -> str | None:
         """Why the process has to be restarted, in a sentence; None if it need not be."""
-        has_died = any(informer.has_died for informer in self._watched)
+        has_died = self.claims.has_died or any(informer.has_died for informer in self._watched)
         return "a thread that watches the API has died; please report this, with the log" if has_died else None
 
     def fetch(self, policy: Policy) -> None:
         """List once what this policy needs; a failure becomes a gap when the source is read."""
         self.pods.want(keys_of(policy))
-        for kind, informer in self._informers.items():
-            if kind.is_watched(policy, self._options):
-                informer.fetch()
+        for kind in self.fetched(policy):
+            self.informer(kind).fetch()
+        self.fetch_claims(policy)
+
+    def fetched(self, policy: Policy) -> Iterator[WatchedKind[Any, Any]]:
+        """What to list once, to be listed before the next is taken: whether there are claims, the pods show."""
+        for kind in self._informers:
+            self._has_claims = self._has_claims or any(pod.claims for pod in self.pods.view.objects)
+            if self._is_watched(kind, policy):
+                yield kind
+
+    def fetch_claims(self, policy: Policy) -> None:
+        """Read the claims of the pods once, unless there is a file of them."""
+        if policy.reads_claims and self._options.claims is None:
+            self.claims.fetch(missing_claims(self.pods.view.objects), _CLAIMS_WITHIN_S)
 
     def keep_capacity(self, node: Node, snapshot: Snapshot, policy: Policy, *, has_lock: bool) -> None:
         """Advertise the policy's capacity on the node; a daemon without the node's lock leaves it alone."""
@@ -75,6 +106,7 @@ class Cluster:
     def close(self, timeout_s: float) -> None:
         """Write the remaining Events, within this time; stop watching and close the connections."""
         self._capacity.stop()
+        self.claims.stop()
         self.event_writer.stop(timeout_s)
         for informer in self._watched:
             informer.stop()

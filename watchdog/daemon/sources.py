@@ -25,8 +25,9 @@ from watchdog.core.rules import (
     rule_of,
     switches,
 )
-from watchdog.kube.claims import Allocations, ClaimFile, ClaimReader, Devices, SliceFile, unread_gaps
-from watchdog.kube.kinds import NAMESPACES, NODE, PODS, WATCHED_KINDS, FileT, InformerT, WatchedKind
+from watchdog.kube.claims import ClaimReader, Devices, MissingClaim, ReadClaims
+from watchdog.kube.files import ClaimFile
+from watchdog.kube.kinds import NAMESPACES, NODE, PODS, SLICES, WATCHED_KINDS, FileT, InformerT, WatchedKind
 from watchdog.options import Options, flag
 
 if TYPE_CHECKING:
@@ -78,12 +79,20 @@ class PodSource(Source[PodList], Protocol):
 # What is known, and the gaps in it; the pod list has its own gaps, and its own age.
 NodeSource = Source[tuple[Node, tuple[Gap, ...]]]
 NamespaceSource = Source[tuple[Namespaces, tuple[Gap, ...]]]
+SliceSource = Source[tuple[Devices, tuple[Gap, ...]]]
+
+
+class ClaimSource(Source[tuple[ReadClaims, tuple[Gap, ...]]], Protocol):
+    """Where it comes from what claims gave."""
+
+    def want(self, missing: Sequence[MissingClaim]) -> None:
+        """Read these claims, and no others any more; returns at once."""
 
 
 class NoSource(Generic[T]):
     """A fixed value, for when no source is configured."""
 
-    def want(self, keys: PodKeys) -> None:
+    def want(self, wanted: object) -> None:
         """Nothing: there is nothing to read."""
 
     def find(self, missing: Iterable[Pod]) -> None:
@@ -106,6 +115,9 @@ class NoSource(Generic[T]):
 
 
 NO_NAMESPACES: Final[NamespaceSource] = NoSource[tuple[Namespaces, tuple[Gap, ...]]](({}, ()))
+NO_SLICES: Final[SliceSource] = NoSource[tuple[Devices, tuple[Gap, ...]]](({}, ()))
+_UNREAD: Final = ReadClaims(lacking=Problem("claims are not read", "give --claims FILE and --slices FILE"))
+NO_CLAIMS: Final[ClaimSource] = NoSource[tuple[ReadClaims, tuple[Gap, ...]]]((_UNREAD, ()))
 
 
 def uses_api(options: Options) -> bool:
@@ -202,16 +214,15 @@ class Sources:
         self._own = own
         self.left = left or LeftPods()
         kinds = (kind.path(options) for kind in WATCHED_KINDS)
-        self.files = tuple(filter(None, (*kinds, options.claims, options.slices)))
+        self.files = tuple(filter(None, (*kinds, options.claims)))
         no_node = NoSource[tuple[Node, tuple[Gap, ...]]]((Node(name=options.node, known=False), ()))
         self.pods: PodSource = _source(PODS, options, cluster, NoSource(PodList()))
         self.node: NodeSource = _source(NODE, options, cluster, no_node)
         self.namespaces: NamespaceSource = _source(NAMESPACES, options, cluster, NO_NAMESPACES)
-        no_claims: Source[tuple[Allocations, tuple[Gap, ...]]] = NoSource(({}, ()))
-        no_slices: Source[tuple[Devices, tuple[Gap, ...]]] = NoSource(({}, ()))
-        self.claims = no_claims if options.claims is None else ClaimFile(options.claims)
-        self.slices = no_slices if options.slices is None else SliceFile(options.slices)
-        self._has_claims = options.claims is not None
+        self.slices: SliceSource = _source(SLICES, options, cluster, NO_SLICES)
+        without: ClaimSource = NO_CLAIMS if cluster is None else cluster.claims
+        self.claims = without if options.claims is None else ClaimFile(options.claims)
+        self._cluster = cluster
         self._claim_reader = ClaimReader()
         self._policy: Policy | None = None
 
@@ -267,11 +278,15 @@ class Sources:
 
     def _with_claims(self, pods: PodList, policy: Policy, now: Now) -> PodList:
         """The pods with what their claims gave them, if that is known and the policy reads it."""
-        if not (self._has_claims and policy.reads_claims):
+        if not policy.reads_claims:
+            self.claims.want(())
             return pods
-        (allocations, claim_gaps), (devices, slice_gaps) = self.claims.read(now), self.slices.read(now)
-        known = self._claim_reader.with_claims(pods.pods, allocations, devices)
-        gaps = (*claim_gaps, *slice_gaps, *unread_gaps(known))
+        (claims, claim_gaps), (devices, slice_gaps) = self.claims.read(now), self.slices.read(now)
+        known = self._claim_reader.with_claims(pods.pods, claims, devices)
+        self.claims.want(self._claim_reader.missing)
+        if self._cluster is not None and self._claim_reader.has_claims:
+            self._cluster.follow_claims()
+        gaps = (*claim_gaps, *slice_gaps, *self._claim_reader.gaps)
         return pods if known is pods.pods and not gaps else replace(pods, pods=known, gaps=(*pods.gaps, *gaps))
 
     def objection(self, entry: PlanEntry, policy: Policy, now: Now, moment: Moment) -> str | None:

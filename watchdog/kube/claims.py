@@ -7,9 +7,8 @@ not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation 
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -17,8 +16,7 @@ import msgspec
 from watchdog.core.errors import Problem
 from watchdog.core.model import Claim, ClaimedDevice, Gap, GapReason, Pod
 from watchdog.core.units import LARGEST, brief, parse_number
-from watchdog.kube.files import AgelessFile, Parsed
-from watchdog.kube.wire import DECODE_ERRORS, Item, decode_json, name_object, split_items
+from watchdog.kube.wire import Item, decode_json
 
 _MOST_DEVICES: Final = 32  # of one claim, as the API server limits it (AllocationResultsMaxSize in k8s.io/api/resource)
 _MEMORY: Final = "memory"
@@ -110,9 +108,38 @@ class Allocation:
     # The UIDs of the pods that it is reserved for.
     reserved_for: frozenset[str]
 
+    def is_for(self, uid: str) -> bool:
+        """Whether it is what the pod with this UID was given."""
+        return self.is_allocated and uid in self.reserved_for
+
 
 Allocations = Mapping[tuple[str, str], Allocation]  # by namespace and name
 Devices = Mapping[DeviceKey, SliceDevice]
+MissingClaim = tuple[Pod, str]  # a pod, and the name of a claim of which it is not known what it gave that pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadClaims:
+    """The claims as far as they have been read."""
+
+    allocations: Allocations = field(default_factory=dict)
+    # Why one could not be read for a pod, by the pod's UID and the claim's name.
+    problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
+    # Why any other one is not known; None: it is being read.
+    lacking: Problem | None = None
+    # What to do about a claim that was read, and gave the pod nothing.
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDevices:
+    """The devices of one ResourceSlice."""
+
+    # The driver and the name of the pool.
+    pool: tuple[str, str]
+    # That of the pool: only the slices with its highest one hold.
+    generation: int
+    devices: Devices
 
 
 def decode_claim(item: Item) -> tuple[tuple[str, str], Allocation]:
@@ -156,8 +183,8 @@ def _bytes(quantity: Any) -> int | None:
     return min(max(math.ceil(Fraction(number)), 0), LARGEST)  # the API accepts negative ones too: no amount
 
 
-def decode_slice(item: Item) -> tuple[tuple[str, str], int, Devices]:
-    """Decode a ResourceSlice: its driver and pool, the generation of the pool, and its devices; errors as above."""
+def decode_slice(item: Item) -> PublishedDevices:
+    """Decode a ResourceSlice; one of DECODE_ERRORS if it can't be read."""
     spec = decode_json(_SLICE, item).spec
     devices = {
         (spec.driver, spec.pool.name, each.name): SliceDevice(
@@ -168,7 +195,19 @@ def decode_slice(item: Item) -> tuple[tuple[str, str], int, Devices]:
         )
         for each in spec.devices or ()
     }
-    return (spec.driver, spec.pool.name), spec.pool.generation, devices
+    return PublishedDevices(pool=(spec.driver, spec.pool.name), generation=spec.pool.generation, devices=devices)
+
+
+def newest_devices(slices: Iterable[PublishedDevices]) -> Devices:
+    """The devices of the newest generation of each pool."""
+    newest: dict[tuple[str, str], tuple[int, Devices]] = {}
+    for each in slices:
+        before, known = newest.get(each.pool, (each.generation, {}))
+        if each.generation > before:
+            newest[each.pool] = each.generation, each.devices
+        elif each.generation == before:
+            newest[each.pool] = before, {**known, **each.devices}
+    return {key: device for _, devices in newest.values() for key, device in devices.items()}
 
 
 def _text(device: _RawDevice, driver: str, name: str) -> str | None:
@@ -183,73 +222,15 @@ def _size(device: _RawDevice, driver: str) -> int | None:
         return None  # what NVML says of its size counts
 
 
-class ClaimFile(AgelessFile[Allocations]):
-    """A file of ResourceClaims, read again when it changes."""
-
-    noun, reason, option = "claims", GapReason.CLAIMS, "claims"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, parse_claims, {})
-
-
-class SliceFile(AgelessFile[Devices]):
-    """A file of ResourceSlices, read again when it changes."""
-
-    noun, reason, option = "slices", GapReason.CLAIMS, "slices"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, parse_slices, {})
-
-
-_CHECK_WRITER: Final = "check what writes the file"
-
-
-def parse_claims(text: bytes) -> Parsed[Allocations]:
-    """The allocation of each ResourceClaim of a list, or of a single one; one that can't be read becomes a gap."""
-    found: dict[tuple[str, str], Allocation] = {}
-    gaps = []
-    for item in split_items(text, "ResourceClaim"):
-        try:
-            key, allocation = decode_claim(item)
-        except (*DECODE_ERRORS, ValueError) as error:
-            why = Problem(f"it can't be read, so the limits of its pods are not known: {error}", _CHECK_WRITER)
-            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"claim {name_object(item)}", problem=why))
-            continue
-        found[key] = allocation
-    return found, tuple(gaps)
-
-
-def parse_slices(text: bytes) -> Parsed[Devices]:
-    """The devices of a list of ResourceSlices, or of a single one: those of the newest generation of each pool."""
-    newest: dict[tuple[str, str], tuple[int, dict[DeviceKey, SliceDevice]]] = {}
-    gaps = []
-    for item in split_items(text, "ResourceSlice"):
-        try:
-            pool, generation, devices = decode_slice(item)
-        except DECODE_ERRORS as error:
-            why = Problem(f"it can't be read, so its devices are not known: {error}", _CHECK_WRITER)
-            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"slice {name_object(item)}", problem=why))
-            continue
-        before, known = newest.get(pool, (generation, {}))
-        if generation > before:
-            newest[pool] = generation, dict(devices)
-        elif generation == before:
-            newest[pool] = generation, {**known, **devices}
-    return {key: each for _, devices in newest.values() for key, each in devices.items()}, tuple(gaps)
-
-
 _MOST_NAMED: Final = 5  # pods in one gap
 _MOST_KEPT: Final = 4096  # claims of pods, which have at most 64 each
-_REMEDY: Final = (
-    "write `kubectl get resourceclaims -A -o json` to the file of --claims again; until then these pods are left alone"
-)
 
 
 class ClaimReader:
     """Gives each pod what its claims were given, and remembers it as long as the pod is there.
 
     What was allocated to a pod never changes, while a claim can be given to another pod later, on another card; a claim
-    that was made for a pod is gone as soon as the pod has finished.
+    that was made for a pod is gone as soon as the pod has finished. `missing` and `gaps` are about what was read last.
     """
 
     def __init__(self) -> None:
@@ -257,18 +238,26 @@ class ClaimReader:
         self._made: dict[str, tuple[Pod, Pod]] = {}
         self._last: tuple[object, ...] = ()
         self._result: tuple[Pod, ...] = ()
+        # Whether any pod has had a claim so far.
+        self.has_claims = False
+        # The claims of pods that have not finished of which it is not known what they gave.
+        self.missing: tuple[MissingClaim, ...] = ()
+        # One for all pods that run with such a claim and need the same remedy.
+        self.gaps: tuple[Gap, ...] = ()
 
-    def with_claims(self, pods: tuple[Pod, ...], allocations: Allocations, devices: Devices) -> tuple[Pod, ...]:
+    def with_claims(self, pods: tuple[Pod, ...], read: ReadClaims, devices: Devices) -> tuple[Pod, ...]:
         """The pods with what their claims gave them; the same objects as before where nothing has changed."""
-        given = pods, allocations, devices
+        given = pods, read, devices
         if not (len(self._last) == len(given) and all(map(operator.is_, given, self._last))):
-            self._last, self._result = given, self._read_all(pods, allocations, devices)
+            self._last, self._result = given, self._read_all(pods, read, devices)
         return self._result
 
-    def _read_all(self, pods: tuple[Pod, ...], allocations: Allocations, devices: Devices) -> tuple[Pod, ...]:
+    def _read_all(self, pods: tuple[Pod, ...], read: ReadClaims, devices: Devices) -> tuple[Pod, ...]:
+        self.missing = self.gaps = ()
         if not any(pod.claims for pod in pods):
             self._made = {}
             return pods
+        self.has_claims = True
         holders: dict[tuple[str, str], dict[str, None]] = {}
         for pod in pods:
             for claim in pod.claims.values():
@@ -278,18 +267,21 @@ class ClaimReader:
         if len(self._read) > _MOST_KEPT:
             self._read = {key: each for key, each in self._read.items() if key[0] in present}
         self._made = {uid: each for uid, each in self._made.items() if uid in present}
-        return tuple(self._with_claims(pod, allocations, devices, holders) if pod.claims else pod for pod in pods)
+        result = tuple(self._with_claims(pod, read, devices, holders) if pod.claims else pod for pod in pods)
+        self.missing = missing_claims(result)
+        self.gaps = _gaps(result, read)
+        return result
 
     def _with_claims(
         self,
         pod: Pod,
-        allocations: Allocations,
+        read: ReadClaims,
         devices: Devices,
         holders: Mapping[tuple[str, str], Mapping[str, None]],
     ) -> Pod:
         claims = {
             entry: replace(
-                self._given(pod, claim, allocations, devices),
+                self._given(pod, claim, read, devices),
                 shared_with=tuple(title for title in holders[pod.namespace, claim.name] if title != pod.title),
             )
             for entry, claim in pod.claims.items()
@@ -300,16 +292,17 @@ class ClaimReader:
             self._made[pod.uid] = pod, made
         return made
 
-    def _given(self, pod: Pod, claim: Claim, allocations: Allocations, devices: Devices) -> Claim:
+    def _given(self, pod: Pod, claim: Claim, read: ReadClaims, devices: Devices) -> Claim:
         if not claim.name:
             return replace(claim, unknown="it has not been made yet")
         key = pod.uid, claim.name
-        found = allocations.get((pod.namespace, claim.name))
-        if found is not None and found.is_allocated and pod.uid in found.reserved_for:
+        found = read.allocations.get((pod.namespace, claim.name))
+        if found is not None and found.is_for(pod.uid):
             self._read.setdefault(key, found)
         allocation = self._read.get(key)
         if allocation is None:
-            return replace(claim, unknown=_why_unknown(found))
+            problem = _why_unread(pod, claim, read)
+            return replace(claim, unknown=_BEING_READ if problem is None else problem.cause)
         drivers = {driver for (driver, _, _), each in devices.items() if each.uuid or each.parent}
         every = (
             _listed(device, devices.get(place), is_gpu=place[0] in drivers or not _knows(devices, place[0]))
@@ -318,22 +311,51 @@ class ClaimReader:
         return replace(claim, devices=tuple(each for each in every if each is not None), unknown="")
 
 
-def unread_gaps(pods: Iterable[Pod]) -> tuple[Gap, ...]:
-    """One gap for all pods that run and have a claim of which it is not known what it gave."""
-    unread = {pod.title: claim for pod in pods if not pod.is_finished for claim in pod.claims.values() if claim.unknown}
-    if not unread:
-        return ()
-    named = ", ".join(list(unread)[:_MOST_NAMED])
-    more = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
-    claim = next(iter(unread.values()))
-    cause = f"what their ResourceClaims gave them is not known: {claim.name or 'one of them'}: {claim.unknown}"
-    return (Gap(reason=GapReason.CLAIMS, what=f"claims of {named}{more}", problem=Problem(cause, _REMEDY)),)
+_BEING_READ: Final = "it is being read"
 
 
-def _why_unknown(found: Allocation | None) -> str:
+def _why_unread(pod: Pod, claim: Claim, read: ReadClaims) -> Problem | None:
+    """Why it is not known what a claim gave a pod; None: it is being read."""
+    found = read.allocations.get((pod.namespace, claim.name))
     if found is None:
-        return "it was not found"
-    return "it is not reserved for the pod" if found.is_allocated else "nothing has been allocated to it"
+        return read.problems.get((pod.uid, claim.name), read.lacking)
+    reserved = "it is not reserved for the pod"
+    return Problem(reserved if found.is_allocated else "nothing has been allocated to it", read.remedy)
+
+
+def _unread(pod: Pod) -> Iterable[Claim]:
+    """The claims of a pod of which it is not known what they gave, each once."""
+    return {claim.name: claim for claim in pod.claims.values() if claim.unknown}.values()
+
+
+def missing_claims(pods: Iterable[Pod]) -> tuple[MissingClaim, ...]:
+    """The claims of pods that have not finished of which it is not known what they gave."""
+    every = ((pod, claim.name) for pod in pods if not pod.is_finished for claim in _unread(pod))
+    return tuple((pod, name) for pod, name in every if name)
+
+
+def _gaps(pods: Iterable[Pod], read: ReadClaims) -> tuple[Gap, ...]:
+    """A gap for each remedy: the pods that run and need it, and what is the matter with the first of them.
+
+    A pod that has not started uses nothing; without a node's kubelet, or a driver for its claim, it never will.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for pod in pods:
+        if pod.is_finished or not any(container.ids for container in pod.containers):
+            continue
+        for claim in _unread(pod):
+            problem = _why_unread(pod, claim, read) if claim.name else Problem(claim.unknown)
+            if problem is not None:
+                pods_by_title = found.setdefault(problem.remedy, {})
+                pods_by_title.setdefault(pod.title, f"{claim.name or 'one of them'}: {problem.cause}")
+    return tuple(_gap(titles, remedy) for remedy, titles in found.items())
+
+
+def _gap(titles: Mapping[str, str], remedy: str) -> Gap:
+    named = ", ".join(list(titles)[:_MOST_NAMED])
+    more = f" and {len(titles) - _MOST_NAMED} more" if len(titles) > _MOST_NAMED else ""
+    cause = f"what their ResourceClaims gave them is not known, so they are left alone: {next(iter(titles.values()))}"
+    return Gap(reason=GapReason.CLAIMS, what=f"claims of {named}{more}", problem=Problem(cause, remedy))
 
 
 def _knows(devices: Devices, driver: str) -> bool:

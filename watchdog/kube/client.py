@@ -35,6 +35,7 @@ class StatusCause(msgspec.Struct, gc=False):
 
 
 class _StatusDetails(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
     causes: list[StatusCause] | None = None
     retry_after_seconds: float | None = None
 
@@ -58,6 +59,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     **dict.fromkeys((500, 502, 503, 504), _NOT_WELL),
 }
 _NO_CREDENTIALS: Final = "no credentials were sent: give the kubeconfig's user a token or a client certificate"
+_UNSERVED: Final = "this API server does not serve that API; `kubectl api-versions` lists what it does serve"
 _BY_POLICY: Final = "an admission policy denies it regardless of this account's rights: the policy's message says why"
 
 
@@ -65,7 +67,8 @@ class ApiResponse:
     """A complete response: its status and body, and the fields of a Status object, empty if there is none.
 
     `reason` is machine-readable, like `NotFound`. `message` is the server's own text or else the start of the body,
-    truncated. `retry_after_s` is how long the server asks to wait, None if it does not.
+    truncated. `object_name` is that of the object that it is about. `retry_after_s` is how long the server asks to
+    wait, None if it does not.
     """
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
@@ -78,6 +81,7 @@ class ApiResponse:
         text = failure.message or body[:_LONGEST_MESSAGE].decode("utf-8", "replace")
         self.message = " ".join(text.split())[:_LONGEST_MESSAGE]
         self.causes = tuple(details.causes or ())
+        self.object_name = details.name
         header = headers.get("Retry-After", "")
         is_number = header.isascii() and header.isdigit()
         self.retry_after_s = float(header) if is_number else details.retry_after_seconds or None
@@ -95,6 +99,8 @@ class ApiResponse:
     def problem(self, what: str, *, against_policy: str = _BY_POLICY) -> Problem:
         """Why the request named by `what` was refused; `against_policy` is the remedy for an admission policy."""
         remedy = _NO_CREDENTIALS if self.is_anonymous else _REMEDIES.get(self.status, "")
+        if self.status == 404 and not self.object_name:
+            remedy = _UNSERVED
         if self.status == 403 and "ValidatingAdmissionPolicy" in self.message:
             remedy = against_policy
         message = f": {self.message}" if self.message else ""

@@ -1,14 +1,24 @@
-"""Pods, the node object and namespaces from files with the output of `kubectl get -o json`."""
+"""The objects of the API from files with the output of `kubectl get -o json`."""
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Generic, TypeVar
 
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
+from watchdog.kube.claims import (
+    Allocation,
+    Allocations,
+    Devices,
+    MissingClaim,
+    ReadClaims,
+    decode_claim,
+    decode_slice,
+    newest_devices,
+)
 from watchdog.kube.objects import decode_namespace, decode_node, parse_pods
 from watchdog.kube.text_file import as_utf8
 from watchdog.kube.wire import DECODE_ERRORS, name_object, split_items
@@ -118,6 +128,7 @@ class ObjectsFile(Generic[Value]):
 
 
 _KEPT: Final = "what was read before is kept"
+_CHECK_WRITER: Final = "check what writes the file"
 
 
 class AgelessFile(ObjectsFile[Value]):
@@ -156,7 +167,7 @@ def parse_namespaces(text: bytes) -> Parsed[Namespaces]:
         labels[name] = known
     problems += [(name, "it occurs twice, so its labels are not known") for name in sorted(twice)]
     return {name: known for name, known in labels.items() if name not in twice}, tuple(
-        Gap(reason=GapReason.NAMESPACES, what=f"namespace {name}", problem=Problem(cause, "check what writes the file"))
+        Gap(reason=GapReason.NAMESPACES, what=f"namespace {name}", problem=Problem(cause, _CHECK_WRITER))
         for name, cause in problems
     )
 
@@ -182,6 +193,61 @@ def parse_node(text: bytes, name: str) -> Node:
         wanted = f"the node {name!r}" if name else "one node"
         raise ValueError(f"it must contain {wanted}, and contains: {names}")
     return matching[0]
+
+
+class ClaimFile(AgelessFile[ReadClaims]):
+    """A file of ResourceClaims, read again when it changes."""
+
+    noun, reason, option = "claims", GapReason.CLAIMS, "claims"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_claims, _in_file({}))
+
+    def want(self, missing: Sequence[MissingClaim]) -> None:
+        """Nothing: the file has what it has."""
+
+
+class SliceFile(AgelessFile[Devices]):
+    """A file of ResourceSlices, read again when it changes."""
+
+    noun, reason, option = "slices", GapReason.CLAIMS, "slices"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, parse_slices, {})
+
+
+_WRITE_CLAIMS: Final = "write `kubectl get resourceclaims -A -o json` to the file of --claims again"
+
+
+def _in_file(allocations: Allocations) -> ReadClaims:
+    return ReadClaims(allocations=allocations, lacking=Problem("it was not found", _WRITE_CLAIMS), remedy=_WRITE_CLAIMS)
+
+
+def parse_claims(text: bytes) -> Parsed[ReadClaims]:
+    """The allocation of each ResourceClaim of a list, or of a single one; one that can't be read becomes a gap."""
+    found: dict[tuple[str, str], Allocation] = {}
+    gaps = []
+    for item in split_items(text, "ResourceClaim"):
+        try:
+            key, allocation = decode_claim(item)
+        except (*DECODE_ERRORS, ValueError) as error:
+            why = Problem(f"it can't be read, so the limits of its pods are not known: {error}", _CHECK_WRITER)
+            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"claim {name_object(item)}", problem=why))
+            continue
+        found[key] = allocation
+    return _in_file(found), tuple(gaps)
+
+
+def parse_slices(text: bytes) -> Parsed[Devices]:
+    """The devices of a list of ResourceSlices, or of a single one: those of the newest generation of each pool."""
+    found, gaps = [], []
+    for item in split_items(text, "ResourceSlice"):
+        try:
+            found.append(decode_slice(item))
+        except DECODE_ERRORS as error:
+            why = Problem(f"it can't be read, so its devices are not known: {error}", _CHECK_WRITER)
+            gaps.append(Gap(reason=GapReason.CLAIMS, what=f"slice {name_object(item)}", problem=why))
+    return newest_devices(found), tuple(gaps)
 
 
 class PodFile(ObjectsFile[tuple[Pod, ...]]):

@@ -1,4 +1,4 @@
-"""Informers for the pods of this node, its node object and the labels of namespaces, from the API server."""
+"""Informers for what is watched of this node: its pods, its node object, its slices; and the labels of namespaces."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -8,6 +8,7 @@ from watchdog.clock import Bell
 from watchdog.core.errors import Problem
 from watchdog.core.model import Gap, GapReason, Node, Now, Pod, PodKeys, PodList
 from watchdog.core.rules import Namespaces
+from watchdog.kube.claims import Devices, PublishedDevices, decode_slice, newest_devices
 from watchdog.kube.client import Api
 from watchdog.kube.departures import Departures
 from watchdog.kube.objects import NO_KEYS, decode_namespace, decode_node, decode_pod, distinct_pods, shrunk
@@ -89,6 +90,35 @@ class NodeInformer(Informer[Node, Node]):
             cause = "there is no node of this name, so its labels and annotations are not known"
             problem = Problem(cause, "give its name with --node")
         return view.objects, (Gap(reason=GapReason.NODE, what=f"node {self._name}", problem=problem),)
+
+
+class SliceInformer(Informer[PublishedDevices, Devices]):
+    """Lists and watches the ResourceSlices of one node: the devices that drivers offer there for claims."""
+
+    def __init__(self, api: Api, node: str, bell: Bell) -> None:
+        resource = Resource(
+            noun=f"resource slices of node {node}",
+            thread="api-slices",
+            reason=GapReason.CLAIMS,
+            path="/apis/resource.k8s.io/v1/resourceslices",
+            list_kind="ResourceSliceList",
+            # The API server has an index for it, unlike for the name of the pool, which 1.34 can't select by at all.
+            selector={"fieldSelector": f"spec.nodeName={node}"},
+            heartbeat=False,
+            make_store=lambda: Store(decode_slice, namespaced=False, own=lambda value: tuple(value.devices.values())),
+            gather=_gather_slices,
+        )
+        super().__init__(api, resource, bell)
+
+    def read(self, now: Now) -> tuple[Devices, _Gaps]:
+        """The devices as known now, and gaps."""
+        view = self.take_view()
+        return view.objects, view.gaps
+
+
+def _gather_slices(store: Store[PublishedDevices]) -> tuple[Devices, _Gaps]:
+    gaps = unread_gaps(store, GapReason.CLAIMS, "resourceslice", ", so its devices are not known")
+    return newest_devices(store.values), gaps
 
 
 class PodInformer(Informer[Pod, tuple[Pod, ...]]):

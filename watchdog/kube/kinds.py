@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from watchdog.clock import Bell
 from watchdog.core.model import GapReason
 from watchdog.core.policy import Policy
-from watchdog.kube.files import NamespaceFile, NodeFile, ObjectsFile, PodFile
+from watchdog.kube.files import NamespaceFile, NodeFile, ObjectsFile, PodFile, SliceFile
 from watchdog.options import Options
 
 if TYPE_CHECKING:
     from watchdog.kube.client import Api
-    from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+    from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer, SliceInformer
     from watchdog.kube.watch import Informer
 
 FileT = TypeVar("FileT", bound=ObjectsFile[Any])
@@ -31,6 +31,7 @@ class Piece(StrEnum):
     OBSERVE = "observe"
     NODE = "node"
     NAMESPACES = "namespaces"
+    CLAIMS = "claims"
     EVICT = "evict"
     CAPACITY = "capacity"
 
@@ -60,8 +61,8 @@ class Right:
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def _to_watch(piece: Piece, resource: str, why: str) -> Right:
-    return Right(piece=piece, resource=resource, verbs=("list", "watch"), why=why)
+def _to_watch(piece: Piece, resource: str, why: str, group: str = "") -> Right:
+    return Right(piece=piece, group=group, resource=resource, verbs=("list", "watch"), why=why)
 
 
 def _no_rules(_policy: Policy) -> list[str]:
@@ -86,9 +87,11 @@ class WatchedKind(Generic[FileT, InformerT]):
     make_informer: Callable[["Api", str, Bell], InformerT]
     # Whether a policy needs it.
     is_needed: Callable[[Policy], bool] = lambda _: True
+    # Whether it is watched only from the moment on that a pod of the node has a claim.
+    waits_for_claims: bool = False
     # The names of the rules that match pods by its labels.
     rules_by_label: Callable[[Policy], list[str]] = _no_rules
-    # The rights that it takes, the one to list and watch it first.
+    # The rights that it takes, the one to list and watch it first; then what is read with it.
     rights: tuple[Right, ...]
     # The comment of the role that has them.
     role: str
@@ -137,6 +140,12 @@ def _watch_namespaces(api: "Api", _node: str, bell: Bell) -> "NamespaceInformer"
     from watchdog.kube.informers import NamespaceInformer
 
     return NamespaceInformer(api, bell)
+
+
+def _watch_slices(api: "Api", node: str, bell: Bell) -> "SliceInformer":
+    from watchdog.kube.informers import SliceInformer
+
+    return SliceInformer(api, node, bell)
 
 
 PODS: Final = WatchedKind(
@@ -196,4 +205,29 @@ NAMESPACES: Final = WatchedKind(
     watched_when=", if rules match by their labels",
     without="pods that rules with namespace_labels may match are left alone",
 )
-WATCHED_KINDS: Final[tuple[WatchedKind[Any, Any], ...]] = (PODS, NODE, NAMESPACES)
+_DRA: Final = "resource.k8s.io"
+SLICES: Final = WatchedKind(
+    name="slices",
+    what="the resource slices of this node",
+    option="slices",
+    reason=GapReason.CLAIMS,
+    open_file=lambda path, _: SliceFile(path),
+    make_informer=_watch_slices,
+    is_needed=lambda policy: policy.reads_claims,
+    waits_for_claims=True,
+    rights=(
+        _to_watch(Piece.CLAIMS, "resourceslices", "the cards that drivers offer for claims, by their UUIDs", _DRA),
+        Right(
+            piece=Piece.CLAIMS,
+            group=_DRA,
+            resource="resourceclaims",
+            verbs=("get",),
+            why="what the claims of this node's pods were given, each by its name",
+        ),
+    ),
+    role="What resource claims gave the pods.",
+    needed_by='For a policy with the scheme "dra", which is part of "*".',
+    watched_when=" and get resourceclaims, if the policy has the scheme `dra`",
+    without="how much memory the pods with resource claims may use is unknown, so they are left alone",
+)
+WATCHED_KINDS: Final[tuple[WatchedKind[Any, Any], ...]] = (PODS, NODE, NAMESPACES, SLICES)

@@ -104,6 +104,7 @@ items:
 {{- include "watchdog.demandList" (list . "step" "rule.step") -}}
 {{- end -}}
 {{- if not (kindIs "slice" (dig "namespaces" list ($policy.protect | default dict))) }}{{ fail "policy: namespaces in [protect] must be a list" }}{{ end -}}
+{{- if not (kindIs "slice" ($policy.schemes | default list)) }}{{ fail "policy: schemes must be a list" }}{{ end -}}
 {{- if not (kindIs "string" ($policy.mode | default "")) }}{{ fail "policy: mode must be \"observe\" or \"enforce\"" }}{{ end -}}
 {{- end }}
 
@@ -145,8 +146,12 @@ items:
 {{- if and $enforces (ne ($rule.mode | default "") "observe") }}{{ $actions = append $actions ($step.do | default "") }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- /* Without the key, a policy without tables of its own has all schemes. */ -}}
+{{- $schemes := list -}}
+{{- if hasKey $policy "schemes" }}{{ $schemes = $policy.schemes }}{{ else if not $policy.declaration }}{{ $schemes = list "*" }}{{ end -}}
 {{- ternary "observe-events" "observe" $events }} node
 {{- if $namespaces }} namespaces{{ end }}
+{{- if or (has "*" $schemes) (has "dra" $schemes) }} claims{{ end }}
 {{- /* Not every action needs rights: those that do have a file. */ -}}
 {{- range $actions | uniq | sortAlpha }}
 {{- if $.Files.Get (printf "files/rbac/%s.yaml" .) }} {{ . }} {{ . }}-admission{{ end }}

@@ -159,6 +159,10 @@ API: Final[Mapping[str, tuple[Row, ...]]] = {
     "right_events": (("warnings and actions do not appear", lacking("events", "create", "patch")),),
     "right_node": (("the node's labels are unknown", lacking("nodes", "watch")),),
     "right_namespaces": (("are left alone", lacking("namespaces", "list")),),
+    "right_slices": (
+        ("resource claims may use is unknown", lacking("resourceslices", "watch")),
+        ("resource claims may use is unknown", lacking("resourceclaims", "get")),
+    ),
     "right_evict": (
         ("every eviction fails", lacking("pods", "get")),
         ("every eviction fails", lacking("pods/eviction", "create")),

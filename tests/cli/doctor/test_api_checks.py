@@ -32,6 +32,8 @@ CHECK_OF = {
     "events": "right_events",
     "nodes": "right_node",
     "namespaces": "right_namespaces",
+    "resourceslices": "right_slices",
+    "resourceclaims": "right_slices",
     "pods/eviction": "right_evict",
     "nodes/status": "right_capacity",
 }
@@ -73,7 +75,7 @@ def test_each_missing_right_has_its_consequence(right: Right) -> None:
     """A missing verb is reported with its resource, the consequence, and the command that grants it."""
     for verb in right.verbs:
         finding = _one(lacking(right.target, verb))
-        assert finding.name == ("right_evict" if right.verbs == ("get",) else CHECK_OF[right.target])
+        assert finding.name == ("right_evict" if (right.target, verb) == ("pods", "get") else CHECK_OF[right.target])
         assert finding.what.startswith(f"this account is not allowed to {verb} {right.target}: ")
         assert finding.remedy == APPLY
 
@@ -111,7 +113,7 @@ def test_in_a_pod_the_command_is_run_in_it() -> None:
 
 
 def test_what_a_missing_right_blocks() -> None:
-    """Observing needs pods; enforcing also needs node, namespaces and evictions; Events and capacity block nothing."""
+    """Observing needs pods; enforcing also node, namespaces and evictions; Events, claims, capacity block nothing."""
     possible = {
         (right.target, right.verbs[0]): (diagnose(facts).observe, diagnose(facts).enforce)
         for right in ALL_RIGHTS
@@ -122,6 +124,8 @@ def test_what_a_missing_right_blocks() -> None:
         ("events", "create"): (True, True),
         ("nodes", "list"): (True, False),
         ("namespaces", "list"): (True, False),
+        ("resourceslices", "list"): (True, True),
+        ("resourceclaims", "get"): (True, True),
         ("pods", "get"): (True, False),
         ("pods/eviction", "create"): (True, False),
         ("nodes/status", "patch"): (True, True),

@@ -460,7 +460,7 @@ SOMETIMES: Final = {
 }
 OF_API: Final = {
     *("api", "api_clock", "api_config", "api_credentials", "node_name", "own_pod", "right_capacity", "right_events"),
-    *("right_evict", "right_namespaces", "right_node", "right_pods", "guard_nodes", "guard_evictions"),
+    *("right_evict", "right_namespaces", "right_node", "right_pods", "right_slices", "guard_nodes", "guard_evictions"),
 }
 
 

@@ -184,10 +184,15 @@ def rights(facts: Facts) -> Iterator[CheckResult]:
 def _right_to_watch(kind: WatchedKind[Any, Any]) -> Check:
     consequence = kind.without
 
-    def right(facts: Facts) -> Iterator[CheckResult]:
+    def vital(facts: Facts) -> Iterator[CheckResult]:
         for each in kind.rights:
             yield from _right(facts, each.piece, each.resource, missing, consequence)
 
+    def of_few_pods(facts: Facts) -> Iterator[CheckResult]:
+        for each in kind.rights:
+            yield from _right(facts, each.piece, each.resource, warning, consequence)
+
+    right = of_few_pods if kind.waits_for_claims else vital
     right.__name__ = f"right_{kind.name}"
     right.__doc__ = f"The account may list and watch {kind.resource}{kind.watched_when}."
     return (to_observe() if kind.is_for_observing else to_enforce())(right)

@@ -14,7 +14,7 @@ from watchdog.kube import guards
 from watchdog.kube.client import Api, ApiResponse
 from watchdog.kube.credentials import offset_s, probe_peer
 from watchdog.kube.failure import ApiConfigError, ApiError, is_certificate
-from watchdog.kube.kinds import WATCHED_KINDS, Piece
+from watchdog.kube.kinds import Piece
 from watchdog.kube.reviews import has_node, has_pods, may_i, request_version, similar_names, who_am_i
 from watchdog.kube.rights import ALL_RIGHTS, rights_of
 from watchdog.options import Options
@@ -109,10 +109,12 @@ class _Query:
 
     def _fetch(self) -> None:
         """List what the policy needs; what this account may not list is reported as a missing right."""
-        for kind in WATCHED_KINDS:
-            if kind.is_watched(self._policy, self._options) and kind.resource not in self.facts.unlisted:
+        for kind in self._cluster.fetched(self._policy):
+            if kind.resource not in self.facts.unlisted:
                 self._learn(asking=kind.what)
                 self._cluster.informer(kind).fetch()
+        self._learn(asking="the claims of this node's pods")
+        self._cluster.fetch_claims(self._policy)
 
     def _ask_node(self, api: Api) -> None:
         name = self._options.node

@@ -1,0 +1,299 @@
+"""The daemon, the scheduler and resource claims: what pods were given is read from a real API server, and enforced."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.node.support import wait_until
+from tests.rig import Node, node
+from tests.rig.cluster.accounts import Account, NewAccount
+from tests.rig.cluster.api import Object
+from tests.rig.cluster.api_proxy import ApiProxy
+from tests.rig.cluster.audit import Request
+from tests.rig.cluster.claims import Claims
+from tests.rig.cluster.control_plane import ControlPlane
+from tests.rig.cluster.pods import Pods
+from tests.rig.command import Daemon, daemon, gpu_watchdog
+from tests.rig.node import GPU, Tenant
+from tests.stub import GIB, StubGpu
+from tests.world.policies import KILL_AT_ONCE, write_policy
+from watchdog.config.load import load_policy
+from watchdog.kube.kinds import Piece
+
+OTHER: Final = GPU.replace("0000-000000000000", "0000-000000000001")
+NEWER: Final = "newer"
+EITHER: Final = pytest.mark.parametrize("control_plane", ["usual", NEWER], indirect=True)
+WITH_SHARES: Final = pytest.mark.parametrize("control_plane", [NEWER], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def newer_plane(newer_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane that can give shares of a card."""
+    with ControlPlane(tmp_path_factory.mktemp("newer") / "plane", programs=newer_programs) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def control_plane(request: pytest.FixtureRequest, control_plane: ControlPlane) -> ControlPlane:
+    """The session's, or the newer one."""
+    if getattr(request, "param", "") == NEWER:
+        newer: ControlPlane = request.getfixturevalue("newer_plane")
+        return newer
+    return control_plane
+
+
+class ClaimNode:
+    """A node `n1` in the API with two cards for claims, whose processes are real."""
+
+    def __init__(self, world: Node, plane: ControlPlane, pods: Pods, new_account: NewAccount, claims: Claims) -> None:
+        self.world = world
+        self.plane = plane
+        self.claims = claims
+        self._new_account = new_account
+        self._pods = pods
+        world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=OTHER, total=40 * GIB)))
+        world.write(pods=False)
+
+    def pod(self, name: str, claim: str, *, used: int = 0, bound: bool = False) -> tuple[Object, Tenant]:
+        """A pod with this claim, and a real process in its cgroup."""
+        made = self.claims.pod(name, claim, bound=bound)
+        tenant = self.start(made)
+        self.use(tenant, used)
+        return made, tenant
+
+    def start(self, made: Object) -> Tenant:
+        """A process in the container of a pod that was made."""
+        (status,) = self._pods.read(made)["status"]["containerStatuses"]
+        ours = self.world.pod(made["metadata"]["name"], ("main", None), uid=made["metadata"]["uid"])
+        ours.containers[0].id = status["containerID"].partition("://")[2]
+        return self.world.start(ours)
+
+    def use(self, tenant: Tenant, used: int) -> None:
+        """Let a process use this much from now on."""
+        tenant.used = used
+        self.world.write(pods=False)
+
+    def account(self, *, without: tuple[Piece, ...] = ()) -> Account:
+        """An account with the rights of the policy that is written."""
+        return self._new_account(load_policy(self._policy()), "n1", without=without)
+
+    def _policy(self) -> Path:
+        return write_policy(self.world.root, KILL_AT_ONCE, keys='schemes = ["dra"]\n')
+
+    @contextmanager
+    def running(self, kubeconfig: Path) -> Iterator[Daemon]:
+        """The daemon with what this file connects it to."""
+        options = ("--policy", self._policy(), "--journal", self.world.journal, "--kubeconfig", kubeconfig)
+        with daemon(self.world.root, self.world.stub_file, *options) as made:
+            made.wait_passes(2)
+            yield made
+
+    def run(self) -> AbstractContextManager[Daemon]:
+        """The daemon with just the rights of its policy."""
+        return self.running(self.account().kubeconfig)
+
+    def asked(self, resource: str) -> tuple[Request, ...]:
+        """What daemons requested of a kind of objects."""
+        return tuple(
+            each for each in self.plane.requests(user_agent="gpu-memory-watchdog/") if each.resource == resource
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path, control_plane: ControlPlane, pods: Pods, new_account: NewAccount) -> Iterator[ClaimNode]:
+    """A node."""
+    name = pods.node("n1")
+    with node(tmp_path) as world, Claims(control_plane.api, pods, name, GPU, OTHER) as claims:
+        yield ClaimNode(world, control_plane, pods, new_account, claims)
+
+
+def declared(running: Daemon, pod: str, gpu: str = GPU) -> float | None:
+    """The bytes that a pod may use of a card."""
+    return running.metric("account_memory_declared_bytes", pod=pod, gpu=gpu)
+
+
+def gaps(running: Daemon) -> list[str]:
+    """What the log says of claims that are not known."""
+    return [line["message"] for line in running.events("gap_began") if line.get("reason") == "claims"]
+
+
+@WITH_SHARES
+def test_who_exceeds_its_share_is_killed_and_its_neighbour_lives(here: ClaimNode) -> None:
+    """Points 42 and 43: the scheduler puts 4Gi and 8Gi on one card; 5Gi are too much for one of them."""
+    here.claims.claim("small", "4Gi")
+    here.claims.claim("large", "8Gi")
+    _, small = here.pod("small", "small", used=GIB)
+    _, large = here.pod("large", "large", used=5 * GIB)
+    with here.run() as running:
+        running.wait(lambda d: (declared(d, "small"), declared(d, "large")) == (4 * GIB, 8 * GIB))
+        here.use(small, 5 * GIB)
+        running.wait(lambda _: not small.is_alive)
+        running.wait_passes(2)
+        assert large.is_alive
+        assert not large.terms
+
+
+def test_a_server_that_can_not_share_gives_whole_cards(here: ClaimNode) -> None:
+    """Point 42: the same requests on Kubernetes 1.34 lose their amounts without an error; the allocation counts."""
+    here.claims.claim("small", "4Gi")
+    here.claims.claim("large", "8Gi")
+    _, small = here.pod("small", "small", used=5 * GIB)
+    here.pod("large", "large")
+    with here.run() as running:
+        running.wait(lambda d: declared(d, "small") == 40 * GIB)
+        running.wait_passes(2)
+        assert small.is_alive
+
+
+def test_a_node_without_claims_makes_no_request_for_them(here: ClaimNode) -> None:
+    """Neither a list of slices nor any right is needed there, though the policy reads claims."""
+    before = len(here.asked("resourceslices")), len(here.asked("resourceclaims"))
+    account = here.account(without=(Piece.CLAIMS,))
+    with here.running(account.kubeconfig) as running:
+        running.wait_passes(3)
+        assert gaps(running) == []
+    assert (len(here.asked("resourceslices")), len(here.asked("resourceclaims"))) == before
+
+
+@EITHER
+def test_each_claim_of_a_pod_is_got_once(here: ClaimNode) -> None:
+    """One GET for each pod and claim, also after a restart; no list of claims, and the slices of this node alone."""
+    begun = len(here.asked("resourceclaims")), len(here.asked("resourceslices"))
+    here.claims.claim("c", "4Gi")
+    here.claims.claim("other", "4Gi")
+    here.pod("a", "c", used=GIB)
+    here.pod("b", "other")
+    kubeconfig = here.account().kubeconfig
+    for _ in range(2):
+        with here.running(kubeconfig) as running:
+            running.wait(lambda d: declared(d, "a") is not None)
+            running.wait_passes(3)
+    asked = here.asked("resourceclaims")[begun[0] :]
+    assert [(each.verb, each.code) for each in asked] == [("get", 200)] * 4
+    assert sorted(each.name for each in asked) == ["c", "c", "other", "other"]
+    slices = here.asked("resourceslices")[begun[1] :]
+    assert {each.verb for each in slices} == {"list", "watch"}
+    assert all("fieldSelector=spec.nodeName%3Dn1" in each.uri for each in slices)
+
+
+@WITH_SHARES
+def test_many_pods_at_once_are_asked_for_four_at_a_time(here: ClaimNode) -> None:
+    """A node that fills at once must not be the API server's problem; all of their claims are known in the end."""
+    begun = len(here.asked("resourceclaims"))
+    count = 40
+    for number in range(count):
+        here.claims.claim(f"c{number}", "1Gi")
+    made = [here.claims.pod(f"p{number}", f"c{number}") for number in range(count)]
+    tenants = [here.start(each) for each in made]
+    for tenant in tenants:
+        tenant.used = GIB // 2
+    here.world.write(pods=False)
+    with here.run() as running:
+        running.wait(lambda d: sum(declared(d, f"p{number}") == GIB for number in range(count)) == count)
+    asked = here.asked("resourceclaims")[begun:]
+    assert len(asked) == count
+    starts = sorted(each.received_s for each in asked)
+    assert starts[-1] - starts[0] > (count - 1) * 0.09
+    assert max(sum(each.received_s <= at < (each.ended_s or at) for each in asked) for at in starts) <= 4
+
+
+@WITH_SHARES
+def test_the_next_pod_of_a_claim_is_on_another_card(here: ClaimNode) -> None:
+    """Point 43: the claim and its UID stay, the card does not; each pod has what it was given itself."""
+    here.claims.claim("c", "4Gi")
+    first, tenant = here.pod("first", "c", used=GIB)
+    with here.run() as running:
+        running.wait(lambda d: declared(d, "first") == 4 * GIB)
+        tenant.process.kill()
+        here.use(tenant, 0)
+        here._pods.finish(first, exit_code=0)
+        wait_until(lambda: "allocation" not in (here.claims.read("c") or {}).get("status", {}))
+        here.claims.offer(OTHER)
+        _, second = here.pod("second", "c", used=GIB)
+        running.wait(lambda d: declared(d, "second", OTHER) == 4 * GIB)
+        # On the card that the first pod had it may use nothing.
+        here.use(second, 5 * GIB)
+        running.wait(lambda _: not second.is_alive)
+
+
+@WITH_SHARES
+def test_a_claim_that_is_deleted_while_in_use_holds(here: ClaimNode) -> None:
+    """Its finalizer keeps it for the pod; the limit stays for whoever was started before, and after a restart."""
+    here.claims.claim("c", "4Gi")
+    _, tenant = here.pod("a", "c", used=GIB)
+    kubeconfig = here.account().kubeconfig
+    with here.running(kubeconfig) as running:
+        running.wait(lambda d: declared(d, "a") == 4 * GIB)
+        here.claims.delete("c")
+        running.wait_passes(2)
+        assert declared(running, "a") == 4 * GIB
+    with here.running(kubeconfig) as running:
+        running.wait(lambda d: declared(d, "a") == 4 * GIB)
+        here.use(tenant, 5 * GIB)
+        running.wait(lambda _: not tenant.is_alive)
+
+
+@WITH_SHARES
+def test_a_pod_that_the_scheduler_gave_nothing_is_unknown_until_it_gets_it(here: ClaimNode) -> None:
+    """Point 43: bound by its spec alone, it has a claim that is not reserved for it; the gap says what to look at."""
+    here.claims.claim("c", "4Gi")
+    _, tenant = here.pod("a", "c", used=30 * GIB, bound=True)
+    with here.run() as running:
+        running.wait(gaps)
+        running.wait_passes(2)
+        assert tenant.is_alive
+        (line,) = gaps(running)
+        assert "kubectl get resourceclaim" in line
+
+
+@WITH_SHARES
+def test_without_the_right_nothing_is_killed_and_with_it_all_is_well_again(
+    here: ClaimNode, control_plane: ControlPlane
+) -> None:
+    """Point 43: one gap names the right and its remedy; when it is granted, the limit holds without a restart."""
+    here.claims.claim("c", "4Gi")
+    account = here.account()
+    name = account.identity.object_name(Piece.CLAIMS)
+    binding = control_plane.get("clusterrolebinding", name)
+    control_plane.kubectl("delete", "clusterrolebinding", name)
+    with here.running(account.kubeconfig) as running:
+        _, tenant = here.pod("a", "c", used=5 * GIB)
+        running.wait(lambda d: any("claims of" in line for line in gaps(d)))
+        running.wait_passes(3)
+        assert tenant.is_alive
+        (line,) = [line for line in gaps(running) if "claims of" in line]
+        assert "resourceclaims" in line
+        assert "gpu-watchdog rights" in line
+        control_plane.apply(
+            {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")} | {"metadata": {"name": name}}
+        )
+        running.wait(lambda _: not tenant.is_alive, seconds=90)
+
+
+@WITH_SHARES
+def test_a_server_without_the_group_is_no_reason_to_kill(here: ClaimNode, api_proxy: ApiProxy) -> None:
+    """Point 43: until an upgrade of the API server brings the group; then the limit holds."""
+    here.claims.claim("c", "4Gi")
+    _, tenant = here.pod("a", "c", used=5 * GIB)
+    api_proxy.answer(404, body=b"404 page not found\n", when=lambda seen: "resource.k8s.io" in seen.path)
+    with here.running(here.account().through(api_proxy)) as running:
+        running.wait(lambda d: any("does not serve that API" in line for line in gaps(d)))
+        running.wait_passes(3)
+        assert tenant.is_alive
+        api_proxy.heal()
+        running.wait(lambda _: not tenant.is_alive, seconds=90)
+
+
+@EITHER
+def test_scan_reads_them_too(here: ClaimNode) -> None:
+    """One look at the node shows what the daemon would go by."""
+    here.claims.claim("c", "4Gi")
+    here.pod("a", "c", used=GIB)
+    options = ("--policy", here._policy(), "--kubeconfig", here.account().kubeconfig, "--node", "n1", "--json")
+    ended = gpu_watchdog("scan", *options, stub=here.world.stub_file)
+    assert ended.returncode == 0, ended.stderr
+    assert '"declared_by": "claim c/gpu"' in ended.stdout

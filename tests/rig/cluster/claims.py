@@ -1,0 +1,81 @@
+"""Resource claims in the API: a class, the slice of a node, claims for the scheduler, and pods that have them."""
+
+from typing import Any, Final, Self
+
+from tests.claims import NVIDIA
+from tests.node.support import wait_until
+from tests.rig.cluster.api import Api, Object
+from tests.rig.cluster.pods import Pods
+
+_GROUP: Final = "/apis/resource.k8s.io/v1"
+_SIZE: Final = "40Gi"
+
+
+class Claims:
+    """A context manager: inside, a node offers cards for claims in a test's namespace."""
+
+    def __init__(self, api: Api, pods: Pods, node: str, *uuids: str) -> None:
+        self._api = api
+        self._pods = pods
+        self.node = node
+        self._uuids = uuids
+
+    def __enter__(self) -> Self:
+        selector = {"cel": {"expression": f'device.driver == "{NVIDIA}"'}}
+        self._make("deviceclasses", NVIDIA, {"selectors": [selector]})
+        self.offer(*self._uuids)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.call("DELETE", f"{_GROUP}/resourceslices/{self.node}")
+        self._api.call("DELETE", f"{_GROUP}/deviceclasses/{NVIDIA}")
+
+    def offer(self, *uuids: str) -> None:
+        """Have the node's slice list these cards alone, which claims may share where the API server can do that."""
+        self._api.call("DELETE", f"{_GROUP}/resourceslices/{self.node}")
+        step = {"min": "1Mi", "step": "1Mi"}
+        memory = {"value": _SIZE, "requestPolicy": {"default": _SIZE, "validRange": step}}
+        devices = [
+            {
+                "name": f"gpu-{number}",
+                "attributes": {"uuid": {"string": uuid}},
+                "capacity": {"memory": memory},
+                "allowMultipleAllocations": True,
+            }
+            for number, uuid in enumerate(uuids)
+        ]
+        pool = {"name": self.node, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": NVIDIA, "nodeName": self.node, "pool": pool, "devices": devices}
+        self._make("resourceslices", self.node, spec)
+
+    def _make(self, kind: str, name: str, spec: Any) -> None:
+        self._api.ask("POST", f"{_GROUP}/{kind}", {"metadata": {"name": name}, "spec": spec})
+
+    def claim(self, name: str, memory: str) -> None:
+        """A claim for a card, or for so much of one."""
+        request = {"deviceClassName": NVIDIA, "capacity": {"requests": {"memory": memory}}}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+        self._api.ask("POST", self._path(), {"metadata": {"name": name}, "spec": spec})
+
+    def read(self, name: str) -> Object | None:
+        """A claim as it is now; None if it is not there."""
+        answer = self._api.call("GET", self._path(name))
+        return answer.object if answer.status == 200 else None
+
+    def delete(self, name: str) -> None:
+        """Delete a claim; while a pod has it, it stays until that is gone."""
+        self._api.ask("DELETE", self._path(name))
+
+    def pod(self, name: str, claim: str, *, bound: bool = False) -> Object:
+        """A pod with this claim, once it runs on the node: by the scheduler, or by its spec alone if `bound`."""
+        spec: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}
+        spec["nodeSelector"] = {"kubernetes.io/hostname": self.node}
+        node = self.node if bound else ""
+        made = self._pods.create(
+            name, node=node, running=False, spec=spec, container={"resources": {"claims": [{"name": "gpu"}]}}
+        )
+        wait_until(lambda: self._pods.read(made)["spec"].get("nodeName") == self.node)
+        return self._pods.run(made)
+
+    def _path(self, name: str = "") -> str:
+        return f"{_GROUP}/namespaces/{self._pods.namespace}/resourceclaims" + (f"/{name}" if name else "")
