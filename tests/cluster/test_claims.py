@@ -19,7 +19,7 @@ from tests.rig.cluster.control_plane import ControlPlane
 from tests.rig.cluster.pods import Pods
 from tests.rig.command import Daemon, daemon, gpu_watchdog
 from tests.rig.node import GPU, Tenant
-from tests.stub import GIB, StubGpu
+from tests.stub import GIB, MIB, StubGpu
 from tests.world.policies import KILL_AT_ONCE, write_policy
 from watchdog.config.load import load_policy
 from watchdog.kube.kinds import Piece
@@ -54,7 +54,7 @@ class ClaimNode:
         self.plane = plane
         self.claims = claims
         self._new_account = new_account
-        self._pods = pods
+        self.pods = pods
         world.stub = replace(world.stub, gpus=(*world.stub.gpus, StubGpu(uuid=OTHER, total=40 * GIB)))
         world.write(pods=False)
 
@@ -67,7 +67,7 @@ class ClaimNode:
 
     def start(self, made: Object) -> Tenant:
         """A process in the container of a pod that was made."""
-        (status,) = self._pods.read(made)["status"]["containerStatuses"]
+        (status,) = self.pods.read(made)["status"]["containerStatuses"]
         ours = self.world.pod(made["metadata"]["name"], ("main", None), uid=made["metadata"]["uid"])
         ours.containers[0].id = status["containerID"].partition("://")[2]
         return self.world.start(ours)
@@ -79,15 +79,16 @@ class ClaimNode:
 
     def account(self, *, without: tuple[Piece, ...] = ()) -> Account:
         """An account with the rights of the policy that is written."""
-        return self._new_account(load_policy(self._policy()), "n1", without=without)
+        return self._new_account(load_policy(self.policy()), "n1", without=without)
 
-    def _policy(self) -> Path:
+    def policy(self) -> Path:
+        """Write the policy."""
         return write_policy(self.world.root, KILL_AT_ONCE, keys='schemes = ["dra"]\n')
 
     @contextmanager
     def running(self, kubeconfig: Path) -> Iterator[Daemon]:
         """The daemon with what this file connects it to."""
-        options = ("--policy", self._policy(), "--journal", self.world.journal, "--kubeconfig", kubeconfig)
+        options = ("--policy", self.policy(), "--journal", self.world.journal, "--kubeconfig", kubeconfig)
         with daemon(self.world.root, self.world.stub_file, *options) as made:
             made.wait_passes(2)
             yield made
@@ -144,7 +145,7 @@ def test_a_server_that_can_not_share_gives_whole_cards(here: ClaimNode) -> None:
     _, small = here.pod("small", "small", used=5 * GIB)
     here.pod("large", "large")
     with here.run() as running:
-        running.wait(lambda d: declared(d, "small") == 40 * GIB)
+        running.wait(lambda d: declared(d, "small") == 40 * GIB - 512 * MIB)
         running.wait_passes(2)
         assert small.is_alive
 
@@ -210,7 +211,7 @@ def test_the_next_pod_of_a_claim_is_on_another_card(here: ClaimNode) -> None:
         running.wait(lambda d: declared(d, "first") == 4 * GIB)
         tenant.process.kill()
         here.use(tenant, 0)
-        here._pods.finish(first, exit_code=0)
+        here.pods.finish(first, exit_code=0)
         wait_until(lambda: "allocation" not in (here.claims.read("c") or {}).get("status", {}))
         here.claims.offer(OTHER)
         _, second = here.pod("second", "c", used=GIB)
@@ -259,6 +260,7 @@ def test_without_the_right_nothing_is_killed_and_with_it_all_is_well_again(
     account = here.account()
     name = account.identity.object_name(Piece.CLAIMS)
     binding = control_plane.get("clusterrolebinding", name)
+    again = {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
     control_plane.kubectl("delete", "clusterrolebinding", name)
     with here.running(account.kubeconfig) as running:
         _, tenant = here.pod("a", "c", used=5 * GIB)
@@ -268,9 +270,7 @@ def test_without_the_right_nothing_is_killed_and_with_it_all_is_well_again(
         (line,) = [line for line in gaps(running) if "claims of" in line]
         assert "resourceclaims" in line
         assert "gpu-watchdog rights" in line
-        control_plane.apply(
-            {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")} | {"metadata": {"name": name}}
-        )
+        control_plane.apply({**again, "metadata": {"name": name}})
         running.wait(lambda _: not tenant.is_alive, seconds=90)
 
 
@@ -293,7 +293,7 @@ def test_scan_reads_them_too(here: ClaimNode) -> None:
     """One look at the node shows what the daemon would go by."""
     here.claims.claim("c", "4Gi")
     here.pod("a", "c", used=GIB)
-    options = ("--policy", here._policy(), "--kubeconfig", here.account().kubeconfig, "--node", "n1", "--json")
+    options = ("--policy", here.policy(), "--kubeconfig", here.account().kubeconfig, "--node", "n1", "--json")
     ended = gpu_watchdog("scan", *options, stub=here.world.stub_file)
     assert ended.returncode == 0, ended.stderr
     assert '"declared_by": "claim c/gpu"' in ended.stdout

@@ -54,6 +54,8 @@ class Layout:
             "--allow-privileged=true",
             # Its watchers' connections are closed on SIGTERM; else it waits 60 s for them to leave by themselves.
             "--shutdown-send-retry-after=true",
+            # A newer one does not start if it shall announce an address of the loopback range to pods.
+            *(() if self.network.namespace else ("--endpoint-reconciler-type=none",)),
         ]
         return self._server("kube-apiserver", [*flags, *self._trust(), *self._audit()])
 
