@@ -54,12 +54,10 @@ class ObjectsOption:
     command: str
     # How the option's help goes on after that.
     note: str
-    # Where they come from without it.
-    otherwise: str
 
 
-def _objects(command: str, note: str, otherwise: str = "the API") -> Any:
-    return field(default=None, metadata={ObjectsOption: ObjectsOption(command, note, otherwise)})
+def _objects(command: str, note: str) -> Any:
+    return field(default=None, metadata={ObjectsOption: ObjectsOption(command, note)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +74,12 @@ class Options:
     journal: Path = DEFAULT_JOURNAL
     # None: the service account of the pod that the daemon runs in.
     kubeconfig: Path | None = None
-    # None, here and in the next two: objects come from the API.
+    # None, here and in the next four: objects come from the API.
     pods: Path | None = _objects("get pods -A", "; the API is not used then.")
     node_object: Path | None = _objects("get node NAME", ", instead of the API.")
     namespaces: Path | None = _objects("get namespaces", ", instead of the API; for namespace_labels.")
-    claims: Path | None = _objects("get resourceclaims -A", ", for what claims gave the pods.", "none")
-    slices: Path | None = _objects("get resourceslices", ", for the cards that claims gave.", "none")
+    claims: Path | None = _objects("get resourceclaims -A", ", instead of the API; for what claims gave.")
+    slices: Path | None = _objects("get resourceslices", ", instead of the API; for the cards of claims.")
     # The UID of the daemon's own pod; "" if its manifest does not provide it.
     pod_uid: str = ""
     # Whether it listens at `listen`.

@@ -80,7 +80,7 @@ since_week = click.option(
 
 def _objects_option(name: str, option: ObjectsOption) -> Callable[[Command], Command]:
     what = f"A file with the output of `kubectl {option.command} -o json`{option.note}"
-    return path_option(flag(name), None, what, otherwise=option.otherwise)
+    return path_option(flag(name), None, what, otherwise="the API")
 
 
 def node_options(command: Command) -> Command:
