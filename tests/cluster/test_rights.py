@@ -21,8 +21,10 @@ from tests.rig.cluster.upkeep import GI, RESOURCE, Upkeep, cards, wait_for
 from watchdog.clock import Bell
 from watchdog.core.eviction import EvictionAnswer
 from watchdog.core.policy import Policy
+from watchdog.kube.claim_requests import ClaimRequests
 from watchdog.kube.client import USER_AGENT, Api
-from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer
+from watchdog.kube.informers import NamespaceInformer, NodeInformer, PodInformer, SliceInformer
+from watchdog.kube.objects import decode_pod
 from watchdog.kube.rights import ServiceAccount, render, rights_of
 
 POLICIES: Final = {
@@ -94,7 +96,8 @@ def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, n
             names = (("/".join(filter(None, (each.resource, each.subresource))), each) for each in found)
             return {(name, each.verb) for name, each in names if not good or each.code in (200, 201)}
 
-        informers = (PodInformer(api, node, bell), NodeInformer(api, node, bell), NamespaceInformer(api, bell))
+        mine = (PodInformer(api, node, bell), NodeInformer(api, node, bell), SliceInformer(api, node, bell))
+        informers = (*mine, NamespaceInformer(api, bell))
         for informer in informers:
             informer.start()
         pod = pods.create(node=node)
@@ -104,6 +107,13 @@ def test_the_daemon_needs_each_right_and_no_other(control_plane: ControlPlane, n
         assert Bench(made, pods).evict(pod).answer is EvictionAnswer.ACCEPTED
         with Upkeep(made.kubeconfig, node, *cards(80)):
             wait_for(control_plane.api, node, 80 * GI)
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
+        path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        control_plane.api.ask("POST", path, {"metadata": {"name": "c"}, "spec": spec})
+        claims = ClaimRequests(api, bell)
+        known = decode_pod(json.dumps(pod).encode(), node)
+        assert known is not None
+        claims.fetch([(known, "c")], 60)
         wait_until(lambda: asked(good=True) == needed)
         assert asked(good=False) == needed
         for informer in informers:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +44,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = list(answers)
         self.asked: list[str] = []
+        self.at_s: list[float] = []
         self.lock = threading.Lock()
 
 
@@ -52,6 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with self.server.lock:
             self.server.asked.append(self.path)
+            self.server.at_s.append(time.monotonic())
             answers = self.server.answers
             status, body = answers.pop(0) if len(answers) > 1 else answers[0]
         self.send_response(status)
@@ -88,10 +91,12 @@ def asking(tmp_path: Path, *answers: tuple[int, bytes]) -> Iterator[Asking]:
     config = write_kubeconfig(tmp_path / "config", server=f"http://127.0.0.1:{server.server_port}", ca=None, token="t")
     with Api(config) as api, closing(Bell()) as bell:
         requests = ClaimRequests(api, bell)
-        yield Asking(server, requests)
-        requests.stop()
-    server.shutdown()
-    server.server_close()
+        try:
+            yield Asking(server, requests)
+        finally:
+            requests.stop()
+            server.shutdown()
+            server.server_close()
 
 
 def test_what_was_given_is_read_by_one_request(tmp_path: Path) -> None:
@@ -142,6 +147,9 @@ def test_what_is_not_known_is_a_gap_with_its_remedy_until_it_is_read(
         here.server.answers = [(200, GIVEN)]
         wait_until(lambda: not here.read().claims["gpu"].unknown)
         assert here.reader.gaps == ()
+        # What comes next is being read, and no victim of what was wrong before.
+        (here.pod,), _ = parse_pods(listed(with_claims(raw_pod(), {"gpu": "next"}, {"main": ["gpu"]})))
+        assert here.read().claims["gpu"].unknown == "it is being read"
 
 
 def test_a_claim_that_is_too_large_gives_nothing(tmp_path: Path) -> None:
@@ -160,6 +168,17 @@ def test_an_unreachable_server_is_tried_after_growing_pauses(tmp_path: Path) -> 
         wait_until(lambda: len(here.server.asked) >= 4)
         assert len(here.server.asked) < 8
         assert len({path.partition("?")[0] for path in here.server.asked}) >= 3
+
+
+def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
+    """Its Retry-After is about all claims, not about the one that was requested."""
+    slow_down = json.dumps({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 2}}).encode()
+    with asking(tmp_path, (429, slow_down)) as here:
+        raw = (with_claims(raw_pod(uid), {"gpu": f"c{uid}"}, {"main": ["gpu"]}) for uid in "abcdefgh")
+        here.requests.want(missing_claims(parse_pods(listed(*raw))[0]))
+        # Four may have begun before the first was answered.
+        wait_until(lambda: len(here.server.at_s) > 4)
+        assert here.server.at_s[4] - here.server.at_s[0] > 2
 
 
 def test_what_no_pod_has_any_more_is_not_asked_for(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from watchdog.core.assessment import Assessment
 from watchdog.core.attribute import attribute
 from watchdog.core.model import Gpu, Pod
 from watchdog.core.remembered import DeclarationMemory
-from watchdog.kube.claims import ClaimReader
+from watchdog.kube.claims import ClaimReader, missing_claims
 from watchdog.kube.files import parse_claims, parse_slices
 from watchdog.kube.objects import parse_pods
 from watchdog.report.advice import advice
@@ -374,6 +374,16 @@ def test_a_claim_that_gives_nothing_frees_no_pod() -> None:
         read(listed(raw), claims), {("a/main", 0): 9 * Gi}, RULE.replace("match", 'default = "1Gi"\nmatch')
     )
     assert (found.verdict.value, found.declared_by) == ("over", "default")
+
+
+def test_a_finished_pod_s_claims_are_not_asked_for() -> None:
+    """They are gone with it, and a request would find nothing for as long as the pod is listed."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    pods = read(
+        listed(raw, {**with_claims(raw_pod("b"), {"gpu": "d"}, {"main": ["gpu"]}), "status": {"phase": "Failed"}}),
+        listed(),
+    )
+    assert [(pod.uid, name) for pod, name in missing_claims(pods)] == [("a", "c")]
 
 
 def test_a_claim_is_read_anew_for_each_pod() -> None:

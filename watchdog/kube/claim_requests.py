@@ -230,7 +230,6 @@ class ClaimRequests:
             of_pods = {(wanted[0], wanted[2]) for wanted in self._wanted}
             allocations = {other: each for other, each in self._read.allocations.items() if other in claims}
             problems = {other: each for other, each in self._read.problems.items() if other in of_pods}
-            problems.pop((uid, name), None)
             if isinstance(found, Allocation):
                 allocations[namespace, name] = found
             else:

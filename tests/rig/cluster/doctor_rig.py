@@ -19,6 +19,7 @@ from tests.stub import Stub, StubGpu, build_or_skip, environment
 # Every piece of rights is used by it.
 POLICY: Final = """\
 mode = "enforce"
+schemes = ["dra"]
 brakes = { node = "10 per 10m" }
 capacity = { resource = "veriff.com/gpu-memory" }
 declaration = [{ resource = "veriff.com/gpu-memory", unit = "1" }]
