@@ -46,6 +46,13 @@ class Claims:
         tenant.used = used
         self.world.write(pods=False)
 
+    def share(self) -> None:
+        """Let both pods have the claim `large` from now on."""
+        made = claim("large", result(memory="8Gi"), pods=tuple(self.uids))
+        _put(self.claims, listed(made))
+        raw = json.loads(self.world.pods_file.read_text(encoding="utf-8"))["items"]
+        _put(self.world.pods_file, listed(*(with_claims(each, {"gpu": "large"}, {"main": ["gpu"]}) for each in raw)))
+
 
 def _put(path: Path, data: bytes) -> None:
     path.with_suffix(".new").write_bytes(data)
@@ -77,3 +84,21 @@ def test_who_exceeds_its_share_is_killed_and_its_neighbour_lives(any_world: Node
         (begun,) = running.events("kill_begun")
         assert begun["pod"] == "small"
         assert "4Gi declared by claim small/gpu" in json.dumps(begun), begun
+
+
+def test_of_two_pods_on_one_claim_the_one_that_uses_more_is_killed(any_world: Node) -> None:
+    """Point 42: each is within 8Gi, together they use 9Gi; the other one lives, and is within the claim afterwards."""
+    here = Claims(any_world)
+    here.share()
+    policy = write_policy(any_world.root, KILL_AT_ONCE, keys='schemes = ["dra"]\n')
+    more = ("--claims", here.claims, "--slices", here.slices)
+    with run(any_world, policy, more=more) as running:
+        running.wait(lambda _: _declared(running, "small") == 8 * GIB)
+        here.small.used = 4 * GIB
+        here.use(here.large, 5 * GIB)
+        running.wait(lambda _: not here.large.is_alive)
+        running.wait_passes(3)
+        assert here.small.is_alive
+        assert not here.small.terms
+        (begun,) = running.events("kill_begun")
+        assert "8.6Gi together with the other pods on its claim" in json.dumps(begun), begun

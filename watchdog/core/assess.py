@@ -20,6 +20,7 @@ from watchdog.core.budget import (
     remarks,
     undetermined,
 )
+from watchdog.core.claims import shared_parts, with_sums
 from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.errors import Problem
 from watchdog.core.model import ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
@@ -213,6 +214,9 @@ def assess_pod(
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
                 declared_by_gpu=granted.declared_by_gpu,
+                shared=shared_parts(pod, granted.parts, declaration.claimed, used_at_least, granted.allowed or 0)
+                if granted.parts and (key.gpu is not None or not is_per_gpu(declaration, key.container))
+                else (),
                 limit_unknown=granted.unknown,
                 verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=is_clear),
                 protected=protected,
@@ -352,4 +356,5 @@ def assess(
     for uid, pod in pods.items():
         terms = replace(PodTerms.of(pod, inputs, memory, mps, short), most_idle=most_idle)
         assessments += assess_pod(pod, tuple(by_pod.get(uid, ())), terms, snapshot, coverage, inputs)
-    return tuple(sorted(assessments, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))
+    summed = with_sums(assessments, inputs.acting)
+    return tuple(sorted(summed, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))

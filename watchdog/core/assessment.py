@@ -161,6 +161,18 @@ NO_DRAINS: Final = KnownDrains()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPart:
+    """A part of a claim that other pods hold too, in an account."""
+
+    # The namespace, the name of the claim, and the place of the device in it.
+    key: tuple[str, str, int]
+    # What the account uses of it for certain, in bytes: what does not fit into all else that it may use.
+    used: int
+    # The names of the containers that hold it.
+    containers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
     """What is known of one account. Amounts are bytes."""
 
@@ -194,6 +206,12 @@ class Assessment:
     allowed_by_request: int | None = None
     # What claims gave on each card, by its UUID.
     declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
+    # The parts of claims that it shares with other pods.
+    shared: tuple[SharedPart, ...] = ()
+    # What the other pods use of these for certain, which counts together with its own use.
+    beside: int = 0
+    # The pod that uses more of one of them, or is being ended for it, as `namespace/name`; "": there is none.
+    behind_pod: str = ""
     # Whether the rule only observes now, whatever the policy's mode.
     observes: bool = False
     # Its GPUs that are short of memory, determined only if some rule has a step under pressure.
@@ -206,6 +224,11 @@ class Assessment:
     hazards: tuple[Hazard, ...] = ()
     # Its clients that are no hazard once they are drained.
     to_drain: tuple[Hazard, ...] = ()
+
+    @property
+    def compared(self) -> int:
+        """The known bytes that are compared with what it may use."""
+        return self.used_at_least + self.beside
 
     def used_on(self, card: str, container: str | None = None) -> int:
         """The known bytes in use on one GPU, by one container or by all (None)."""

@@ -42,6 +42,7 @@ class Brake(StrEnum):
     BREAKER = "breaker"
     JOURNAL = "journal"
     MAINTENANCE = "maintenance"
+    CLAIM = "claim"
     UNKNOWN_CONTAINER = "unknown_container"
     MPS = "mps"
 
@@ -53,7 +54,7 @@ class Brake(StrEnum):
     @property
     def is_of_the_step(self) -> bool:
         """Whether the brake depends on what a step would end; the others withhold every step of the account."""
-        return self.is_permanent or self is Brake.PENDING
+        return self.is_permanent or self in (Brake.PENDING, Brake.CLAIM)
 
 
 COUNT_ACTIONS: Final = frozenset({Brake.OWNER, Brake.OWNER_BACKOFF, Brake.NAMESPACE, Brake.NODE, Brake.BREAKER})

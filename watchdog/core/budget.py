@@ -7,7 +7,7 @@ from typing import Final
 
 from watchdog.core.amount import Amount, Cards, CardShare, Devices, Placement, bytes_of
 from watchdog.core.assessment import MOST_MISDECLARED, AttributedUse, Misdeclaration
-from watchdog.core.claims import Claimed, are_placed, by_gpu, parts_of
+from watchdog.core.claims import Claimed, Part, are_placed, by_gpu, parts_of
 from watchdog.core.declare import NOT_LISTED, Phase, PodDeclaration
 from watchdog.core.policy import NO_ALLOWANCE, Allowance, Policy, Rule
 from watchdog.core.units import LARGEST, brief
@@ -44,6 +44,8 @@ class Budget:
     allowed_by_request: int | None = None
     # What claims gave by card, by its UUID; empty if they gave nothing, or are not tied to cards.
     declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
+    # What claims gave on its cards.
+    parts: tuple[Part, ...] = ()
     # Whether resources that nobody has checked count, because nothing else applies; False: something else counts
     # instead; None: neither is the case.
     unlisted_counts: bool | None = None
@@ -305,6 +307,7 @@ def _granted_by_claims(claimed: Mapping[str, Claimed], beside: _Beside, account:
         requested=None if other.requested is None else min(declared + other.requested, LARGEST),
         allowed_by_request=None if other.requested is None else min(allowed + _by_request(other), LARGEST),
         declared_by_gpu=by_gpu(parts),
+        parts=parts,
     )
 
 

@@ -3,11 +3,14 @@
 The scheduler has decided it; what a claim asked for says nothing (docs/declarations.md).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Container as Collected
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watchdog.core.amount import Cards
+from watchdog.core.assessment import AccountKey, Assessment, SharedPart, Verdict
 from watchdog.core.model import Claim, ClaimedDevice, Container, Pod
 from watchdog.core.units import LARGEST, brief
 
@@ -111,6 +114,65 @@ def parts_of(claimed: Iterable[Claimed], gpu: str | None) -> tuple[Part, ...]:
     """The distinct parts that several containers hold on a card (None: on any); where one is may not be known."""
     parts = {part.key: part for each in claimed for part in each.parts}
     return tuple(part for part in parts.values() if gpu is None or gpu in part.gpus or not part.gpus)
+
+
+def shared_parts(
+    pod: Pod, parts: Iterable[Part], claimed: Mapping[str, Claimed], used: int, allowed: int
+) -> tuple[SharedPart, ...]:
+    """The parts that other pods hold too, of an account that uses and may use so much in all.
+
+    `claimed` is what the claims of each container gave it.
+    """
+    names = {claim.name for claim in pod.claims.values() if claim.shared_with}
+    return tuple(
+        SharedPart(
+            key=(pod.namespace, *part.key),
+            used=max(0, used - (allowed - part.size)),
+            containers=frozenset(
+                name for name, each in claimed.items() if any(own.key == part.key for own in each.parts)
+            ),
+        )
+        for part in parts
+        if part.key[0] in names and part.size is not None
+    )
+
+
+def with_sums(assessments: Sequence[Assessment], acting: Collected[AccountKey]) -> tuple[Assessment, ...]:
+    """The assessments with what other pods use of the parts of claims that they share; the same ones if none does.
+
+    Each such pod is compared with the whole part, together with the others, so that time counts for all of them alike,
+    whichever uses the most at the moment; that one alone is acted on, and no second one while an action is in progress.
+    """
+    used: defaultdict[tuple[str, str, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    first: dict[tuple[str, str, int], tuple[tuple[bool, int, str], Pod]] = {}
+    for each in assessments:
+        for part in each.shared:
+            used[part.key][each.pod.uid] += part.used
+    if not used:
+        return tuple(assessments)
+    for each in assessments:
+        for part in each.shared:
+            order = each.account not in acting, -used[part.key][each.pod.uid], each.pod.uid
+            first[part.key] = min(first.get(part.key, (order, each.pod)), (order, each.pod), key=lambda one: one[0])
+    return tuple(_with_sum(each, used, first) if each.shared else each for each in assessments)
+
+
+def _with_sum(
+    each: Assessment,
+    used: Mapping[tuple[str, str, int], Mapping[str, int]],
+    first: Mapping[tuple[str, str, int], tuple[tuple[bool, int, str], Pod]],
+) -> Assessment:
+    uid = each.pod.uid
+    beside = sum(size for part in each.shared for other, size in used[part.key].items() if other != uid)
+    ahead = next((first[part.key][1].title for part in each.shared if first[part.key][1].uid != uid), "")
+    is_limited = each.allowed is not None and each.rule_gap is None
+    is_over = is_limited and each.used_at_least + beside > (each.allowed or 0)
+    return replace(
+        each,
+        beside=beside,
+        behind_pod=ahead if beside else "",
+        verdict=Verdict.OVER if is_over else each.verdict,
+    )
 
 
 def are_placed(claimed: Iterable[Claimed]) -> bool:

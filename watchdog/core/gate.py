@@ -21,7 +21,7 @@ _Withheld = tuple[Brake, float | None]  # the brake, and the seconds until it re
 
 def urgency(assessment: Assessment) -> tuple[int, int, str, str, str]:
     """The order if a brake lets only some through: most bytes over the limit, then lower priority, then UID."""
-    over = assessment.used_at_least - (assessment.allowed or 0)
+    over = assessment.compared - (assessment.allowed or 0)
     return (-over, assessment.pod.priority or 0, *assessment.account.sort_key)
 
 
@@ -93,7 +93,7 @@ class Gate:
         over: int | None = None
         if any(entry.withheld_by in COUNT_ACTIONS for entry in judged):
             due = (entry for entry in entries if entry.do.enforces and entry.due_in_s <= 0)
-            over = max(entry.assessment.used_at_least - entry.threshold_bytes for entry in due)
+            over = max(entry.assessment.compared - entry.threshold_bytes for entry in due)
         elif any(entry.do.enforces for entry in entries):
             over = 0
         account = entries[0].account
@@ -291,9 +291,16 @@ def brake_by_state(entry: PlanEntry, now: Now) -> Brake | None:
     """The brake that time alone does not lift, by the pod and by what a step would end."""
     if _why_protected(entry, now) is not None:
         return Brake.PROTECTED
+    if is_behind_another(entry.assessment, entry.threshold_bytes):
+        return Brake.CLAIM
     if entry.do.takes_scope and not entry.victim:
         return Brake.UNKNOWN_CONTAINER
     return Brake.MPS if entry.hazard is not None else None
+
+
+def is_behind_another(assessment: Assessment, threshold_bytes: int) -> bool:
+    """Whether an account is above a threshold only together with pods on its claim, one of which uses more of it."""
+    return bool(assessment.behind_pod) and assessment.used_at_least <= threshold_bytes
 
 
 def _why_protected(entry: PlanEntry, now: Now) -> str | None:

@@ -55,7 +55,7 @@ def step_readings(assessment: Assessment, *, stale: bool, rule: Rule | None = No
 
 def _compared(assessment: Assessment, step: Step) -> int:
     """The bytes that a threshold is compared with: a step under pressure counts only while a card is short."""
-    return 0 if step.under_pressure and not assessment.short else assessment.used_at_least
+    return 0 if step.under_pressure and not assessment.short else assessment.compared
 
 
 def _is_sure(assessment: Assessment, step: Step) -> bool:
@@ -166,7 +166,7 @@ def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
         state.has_action or state.withheld or state.tallies or not state.ran_under <= {rule.name}
     ):
         return False
-    used = assessment.used_at_least
+    used = assessment.compared
     return all(step.under_pressure or used <= step.above.threshold_bytes(allowed, step.do) for step in rule.steps)
 
 

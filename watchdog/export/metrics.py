@@ -251,7 +251,7 @@ def _unjudged(assessment: Assessment) -> Verdict | None:
 
 
 def _precedence(assessment: Assessment) -> tuple[bool, int, str]:
-    over = assessment.used_at_least - (assessment.allowed or 0)
+    over = assessment.compared - (assessment.allowed or 0)
     return assessment.pod.deletion_deadline_s is None, over, assessment.account.uid
 
 

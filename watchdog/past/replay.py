@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from watchdog.core.assess import Coverage, PodTerms, assess_pod, hidden_pods, short_for
 from watchdog.core.assessment import AccountKey, Assessment, Inputs
+from watchdog.core.claims import with_sums
 from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.listed import ListedResources
@@ -107,6 +108,8 @@ class NodeAssessor:
         self._terms: dict[str, tuple[Pod, PodTerms]] = {}
         self._memory = DeclarationMemory()
         self._listed = ListedResources()
+        # Each pod by itself, and with what others use of the claims that it shares with them.
+        self._alone: dict[str, tuple[Assessment, ...]] = {}
         self._assessed: dict[str, tuple[Assessment, ...]] = {}
 
     def forget(self, changed: frozenset[str] | None) -> None:
@@ -143,8 +146,20 @@ class NodeAssessor:
                 terms = PodTerms.of(pod, inputs, self._memory, node.hidden.mps, short)
                 self._terms[pod.uid] = (pod, terms)
             uses = node.uses_of(pod.uid)
-            self._assessed[pod.uid] = assess_pod(pod, uses, terms, snapshot, coverage, inputs)
-        return frozenset(pod.uid for pod in missing)
+            self._alone[pod.uid] = self._assessed[pod.uid] = assess_pod(pod, uses, terms, snapshot, coverage, inputs)
+        return frozenset(pod.uid for pod in missing) | self._add_sums()
+
+    def _add_sums(self) -> frozenset[str]:
+        """Compare pods that share a claim by what they use of it together; returns the UIDs of those that changed."""
+        sharing = [each for uid in self._assessed for each in self._alone[uid] if each.shared]
+        now = {each.account: each for each in with_sums(sharing, ())}
+        changed = set()
+        for uid in {each.pod.uid for each in sharing}:
+            after = tuple(now.get(each.account, each) for each in self._alone[uid])
+            if after != self._assessed[uid]:
+                self._assessed[uid] = after
+                changed.add(uid)
+        return frozenset(changed)
 
     def of(self, uid: str) -> tuple[Assessment, ...]:
         """The accounts of one pod."""

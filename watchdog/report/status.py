@@ -220,6 +220,11 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     declared_by: str | None = None
     # What claims gave on each GPU, by its UUID; absent without any.
     declared_by_gpu: dict[str, Bytes] | UnsetType = UNSET
+    # Other pods that have its claims, some of them; what they use of these, and which of them uses more than its pod.
+    # Each is absent if there is none.
+    shared_with: tuple[str, ...] | UnsetType = UNSET
+    used_beside: Bytes | UnsetType = UNSET
+    behind_pod: str | UnsetType = UNSET
     allowed: Bytes | None = None
     verdict: str = "unknown"
     rule: str | None = None
@@ -260,6 +265,11 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     def least(self) -> int:
         """What the account uses at least, in bytes."""
         return (self.used_at_least if self.used is None else self.used) or 0
+
+    @property
+    def compared(self) -> int:
+        """The bytes that are compared with what it may use: with what others use of its claims."""
+        return self.least + (self.used_beside if isinstance(self.used_beside, int) else 0)
 
 
 class GapStatus(Struct, frozen=True, kw_only=True):

@@ -67,6 +67,10 @@ _STATES: Final[Mapping[Comparison, str]] = {
 }
 
 
+# Each of hundreds of pods on one claim would name all others.
+_MOST_SHARING: Final = 5
+
+
 def account_status(
     assessment: Assessment, report: CycleReport, bounds: Bounds, limits: Limits = MappingProxyType({})
 ) -> AccountStatus:
@@ -87,6 +91,9 @@ def account_status(
         declared=assessment.declared,
         declared_by=assessment.declared_by,
         declared_by_gpu=dict(assessment.declared_by_gpu) or ABSENT,
+        shared_with=_shared_with(assessment) or ABSENT,
+        used_beside=assessment.beside or ABSENT,
+        behind_pod=inert(assessment.behind_pod) or ABSENT,
         allowed=assessment.allowed,
         verdict=assessment.verdict.value,
         rule=assessment.rule.name if assessment.rule is not None else None,
@@ -124,6 +131,14 @@ def account_status(
         left_since=_moment(assessment.pod.left_since),
         pinned=pinned_total(assessment, limits) or ABSENT,
     )
+
+
+def _shared_with(assessment: Assessment) -> tuple[str, ...]:
+    """Other pods that have the claims of an account, a number of them."""
+    names = {part.key[1] for part in assessment.shared}
+    claims = (claim for claim in assessment.pod.claims.values() if claim.name in names)
+    titles = dict.fromkeys(title for claim in claims for title in claim.shared_with[:_MOST_SHARING])
+    return tuple(titles)[:_MOST_SHARING]
 
 
 def _allowance(assessment: Assessment, policy: Policy) -> AllowanceStatus | None:

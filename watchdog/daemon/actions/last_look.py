@@ -10,6 +10,7 @@ from watchdog.core.assessment import AccountKey, Assessment, Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.decide import due_step, targets_of, victim_of
 from watchdog.core.errors import Problem
+from watchdog.core.gate import is_behind_another
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import Gap, GapReason, Now, ProcessKey, Snapshot
 from watchdog.core.plan import Moment, Objection, OpenCycle, Outcome, PlanEntry, Result
@@ -141,6 +142,9 @@ def reassessor(
         return lambda inputs: {}
     snapshot = scanner.rescan(opened.snapshot, last, opened.only, now)
     concerned = {entry.account.uid for entry in opened.plan.taken}
+    # What others use of a claim counts together with that.
+    parts = {part.key for entry in opened.plan.taken for part in entry.assessment.shared}
+    concerned |= {each.pod.uid for each in opened.assessments if any(part.key in parts for part in each.shared)}
 
     def reassess(inputs: Inputs) -> Mapping[AccountKey, Assessment]:
         attribution = transfers.hide(attribute(snapshot, inputs.pods.pods), snapshot, inputs)
@@ -221,14 +225,16 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     step = entry.definition
     allowed = assessment.allowed_under_pressure if step.under_pressure else assessment.allowed
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
-    if assessment.used_at_least <= threshold_bytes and assessment.used is None:
+    if assessment.compared <= threshold_bytes and assessment.used is None:
         return "part of its use was unknown at the last look"
     changed = _change(entry, assessment)
-    if assessment.used_at_least <= threshold_bytes:
+    if assessment.compared <= threshold_bytes:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its use was at or below the threshold again")
     if changed is None and entry.gpu is not None and entry.gpu not in assessment.short:
         return Outcome(entry=entry, result=Result.GONE, at=now, reason="its GPU was no longer short of memory")
-    changed = changed or _restart(entry, assessment.used_at_least, threshold_bytes)
+    if is_behind_another(assessment, threshold_bytes):
+        changed = changed or f"pod {assessment.behind_pod} used more of the claim that both have"
+    changed = changed or _restart(entry, assessment.compared, threshold_bytes)
     targets = targets_of(assessment, entry.victim, step, entry.gpu)
     updated = replace(entry, assessment=assessment, targets=targets, threshold_bytes=threshold_bytes)
     if updated.hazard is not None:

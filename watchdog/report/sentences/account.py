@@ -42,6 +42,7 @@ def _use(account: AccountStatus, status: Status) -> Iterator[str]:
         yield from _unknown_use(account, name, where)
     elif used:
         yield f"{subject} uses {format_bytes(used)} of GPU memory{where}."
+        yield from _together(account)
     else:
         yield f"{subject} uses no GPU memory{where}."
         yield from _unknown_pods(status)
@@ -51,6 +52,20 @@ def _use(account: AccountStatus, status: Status) -> Iterator[str]:
         yield (
             "That memory belongs to processes of a container that is not in the pod list (yet): it is counted, but "
             "never leads to a kill or an eviction."
+        )
+
+
+def _together(account: AccountStatus) -> Iterator[str]:
+    """What the pods on its claims use together."""
+    if not isinstance(account.shared_with, tuple) or account.compared == account.least:
+        return
+    others = ", ".join(map(inert, account.shared_with))
+    whole = format_bytes(account.compared)
+    yield f"Together with {others}, on the same claim, it is {whole} (without their allowance)."
+    if isinstance(account.behind_pod, str):
+        yield (
+            f"Of these {inert(account.behind_pod)} uses more, so that one is acted on, unless this pod is above its "
+            "limit by itself."
         )
 
 
@@ -142,7 +157,7 @@ def _verdict(account: AccountStatus, status: Status) -> Iterator[str]:
     verdict, allowed, since = account.verdict, account.allowed, account.over_since
     if verdict == "over" and allowed is not None:
         lasting = f", exceeded since {clock_time(since, status.at)}" if since is not None else ""
-        yield f"That is {format_bytes(account.least - allowed)} over its limit{lasting}."
+        yield f"That is {format_bytes(account.compared - allowed)} over its limit{lasting}."
     elif verdict == "within":
         yield "That is within its limit."
     elif verdict == "undeclared" and account.container != "":

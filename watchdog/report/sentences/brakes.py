@@ -54,6 +54,13 @@ def withheld_because(entry: PlanEntry, policy: Policy | None = None) -> str:
     return _by_state(entry, brake, policy) or _by_count(entry, brake, bounds, observing=observing)
 
 
+_FIXED: Final = {
+    Brake.JOURNAL: "the watchdog can't write its journal, and takes no action without a record",
+    Brake.MAINTENANCE: "the GPUs of this node are under maintenance",
+    Brake.UNKNOWN_CONTAINER: "no container in the pod list exceeds its own declaration",
+}
+
+
 def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
     """Why a brake on the state of the pod, its processes or the watchdog holds; empty for those that count actions."""
     match brake:
@@ -69,14 +76,13 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.STALE:
             older = f" (older than {format_duration(policy.stale_after_s)})" if policy is not None else ""
             why = f"the list of this node's pods is too old to act on{older}"
-        case Brake.JOURNAL:
-            why = "the watchdog can't write its journal, and takes no action without a record"
-        case Brake.MAINTENANCE:
-            why = "the GPUs of this node are under maintenance"
+        case Brake.JOURNAL | Brake.MAINTENANCE | Brake.UNKNOWN_CONTAINER:
+            why = _FIXED[brake]
         case Brake.MPS:
             why = hazard_because(entry.hazard)
-        case Brake.UNKNOWN_CONTAINER:
-            why = "no container in the pod list exceeds its own declaration"
+        case Brake.CLAIM:
+            ahead = entry.assessment.behind_pod
+            why = f"{f'pod {inert(ahead)}' if ahead else 'another pod'} uses more of the claim that both have"
         case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:
             why = ""
         case _:

@@ -85,7 +85,10 @@ def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
     where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
     used = f"{amount_used(assessment.used, assessment.used_at_least)} of GPU memory{where}"
     verb = "used" if past else "uses"
-    return f"{capital(title(assessment))} {verb} {used}, {_comparison(entry)}{lasting}."
+    sum_of_all = format_bytes(assessment.compared)
+    together = f", {sum_of_all} together with the other pods on its claim (without their allowance)"
+    together = together if assessment.beside else ""
+    return f"{capital(title(assessment))} {verb} {used}{together}, {_comparison(entry)}{lasting}."
 
 
 def _lasting(entry: PlanEntry, now: Now) -> str:
@@ -124,7 +127,7 @@ def terms(entry: PlanEntry) -> StepTerms:
 
 
 def _comparison(entry: PlanEntry) -> str:
-    (allowed, declared, by), used = terms(entry), entry.assessment.used_at_least
+    (allowed, declared, by), used = terms(entry), entry.assessment.compared
     if allowed is None or declared is None:
         return "with no valid declaration"
     if allowed == 0:

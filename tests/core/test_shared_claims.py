@@ -1,0 +1,117 @@
+"""Pods that share a claim: what they use of it together, and which of them is acted on."""
+
+from dataclasses import replace
+from typing import Final
+
+from tests.claims import claim, listed, result, with_claims
+from tests.kube.test_claims import GPUS, RULE, raw_pod, read
+from tests.worlds import NODE, Gi, at, parse_policy, process, snapshot, use
+from watchdog.core.assess import assess
+from watchdog.core.assessment import AccountKey, Assessment, Inputs
+from watchdog.core.attribute import attribute
+from watchdog.core.decide import decide
+from watchdog.core.ledger import Ledger
+from watchdog.core.model import PodList
+from watchdog.core.plan import Plan
+
+KILL: Final = '[[rule.step]]\nabove = "100%"\nfor = "10s"\ndo = "kill"\n'
+
+
+class Sharing:
+    """Pods `a`, `b`, `c` on one claim of 4Gi, under a rule that kills after 10 s above the limit."""
+
+    def __init__(self, uids: str = "ab", policy: str = RULE + KILL, **more: list[str]) -> None:
+        names = {uid: ["main", *more.get(uid, [])] for uid in uids}
+        raw = [with_claims(raw_pod(uid, *names[uid]), {"gpu": "team"}, {"main": ["gpu"]}) for uid in uids]
+        for pod in raw:
+            for container in pod["spec"]["containers"][1:]:
+                container["resources"] = {"limits": {"veriff.com/gpu-memory": "1Gi"}}
+        self.pods = tuple(read(listed(*raw), listed(claim("team", result(memory="4Gi"), pods=tuple(uids)))))
+        self.policy = parse_policy('mode = "enforce"\n' + policy)
+        self.ledger = Ledger()
+        self.plan = Plan(entries=(), ledger=self.ledger)
+
+    def at(self, seconds: float, *acting: str, **used: float) -> dict[str, Assessment]:
+        """A reading at this time, of so many Gi of each container (`a`, or `a_side`); its accounts by pod."""
+        where = {key: (key[0], key[2:] or "main") for key in used}
+        uses = [use(number, int(size * Gi), 0) for number, size in enumerate(used.values(), 10)]
+        processes = [process(number, "/".join(where[key])) for number, key in enumerate(used, 10)]
+        seen = replace(snapshot(uses, processes, GPUS), at=at(seconds))
+        under_way = frozenset(AccountKey(uid=uid, gpu="GPU-0") for uid in acting)
+        inputs = Inputs(policy=self.policy, node=NODE, pods=PodList(pods=self.pods), enforcing=True, acting=under_way)
+        attribution = attribute(seen, self.pods)
+        found = assess(attribution, seen, inputs)
+        self.plan = decide(found, self.ledger, seen.at, inputs)
+        self.ledger = self.plan.ledger
+        return {each.pod.uid: each for each in found}
+
+    @property
+    def due(self) -> dict[str, tuple[str, str | None]]:
+        """The kills that are due, by pod: the victim, and what withholds it."""
+        entries = (entry for entry in self.plan.entries if entry.due_in_s <= 0)
+        return {entry.account.uid: (entry.victim, entry.withheld_by and entry.withheld_by.value) for entry in entries}
+
+
+def test_pods_on_one_claim_may_not_use_more_than_it_gave_together() -> None:
+    """Point 42: each alone is within 4Gi, all three are not; the one that uses most is acted on, and no other."""
+    here = Sharing("abc")
+    for seconds in range(11):
+        found = here.at(seconds, a=1.5, b=2, c=1)
+    assert {uid: (each.beside, each.verdict.value) for uid, each in found.items()} == {
+        "a": (3 * Gi, "over"),
+        "b": (2.5 * Gi, "over"),
+        "c": (3.5 * Gi, "over"),
+    }
+    assert here.due == {"a": ("main", "claim"), "b": ("main", None), "c": ("main", "claim")}
+    within = here.at(15, a=1.5, b=1.5, c=1)
+    assert {each.verdict.value for each in within.values()} == {"within"}
+
+
+def test_time_counts_whichever_pod_of_a_claim_uses_the_most() -> None:
+    """Point 42: two pods that take turns can't use twice what their claim gave."""
+    here = Sharing()
+    for seconds in range(11):
+        here.at(seconds, **({"a": 3.0, "b": 2.9} if seconds % 2 else {"a": 2.9, "b": 3.0}))
+    assert here.due == {"a": ("main", "claim"), "b": ("main", None)}
+
+
+def test_a_pod_above_the_whole_claim_is_acted_on_whoever_uses_more() -> None:
+    """Point 42: what exceeds the claim by itself needs no sum."""
+    here = Sharing()
+    for seconds in range(11):
+        here.at(seconds, a=5, b=6)
+    assert here.due == {"a": ("main", None), "b": ("main", None)}
+
+
+def test_while_one_pod_of_a_claim_is_ended_no_other_is() -> None:
+    """Point 42: its memory is about to be free, though another uses more by now."""
+    here = Sharing()
+    for seconds in range(11):
+        here.at(seconds, "a", a=2, b=3)
+    assert here.due["b"] == ("main", "claim")
+
+
+def test_what_does_not_fit_into_the_claim_alone_counts_for_it() -> None:
+    """Point 42: memory that another container may use by a resource is nobody's share, and it is no victim."""
+    here = Sharing(a=["side"])
+    for seconds in range(11):
+        found = here.at(seconds, a=2.5, a_side=0.9, b=1)
+    assert (found["a"].beside, found["a"].verdict.value) == (Gi, "within")
+    assert found["b"].beside == int(2.5 * Gi) + int(0.9 * Gi) - Gi
+    for seconds in range(20, 31):
+        here.at(seconds, a=3.5, a_side=0.9, b=1)
+    assert here.due == {"a": ("main", None), "b": ("main", "claim")}
+
+
+def test_a_claim_that_a_pod_has_alone_has_no_sum() -> None:
+    """Point 42: the other pods of a node have nothing to do with it."""
+    here = Sharing("a")
+    assert here.at(0, a=3)["a"].shared == ()
+
+
+def test_a_warning_below_the_limit_is_by_the_sum_too() -> None:
+    """Point 42: whoever is near the limit together is warned, though each is far from it."""
+    here = Sharing(policy=RULE + '[[rule.step]]\nabove = "90%"\nfor = "10s"\ndo = "warn"\n')
+    for seconds in range(11):
+        here.at(seconds, a=1.9, b=1.8)
+    assert here.due.keys() == {"a", "b"}
