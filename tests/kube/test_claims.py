@@ -438,3 +438,18 @@ def test_the_newest_generation_of_a_pool_counts() -> None:
     for order in ((old, new), (new, old)):
         devices, _ = parse_slices(listed(*order))
         assert [each.uuid for each in devices.values()] == ["GPU-2"]
+
+
+def test_a_whole_card_that_no_slice_lists_shows_although_nothing_is_used() -> None:
+    """Point 43: the pod certainly has a card, so its unknown limit is shown, and a gap says what to look at."""
+    raw = with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})
+    reader = ClaimReader()
+    pods = read(listed(raw), listed(claim("c", result("gpu-9"))), reader=reader)
+    (found,) = accounts(pods, {})
+    assert (found.verdict.value, found.declared_by) == ("unknown", "claim c/gpu")
+    (gap,) = reader.gaps
+    assert "no ResourceSlice of this node lists gpu.nvidia.com/n1/gpu-9" in gap.problem.cause
+    assert "kubectl get resourceslices" in gap.problem.remedy
+    share = claim("c", result("gpu-9", "4Gi"))
+    read(listed(raw), listed(share), reader=(other := ClaimReader()))
+    assert other.gaps == ()

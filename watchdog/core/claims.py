@@ -42,6 +42,13 @@ class Claimed:
     parts: tuple[Part, ...] = ()
     # Why that is not known, as a clause; empty if it is.
     unknown: str = ""
+    # Whether it is known all the same that it gave a GPU.
+    gave_gpu: bool = False
+
+    @property
+    def is_about_gpus(self) -> bool:
+        """Whether it certainly gave a GPU, or a share of one."""
+        return bool(self.parts) or self.gave_gpu
 
     @property
     def gives_amounts(self) -> bool:
@@ -66,7 +73,8 @@ def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
                 continue
             found = _part(device, (claim.name, number), cards)
             if isinstance(found, str):
-                return Claimed(source=_source(claim.name, device), unknown=found)
+                gave_gpu = not device.is_listed or _gpus(device, cards)[1]
+                return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)
             if found is not None:
                 sources[_source(claim.name, device)] = None
                 parts.append(found)

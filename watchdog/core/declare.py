@@ -107,7 +107,7 @@ class PodDeclaration:
     @property
     def is_about_gpus(self) -> bool:
         """Whether the pod certainly declares GPU memory, validly or not; a claim may be for a network card."""
-        if self.misdeclared or any(claimed.parts for claimed in self.claimed.values()):
+        if self.misdeclared or any(claimed.is_about_gpus for claimed in self.claimed.values()):
             return True
         return any(not amount.is_claim for amount in self.amounts.values())
 

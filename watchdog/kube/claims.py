@@ -6,7 +6,7 @@ not shared it is only a filter (k8s.io/api/resource/v1). So only the allocation 
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Any, Final
@@ -269,7 +269,7 @@ class ClaimReader:
         self._made = {uid: each for uid, each in self._made.items() if uid in present}
         result = tuple(self._with_claims(pod, read, devices, holders) if pod.claims else pod for pod in pods)
         self.missing = missing_claims(result)
-        self.gaps = _gaps(result, read)
+        self.gaps = _gaps(result, read, has_devices=bool(devices))
         return result
 
     def _with_claims(
@@ -334,7 +334,7 @@ def missing_claims(pods: Iterable[Pod]) -> tuple[MissingClaim, ...]:
     return tuple((pod, name) for pod, name in every if name)
 
 
-def _gaps(pods: Iterable[Pod], read: ReadClaims) -> tuple[Gap, ...]:
+def _gaps(pods: Iterable[Pod], read: ReadClaims, *, has_devices: bool) -> tuple[Gap, ...]:
     """A gap for each remedy: the pods that run and need it, and what is the matter with the first of them.
 
     A pod that has not started uses nothing; without a node's kubelet, or a driver for its claim, it never will.
@@ -343,12 +343,31 @@ def _gaps(pods: Iterable[Pod], read: ReadClaims) -> tuple[Gap, ...]:
     for pod in pods:
         if pod.is_finished or not any(container.ids for container in pod.containers):
             continue
-        for claim in _unread(pod):
-            problem = _why_unread(pod, claim, read) if claim.name else Problem(claim.unknown)
-            if problem is not None:
-                pods_by_title = found.setdefault(problem.remedy, {})
-                pods_by_title.setdefault(pod.title, f"{claim.name or 'one of them'}: {problem.cause}")
+        for name, problem in (*_unread_problems(pod, read), *(_unlisted_problems(pod) if has_devices else ())):
+            found.setdefault(problem.remedy, {}).setdefault(pod.title, f"{name or 'one of them'}: {problem.cause}")
     return tuple(_gap(titles, remedy) for remedy, titles in found.items())
+
+
+def _unread_problems(pod: Pod, read: ReadClaims) -> Iterator[tuple[str, Problem]]:
+    """The claims of a pod of which it is not known what they gave, with the reason, but for those being read."""
+    for claim in _unread(pod):
+        problem = _why_unread(pod, claim, read) if claim.name else Problem(claim.unknown)
+        if problem is not None:
+            yield claim.name, problem
+
+
+_SEE_SLICES: Final = (
+    "see `kubectl get resourceslices -o yaml`: the driver has taken out a device that is in use; restart its kubelet "
+    "plugin"
+)
+
+
+def _unlisted_problems(pod: Pod) -> Iterator[tuple[str, Problem]]:
+    """The claims of a pod that gave it all of a device which the slices do not list."""
+    for claim in {claim.name: claim for claim in pod.claims.values()}.values():
+        for device in claim.devices:
+            if not (device.is_listed or device.memory or device.is_shared):
+                yield claim.name, Problem(f"no ResourceSlice of this node lists {device.name}", _SEE_SLICES)
 
 
 def _gap(titles: Mapping[str, str], remedy: str) -> Gap:
