@@ -62,6 +62,7 @@ ADVERTISED: Final = f'{SOURCE}[capacity]\nresource = "veriff.com/gpu-memory"\n'
             declaration('resource = "a.b/mig-*"', MIG, 'limit_annotation = "a.b/limit"'),
             "declaration[0].limit_annotation: is ignored",
         ),
+        ('schemes = ["hami"]\n', 'schemes: lacks "dra", which is in "*": pods that get their cards'),
         ('interval = "5m"\nstale_after = "3m"\n', "stale_after: is shorter than interval"),
         ('stale_after = "2m"\n', "stale_after: is shorter than 2m40s: on a quiet cluster"),
         ("[protect]\npriority_at_least = 2000000001\n", "protect.priority_at_least: has no effect"),

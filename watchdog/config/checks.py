@@ -283,6 +283,9 @@ def _warn_of_whole(policy: Policy, document: dict[str, Any]) -> Iterator[Mistake
         yield Mistake(
             (), "there is no [[declaration]], no scheme and no default: every pod is undeclared and left alone"
         )
+    if document.get("schemes") and not policy.reads_claims:
+        what = 'lacks "dra", which is in "*": pods that get their cards by ResourceClaims are left alone'
+        yield Mistake(("schemes",), what)
     if policy.stale_after_s < policy.interval_s:
         yield Mistake(("stale_after",), "is shorter than interval: enforcement may always be withheld")
     elif policy.stale_after_s < _LIFE_SIGNS_S:
