@@ -184,7 +184,7 @@ TAKEN: Final[Mapping[str, tuple[Change, set[str]]]] = {
     "`NODE_NAME`": (without("env", "NODE_NAME"), {"node_name", "own_pod"}),
     "the driver's mount": (without("volumeMounts", "driver"), {"nvml_library"}),
     "the journal's mount": (without("volumeMounts", "state"), {"journal_folder"}),
-    "the policy's mount": (without("volumeMounts", "policy"), {"policy_mount"}),
+    "the policy's mount": (without("volumeMounts", "policy"), {"policy_mount", "right_slices"}),
     "the mount of `/tmp`": (without("volumeMounts", "tmp"), {"temporary_folder"}),
     "an emptyDir for the journal": (emptied("state"), {"journal_disk"}),
     "writing to the journal's mount": (read_only_journal, {"journal_folder", "journal_file"}),
