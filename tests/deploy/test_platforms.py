@@ -28,6 +28,7 @@ class Expected:
     folder: str | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     privileged: bool = False
+    admin_claim: bool = False
 
 
 _EXPECTED: Final = {
@@ -46,6 +47,8 @@ _EXPECTED: Final = {
     ),
     # "Containers that manage cards" by NVIDIA_VISIBLE_DEVICES need the class since 25.10.
     "gpu-operator": Expected(runtime="nvidia", selector=_PRESENT),
+    # As the operator's dcgm-exporter there.
+    "gpu-operator-dra": Expected(selector=_PRESENT, admin_claim=True),
     # No class and no handler; the annotation in their place.
     "gpu-operator-nri": Expected(
         selector=_PRESENT, annotations={"nvidia.cdi.k8s.io/container.watchdog": "management.nvidia.com/gpu=all"}
@@ -95,6 +98,9 @@ def test_what_a_platform_s_values_come_to(platform: str) -> None:
     context = spec["containers"][0]["securityContext"]
     assert context.get("privileged", False) is expected.privileged
     assert expected.privileged is ("capabilities" not in context)
+    claims = [{"name": "cards"}] if expected.admin_claim else None
+    assert spec["containers"][0]["resources"].get("claims") == claims
+    assert [each["name"] for each in spec.get("resourceClaims", ())] == [each["name"] for each in claims or ()]
     # The name of the container is a part of the annotation's.
     assert all(key.endswith(f".{spec['containers'][0]['name']}") for key in expected.annotations)
 
@@ -127,6 +133,7 @@ def test_the_table_of_the_platforms_tells_it() -> None:
         assert (f"`{expected.runtime}`" if expected.runtime else "none") in found[platform][1]
         assert (f"`{expected.folder}`" in found[platform][2]) is (expected.folder is not None)
         assert ("annotation" in found[platform][2]) is bool(expected.annotations)
+        assert ("claim" in found[platform][2]) is expected.admin_claim
         assert found[platform][4].startswith("privileged" if expected.privileged else "minimal"), platform
 
 
