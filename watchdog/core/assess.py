@@ -8,7 +8,16 @@ from functools import partial
 from typing import Final
 
 from watchdog.core.amount import Cards
-from watchdog.core.assessment import AccountKey, Assessment, AttributedUse, Attribution, ContainerShare, Inputs, Verdict
+from watchdog.core.assessment import (
+    AccountKey,
+    Assessment,
+    AttributedUse,
+    Attribution,
+    ContainerShare,
+    Inputs,
+    SharedPart,
+    Verdict,
+)
 from watchdog.core.budget import (
     Account,
     Budget,
@@ -20,7 +29,7 @@ from watchdog.core.budget import (
     remarks,
     undetermined,
 )
-from watchdog.core.claims import shared_parts, with_sums
+from watchdog.core.claims import holders_of, shared_parts, with_sums
 from watchdog.core.declare import PodDeclaration, active_containers, phases
 from watchdog.core.errors import Problem
 from watchdog.core.model import ContainerKind, Gap, GapReason, Gpu, Node, PlaceKind, Pod, Snapshot
@@ -187,6 +196,7 @@ def assess_pod(
     hazards = mps.hazards(pod, uses, accepts_clients=accepts_clients) if mps is not None else ()
     to_drain = mps.to_drain(pod, uses) if mps is not None else ()
     budget_of = _budgets(pod, uses, terms, inputs)
+    holders = holders_of(declaration.claimed)
     assessments: list[Assessment] = []
     for key in _accounts(pod, uses, terms, acting):
         account = _account(key, rule or _NO_RULE, coverage, uses)
@@ -201,6 +211,11 @@ def assess_pod(
             # Within only if that also holds when only the contexts that were seen count.
             seen = budget_of(replace(account, hidden=False))
             is_clear = known and used_at_least <= (seen.allowed or 0)
+        shared, joint = tuple[SharedPart, ...](), frozenset[str]()
+        # Where each card is compared, an account of all cards has nothing of its own.
+        if granted.parts and (key.gpu is not None or not is_per_gpu(declaration, key.container)):
+            spare, is_part = (granted.allowed or 0) - used_at_least, key.container is not None
+            shared, joint = shared_parts(pod, granted.parts, holders, spare, is_part=is_part)
         assessments.append(
             Assessment(
                 account=key,
@@ -214,9 +229,8 @@ def assess_pod(
                 requested=granted.requested,
                 allowed_by_request=granted.allowed_by_request,
                 declared_by_gpu=granted.declared_by_gpu,
-                shared=shared_parts(pod, granted.parts, declaration.claimed, used_at_least, granted.allowed or 0)
-                if granted.parts and (key.gpu is not None or not is_per_gpu(declaration, key.container))
-                else (),
+                shared=shared,
+                joint=joint,
                 limit_unknown=granted.unknown,
                 verdict=Verdict.UNKNOWN if terms.gap else _verdict(granted, used_at_least, is_known=is_clear),
                 protected=protected,
@@ -356,5 +370,5 @@ def assess(
     for uid, pod in pods.items():
         terms = replace(PodTerms.of(pod, inputs, memory, mps, short), most_idle=most_idle)
         assessments += assess_pod(pod, tuple(by_pod.get(uid, ())), terms, snapshot, coverage, inputs)
-    summed = with_sums(assessments, inputs.acting)
+    summed = with_sums(assessments, inputs.ending)
     return tuple(sorted(summed, key=lambda assessment: (assessment.account.sort_key, assessment.pod.title)))

@@ -1,7 +1,7 @@
 """The values of a cycle's first half: its inputs, and the results of attribution and assessment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -162,14 +162,14 @@ NO_DRAINS: Final = KnownDrains()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPart:
-    """A part of a claim that other pods hold too, in an account."""
+    """A part of a claim that other accounts hold too."""
 
-    # The namespace, the name of the claim, and the place of the device in it.
-    key: tuple[str, str, int]
-    # What the account uses of it for certain, in bytes: what does not fit into all else that it may use.
+    # The namespace, the name of the claim, the device, and which share of it.
+    key: tuple[str, str, str, str]
+    # Its bytes.
+    size: int
+    # What the account uses of it for certain: what does not fit into all else that it may use.
     used: int
-    # The names of the containers that hold it.
-    containers: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,11 +206,15 @@ class Assessment:
     allowed_by_request: int | None = None
     # What claims gave on each card, by its UUID.
     declared_by_gpu: Mapping[str, int] = field(default_factory=dict)
-    # The parts of claims that it shares with other pods.
+    # The parts of claims that other accounts hold too.
     shared: tuple[SharedPart, ...] = ()
-    # What the other pods use of these for certain, which counts together with its own use.
+    # Its containers that hold a part of a claim together with others, so that none may be above what it holds.
+    joint: frozenset[str] = frozenset()
+    # The most that others use of one of the shared parts for certain, which counts together with its own use.
     beside: int = 0
-    # The pod that uses more of one of them, or is being ended for it, as `namespace/name`; "": there is none.
+    # Whether that is all that they use.
+    is_beside_known: bool = True
+    # The pod that comes before it: that uses more of the part, or is being ended; "": there is none.
     behind_pod: str = ""
     # Whether the rule only observes now, whatever the policy's mode.
     observes: bool = False
@@ -229,6 +233,11 @@ class Assessment:
     def compared(self) -> int:
         """The known bytes that are compared with what it may use."""
         return self.used_at_least + self.beside
+
+    @property
+    def is_compared_known(self) -> bool:
+        """Whether that is all that it can be."""
+        return self.used is not None and self.is_beside_known
 
     def used_on(self, card: str, container: str | None = None) -> int:
         """The known bytes in use on one GPU, by one container or by all (None)."""
@@ -272,8 +281,9 @@ class Inputs:
     maintenance: bool = False
     # The UIDs of the listed pods if any of them may use more than the reading shows; None: it shows everything.
     hidden: frozenset[str] | None = None
-    # The accounts with an action in progress or pending.
+    # The accounts with an action in progress or pending; and those of them with one in progress.
     acting: frozenset[AccountKey] = frozenset()
+    ending: frozenset[AccountKey] = frozenset()
     # Whether actions are carried out.
     enforcing: bool = False
     # Whether no action begins for the moment, because the policy may be about to change. Due steps stay due.
@@ -289,6 +299,10 @@ class Inputs:
     def is_inconclusive(self) -> bool:
         """Whether a cycle counts no time, and an account that was not seen may still use memory."""
         return self.pods_stale or self.maintenance
+
+    def as_read_in(self, own: "Inputs") -> "Inputs":
+        """The same with what the reading and the ledger of a cycle with these inputs gave."""
+        return replace(self, overdue=own.overdue, hidden=own.hidden, acting=own.acting, ending=own.ending)
 
     def has_same_objects(self, other: "Inputs") -> bool:
         """Whether the objects by which a pod is judged, beside the pod itself, are the same in other inputs."""

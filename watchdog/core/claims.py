@@ -19,12 +19,16 @@ _LONGEST_SOURCE: Final = 600
 _UNREAD: Final = Claim(name="")
 
 
+# The name of the claim, which several entries of a pod can have, the device, and which share of it: a claim that is
+# given to another pod later has another device, or another share.
+PartKey = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A part of a claim: one device, or a share of one. Several containers, and pods, can hold the same part."""
 
-    # The name of the claim, which several entries of a pod can have, and the place of the device in it.
-    key: tuple[str, int]
+    key: PartKey
     # The cards on which it may be; empty: not known. Several only if they have the same size.
     gpus: tuple[str, ...]
     # Its bytes; None: it is a share without an amount.
@@ -71,7 +75,7 @@ def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
         for number, device in enumerate(claim.devices):
             if request and device.request.partition("/")[0] != request:
                 continue
-            found = _part(device, (claim.name, number), cards)
+            found = _part(device, (claim.name, device.name, device.share or str(number)), cards)
             if isinstance(found, str):
                 gave_gpu = not device.is_listed or _gpus(device, cards)[1]
                 return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)
@@ -86,7 +90,7 @@ def _source(claim: str, device: ClaimedDevice) -> str:
     return f"claim {brief(claim)}/{brief(device.request)}"
 
 
-def _part(device: ClaimedDevice, key: tuple[str, int], cards: Cards) -> Part | str | None:
+def _part(device: ClaimedDevice, key: PartKey, cards: Cards) -> Part | str | None:
     """The part that a device is; None if it is no GPU of the driver's; why it is not known, as a clause."""
     gpus, is_gpu = _gpus(device, cards)
     if is_gpu and not gpus and any(gpu.parent == device.parent for gpu in cards.gpus):
@@ -124,62 +128,105 @@ def parts_of(claimed: Iterable[Claimed], gpu: str | None) -> tuple[Part, ...]:
     return tuple(part for part in parts.values() if gpu is None or gpu in part.gpus or not part.gpus)
 
 
+def holders_of(claimed: Mapping[str, Claimed]) -> Mapping[PartKey, Sequence[str]]:
+    """The containers that hold each part."""
+    found: defaultdict[PartKey, list[str]] = defaultdict(list)
+    for name, each in claimed.items():
+        for part in each.parts:
+            found[part.key].append(name)
+    return found
+
+
 def shared_parts(
-    pod: Pod, parts: Iterable[Part], claimed: Mapping[str, Claimed], used: int, allowed: int
-) -> tuple[SharedPart, ...]:
-    """The parts that other pods hold too, of an account that uses and may use so much in all.
+    pod: Pod, parts: Iterable[Part], holders: Mapping[PartKey, Sequence[str]], spare: int, *, is_part: bool
+) -> tuple[tuple[SharedPart, ...], frozenset[str]]:
+    """The parts that other accounts hold too, and the containers that hold one together with others.
 
-    `claimed` is what the claims of each container gave it.
+    `spare` is how much more the account may use than it uses; `is_part` says that it is that of one container.
     """
-    names = {claim.name for claim in pod.claims.values() if claim.shared_with}
-    return tuple(
-        SharedPart(
-            key=(pod.namespace, *part.key),
-            used=max(0, used - (allowed - part.size)),
-            containers=frozenset(
-                name for name, each in claimed.items() if any(own.key == part.key for own in each.parts)
-            ),
-        )
-        for part in parts
-        if part.key[0] in names and part.size is not None
-    )
+    claims = {claim.name for claim in pod.claims.values() if claim.shared_with}
+    shared: list[SharedPart] = []
+    joint: set[str] = set()
+    for part in parts:
+        names = holders[part.key]
+        has_others = part.key[0] in claims
+        if has_others or len(names) > 1:
+            joint.update(names)
+        if part.size is not None and (has_others or (is_part and len(names) > 1)):
+            used = max(0, part.size - spare)
+            shared.append(SharedPart(key=(pod.namespace, *part.key), size=part.size, used=used))
+    return tuple(shared), frozenset(joint)
 
 
-def with_sums(assessments: Sequence[Assessment], acting: Collected[AccountKey]) -> tuple[Assessment, ...]:
-    """The assessments with what other pods use of the parts of claims that they share; the same ones if none does.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum:
+    """What accounts use of a part together, and which of them comes first."""
 
-    Each such pod is compared with the whole part, together with the others, so that time counts for all of them alike,
-    whichever uses the most at the moment; that one alone is acted on, and no second one while an action is in progress.
+    # For certain, in bytes.
+    used: int
+    # Whether that is all.
+    is_all: bool
+    # The one on which an action is possible; None: there is none.
+    first: AccountKey | None
+    # Its pod or, without it, that of the one that uses the most.
+    pod: Pod
+
+
+_Member = tuple[Assessment, SharedPart]
+
+
+def with_sums(assessments: Sequence[Assessment], ending: Collected[AccountKey]) -> tuple[Assessment, ...]:
+    """The assessments with what others use of the parts of claims that they share; the same ones if none does.
+
+    Each account is compared with the whole part, together with the others, so that time counts for all of them alike,
+    whichever uses the most at the moment. Of those on which an action is possible and that use more than an equal
+    share, only the one that uses the most is acted on: others can't hide behind a pod that is protected or being
+    deleted, and who uses little does not pay for them. While one of them is being ended (`ending`), no other is.
     """
-    used: defaultdict[tuple[str, str, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    first: dict[tuple[str, str, int], tuple[tuple[bool, int, str], Pod]] = {}
+    members: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
     for each in assessments:
         for part in each.shared:
-            used[part.key][each.pod.uid] += part.used
-    if not used:
-        return tuple(assessments)
-    for each in assessments:
-        for part in each.shared:
-            order = each.account not in acting, -used[part.key][each.pod.uid], each.pod.uid
-            first[part.key] = min(first.get(part.key, (order, each.pod)), (order, each.pod), key=lambda one: one[0])
-    return tuple(_with_sum(each, used, first) if each.shared else each for each in assessments)
+            members[part.key].append((each, part))
+    sums = {key: _sum(those, ending) for key, those in members.items()}
+    return tuple(_with_sum(each, sums) if each.shared else each for each in assessments)
 
 
-def _with_sum(
-    each: Assessment,
-    used: Mapping[tuple[str, str, int], Mapping[str, int]],
-    first: Mapping[tuple[str, str, int], tuple[tuple[bool, int, str], Pod]],
-) -> Assessment:
-    uid = each.pod.uid
-    beside = sum(size for part in each.shared for other, size in used[part.key].items() if other != uid)
-    ahead = next((first[part.key][1].title for part in each.shared if first[part.key][1].uid != uid), "")
-    is_limited = each.allowed is not None and each.rule_gap is None
-    is_over = is_limited and each.used_at_least + beside > (each.allowed or 0)
+def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
+    total = sum(part.used for _, part in members)
+    number = sum(part.used > 0 for _, part in members)
+
+    def order(member: _Member) -> tuple[int, tuple[str, str, str]]:
+        return -member[1].used, member[0].account.sort_key
+
+    def comes_first(member: _Member) -> bool:
+        each, part = member
+        is_over = each.used_at_least + total - part.used > (each.allowed or 0)
+        return is_over and part.used * number > part.size and _may_be_acted_on(each)
+
+    able = [each for each in members if each[0].account in ending] or [each for each in members if comes_first(each)]
+    first = min(able or members, key=order)[0]
+    is_all = all(each.used is not None for each, _ in members)
+    return _Sum(used=total, is_all=is_all, first=first.account if able else None, pod=first.pod)
+
+
+def _may_be_acted_on(each: Assessment) -> bool:
+    enforces = each.rule is not None and any(step.do.enforces for step in each.rule.steps)
+    return enforces and each.protected is None and not each.observes and each.rule_gap is None
+
+
+def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessment:
+    """An account with the most that others use of one of its parts; what is used of several may be the same bytes."""
+    own = [(sums[part.key], part) for part in each.shared]
+    besides = [one.used - part.used if part.used else 0 for one, part in own]
+    beside, is_limited = max(besides), each.allowed is not None and each.rule_gap is None
+    over = [one for (one, _), more in zip(own, besides, strict=True) if each.used_at_least + more > (each.allowed or 0)]
+    is_first = any(one.first == each.account for one in over)
     return replace(
         each,
         beside=beside,
-        behind_pod=ahead if beside else "",
-        verdict=Verdict.OVER if is_over else each.verdict,
+        is_beside_known=all(one.is_all for one, part in own if part.used),
+        behind_pod="" if is_first or not (over and beside) else over[0].pod.title,
+        verdict=Verdict.OVER if is_limited and over else each.verdict,
     )
 
 

@@ -23,21 +23,22 @@ def victim_of(assessment: Assessment, card: str | None = None) -> str:
 
     In a container account it is that container. In a pod account it is the one that is farthest above its own
     declaration (0 if none), then the larger, then the first by name. Containers that are missing from the pod list, or
-    within their own declaration, are never chosen; what other pods use of a claim leaves the less to those that hold it
-    here. If a card is short, a container's request and its use on that card
-    count: only containers that use the card can free memory on it.
+    within their own declaration, are never chosen. Of several that hold a claim together, or with other pods, none may
+    be above it: then it is the one that uses the most. If a card is short, a container's request and its use on that
+    card count: only containers that use the card can free memory on it.
     """
     if assessment.account.container is not None:
         return assessment.account.container
-    holders = {name for part in assessment.shared for name in part.containers}
     excess: list[tuple[int, int, str]] = []
+    joint: list[tuple[int, int, str]] = []
     for share in assessment.shares:
         used = share.used_at_least if card is None else assessment.used_on(card, share.container)
         own = share.declared if card is None else share.requested
-        own = max(0, own - assessment.beside) if share.container in holders else own
         if share.container and used > own:
             excess.append((own - used, -used, share.container))
-    return min(excess)[2] if excess else ""
+        elif share.container in assessment.joint and used:
+            joint.append((0, -used, share.container))
+    return min(excess or joint, default=(0, 0, ""))[2]
 
 
 def targets_of(assessment: Assessment, victim: str, step: Step, card: str | None = None) -> tuple[ProcessKey, ...]:

@@ -60,7 +60,7 @@ def _compared(assessment: Assessment, step: Step) -> int:
 
 def _is_sure(assessment: Assessment, step: Step) -> bool:
     """Whether the compared bytes are all that can be in use."""
-    return assessment.used is not None or (step.under_pressure and not assessment.short)
+    return assessment.is_compared_known or (step.under_pressure and not assessment.short)
 
 
 def climb(
@@ -81,8 +81,8 @@ def climb(
         tallies = {key: tally for each in compared for key, tally in each.tallies(state, policy, now)}
     if not is_blind and (stretches or starts):
         stretches = {key: stretch for each in compared for key, stretch in each.stretches(state, policy, now)}
-    elif is_blind and assessment.used is not None and not stale:
-        stretches = dict(_lowered(stretches, assessment.used))
+    elif is_blind and assessment.is_compared_known and not stale:
+        stretches = dict(_lowered(stretches, assessment.compared))
     over_since = (state.over_since or now) if assessment.verdict is Verdict.OVER else state.over_since
     over_since = None if assessment.verdict is Verdict.WITHIN else over_since
     read = now if is_known else state.read
@@ -157,7 +157,7 @@ def is_calm(assessment: Assessment, ledger: Ledger) -> bool:
     at every cycle, and this takes a tenth of the time.
     """
     rule, allowed = assessment.rule, assessment.allowed
-    if rule is None or allowed is None or assessment.used is None:
+    if rule is None or allowed is None or not assessment.is_compared_known:
         return False
     if assessment.short or assessment.verdict is not Verdict.WITHIN:
         return False

@@ -330,6 +330,8 @@ class ClaimedDevice:
     memory: int | None = None
     # Whether others may be given shares of it too; otherwise the claim has all of it.
     is_shared: bool = False
+    # Which share of it this is; "": not known, or none.
+    share: str = ""
     # Its memory as its driver published it, which need not be what NVML reports; None: unknown.
     size: int | None = None
     # Whether the slices of this node list it.
@@ -345,7 +347,7 @@ class Claim:
     devices: tuple[ClaimedDevice, ...] = ()
     # Why it is not known what it was given, as a clause; "" if it is known.
     unknown: str = "claims are not read"
-    # The other pods of this node that use it, as `namespace/name`.
+    # Other pods of this node that have it, a few of them, as `namespace/name`.
     shared_with: tuple[str, ...] = ()
 
 

@@ -382,8 +382,7 @@ class OpenCycle:
 
     def with_inputs(self, inputs: Inputs) -> "OpenCycle":
         """The cycle with the inputs of a later moment, except for what its reading and the ledger gave."""
-        own = self.inputs
-        return replace(self, inputs=replace(inputs, overdue=own.overdue, hidden=own.hidden, acting=own.acting))
+        return replace(self, inputs=inputs.as_read_in(self.inputs))
 
     @property
     def is_written(self) -> bool:

@@ -133,4 +133,4 @@ def are_same(before: Inputs, after: Inputs) -> bool:
     if before.policy is not after.policy:
         return False
     pods = replace(after.pods, synced=before.pods.synced)
-    return before == replace(after, pods=pods, overdue=before.overdue, hidden=before.hidden, acting=before.acting)
+    return before == replace(after, pods=pods).as_read_in(before)

@@ -30,9 +30,11 @@ _NOT_GIVEN: Final = (
     "see `kubectl get resourceclaim NAME -o yaml` in the pod's namespace: the scheduler allocates claims, so a pod "
     "that names its node itself is given nothing"
 )
-_GONE: Final = "a claim stays as long as its pod runs, unless its finalizers are removed; delete the pod"
+_ABSENT: Final = Problem("it was not found", "create it: the pod can't start without it")
 
 _TOO_LARGE: Final = Allocation(devices=(), is_allocated=True, reserved_for=frozenset())
+# A claim stays as long as its pod runs, unless its finalizers are removed.
+_GONE: Final = replace(_TOO_LARGE, is_kept=False)
 
 _Key = tuple[str, str, str]  # the pod's UID, its namespace, and the name of the claim
 
@@ -154,7 +156,7 @@ class ClaimRequests:
                 waiting = [key for key, request in every if not request.is_done and key not in self._in_flight]
                 if not waiting:
                     break
-                key = min(waiting, key=lambda key: self._wanted[key].not_before_s)
+                key = min(waiting, key=self._order)
                 now_s = clock.now().boottime_s
                 wait_s = max(self._wanted[key].not_before_s, self._not_before_s) - now_s
                 if wait_s <= 0:
@@ -167,18 +169,24 @@ class ClaimRequests:
             self._workers -= 1
             return None
 
+    def _order(self, key: _Key) -> tuple[bool, bool, float]:
+        """Of those that are due what runs comes first: pods that never start must not delay it."""
+        request = self._wanted[key]
+        return request.not_before_s > clock.now().boottime_s, not request.has_started, request.not_before_s
+
     def _ask(self, key: _Key) -> None:
         uid, namespace, name = key
         try:
             # Out of the API server's memory; if it lags behind, the pod is not in it, and it is asked once more.
             found = self._request(namespace, name, {"resourceVersion": "0"})
             if not (isinstance(found, Allocation) and found.is_for(uid)):
+                with self._condition:
+                    self._not_before_s += _EVERY_S
                 found = self._request(namespace, name, {})
         except _RefusedError as error:
             self._refused(key, error)
             return
-        # What its owner can make too large to be read gives the pod nothing, as if it had requested nothing.
-        self._answered(key, replace(found, reserved_for=frozenset((uid,))) if found is _TOO_LARGE else found)
+        self._answered(key, found)
 
     def _request(self, namespace: str, name: str, query: dict[str, str]) -> Allocation | Problem:
         """What one claim was given, or why that can't be known; _RefusedError if that is no matter of this claim."""
@@ -199,7 +207,7 @@ class ClaimRequests:
             except (*DECODE_ERRORS, ValueError) as error:
                 return Problem(f"it can't be read: {error}", "report it with the server's version")
         if response.status == 404 and response.object_name:
-            return Problem("it was not found", _GONE)
+            return _GONE
         raise _RefusedError(response.problem(f"reading the ResourceClaim {namespace}/{name}"), response.retry_after_s)
 
     def _refused(self, key: _Key, error: "_RefusedError") -> None:
@@ -214,27 +222,26 @@ class ClaimRequests:
             self._publish(replace(self._read, lacking=problem))
 
     def _answered(self, key: _Key, found: Allocation | Problem) -> None:
-        uid, namespace, name = key
+        uid, _, name = key
         with self._condition:
             self._in_flight.discard(key)
             self._backoff.reset()
             request = self._wanted.get(key)
             if request is None:
                 return
+            # What the editor of its namespace can do to a claim must not free the pod: one that is too large to be read
+            # gave it nothing, as if it had requested nothing; so did one that is gone, for as long as it is.
+            if found is _TOO_LARGE or (found is _GONE and request.has_started):
+                found = replace(found, reserved_for=frozenset((uid,)))
+            found = _ABSENT if found is _GONE else found
             request.is_answered = True
-            request.is_done = isinstance(found, Allocation) and found.is_for(uid)
+            request.is_done = isinstance(found, Allocation) and found.is_for(uid) and found.is_kept
             pause_s = request.backoff.next_s() if request.has_started else _UNSTARTED_S
             request.not_before_s = clock.now().boottime_s + pause_s
             # What is no longer wanted has been taken over.
-            claims = {wanted[1:] for wanted in self._wanted}
-            of_pods = {(wanted[0], wanted[2]) for wanted in self._wanted}
-            allocations = {other: each for other, each in self._read.allocations.items() if other in claims}
-            problems = {other: each for other, each in self._read.problems.items() if other in of_pods}
-            if isinstance(found, Allocation):
-                allocations[namespace, name] = found
-            else:
-                problems[uid, name] = found
-            self._publish(replace(self._read, allocations=allocations, problems=problems, lacking=None))
+            wanted = {(of_pod, claim) for of_pod, _, claim in self._wanted}
+            answers = {other: each for other, each in self._read.answers.items() if other in wanted}
+            self._publish(replace(self._read, answers={**answers, (uid, name): found}, lacking=None))
 
     def _publish(self, read: ReadClaims) -> None:
         """Let others see it, and wake who waits for that; within the lock."""

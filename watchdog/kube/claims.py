@@ -107,6 +107,8 @@ class Allocation:
     is_allocated: bool
     # The UIDs of the pods that it is reserved for.
     reserved_for: frozenset[str]
+    # Whether it holds as long as the pod is there, whatever is read later.
+    is_kept: bool = True
 
     def is_for(self, uid: str) -> bool:
         """Whether it is what the pod with this UID was given."""
@@ -122,9 +124,10 @@ MissingClaim = tuple[Pod, str]  # a pod, and the name of a claim of which it is 
 class ReadClaims:
     """The claims as far as they have been read."""
 
+    # Those of which it does not matter for which pod they were read.
     allocations: Allocations = field(default_factory=dict)
-    # Why one could not be read for a pod, by the pod's UID and the claim's name.
-    problems: Mapping[tuple[str, str], Problem] = field(default_factory=dict)
+    # What was found for a pod, or why nothing was, by the pod's UID and the claim's name.
+    answers: Mapping[tuple[str, str], Allocation | Problem] = field(default_factory=dict)
     # Why any other one is not known; None: it is being read.
     lacking: Problem | None = None
     # What to do about a claim that was read, and gave the pod nothing.
@@ -166,6 +169,7 @@ def _device(result: _RawResult) -> ClaimedDevice:
         name=f"{result.driver}/{result.pool}/{result.device}",
         memory=_bytes(_of(consumed, result.driver, _MEMORY)),
         is_shared=result.share_id is not None,
+        share=brief(result.share_id or ""),
         is_listed=False,
     )
 
@@ -223,6 +227,7 @@ def _size(device: _RawDevice, driver: str) -> int | None:
 
 
 _MOST_NAMED: Final = 5  # pods in one gap
+_MOST_SHARING: Final = 5  # pods that are named beside a claim, of which there can be hundreds
 _MOST_KEPT: Final = 4096  # claims of pods, which have at most 64 each
 
 
@@ -258,10 +263,12 @@ class ClaimReader:
             self._made = {}
             return pods
         self.has_claims = True
-        holders: dict[tuple[str, str], dict[str, None]] = {}
+        holders: dict[tuple[str, str], dict[str, str]] = {}
         for pod in pods:
-            for claim in pod.claims.values():
-                holders.setdefault((pod.namespace, claim.name), {})[pod.title] = None
+            for claim in pod.claims.values() if not pod.is_finished else ():
+                some = holders.setdefault((pod.namespace, claim.name), {})
+                if len(some) <= _MOST_SHARING:
+                    some[pod.uid] = pod.title
         present = {pod.uid for pod in pods}
         # A pod that a list lacks may still run here, and come back.
         if len(self._read) > _MOST_KEPT:
@@ -277,12 +284,12 @@ class ClaimReader:
         pod: Pod,
         read: ReadClaims,
         devices: Devices,
-        holders: Mapping[tuple[str, str], Mapping[str, None]],
+        holders: Mapping[tuple[str, str], Mapping[str, str]],
     ) -> Pod:
         claims = {
             entry: replace(
                 self._given(pod, claim, read, devices),
-                shared_with=tuple(title for title in holders[pod.namespace, claim.name] if title != pod.title),
+                shared_with=_others(pod, holders.get((pod.namespace, claim.name), {})),
             )
             for entry, claim in pod.claims.items()
         }
@@ -296,11 +303,12 @@ class ClaimReader:
         if not claim.name:
             return replace(claim, unknown="it has not been made yet")
         key = pod.uid, claim.name
-        found = read.allocations.get((pod.namespace, claim.name))
-        if found is not None and found.is_for(pod.uid):
+        found = _found(pod, claim, read)
+        is_given = isinstance(found, Allocation) and found.is_for(pod.uid)
+        if isinstance(found, Allocation) and is_given and found.is_kept:
             self._read.setdefault(key, found)
-        allocation = self._read.get(key)
-        if allocation is None:
+        allocation = self._read.get(key, found if is_given else None)
+        if not isinstance(allocation, Allocation):
             problem = _why_unread(pod, claim, read)
             return replace(claim, unknown=_BEING_READ if problem is None else problem.cause)
         drivers = {driver for (driver, _, _), each in devices.items() if each.uuid or each.parent}
@@ -311,14 +319,23 @@ class ClaimReader:
         return replace(claim, devices=tuple(each for each in every if each is not None), unknown="")
 
 
+def _others(pod: Pod, holders: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(title for uid, title in holders.items() if uid != pod.uid)[:_MOST_SHARING]
+
+
 _BEING_READ: Final = "it is being read"
+
+
+def _found(pod: Pod, claim: Claim, read: ReadClaims) -> Allocation | Problem | None:
+    """What was read of a claim for a pod, or why nothing was; None: it was not read."""
+    return read.answers.get((pod.uid, claim.name)) or read.allocations.get((pod.namespace, claim.name))
 
 
 def _why_unread(pod: Pod, claim: Claim, read: ReadClaims) -> Problem | None:
     """Why it is not known what a claim gave a pod; None: it is being read."""
-    found = read.allocations.get((pod.namespace, claim.name))
-    if found is None:
-        return read.problems.get((pod.uid, claim.name), read.lacking)
+    found = _found(pod, claim, read)
+    if not isinstance(found, Allocation):
+        return found or read.lacking
     reserved = "it is not reserved for the pod"
     return Problem(reserved if found.is_allocated else "nothing has been allocated to it", read.remedy)
 

@@ -67,10 +67,6 @@ _STATES: Final[Mapping[Comparison, str]] = {
 }
 
 
-# Each of hundreds of pods on one claim would name all others.
-_MOST_SHARING: Final = 5
-
-
 def account_status(
     assessment: Assessment, report: CycleReport, bounds: Bounds, limits: Limits = MappingProxyType({})
 ) -> AccountStatus:
@@ -137,8 +133,7 @@ def _shared_with(assessment: Assessment) -> tuple[str, ...]:
     """Other pods that have the claims of an account, a number of them."""
     names = {part.key[1] for part in assessment.shared}
     claims = (claim for claim in assessment.pod.claims.values() if claim.name in names)
-    titles = dict.fromkeys(title for claim in claims for title in claim.shared_with[:_MOST_SHARING])
-    return tuple(titles)[:_MOST_SHARING]
+    return tuple(dict.fromkeys(title for claim in claims for title in claim.shared_with))
 
 
 def _allowance(assessment: Assessment, policy: Policy) -> AllowanceStatus | None:

@@ -150,7 +150,7 @@ def reassessor(
         attribution = transfers.hide(attribute(snapshot, inputs.pods.pods), snapshot, inputs)
         pods = tuple(pod for pod in inputs.pods.pods if pod.uid in concerned)
         known = opened.inputs
-        given = replace(inputs, pods=replace(inputs.pods, pods=pods), overdue=known.overdue, acting=known.acting)
+        given = replace(inputs, pods=replace(inputs.pods, pods=pods)).as_read_in(known)
         return {assessment.account: assessment for assessment in assess(attribution, snapshot, given, memory)}
 
     return reassess
@@ -225,7 +225,7 @@ def update(entry: PlanEntry, assessment: Assessment | None, now: Now) -> PlanEnt
     step = entry.definition
     allowed = assessment.allowed_under_pressure if step.under_pressure else assessment.allowed
     threshold_bytes = step.above.threshold_bytes(assessment.allowed if allowed is None else allowed, entry.do)
-    if assessment.compared <= threshold_bytes and assessment.used is None:
+    if assessment.compared <= threshold_bytes and not assessment.is_compared_known:
         return "part of its use was unknown at the last look"
     changed = _change(entry, assessment)
     if assessment.compared <= threshold_bytes:
