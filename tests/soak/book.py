@@ -191,7 +191,7 @@ class Book:
         self._note_unlisted(uses, truth, asked)
         bright = bright and not any(lags(use, uid, sight) for uid, each in uses.items() for use in each)
         facts = facts_of(uses, here.tenants, here.policy, sight, bright=bright)
-        here.reading = Reading(truth, asked, facts, bright)
+        here.reading = Reading(truth, dict(here.answers), asked, facts, bright)
         self.timers.read(facts, uses, here.tenants, here.policy, asked, stale=here.stale, bright=bright)
         sure = bright and not here.stale
         # What is never let through does not count for the breaker.

@@ -18,9 +18,13 @@ HELD_S: Final = 55.0  # of the 60 s, since an earlier change may not have been l
 
 @dataclass(slots=True)
 class Reading:
-    """The last reading and what it truly said, and the last look where there was one."""
+    """The last reading and what it truly said, and the last look where there was one.
+
+    `answers` are what /proc said for the reading; the last look may have asked again.
+    """
 
     truth: TrueReading
+    answers: Mapping[int, Process]
     asked: Now
     facts: Mapping[Key, Fact]
     bright: bool
@@ -62,12 +66,15 @@ class Standing:
     def is_withheld_for_mps(self, fact: Fact) -> bool:
         """Whether the end of any process of the pod may be that of an MPS server, or of a client, that others need."""
         reading = self.reading
-        looks = () if reading is None else (reading.truth, *([reading.second] if reading.second is not None else []))
+        if reading is None:
+            return False
+        looks = [(reading.truth, reading.answers)]
+        looks += [(reading.second, self.answers)] if reading.second is not None else []
         ends_more = any(step.do.enforces and step.scope != "process" for step in fact.rule.steps)
         if (
             ends_more
             and not self.policy.safety.signal_mps_clients
-            and any(hides_clients(truth, self.tenants) for truth in looks)
+            and any(hides_clients(truth, answers, self.tenants) for truth, answers in looks)
         ):
             return True
-        return any(is_needed(truth, fact.key[0], self.tenants, self.policy) for truth in looks)
+        return any(is_needed(*look, fact.key[0], self.tenants, self.policy) for look in looks)

@@ -47,11 +47,8 @@ def tenants_uses(
     """The lines of a reading by the pod that they truly belong to, as far as /proc was honest about the process."""
     found: dict[str, list[TrueUse]] = {}
     for line in lines:
-        task, said = line.task, answers.get(line.pid)
-        if task is None or task.pod is None or said is None or said.key != task.key:
-            continue
-        place = said.place
-        if place.kind is not PlaceKind.POD or place.pod != task.pod or place.container != task.container:
+        task = line.task
+        if task is None or task.pod is None or not is_honest(task, answers.get(line.pid)):
             continue
         tenant = tenants.get(task.pod)
         if tenant is None or is_trusted_server(task, tenant):
@@ -330,7 +327,14 @@ def true_to_claim(task: Task) -> bool:
     return task.claim == true_claim(task.pod, task.container)
 
 
-def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], policy: Policy) -> bool:
+def is_honest(task: Task, said: Process | None) -> bool:
+    """Whether /proc told the truth about a process when it was read, which may not happen again."""
+    return said is not None and said.key == task.key and said.place == true_claim(task.pod, task.container)
+
+
+def is_needed(
+    truth: TrueReading, answers: Mapping[int, Process], uid: str, tenants: Mapping[str, Tenant], policy: Policy
+) -> bool:
     """Whether a process of the pod is a server that others have, or may be a client of one that is not its own.
 
     A server that honestly runs in a pod that serves no other pod is its clients' own, where no other one is listed.
@@ -339,27 +343,26 @@ def is_needed(truth: TrueReading, uid: str, tenants: Mapping[str, Tenant], polic
     clients = {(line.gpu, line.task.pod) for line in truth.lines if line.task is not None and line.mps is not False}
     if any(task.pod == uid and is_trusted_server(task, tenants[uid]) for _, task in servers):
         return True
-    own = {(gpu, task.pod) for gpu, task in servers if _serves_its_pod(task, tenants)}
-    open_gpus = {gpu for gpu, task in servers if not _serves_its_pod(task, tenants)}
+    own = {(gpu, task.pod) for gpu, task in servers if _serves_its_pod(task, answers, tenants)}
+    open_gpus = {gpu for gpu, task in servers if not _serves_its_pod(task, answers, tenants)}
     open_gpus |= {gpu for gpu, _ in clients - own}
     mine = {gpu for gpu, pod in clients if pod == uid}
     return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
-def hides_clients(truth: TrueReading, tenants: Mapping[str, Tenant]) -> bool:
-    """Whether some client's cgroup is a lie, so that it may be in any pod; only a privileged process can write one.
+def hides_clients(truth: TrueReading, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]) -> bool:
+    """Whether some client's cgroup was a lie, so that it may be in any pod; only a privileged process can write one.
 
-    Where nothing shows MPS at all, no process is taken for a client.
+    What counts is what was read of it. Where nothing shows MPS at all, no process is taken for a client.
     """
     has_mps = any(line.mps or (line.task is not None and line.task.named) for line in truth.lines)
-    known = {box.cid for tenant in tenants.values() for box in tenant.boxes if box.known}
-    lies = [
-        line.task.claim for line in truth.lines if line.task and line.mps is not False and not true_to_claim(line.task)
-    ]
+    pods = {box.cid: uid for uid, tenant in tenants.items() for box in tenant.boxes if box.known}
+    places = [answers[line.pid].place for line in truth.lines if line.mps is not False and line.pid in answers]
     odd = (PlaceKind.CONTRADICTORY, PlaceKind.UNREADABLE)
-    return has_mps and any(claim.kind in odd or claim.container in known for claim in lies)
+    return has_mps and any(each.kind in odd or pods.get(each.container or "", each.pod) != each.pod for each in places)
 
 
-def _serves_its_pod(task: Task, tenants: Mapping[str, Tenant]) -> bool:
+def _serves_its_pod(task: Task, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]) -> bool:
     tenant = tenants.get(task.pod or "")
-    return tenant is not None and not is_trusted_server(task, tenant) and true_to_claim(task) and task.lives
+    is_own = tenant is not None and not is_trusted_server(task, tenant)
+    return is_own and task.lives and is_honest(task, answers.get(task.key.pid))
