@@ -131,11 +131,13 @@ class Timers:
     def __init__(self) -> None:
         self.ladders: dict[Key, Ladder] = {}
         self.pods: dict[str, dict[tuple[str, Step], Dips]] = {}
+        self._ended: set[str] = set()  # pods with an account whose action has ended since the last reading
         self._policy: Policy | None = None
 
     def reset(self) -> None:
         self.ladders.clear()
         self.pods.clear()
+        self._ended.clear()
 
     def reload(self, before: Policy, after: Policy) -> None:
         """Another policy: all starts over unless it differs in brakes, protection and the times that are no step's."""
@@ -143,12 +145,14 @@ class Timers:
             self.reset()
 
     def end_enforcement(self, key: Key, now_s: float) -> None:
-        """An action on the account has ended: its steps of enforcement start over."""
+        """An action on the account has ended: its steps of enforcement start over.
+
+        What the pod's other accounts are due for by the last reading stays due until the next one.
+        """
         if key in self.ladders:
             self.ladders[key].enforced_s = now_s
-            for dips in (self.ladders[key].dips, self.pods.get(key[0], {})):
-                for ended in [each for each in dips if each[1].do != "warn"]:
-                    del dips[ended]
+            self.ladders[key].dips = _of_warnings(self.ladders[key].dips)
+            self._ended.add(key[0])
 
     def note_acted(self, key: Key) -> None:
         if key in self.ladders:
@@ -247,7 +251,10 @@ class Timers:
             read = Read(now.boottime_s, used, allowed, rule, is_known and not stale, stale)
             self.ladders.setdefault(key, Ladder()).add(read)
             of_pod.setdefault(key[0], []).append((self.ladders[key], read))
-        self.pods = {uid: dips for uid, dips in self.pods.items() if uid in tenants}
+        self.pods = {
+            uid: _of_warnings(dips) if uid in self._ended else dips for uid, dips in self.pods.items() if uid in tenants
+        }
+        self._ended.clear()
         for uid, reads in of_pod.items():
             self._note_dips(uid, reads, policy)
 
@@ -272,6 +279,10 @@ class Timers:
 def reset_after_s(policy: Policy) -> float:
     """After how long without a reading that says something every stretch has ended."""
     return max(3 * policy.interval_s, 10.0)
+
+
+def _of_warnings(dips: Mapping[tuple[str, Step], Dips]) -> dict[tuple[str, Step], Dips]:
+    return {key: each for key, each in dips.items() if key[1].do == "warn"}
 
 
 def _used(key: Key, uses: Mapping[str, list[TrueUse]]) -> int:
