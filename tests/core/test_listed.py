@@ -329,6 +329,16 @@ def test_a_daemon_takes_over_what_an_earlier_one_knew_and_forgets_pods_long_gone
     listed.restore(KNOWN, at(0))
     assert listed.update((TENANT,), DROPPED, POLICY, at(1)) == {}
     assert listed.by_pod == KNOWN
-    assert listed.update((), DROPPED, POLICY, at(3500)) == {}
+    for now_s in range(300, 3601, 300):
+        assert listed.update((), DROPPED, POLICY, at(now_s)) == {}
     assert listed.update((replace(TENANT, uid="c"),), DROPPED, POLICY, at(3700)) == {"a": frozenset()}
     assert listed.by_pod == {}
+
+
+def test_a_pod_that_a_list_lacks_while_the_node_is_suspended_is_not_forgotten() -> None:
+    """Point 6: in a suspend no list is read, so the pod has been missing in one, and not for hours."""
+    listed = ListedResources()
+    listed.update((TENANT,), LISTING, POLICY, at(0))
+    assert listed.update((), DROPPED, POLICY, at(7200)) == {}
+    assert listed.update((TENANT,), DROPPED, POLICY, at(7201)) == {}
+    assert listed.by_pod == KNOWN

@@ -10,6 +10,7 @@ from watchdog.core.policy import Policy
 # A pod that was scheduled while the node listed a resource may appear in the pod list after the node has dropped it.
 _LATE_S: Final = 60.0
 _FORGOTTEN_AFTER_S: Final = 3600.0  # a pod can leave the list for a while, with its processes running
+_LONGEST_PAUSE_S: Final = 300.0  # the longest interval; a node that was suspended for longer has seen no list
 _MOST: Final = 5000  # pods; no node has as many in an hour
 
 ListedByPod = Mapping[str, frozenset[str]]
@@ -28,7 +29,9 @@ class ListedResources:
         self._here: list[str] = []  # what the policy reads of what the node lists
         self._basis: tuple[frozenset[str], Policy] | None = None  # under what they were read
         self._listed_s: dict[str, float] = {}  # when each resource was last listed, CLOCK_BOOTTIME
-        self._seen_s: dict[str, float] = {}  # when each remembered pod was last in the list
+        # When each remembered pod was last in the list; later by the pauses that are too long to count.
+        self._seen_s: dict[str, float] = {}
+        self._updated_s: float | None = None
 
     def restore(self, earlier: ListedByPod, now: Now) -> None:
         """Add what an earlier daemon knew."""
@@ -40,6 +43,7 @@ class ListedResources:
         basis = (frozenset(node.capacity), policy)
         if self._basis is None or self._basis[0] != basis[0] or self._basis[1] is not policy:
             self._basis, self._read = basis, {}
+        self._skip_pause(now)
         here = self._listed(node, policy, now)
         new: dict[str, frozenset[str]] = {}
         for pod in pods if here else ():
@@ -64,6 +68,14 @@ class ListedResources:
             self._here = [key for key in node.capacity if wanted.names(key) or wanted.matches(key)]
         self._listed_s |= dict.fromkeys(self._here, now.boottime_s)
         return {key for key, listed_s in self._listed_s.items() if now.boottime_s - listed_s <= _LATE_S}
+
+    def _skip_pause(self, now: Now) -> None:
+        """No pod counts as missing for longer than one interval across the time since the last list."""
+        too_long_s = now.boottime_s - (now.boottime_s if self._updated_s is None else self._updated_s)
+        too_long_s -= _LONGEST_PAUSE_S
+        self._updated_s = now.boottime_s
+        if too_long_s > 0:
+            self._seen_s = {uid: seen_s + too_long_s for uid, seen_s in self._seen_s.items()}
 
     def _long_gone(self, now: Now) -> frozenset[str]:
         gone = {uid for uid, seen_s in self._seen_s.items() if now.boottime_s - seen_s > _FORGOTTEN_AFTER_S}
