@@ -112,7 +112,13 @@ class ActionBook:
 
     def _forget(self, number: int) -> None:
         self.close(number)
-        self._lingering.pop(number, None)
+        self._note_known(number)
+
+    def _note_known(self, number: int) -> None:
+        """The daemon knows by now that an action has ended."""
+        action = self._lingering.pop(number, None)
+        if action is not None:
+            self._timers.end_of_pod(action.key[0])
 
     def of(self, task: Task) -> TrackedAction | None:
         for action in (*self.open.values(), *self._lingering.values()):
@@ -167,6 +173,7 @@ class ActionBook:
         elif result is Result.INTERRUPTED:
             action.result = result
             self._timers.end_enforcement(action.key, now.boottime_s)
+            self._timers.end_of_pod(action.key[0])
             self._standing.seen["interrupted"] += 1
 
     def _demand_unlisted(self, action: TrackedAction, truth: TrueReading) -> None:
@@ -183,7 +190,7 @@ class ActionBook:
 
     def released(self, number: int, now: Now, release_s: float | None) -> None:
         """The daemon says that the memory of an action is free, or that it waits no longer."""
-        self._lingering.pop(number, None)
+        self._note_known(number)
         action = self.open.get(number)
         if action is None:
             return

@@ -131,7 +131,7 @@ class Timers:
     def __init__(self) -> None:
         self.ladders: dict[Key, Ladder] = {}
         self.pods: dict[str, dict[tuple[str, Step], Dips]] = {}
-        self._ended: set[str] = set()  # pods with an account whose action has ended since the last reading
+        self._ended: set[str] = set()  # pods with an action whose end has become known since the last reading
         self._policy: Policy | None = None
 
     def reset(self) -> None:
@@ -145,14 +145,17 @@ class Timers:
             self.reset()
 
     def end_enforcement(self, key: Key, now_s: float) -> None:
-        """An action on the account has ended: its steps of enforcement start over.
-
-        What the pod's other accounts are due for by the last reading stays due until the next one.
-        """
+        """An action on the account has ended: its steps of enforcement start over."""
         if key in self.ladders:
             self.ladders[key].enforced_s = now_s
             self.ladders[key].dips = _of_warnings(self.ladders[key].dips)
-            self._ended.add(key[0])
+
+    def end_of_pod(self, uid: str) -> None:
+        """The daemon knows that an action on one of the pod's accounts has ended: their common counts start over.
+
+        What the others are due for by the last reading stays due until the next one.
+        """
+        self._ended.add(uid)
 
     def note_acted(self, key: Key) -> None:
         if key in self.ladders:
