@@ -93,7 +93,8 @@ class Sight:
     """What the daemon can know of the node: the sizes of the cards that it sees, and whether these are all.
 
     `answer` says that every one of them answers, `hidden` that the driver counts another one, `lit` that no context can
-    be out of sight.
+    be out of sight. `heirs` are the processes that have got the PID of a listed one, by pod, container ID, GPU and PID:
+    what they use is not known, and they count as contexts.
     """
 
     sizes: Mapping[str, int]
@@ -102,6 +103,7 @@ class Sight:
     labelled: bool
     lit: bool = True
     overdue: frozenset[tuple[str, str]] = frozenset()
+    heirs: frozenset[tuple[str, str, str, int]] = frozenset()
 
     @property
     def tells(self) -> bool:
@@ -156,7 +158,8 @@ def _fact(
     allowance = policy.allowance
     own = tuple(use for use in uses if name in (None, use.container) and gpu in (None, use.gpu))
     late = [use for use in own if lags(use, uid, sight)] if name is None else []
-    contexts = min(len({(use.task.key, use.gpu) for use in own}), allowance.max_contexts)
+    listed = {(use.task.key.pid, use.gpu) for use in own} | _heirs(key, tenant, sight)
+    contexts = min(len(listed), allowance.max_contexts)
     if gpu is None and not sight.lit:
         contexts = allowance.max_contexts  # a card that drops out takes them out of sight, not out of the world
     found: list[tuple[int, int]] = []
@@ -184,6 +187,16 @@ def _fact(
         uses=own,
         shares=_shares(tenant, uses, sight),
     )
+
+
+def _heirs(key: Key, tenant: Tenant, sight: Sight) -> set[tuple[int, str]]:
+    uid, name, gpu = key
+    names = {box.cid: box.name for box in tenant.boxes if box.known}
+    return {
+        (pid, at)
+        for pod, container, at, pid in sight.heirs
+        if pod == uid and name in (None, names.get(container, "")) and gpu in (None, at)
+    }
 
 
 def _shares(tenant: Tenant, uses: list[TrueUse], sight: Sight) -> dict[str, int]:
@@ -350,13 +363,18 @@ def is_needed(
     return not (policy.safety.signal_mps_clients or mine.isdisjoint(open_gpus))
 
 
+def pods_of(tenants: Mapping[str, Tenant]) -> dict[str, str]:
+    """The pod of each container that the list has, by its ID: whoever names another one is not believed."""
+    return {box.cid: uid for uid, tenant in tenants.items() for box in tenant.boxes if box.known}
+
+
 def hides_clients(truth: TrueReading, answers: Mapping[int, Process], tenants: Mapping[str, Tenant]) -> bool:
     """Whether some client's cgroup was a lie, so that it may be in any pod; only a privileged process can write one.
 
     What counts is what was read of it. Where nothing shows MPS at all, no process is taken for a client.
     """
     has_mps = any(line.mps or (line.task is not None and line.task.named) for line in truth.lines)
-    pods = {box.cid: uid for uid, tenant in tenants.items() for box in tenant.boxes if box.known}
+    pods = pods_of(tenants)
     places = [answers[line.pid].place for line in truth.lines if line.mps is not False and line.pid in answers]
     odd = (PlaceKind.CONTRADICTORY, PlaceKind.UNREADABLE)
     return has_mps and any(each.kind in odd or pods.get(each.container or "", each.pod) != each.pod for each in places)
