@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.soak.book import LEFT
 from tests.soak.kernel import Task
-from tests.soak.truth import WATCHDOG, true_to_claim
+from tests.soak.truth import WATCHDOG
 from tests.soak.violation import fail
 from watchdog.core.assessment import Inputs
 from watchdog.core.errors import RecordError
@@ -77,9 +77,9 @@ class SimSources(Sources):
         return inputs
 
     def _is_its_own(self, task: Task) -> bool:
-        """Whether a process is truly, and honestly, in a container that the list had."""
+        """Whether a process is in a container that the list had, and has always said so."""
         known = self._world.book.boxes_of(task.pod or "")
-        return true_to_claim(task) and task.container in known
+        return not task.lied and task.container in known
 
 
 class _Pods(NoSource[PodList]):
