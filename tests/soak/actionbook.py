@@ -21,7 +21,8 @@ ENDED: Final = "point 24, the next action waits until the last one has ended"
 class TrackedAction:
     """An action in progress, as the oracle follows it. `names` are the containers that it is about.
 
-    `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk.
+    `dated` is the moment that the journal has of it: when it was handed in, and `began` when that was on disk. `drains`
+    says that a client was asked to be drained: then a drop in use spares no process any more.
     """
 
     number: int
@@ -38,6 +39,7 @@ class TrackedAction:
     life: int
     termed: set[Task] = field(default_factory=set)
     killed: set[Task] = field(default_factory=set)
+    drains: bool = False
     is_killing: bool = False
     is_dead: bool = False
     is_grace_over: bool = False

@@ -65,6 +65,7 @@ class SignalBook:
             fail(WITHDRAWN, f"{task.key} is drained")
         if here.waits(now) and not action.is_killing:
             fail(WRITTEN, f"{task.key} is drained")
+        action.drains = True
         here.seen["client drained"] += 1
 
     def _demand_no_work(self, task: Task) -> None:
@@ -139,7 +140,7 @@ class SignalBook:
         is_spared = tenant is not None and protected(replace(tenant, deadline_s=None), here.policy, now)
         if not here.enforcing or is_spared:
             fail(WITHDRAWN, f"{action.key}: enforcing {here.enforcing}, {tenant}")
-        if action.chosen is not None:
+        if action.chosen is not None and not action.drains:
             self._demand_need(action)
 
     def _demand_need(self, action: TrackedAction) -> None:
