@@ -1,7 +1,10 @@
 """Pods that share a claim: what they use of it together, and which of them is acted on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from tests.claims import claim, listed, result, with_claims
 from tests.kube.test_claims import GPUS, RULE, raw_pod, read
@@ -13,6 +16,7 @@ from watchdog.core.decide import decide
 from watchdog.core.ledger import Ledger
 from watchdog.core.model import PodList
 from watchdog.core.plan import Plan
+from watchdog.kube.claims import ClaimReader
 
 KILL: Final = '[[rule.step]]\nabove = "100%"\nfor = "10s"\ndo = "kill"\n'
 
@@ -20,25 +24,47 @@ KILL: Final = '[[rule.step]]\nabove = "100%"\nfor = "10s"\ndo = "kill"\n'
 class Sharing:
     """Pods `a`, `b`, `c` on one claim of 4Gi, under a rule that kills after 10 s above the limit."""
 
-    def __init__(self, uids: str = "ab", policy: str = RULE + KILL, **more: list[str]) -> None:
+    def __init__(
+        self,
+        uids: str = "ab",
+        policy: str = RULE + KILL,
+        *,
+        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        **more: list[str],
+    ) -> None:
         names = {uid: ["main", *more.get(uid, [])] for uid in uids}
-        raw = [with_claims(raw_pod(uid, *names[uid]), {"gpu": "team"}, {"main": ["gpu"]}) for uid in uids]
+        held = {uid: names[uid] if uid in more.get("joint", ()) else ["main"] for uid in uids}
+        names |= {uid: ["main", "side"] for uid in more.get("joint", ())}
+        held |= {uid: names[uid] for uid in more.get("joint", ())}
+        uses = {uid: {name: ["gpu"] for name in held[uid]} for uid in uids}
+        raw = [with_claims(raw_pod(uid, *names[uid]), {"gpu": "team"}, uses[uid]) for uid in uids]
+        for uid, changes in (metadata or {}).items():
+            raw[uids.index(uid)]["metadata"] |= changes
         for pod in raw:
-            for container in pod["spec"]["containers"][1:]:
+            for container in pod["spec"]["containers"][1:] if "joint" not in more else ():
                 container["resources"] = {"limits": {"veriff.com/gpu-memory": "1Gi"}}
         self.pods = tuple(read(listed(*raw), listed(claim("team", result(memory="4Gi"), pods=tuple(uids)))))
         self.policy = parse_policy('mode = "enforce"\n' + policy)
         self.ledger = Ledger()
+        self.hidden: frozenset[str] | None = None
         self.plan = Plan(entries=(), ledger=self.ledger)
 
-    def at(self, seconds: float, *acting: str, **used: float) -> dict[str, Assessment]:
+    def at(self, seconds: float, *ending: str, **used: float) -> dict[str, Assessment]:
         """A reading at this time, of so many Gi of each container (`a`, or `a_side`); its accounts by pod."""
         where = {key: (key[0], key[2:] or "main") for key in used}
-        uses = [use(number, int(size * Gi), 0) for number, size in enumerate(used.values(), 10)]
+        uses = [use(number, None if size < 0 else int(size * Gi)) for number, size in enumerate(used.values(), 10)]
         processes = [process(number, "/".join(where[key])) for number, key in enumerate(used, 10)]
         seen = replace(snapshot(uses, processes, GPUS), at=at(seconds))
-        under_way = frozenset(AccountKey(uid=uid, gpu="GPU-0") for uid in acting)
-        inputs = Inputs(policy=self.policy, node=NODE, pods=PodList(pods=self.pods), enforcing=True, acting=under_way)
+        under_way = frozenset(AccountKey(uid=uid, gpu="GPU-0") for uid in ending)
+        inputs = Inputs(
+            policy=self.policy,
+            node=NODE,
+            pods=PodList(pods=self.pods),
+            enforcing=True,
+            acting=under_way,
+            ending=under_way,
+            hidden=self.hidden,
+        )
         attribution = attribute(seen, self.pods)
         found = assess(attribution, seen, inputs)
         self.plan = decide(found, self.ledger, seen.at, inputs)
@@ -115,3 +141,82 @@ def test_a_warning_below_the_limit_is_by_the_sum_too() -> None:
     for seconds in range(11):
         here.at(seconds, a=1.9, b=1.8)
     assert here.due.keys() == {"a", "b"}
+
+
+@pytest.mark.parametrize("cards", [("gpu-0", "gpu-1"), ("gpu-0", "gpu-0")])
+def test_a_claim_that_was_given_again_joins_nobody(cards: tuple[str, str]) -> None:
+    """Point 42: what is left of its former pod, in another share, is nothing to the pod that has it now."""
+    reader, here = ClaimReader(), Sharing()
+    raw = [with_claims(raw_pod(uid), {"gpu": "team"}, {"main": ["gpu"]}) for uid in "ab"]
+    for card, uid in zip(cards, "ab", strict=True):
+        share = {**result(card, "4Gi"), "shareID": f"share-of-{uid}"}
+        given = claim("team", share, pods=(uid,))
+        here.pods = tuple(read(listed(*raw), listed(given), reader=reader))
+    found = here.at(0, a=3, b=0 if cards[1] == "gpu-1" else 3)
+    assert all(each.shared for each in found.values())
+    assert (found["a"].beside, found["b"].beside) == (0, 0)
+
+
+PROTECTED: Final = 'mode = "enforce"\n' + RULE + KILL + '[protect]\npods = ["ns/pod-a"]\n'
+OBSERVED: Final = (
+    RULE.replace("match = {}", 'match = { pods = ["pod-a"] }\nmode = "observe"')
+    + KILL
+    + '[[rule]]\nname = "rest"\nmatch = {}\n'
+    + KILL
+)
+DELETED: Final = {"a": {"deletionTimestamp": "2027-01-15T09:00:00Z", "deletionGracePeriodSeconds": 86400}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "metadata"),
+    [(PROTECTED.partition("\n")[2], {}), (OBSERVED, {}), (RULE + KILL, DELETED)],
+    ids=["protected", "observed", "being deleted"],
+)
+def test_nobody_hides_behind_a_pod_that_is_not_acted_on(policy: str, metadata: Mapping[str, Mapping[str, Any]]) -> None:
+    """Point 42: the next one that uses more than an equal share is acted on; one that uses little is not."""
+    here = Sharing("abc", policy, metadata=metadata)
+    for seconds in range(11):
+        here.at(seconds, a=3.9, b=3.8, c=0.5)
+    assert {uid: held for uid, (_, held) in here.due.items() if uid != "a"} == {"b": None, "c": "claim"}
+    for seconds in range(20, 31):
+        here.at(seconds, a=3.9, b=0.2, c=0.1)
+    assert {uid: held for uid, (_, held) in here.due.items() if uid != "a"} == {"b": "claim", "c": "claim"}
+
+
+def test_several_containers_on_one_claim_have_a_victim() -> None:
+    """Point 42: none of them is above the claim by itself; the one that uses the most of it is ended."""
+    here = Sharing("ab", joint=["a"])
+    for seconds in range(11):
+        here.at(seconds, a=1.4, a_side=1.6, b=1.2)
+    assert here.due == {"a": ("side", None), "b": ("main", "claim")}
+
+
+def test_containers_of_one_pod_on_a_claim_of_its_own_have_a_victim() -> None:
+    """Point 42: without any other pod too."""
+    here = Sharing("a", joint=["a"])
+    for seconds in range(11):
+        here.at(seconds, a=2.6, a_side=2.5)
+    assert here.due == {"a": ("main", None)}
+
+
+def test_what_a_pod_leaves_of_other_amounts_is_not_taken_off_the_claim() -> None:
+    """Point 42: a pod that may use more elsewhere makes no room for the others in the claim."""
+    here = Sharing(a=["side"])
+    found = here.at(0, a=0.5, b=3.9)
+    assert (found["a"].beside, found["b"].beside) == (0, 0)
+
+
+def test_what_cannot_be_read_of_another_pod_ends_no_stretch() -> None:
+    """Points 13 and 42: a pod whose use is hidden at every third reading does not keep the sum from coming due."""
+    here = Sharing()
+    for seconds in range(41):
+        here.at(seconds, a=3, **({"b": 2.0} if seconds % 3 else {"b": -1.0}))
+    assert here.due["a"] == ("main", None)
+
+
+def test_who_uses_nothing_is_told_nothing() -> None:
+    """Point 42: it has no part in what the others use."""
+    here = Sharing(policy=RULE + '[[rule.step]]\nabove = "90%"\nfor = "10s"\ndo = "warn"\n')
+    for seconds in range(11):
+        here.at(seconds, a=6, b=0)
+    assert here.due.keys() == {"a"}

@@ -1,10 +1,12 @@
 """Requests for claims: what each answer means, by a server on loopback that gives answers as real ones were seen to."""
 
+import itertools
 import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
@@ -124,7 +126,6 @@ def test_memory_that_lags_behind_is_asked_once_more(tmp_path: Path) -> None:
         ((403, FORBIDDEN), "answered 403", "apply what `gpu-watchdog rights` prints"),
         ((404, b"404 page not found\n"), "answered 404", "does not serve that API"),
         ((404, failure(404, "the server could not find the requested resource")), "404", "does not serve that API"),
-        ((404, ABSENT), "it was not found", "delete the pod"),
         ((500, failure(500, "etcdserver: no leader")), "answered 500: etcdserver: no leader", "see its log"),
         ((200, OF_ANOTHER), "it is not reserved for the pod", "kubectl get resourceclaim NAME"),
         ((200, json.dumps(claim("c", allocated=False)).encode()), "nothing has been allocated", "the scheduler"),
@@ -159,6 +160,32 @@ def test_a_claim_that_is_too_large_gives_nothing(tmp_path: Path) -> None:
         assert here.read().claims["gpu"].devices == ()
 
 
+def test_a_claim_that_is_gone_gives_nothing_while_it_is(tmp_path: Path) -> None:
+    """Point 43: who removes its finalizers does not free the pod; nor is that kept if a server was only wrong."""
+    with asking(tmp_path, (404, ABSENT)) as here:
+        wait_until(lambda: not here.read().claims["gpu"].unknown)
+        assert here.read().claims["gpu"].devices == ()
+        here.server.answers = [(200, GIVEN)]
+        wait_until(lambda: here.read().claims["gpu"].devices != ())
+        running = here.pod
+    with asking(tmp_path, (404, ABSENT)) as here:
+        (here.pod,) = (
+            replace(running, containers=tuple(replace(each, ids=frozenset()) for each in running.containers)),
+        )
+        wait_until(lambda: here.read().claims["gpu"].unknown == "it was not found")
+
+
+def test_what_is_read_for_one_pod_is_not_lost_to_another(tmp_path: Path) -> None:
+    """Two pods on one claim are answered before anything is read; each has an answer of its own."""
+    with asking(tmp_path, (200, LONG)) as here:
+        raw = [with_claims(raw_pod(uid), {"gpu": "c"}, {"main": ["gpu"]}) for uid in "ab"]
+        pods, _ = parse_pods(listed(*raw))
+        here.requests.want(missing_claims(pods))
+        wait_until(lambda: not any(thread.name == "api-claims" for thread in threading.enumerate()))
+        found, _ = here.requests.read(clock.now())
+        assert [pod.claims["gpu"].unknown for pod in here.reader.with_claims(pods, found, {})] == ["", ""]
+
+
 def test_an_unreachable_server_is_tried_after_growing_pauses(tmp_path: Path) -> None:
     """One claim at a time is tried, however many there are, until one is answered."""
     with asking(tmp_path, (500, failure(500, "down"))) as here:
@@ -176,14 +203,15 @@ def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
     with asking(tmp_path, (429, slow_down)) as here:
         raw = (with_claims(raw_pod(uid), {"gpu": f"c{uid}"}, {"main": ["gpu"]}) for uid in "abcdefgh")
         here.requests.want(missing_claims(parse_pods(listed(*raw))[0]))
-        # Four may have begun before the first was answered.
-        wait_until(lambda: len(here.server.at_s) > 4)
-        assert here.server.at_s[4] - here.server.at_s[0] > 2
+        wait_until(lambda: len(here.server.at_s) > 6)
+        # Four may have begun before the first was answered; after that each waits for the last refusal.
+        times = here.server.at_s[4:]
+        assert all(later - earlier >= 2 for earlier, later in itertools.pairwise(times))
 
 
 def test_what_no_pod_has_any_more_is_not_asked_for(tmp_path: Path) -> None:
     """A pod that has gone, or a policy that no longer reads claims, ends the requests and their threads."""
-    with asking(tmp_path, (404, ABSENT)) as here:
+    with asking(tmp_path, (200, OF_ANOTHER)) as here:
         wait_until(lambda: bool(here.read() and here.reader.gaps))
         here.requests.want(())
         wait_until(lambda: not any(thread.name == "api-claims" for thread in threading.enumerate()))

@@ -186,7 +186,7 @@ def test_each_card_is_compared_with_its_own_amount() -> None:
 
 
 def test_two_containers_on_one_device_have_one_amount() -> None:
-    """Point 42: it counts once for the pod, and a rule that compares each container compares each with all of it."""
+    """Point 42: it counts once for the pod; a rule that compares each container compares them with it together."""
     raw = with_claims(raw_pod("a", "main", "side"), {"gpu": "c"}, {"main": ["gpu"], "side": ["gpu"]})
     pods = read(listed(raw), listed(claim("c", result(memory="4Gi"))))
     used = {("a/main", 0): 3 * Gi, ("a/side", 0): 5 * Gi}
@@ -194,7 +194,7 @@ def test_two_containers_on_one_device_have_one_amount() -> None:
     assert (both.declared, both.used, both.verdict.value) == (4 * Gi, 8 * Gi, "over")
     one_by_one = accounts(pods, used, RULE.replace("match", 'account = "container"\nmatch'))
     assert [(each.account.container, each.verdict.value) for each in one_by_one] == [
-        ("main", "within"),
+        ("main", "over"),
         ("side", "over"),
     ]
 

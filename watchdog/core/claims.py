@@ -75,7 +75,7 @@ def claimed_by(pod: Pod, container: Container, cards: Cards) -> Claimed | None:
         for number, device in enumerate(claim.devices):
             if request and device.request.partition("/")[0] != request:
                 continue
-            found = _part(device, (claim.name, device.name, device.share or str(number)), cards)
+            found = _part(device, (claim.name, device.name, f"{number} {device.share}"), cards)
             if isinstance(found, str):
                 gave_gpu = not device.is_listed or _gpus(device, cards)[1]
                 return Claimed(source=_source(claim.name, device), unknown=found, gave_gpu=gave_gpu)

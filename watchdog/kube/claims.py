@@ -241,11 +241,12 @@ class ClaimReader:
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Allocation] = {}  # by the UID of the pod and the name of the claim
         self._made: dict[str, tuple[Pod, Pod]] = {}
+        self._unsettled: list[MissingClaim] = []  # given by what does not hold for good
         self._last: tuple[object, ...] = ()
         self._result: tuple[Pod, ...] = ()
         # Whether any pod has had a claim so far.
         self.has_claims = False
-        # The claims of pods that have not finished of which it is not known what they gave.
+        # The claims of pods that have not finished of which it is not known, at least not for good, what they gave.
         self.missing: tuple[MissingClaim, ...] = ()
         # One for all pods that run with such a claim and need the same remedy.
         self.gaps: tuple[Gap, ...] = ()
@@ -259,6 +260,7 @@ class ClaimReader:
 
     def _read_all(self, pods: tuple[Pod, ...], read: ReadClaims, devices: Devices) -> tuple[Pod, ...]:
         self.missing = self.gaps = ()
+        self._unsettled = []
         if not any(pod.claims for pod in pods):
             self._made = {}
             return pods
@@ -275,7 +277,7 @@ class ClaimReader:
             self._read = {key: each for key, each in self._read.items() if key[0] in present}
         self._made = {uid: each for uid, each in self._made.items() if uid in present}
         result = tuple(self._with_claims(pod, read, devices, holders) if pod.claims else pod for pod in pods)
-        self.missing = missing_claims(result)
+        self.missing = (*missing_claims(result), *self._unsettled)
         self.gaps = _gaps(result, read, has_devices=bool(devices))
         return result
 
@@ -305,8 +307,11 @@ class ClaimReader:
         key = pod.uid, claim.name
         found = _found(pod, claim, read)
         is_given = isinstance(found, Allocation) and found.is_for(pod.uid)
-        if isinstance(found, Allocation) and is_given and found.is_kept:
-            self._read.setdefault(key, found)
+        if isinstance(found, Allocation) and is_given:
+            if found.is_kept:
+                self._read.setdefault(key, found)
+            elif key not in self._read:
+                self._unsettled.append((pod, claim.name))
         allocation = self._read.get(key, found if is_given else None)
         if not isinstance(allocation, Allocation):
             problem = _why_unread(pod, claim, read)
