@@ -415,9 +415,10 @@ def _what_and_why(outcome: Outcome) -> str:
     entry, verb = outcome.entry, outcome.entry.do.verb
     whole = title(entry.assessment)
     whom = f"{victims(entry, len(outcome.signalled) or None)} ({whole})" if entry.do.ends_processes else whole
-    too_much = entry.assessment.used_at_least > (terms(entry).allowed or 0)
-    used = "exceeded its GPU memory limit" if too_much else "came close to its GPU memory limit"
-    over = f"because {_short(entry.assessment)} {used}"
+    assessment, allowed = entry.assessment, terms(entry).allowed or 0
+    used = "exceeded" if assessment.compared > allowed else "came close to"
+    together = " together with the other pods on its claim" if assessment.beside else ""
+    over = f"because {_short(assessment)}{together} {used} its GPU memory limit"
     if outcome.result is Result.DONE:
         return f"The watchdog {verb.done} {whom}, {over}."
     if outcome.result is Result.OBSERVED:
@@ -434,6 +435,8 @@ def _short(assessment: Assessment) -> str:
 def _how_much(entry: PlanEntry) -> str:
     assessment, (allowed, declared, by) = entry.assessment, terms(entry)
     used = f"It used {amount_used(assessment.used, assessment.used_at_least)}"
+    if assessment.beside:
+        used += f", {format_bytes(assessment.compared)} together with them"
     if allowed is None or declared is None:
         return f"{used}."
     where = f" on {inert(assessment.account.gpu)}" if assessment.account.gpu is not None else ""
