@@ -168,6 +168,7 @@ def test_inputs_are_the_same_only_if_nothing_in_them_differs() -> None:
         "overdue": frozenset({("uid", "id")}),
         "hidden": frozenset({"uid"}),
         "acting": frozenset({AccountKey(uid="uid")}),
+        "ending": frozenset({AccountKey(uid="uid")}),
     }
     assert {field.name for field in fields(Inputs)} == others.keys() | ignored.keys()
     same = {name for name, value in (others | ignored).items() if are_same(base, replace(base, **{name: value}))}
