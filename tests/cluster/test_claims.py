@@ -224,7 +224,7 @@ def test_the_next_pod_of_a_claim_is_on_another_card(here: ClaimNode) -> None:
 
 @WITH_SHARES
 def test_a_claim_that_is_deleted_while_in_use_holds(here: ClaimNode) -> None:
-    """Its finalizer keeps it for the pod; the limit stays for whoever was started before, and after a restart."""
+    """Its finalizer keeps it for the pod; the limit stays for the pod that has it, also after a restart."""
     here.claims.claim("c", "4Gi")
     _, tenant = here.pod("a", "c", used=GIB)
     kubeconfig = here.account().kubeconfig

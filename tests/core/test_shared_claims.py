@@ -50,7 +50,7 @@ class Sharing:
         self.plan = Plan(entries=(), ledger=self.ledger)
 
     def at(self, seconds: float, *ending: str, **used: float) -> dict[str, Assessment]:
-        """A reading at this time, of so many Gi of each container (`a`, or `a_side`); its accounts by pod."""
+        """A reading at this time, with the Gi that each container (`a`, or `a_side`) uses; its accounts by pod."""
         where = {key: (key[0], key[2:] or "main") for key in used}
         uses = [use(number, None if size < 0 else int(size * Gi)) for number, size in enumerate(used.values(), 10)]
         processes = [process(number, "/".join(where[key])) for number, key in enumerate(used, 10)]
@@ -101,7 +101,7 @@ def test_time_counts_whichever_pod_of_a_claim_uses_the_most() -> None:
     assert here.due == {"a": ("main", "claim"), "b": ("main", None)}
 
 
-def test_a_pod_above_the_whole_claim_is_acted_on_whoever_uses_more() -> None:
+def test_a_pod_above_the_whole_claim_is_acted_on_even_if_another_uses_more() -> None:
     """Point 42: what exceeds the claim by itself needs no sum."""
     here = Sharing()
     for seconds in range(11):
@@ -136,7 +136,7 @@ def test_a_claim_that_a_pod_has_alone_has_no_sum() -> None:
 
 
 def test_a_warning_below_the_limit_is_by_the_sum_too() -> None:
-    """Point 42: whoever is near the limit together is warned, though each is far from it."""
+    """Point 42: pods that are near the limit together are warned, though each is far from it."""
     here = Sharing(policy=RULE + '[[rule.step]]\nabove = "90%"\nfor = "10s"\ndo = "warn"\n')
     for seconds in range(11):
         here.at(seconds, a=1.9, b=1.8)
@@ -181,6 +181,23 @@ def test_nobody_hides_behind_a_pod_that_is_not_acted_on(policy: str, metadata: M
     for seconds in range(20, 31):
         here.at(seconds, a=3.9, b=0.2, c=0.1)
     assert {uid: held for uid, (_, held) in here.due.items() if uid != "a"} == {"b": "claim", "c": "claim"}
+
+
+def test_a_rule_that_only_observes_says_what_it_would_do() -> None:
+    """Point 42: where nothing is enforced at all, the one that uses the most would be acted on."""
+    here = Sharing(policy=RULE.replace("match = {}", 'match = {}\nmode = "observe"') + KILL)
+    for seconds in range(11):
+        here.at(seconds, a=2.5, b=2.4)
+    assert here.due == {"a": ("main", None), "b": ("main", "claim")}
+
+
+def test_a_protected_pod_is_not_said_to_be_behind_itself() -> None:
+    """Point 42: it uses the most, and the other one little; nothing is done, and each has its own reason."""
+    here = Sharing(policy=PROTECTED.partition("\n")[2])
+    for seconds in range(11):
+        found = here.at(seconds, a=3.9, b=0.5)
+    assert here.due == {"a": ("main", "protected"), "b": ("main", "claim")}
+    assert (found["a"].behind_pod, found["b"].behind_pod) == ("", "ns/pod-a")
 
 
 def test_several_containers_on_one_claim_have_a_victim() -> None:

@@ -106,7 +106,7 @@ class World:
         return sum(each.size or 0 for each in amounts if each.card == card)
 
     def together(self, uid: str, card: int) -> bool:
-        """Whether what a pod has on a card is enough for all that have any of it, whoever uses it."""
+        """Whether what a pod has on a card is enough for all that have any of it together."""
         sharing = {other for other in "abc" if set(self.of_pod[other]) & set(self.of_pod[uid])}
         return sum(self.used[other, card] for other in sharing) <= (self.allowed(uid, card) or 0)
 

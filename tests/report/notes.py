@@ -177,7 +177,9 @@ def table() -> Iterator[tuple[str, PodEvent]]:
     yield from _kills()
     yield from _actions()
     for brake in Brake:
-        yield f"held back: {brake.value}", reported(holding(withheld(brake, releases_in_s=250.0)))[0]
+        held = withheld(brake, releases_in_s=250.0)
+        held = replace(held, assessment=replace(held.assessment, behind_pod="a/other"))
+        yield f"held back: {brake.value}", reported(holding(held))[0]
     yield from _wrong()
     yield "memory changed hands", reported(transferring())[0]
 

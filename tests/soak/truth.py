@@ -364,7 +364,7 @@ def is_needed(
 
 
 def pods_of(tenants: Mapping[str, Tenant]) -> dict[str, str]:
-    """The pod of each container that the list has, by its ID: whoever names another one is not believed."""
+    """The pod of each container that the list has, by its ID: a process that names another one is not believed."""
     return {box.cid: uid for uid, tenant in tenants.items() for box in tenant.boxes if box.known}
 
 

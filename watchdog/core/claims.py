@@ -204,6 +204,8 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
         return is_over and part.used * number > part.size and _may_be_acted_on(each)
 
     able = [each for each in members if each[0].account in ending] or [each for each in members if comes_first(each)]
+    # A rule that only observes says what it would do, unless one that enforces has somebody to act on.
+    able = [each for each in able if not each[0].observes] or able
     first = min(able or members, key=order)[0]
     is_all = all(each.used is not None for each, _ in members)
     return _Sum(used=total, is_all=is_all, first=first.account if able else None, pod=first.pod)
@@ -211,7 +213,7 @@ def _sum(members: Sequence[_Member], ending: Collected[AccountKey]) -> _Sum:
 
 def _may_be_acted_on(each: Assessment) -> bool:
     enforces = each.rule is not None and any(step.do.enforces for step in each.rule.steps)
-    return enforces and each.protected is None and not each.observes and each.rule_gap is None
+    return enforces and each.protected is None and each.rule_gap is None
 
 
 def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessment:
@@ -220,12 +222,13 @@ def _with_sum(each: Assessment, sums: Mapping[tuple[str, ...], _Sum]) -> Assessm
     besides = [one.used - part.used if part.used else 0 for one, part in own]
     beside, is_limited = max(besides), each.allowed is not None and each.rule_gap is None
     over = [one for (one, _), more in zip(own, besides, strict=True) if each.used_at_least + more > (each.allowed or 0)]
-    is_first = any(one.first == each.account for one in over)
+    is_first = not beside or any(one.first == each.account for one in over)
+    ahead = "" if is_first else next((one.pod.title for one in over if one.first or one.pod.uid != each.pod.uid), "")
     return replace(
         each,
         beside=beside,
         is_beside_known=all(one.is_all for one, part in own if part.used),
-        behind_pod="" if is_first or not (over and beside) else over[0].pod.title,
+        behind_pod=ahead,
         verdict=Verdict.OVER if is_limited and over else each.verdict,
     )
 

@@ -86,6 +86,8 @@ SENTENCES = [
     (held(Brake.JOURNAL), BOUND, "because the watchdog can't write its journal, and takes no action without a record."),
     (held(Brake.MAINTENANCE), BOUND, "because the GPUs of this node are under maintenance."),
     (held(Brake.CLAIM, behind_pod="a/other"), BOUND, "because pod a/other uses more of the claim that both have."),
+    (held(Brake.CLAIM, behind_pod="a/trainer"), BOUND,
+     "because another container of the pod uses more of the claim that both have."),
     (held(Brake.UNKNOWN_CONTAINER), BOUND, "no container in the pod list exceeds its own declaration."),
     (held(Brake.MPS), BOUND,
      "because MPS clients may be missing in this reading (see the data gaps), and ending one can break the others."

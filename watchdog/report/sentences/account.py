@@ -61,7 +61,7 @@ def _together(account: AccountStatus) -> Iterator[str]:
         return
     others = ", ".join(map(inert, account.shared_with))
     whole = format_bytes(account.compared)
-    yield f"Together with {others}, on the same claim, it is {whole} (without their allowance)."
+    yield f"Together with {others}, on the same claim, it is {whole} (not counting their allowances)."
     if isinstance(account.behind_pod, str):
         yield (
             f"Of these {inert(account.behind_pod)} uses more, so that one is acted on, unless this pod is above its "

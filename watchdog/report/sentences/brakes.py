@@ -61,6 +61,12 @@ _FIXED: Final = {
 }
 
 
+def _ahead(assessment: Assessment) -> str:
+    """Who uses more of a claim than an account."""
+    pod = assessment.behind_pod
+    return "another container of the pod" if pod == assessment.pod.title else f"pod {inert(pod)}"
+
+
 def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
     """Why a brake on the state of the pod, its processes or the watchdog holds; empty for those that count actions."""
     match brake:
@@ -81,8 +87,7 @@ def _by_state(entry: PlanEntry, brake: Brake, policy: Policy | None) -> str:
         case Brake.MPS:
             why = hazard_because(entry.hazard)
         case Brake.CLAIM:
-            ahead = entry.assessment.behind_pod
-            why = f"{f'pod {inert(ahead)}' if ahead else 'another pod'} uses more of the claim that both have"
+            why = f"{_ahead(entry.assessment)} uses more of the claim that both have"
         case Brake.OWNER | Brake.OWNER_BACKOFF | Brake.NAMESPACE | Brake.NODE | Brake.BREAKER:
             why = ""
         case _:

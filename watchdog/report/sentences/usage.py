@@ -86,7 +86,7 @@ def usage(entry: PlanEntry, now: Now, *, past: bool = False) -> str:
     used = f"{amount_used(assessment.used, assessment.used_at_least)} of GPU memory{where}"
     verb = "used" if past else "uses"
     sum_of_all = format_bytes(assessment.compared)
-    together = f", {sum_of_all} together with the other pods on its claim (without their allowance)"
+    together = f", {sum_of_all} together with the other pods on its claim (not counting their allowances)"
     together = together if assessment.beside else ""
     return f"{capital(title(assessment))} {verb} {used}{together}, {_comparison(entry)}{lasting}."
 
