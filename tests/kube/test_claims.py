@@ -453,3 +453,40 @@ def test_a_whole_card_that_no_slice_lists_shows_although_nothing_is_used() -> No
     share = claim("c", result("gpu-9", "4Gi"))
     read(listed(raw), listed(share), reader=(other := ClaimReader()))
     assert other.gaps == ()
+
+
+def mps_config(source: str, limit: object, **more: Any) -> dict[str, Any]:
+    """A configuration for NVIDIA's driver that lets each MPS client pin so much."""
+    sharing = {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}
+    return {"source": source, "opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": sharing}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ([mps_config("FromClaim", "10Gi")], 10 * Gi),
+        ([mps_config("FromClaim", "8Gi"), mps_config("FromClass", "10Gi")], 8 * Gi),
+        ([mps_config("FromClaim", "8Gi"), mps_config("FromClaim", "9Gi")], 9 * Gi),
+        ([mps_config("FromClaim", "8Gi", requests=["other"])], None),
+        ([mps_config("FromClaim", "8Gi", requests=["gpu"])], 8 * Gi),
+        (
+            [
+                {
+                    "source": "FromClaim",
+                    "opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "TimeSlicing"}}},
+                }
+            ],
+            None,
+        ),
+        ([mps_config("FromClaim", ["much"]), "odd", {"opaque": 3}], None),
+        ({"odd": 1}, None),
+    ],
+)
+def test_what_a_claim_lets_mps_clients_pin_is_shown_and_limits_nobody(config: Any, limit: int | None) -> None:
+    """Point 42: it is per process, so the pod has all of the card; whatever stands there, the claim can be read."""
+    given = claim("c", result())
+    given["status"]["allocation"]["devices"]["config"] = config
+    pods = read(listed(with_claims(raw_pod(), {"gpu": "c"}, {"main": ["gpu"]})), listed(given))
+    assert pods[0].claims["gpu"].devices[0].pinned_limit == limit
+    (found,) = accounts(pods, {("a/main", 0): 20 * Gi})
+    assert (found.declared, found.verdict.value) == (CARD, "within")

@@ -332,6 +332,8 @@ class ClaimedDevice:
     is_shared: bool = False
     # Which share of it this is; "": not known, or none.
     share: str = ""
+    # The bytes that each MPS client may pin there, as the claim configures it; None: it does not.
+    pinned_limit: int | None = None
     # Its memory as its driver published it, which need not be what NVML reports; None: unknown.
     size: int | None = None
     # Whether the slices of this node list it.

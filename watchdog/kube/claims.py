@@ -34,6 +34,8 @@ class _RawResult(msgspec.Struct, rename="camel", gc=False):
 
 class _RawDevices(msgspec.Struct, gc=False):
     results: list[_RawResult] | None = None
+    # Of any type: it is for drivers to read, and only shown.
+    config: Any = None
 
 
 class _RawAllocation(msgspec.Struct, gc=False):
@@ -149,20 +151,43 @@ def decode_claim(item: Item) -> tuple[tuple[str, str], Allocation]:
     """Decode the allocation of a ResourceClaim; an error of DECODE_ERRORS, or ValueError, if it can't be read."""
     raw = decode_json(_CLAIM, item)
     status = raw.status or _RawClaimStatus()
-    results = ((status.allocation and status.allocation.devices) or _RawDevices()).results or ()
+    devices = (status.allocation and status.allocation.devices) or _RawDevices()
+    results = devices.results or ()
     if len(results) > _MOST_DEVICES:
         raise ValueError(f"it has {len(results)} devices, more than {_MOST_DEVICES}")
     # A pod with admin access looks at a device that is others' to use.
     counting = [each for each in results if not each.admin_access]
     allocation = Allocation(
-        devices=tuple(((each.driver, each.pool, each.device), _device(each)) for each in counting),
+        devices=tuple(
+            ((each.driver, each.pool, each.device), _device(each, _pinned_limit(devices.config, each)))
+            for each in counting
+        ),
         is_allocated=status.allocation is not None,
         reserved_for=frozenset(each.uid for each in status.reserved_for or ()),
     )
     return (raw.metadata.namespace, raw.metadata.name), allocation
 
 
-def _device(result: _RawResult) -> ClaimedDevice:
+def _pinned_limit(config: Any, result: _RawResult) -> int | None:
+    """What each MPS client may pin on a device, in bytes, as NVIDIA's driver reads it; None if nothing says.
+
+    What a claim configures comes after what its class does, and later entries hold (GpuConfig in
+    sigs.k8s.io/dra-driver-nvidia-gpu).
+    """
+    found: dict[str, int | None] = {}
+    for each in config if isinstance(config, list) else ():
+        try:
+            named, opaque = each.get("requests") or (), each["opaque"]
+            if opaque["driver"] == result.driver and (not named or result.request in named):
+                sharing = opaque["parameters"]["sharing"]
+                mps = sharing["mpsConfig"] if sharing["strategy"] == "MPS" else {}
+                found[each["source"]] = _bytes(mps.get("defaultPinnedDeviceMemoryLimit"))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            continue
+    return found.get("FromClaim", found.get("FromClass"))
+
+
+def _device(result: _RawResult, pinned_limit: int | None) -> ClaimedDevice:
     consumed = result.consumed_capacity or {}
     return ClaimedDevice(
         request=result.request,
@@ -170,6 +195,7 @@ def _device(result: _RawResult) -> ClaimedDevice:
         memory=_bytes(_of(consumed, result.driver, _MEMORY)),
         is_shared=result.share_id is not None,
         share=brief(result.share_id or ""),
+        pinned_limit=pinned_limit,
         is_listed=False,
     )
 

@@ -197,6 +197,9 @@ def _misdeclarations(account: AccountStatus) -> Iterator[str]:
 def _pinned(account: AccountStatus) -> Iterator[str]:
     if isinstance(account.pinned, PinnedTotalStatus):
         yield f"{capital(pinned_limits(account.pinned, account.declared))}."
+    elif isinstance(account.pinned_by_claim, int):
+        most = format_bytes(account.pinned_by_claim)
+        yield f"By its claim each of its MPS clients may pin at most {most}; that is no limit for all of them together."
 
 
 def _rule(account: AccountStatus, status: Status) -> Iterator[str]:
