@@ -411,6 +411,11 @@ class Pod:
     grace_s: float = 30.0  # SetDefaults_PodSpec in k8s.io/kubernetes/pkg/apis/core/v1
 
     @property
+    def has_started(self) -> bool:
+        """Whether a container of it has started, at some time."""
+        return any(container.ids for container in self.containers)
+
+    @property
     def title(self) -> str:
         """`namespace/name`, as people write it."""
         return f"{self.namespace}/{self.name}"

@@ -93,9 +93,8 @@ class ClaimRequests:
             before, self._wanted = self._wanted, {}
             for pod, name in missing:
                 key = pod.uid, pod.namespace, name
-                has_started = any(container.ids for container in pod.containers)
-                request = before.get(key) or _Request(has_started=has_started)
-                if has_started and not request.has_started:
+                request = before.get(key) or _Request(has_started=pod.has_started)
+                if pod.has_started and not request.has_started:
                     request.has_started, request.not_before_s = True, 0.0
                 self._wanted[key] = request
             self._start_workers()

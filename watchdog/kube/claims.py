@@ -389,7 +389,7 @@ def _gaps(pods: Iterable[Pod], read: ReadClaims, *, has_devices: bool) -> tuple[
     """
     found: dict[str, dict[str, str]] = {}
     for pod in pods:
-        if pod.is_finished or not any(container.ids for container in pod.containers):
+        if pod.is_finished or not pod.has_started:
             continue
         for name, problem in (*_unread_problems(pod, read), *(_unlisted_problems(pod) if has_devices else ())):
             found.setdefault(problem.remedy, {}).setdefault(pod.title, f"{name or 'one of them'}: {problem.cause}")

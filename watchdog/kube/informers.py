@@ -190,7 +190,7 @@ def pod_store(node: str, keys: PodKeys = NO_KEYS, on_deleted: Callable[[str], No
 
 def _runs_nothing(pod: Pod) -> bool:
     """Whether no container of a pod has started, or all have ended, so that hardly any process can be its own."""
-    return pod.is_finished or not any(container.ids for container in pod.containers)
+    return pod.is_finished or not pod.has_started
 
 
 def gather_pods(store: Store[Pod]) -> tuple[tuple[Pod, ...], _Gaps]:

@@ -46,7 +46,7 @@ from watchdog.config.load import PolicyProblem
 from watchdog.core.assessment import Attribution, Reason, Unattributed
 from watchdog.core.attribute import attribute
 from watchdog.core.errors import Problem
-from watchdog.core.model import CONTRADICTORY, GapReason, MigParent, Node, Place, PlaceKind, PodList
+from watchdog.core.model import CONTRADICTORY, Gap, GapReason, MigParent, Node, Place, PlaceKind, PodList
 from watchdog.core.policy import Declaration, Draining, Policy, Safety
 from watchdog.core.rules import MODE, REASON
 from watchdog.kube.kinds import Piece
@@ -99,6 +99,9 @@ def _failed(code: int) -> Facts:
 
 SHARED_BY_MPS: Final = read(uses=(use(7, 1, mps=True), use(8, 1)))
 
+CLAIM_GAP: Final = Gap(
+    reason=GapReason.CLAIMS, what="claims of ns/a", problem=Problem("it could not be read: 403", "apply the rights")
+)
 NO_PROGRAM: Final = Problem("no program", "install it")
 
 
@@ -309,6 +312,11 @@ POLICY: Final[Mapping[str, tuple[Row, ...]]] = {
         ("can't be read, so it is assumed to", spoilt("cluster", node=UNKNOWN_NODE, node_gaps=(NODE_GAP,))),
         ("is not watched", _node(known=False)),
     ),
+    "claims": (
+        ("it is known what the claims of 2 pods were given", spoilt("cluster", claiming=2)),
+        ("claims of ns/a: it could not be read", spoilt("cluster", claiming=2, claim_gaps=(CLAIM_GAP,))),
+        ("has the UUID of a device", spoilt("cluster", claiming=2, lacks_uuids=True)),
+    ),
     "namespaces": (
         ("namespaces with known labels", given(spoilt("cluster", namespaces={"ns": {}}), namespaces=Path("ns.json"))),
         ("the labels of namespaces are unknown", _under(BY_SPACE)),
@@ -456,7 +464,7 @@ def _fits(case: Case, finding: Finding) -> bool:
 # Checks without a result where there is nothing to check.
 SOMETIMES: Final = {
     *("api_certificate", "capacity", "mig", "mps_daemon", "mps_limits", "mps_pipe", "mps_program", "policy_running"),
-    *("rights", "rights_to_enforce"),
+    *("claims", "rights", "rights_to_enforce"),
 }
 OF_API: Final = {
     *("api", "api_clock", "api_config", "api_credentials", "node_name", "own_pod", "right_capacity", "right_events"),

@@ -15,7 +15,7 @@ from watchdog.core.rules import MODE, REASON, switches
 from watchdog.core.units import format_duration
 from watchdog.daemon.enforcement import annotation_note
 from watchdog.report.sentences.node import reason_given
-from watchdog.report.text import inert, span
+from watchdog.report.text import count, inert, span
 
 _POD_FILE: Final = "pod file"
 
@@ -362,6 +362,22 @@ def node_annotation(facts: Facts) -> Iterator[CheckResult]:
         )
     else:
         yield ok(f"node {node} has no annotation {key}")
+
+
+@to_enforce(given=lambda facts: _was_asked(facts) and facts.cluster.claiming > 0)
+def claims(facts: Facts) -> Iterator[CheckResult]:
+    """It is known what resource claims gave the pods, if any pod has one and the policy has the scheme `dra`."""
+    pods, gaps = count(facts.cluster.claiming, "pod"), facts.cluster.claim_gaps
+    for gap in gaps:
+        yield warning(f"{gap.what}: {gap.problem.cause}", _problem([gap]).remedy)
+    if facts.cluster.lacks_uuids:
+        yield warning(
+            "no ResourceSlice of this node has the UUID of a device, so nothing that claims gave can be tied to a "
+            "card, and it counts as nothing",
+            "use a driver that publishes the attribute uuid, as NVIDIA's and HAMi's do",
+        )
+    elif not gaps:
+        yield ok(f"it is known what the claims of {pods} were given")
 
 
 @to_enforce(given=_was_asked)

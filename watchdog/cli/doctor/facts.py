@@ -189,6 +189,10 @@ class ClusterFacts:
     node_gaps: tuple[Gap, ...] = ()
     namespaces: Namespaces = field(default_factory=dict)
     namespace_gaps: tuple[Gap, ...] = ()
+    # How many running pods have a claim; what is not known of claims; and whether no published device has a UUID.
+    claiming: int = 0
+    claim_gaps: tuple[Gap, ...] = ()
+    lacks_uuids: bool = False
 
 
 JournalKind = Literal["absent", "empty", "journal", "newer", "foreign", "damaged", "folder", "unreadable", "unknown"]

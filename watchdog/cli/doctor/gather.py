@@ -43,7 +43,7 @@ from watchdog.core.assess import assess
 from watchdog.core.assessment import Inputs
 from watchdog.core.attribute import attribute
 from watchdog.core.keys import keys_of
-from watchdog.core.model import Now, PodKeys
+from watchdog.core.model import GapReason, Now, PodKeys
 from watchdog.core.rules import maintenance_of
 from watchdog.daemon.enforcement import open_processes
 from watchdog.daemon.sampler import read_once
@@ -76,7 +76,9 @@ def gather(options: Options, patience_s: float) -> Facts:
     now = clock.now()
     sources = Sources(options, None, connection)
     cluster = _cluster(options, sources, keys, now)
-    inputs = replace(sources.inputs(policy.policy or DEFAULTS, now), pods=cluster.pods)
+    inputs = sources.inputs(policy.policy or DEFAULTS, now)
+    cluster = _with_claims(cluster, sources, inputs, now)
+    inputs = replace(inputs, pods=cluster.pods)
     driver = _driver(options, patience_s, maintenance_of(cluster.node))
     return Facts(
         options=options,
@@ -121,6 +123,19 @@ def _cluster(options: Options, sources: Sources, keys: PodKeys, now: Now) -> Clu
         node_gaps=node_gaps,
         namespaces=namespaces,
         namespace_gaps=namespace_gaps,
+    )
+
+
+def _with_claims(cluster: ClusterFacts, sources: Sources, inputs: Inputs, now: Now) -> ClusterFacts:
+    """What was read of claims, if the policy reads them."""
+    if not inputs.policy.reads_claims:
+        return cluster
+    devices = sources.slices.read(now)[0].values()
+    return replace(
+        cluster,
+        claiming=sum(bool(pod.claims) and pod.has_started and not pod.is_finished for pod in inputs.pods.pods),
+        claim_gaps=tuple(gap for gap in inputs.pods.gaps if gap.reason is GapReason.CLAIMS),
+        lacks_uuids=bool(devices) and not any(each.uuid or each.parent for each in devices),
     )
 
 
