@@ -186,7 +186,7 @@ def test_each_claim_of_a_pod_is_got_once(here: ClaimNode) -> None:
 def test_many_pods_at_once_are_asked_for_four_at_a_time(here: ClaimNode) -> None:
     """A node that fills at once must not be the API server's problem; all of their claims are known in the end."""
     begun = len(here.asked("resourceclaims"))
-    count = 40
+    count = 100
     for number in range(count):
         here.claims.claim(f"c{number}", "1Gi")
     made = [here.claims.pod(f"p{number}", f"c{number}") for number in range(count)]

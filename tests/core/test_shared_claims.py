@@ -17,6 +17,7 @@ from watchdog.core.ledger import Ledger
 from watchdog.core.model import PodList
 from watchdog.core.plan import Plan
 from watchdog.kube.claims import ClaimReader
+from watchdog.report.advice import advice
 
 KILL: Final = '[[rule.step]]\nabove = "100%"\nfor = "10s"\ndo = "kill"\n'
 
@@ -89,6 +90,7 @@ def test_pods_on_one_claim_may_not_use_more_than_it_gave_together() -> None:
         "c": (3.5 * Gi, "over"),
     }
     assert here.due == {"a": ("main", "claim"), "b": ("main", None), "c": ("main", "claim")}
+    assert "capacity.requests.memory of at least 4.5Gi" in advice(found["b"], here.policy)
     within = here.at(15, a=1.5, b=1.5, c=1)
     assert {each.verdict.value for each in within.values()} == {"within"}
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.claims import claim, device, listed, resource_slice, result, with_claims
 from tests.rig import Daemon, Node
+from tests.rig.command import gpu_watchdog
 from tests.rig.node import GPU, Tenant
 from tests.stub import GIB
 from tests.world.policies import KILL_AT_ONCE, write_policy
@@ -102,3 +103,23 @@ def test_of_two_pods_on_one_claim_the_one_that_uses_more_is_killed(any_world: No
         assert not here.small.terms
         (begun,) = running.events("kill_begun")
         assert "8.6Gi together with the other pods on its claim" in json.dumps(begun), begun
+
+
+def test_explain_and_the_page_say_who_shares_the_claim(any_world: Node) -> None:
+    """Point 42: the owner of either pod reads what both use together, and which of them is acted on."""
+    here = Claims(any_world)
+    here.share()
+    here.small.used = 4 * GIB
+    here.use(here.large, 5 * GIB)
+    policy = write_policy(any_world.root, KILL_AT_ONCE, mode="observe", keys='schemes = ["dra"]\n')
+    with run(any_world, policy, more=("--claims", here.claims, "--slices", here.slices)) as running:
+        running.wait(lambda d: sum(each["over_since"] is not None for each in d.status()["accounts"]) == 2)
+        explained = {
+            pod: gpu_watchdog("explain", f"ns/{pod}", "--url", running.url, stub=any_world.stub_file).stdout
+            for pod in ("small", "large")
+        }
+        together = " ".join(explained["small"].split())
+        assert "Together with ns/large, on the same claim, it is 8.6Gi (not counting their allowances)." in together
+        assert "Of these, ns/large uses more and is the one acted on" in together
+        assert "8Gi declared by claim large/gpu" in " ".join(explained["large"].split())
+        assert "on its claim" in running.get("/")[1]

@@ -124,15 +124,24 @@ def _urgent(progress: AccountProgress, seen: PageInput, number: int) -> Row:
         "place": place(account, seen.labels),
         "steps": progress.steps,
         "bar": account_bar(account),
-        "used": amount(account.used, account.least),
+        "used": amount(account.used, account.least) + _together(account),
         "allowed": format_bytes(allowed) if allowed is not None else "",
         "origin": origin,
-        "excess": format_bytes(account.least - allowed) if allowed is not None and account.least > allowed else "",
+        "excess": format_bytes(account.compared - allowed)
+        if allowed is not None and account.compared > allowed
+        else "",
         "lasting": _lasting(account, seen),
         "details": [step.detail for step in shown],
         "protected": account.protected if has_details else None,
         "advice": account.advice if is_first else None,
     }
+
+
+def _together(account: AccountStatus) -> str:
+    """What it uses with the pods on its claim, and which these are."""
+    if account.compared == account.least or not isinstance(account.shared_with, tuple):
+        return ""
+    return f", {format_bytes(account.compared)} with {', '.join(map(inert, account.shared_with))} on its claim"
 
 
 def _without_repeats(rows: Iterable[Row]) -> Iterator[Row]:

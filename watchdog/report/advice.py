@@ -174,18 +174,18 @@ def advice(
     allowed, declared = assessment.allowed, assessment.declared
     if under_pressure and assessment.allowed_by_request is not None:
         allowed, declared = assessment.allowed_by_request, assessment.requested
-    is_over = allowed is not None and declared is not None and assessment.used_at_least > allowed
+    is_over = allowed is not None and declared is not None and assessment.compared > allowed
     is_new, container = assessment.declared_by == "default", _declarer(assessment)
     found = _declaration_for(assessment, policy, container)
     if found is not None and not found[0].counts_devices and not (is_new and _is_ephemeral(assessment)):
         raised = _RaisedDeclaration(assessment, *found, container)
         if allowed is None or declared is None or not is_over:
             return f"{_LESS} declare more" if is_new else f"{_LESS} declare more: raise {raised.place}"
-        missing = _least(assessment, found[0], policy) if is_new else assessment.used_at_least - allowed
+        missing = _least(assessment, found[0], policy) if is_new else assessment.compared - allowed
         return raised.clause(declared, missing, Cards(gpus=tuple(gpus)), under_pressure=under_pressure)
     if allowed is None or declared is None or not is_over:
         return f"{_LESS} declare more"
-    enough = round_up(declared + assessment.used_at_least - allowed)
+    enough = round_up(declared + assessment.compared - allowed)
     if is_new:
         return _without_a_key(assessment, declared, policy)
     return _raised_claim(assessment, enough) or _in_all(assessment, enough)

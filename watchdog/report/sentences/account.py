@@ -64,7 +64,7 @@ def _together(account: AccountStatus) -> Iterator[str]:
     yield f"Together with {others}, on the same claim, it is {whole} (not counting their allowances)."
     if isinstance(account.behind_pod, str):
         yield (
-            f"Of these {inert(account.behind_pod)} uses more, so that one is acted on, unless this pod is above its "
+            f"Of these, {inert(account.behind_pod)} uses more and is the one acted on, unless this pod is above its "
             "limit by itself."
         )
 
